@@ -1,0 +1,37 @@
+//! Compiles `proto/` into the types and clients this crate re-exports.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use prost::Message as _;
+use protox::Compiler;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let mut files = Vec::new();
+    find(Path::new("proto"), &mut files)?;
+    files.sort();
+    let mut compiler = Compiler::new(["proto"])?;
+    compiler.include_imports(true).include_source_info(true).open_files(files)?;
+    let set = compiler.file_descriptor_set();
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
+    // Ordered maps and named types: equal messages have equal bytes, and JSON finds their descriptors.
+    let mut config = prost_build::Config::new();
+    config.btree_map(["."]).enable_type_names();
+    tonic_prost_build::configure().compile_fds_with_config(set, config)?;
+    Ok(())
+}
+
+/// Gathers the proto files below `dir`.
+fn find(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find(&path, files)?;
+        } else if path.extension().is_some_and(|end| end == "proto") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

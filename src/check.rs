@@ -1,0 +1,258 @@
+//! Rules that the fields of more than one service follow. Each answers with the stored form, or with the reason.
+
+mod nested;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::de::DeserializeSeed as _;
+
+/// The longest host name, in bytes (RFC 1035 §2.3.4).
+const HOSTNAME: usize = 253;
+/// The longest label of one, in bytes.
+const LABEL: usize = 63;
+
+/// Why a value is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Longer than allowed.
+    #[error("has {given} bytes, at most {most} are allowed")]
+    TooLong {
+        /// Bytes given.
+        given: usize,
+        /// Bytes allowed.
+        most: usize,
+    },
+    /// More than allowed.
+    #[error("has {given} entries, at most {most} are allowed")]
+    TooMany {
+        /// Entries given.
+        given: usize,
+        /// Entries allowed.
+        most: usize,
+    },
+    /// Not of its form.
+    #[error("{value:?} is no {wanted}")]
+    Form {
+        /// What was given, cut short.
+        value: String,
+        /// What is wanted.
+        wanted: &'static str,
+    },
+}
+
+fn no(value: &str, wanted: &'static str) -> Refused {
+    Refused::Form { value: value.chars().take(80).collect(), wanted }
+}
+
+/// At most `most` bytes.
+pub fn length(value: impl AsRef<[u8]>, most: usize) -> Result<(), Refused> {
+    let given = value.as_ref().len();
+    if given <= most { Ok(()) } else { Err(Refused::TooLong { given, most }) }
+}
+
+/// One JSON object, nested at most `depth` deep, no key twice in one object.
+pub fn json_object(text: &[u8], depth: usize) -> Result<(), Refused> {
+    let shown = || String::from_utf8_lossy(text.get(..80).unwrap_or(text)).into_owned();
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let read = nested::Nested(depth).deserialize(&mut reader).and_then(|()| reader.end());
+    if read.is_ok() && text.trim_ascii_start().starts_with(b"{") {
+        Ok(())
+    } else {
+        Err(no(&shown(), "JSON object, or one that is too deep or has a key twice"))
+    }
+}
+
+/// At most `most` entries.
+pub fn count(given: usize, most: usize) -> Result<(), Refused> {
+    if given <= most { Ok(()) } else { Err(Refused::TooMany { given, most }) }
+}
+
+/// A host name of RFC 1123 (§2.1), of one label or more; lower-cased.
+pub fn hostname(value: &str) -> Result<String, Refused> {
+    length(value, HOSTNAME)?;
+    if value.split('.').all(is_label) {
+        Ok(value.to_ascii_lowercase())
+    } else {
+        Err(no(value, "host name (RFC 1123)"))
+    }
+}
+
+/// A single label of a host name; lower-cased.
+pub fn label(value: &str) -> Result<String, Refused> {
+    if is_label(value) {
+        Ok(value.to_ascii_lowercase())
+    } else {
+        Err(no(value, "name: letters, digits and inner hyphens, at most 63"))
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    (1..=LABEL).contains(&label.len())
+        && label.bytes().all(inner)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// An address that a host may have.
+pub fn address(value: &str) -> Result<IpAddr, Refused> {
+    let address: IpAddr = value.parse().map_err(|_| no(value, "IP address"))?;
+    let address = address.to_canonical();
+    if address.is_multicast() || address.is_unspecified() || is_broadcast(address) {
+        return Err(no(value, "address of a host"));
+    }
+    Ok(address)
+}
+
+fn is_broadcast(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(v4) if v4.is_broadcast())
+}
+
+/// A network as address/bits, the bits beyond its prefix cleared.
+pub fn network(value: &str) -> Result<String, Refused> {
+    let refused = || no(value, "network: address/bits is wanted");
+    let (address, bits) = value.split_once('/').ok_or_else(refused)?;
+    let (address, bits): (IpAddr, u32) =
+        (address.parse().map_err(|_| refused())?, bits.parse().map_err(|_| refused())?);
+    let base: IpAddr = match address {
+        IpAddr::V4(v4) if bits <= 32 => {
+            Ipv4Addr::from_bits(v4.to_bits() & u32::MAX.checked_shl(32 - bits).unwrap_or(0)).into()
+        }
+        IpAddr::V6(v6) if bits <= 128 => {
+            Ipv6Addr::from_bits(v6.to_bits() & u128::MAX.checked_shl(128 - bits).unwrap_or(0))
+                .into()
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => return Err(refused()),
+    };
+    Ok(format!("{base}/{bits}"))
+}
+
+/// Whether `address` is only good on its own link.
+pub fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Whether `gateway` lies in the network that `address` and `bits` name.
+pub fn same_network(address: IpAddr, gateway: IpAddr, bits: u32) -> bool {
+    match (address, gateway) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+/// One word of an iPXE script or a kernel's command line (netboot specification, section 8.1): what a script pastes
+/// must neither end its word nor mean something to iPXE.
+pub fn script_word(value: &str) -> Result<(), Refused> {
+    let printable = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
+    let special = matches!(value, "||" | "&&" | ";")
+        || value.starts_with('#')
+        || value.contains("${")
+        || value.ends_with('\\');
+    if printable && !special { Ok(()) } else { Err(no(value, "word a boot script can hold")) }
+}
+
+/// A URL of one of `schemes` that a boot script can hold, at most 2048 bytes.
+pub fn url(value: &str, schemes: &[&str]) -> Result<(), Refused> {
+    length(value, 2048)?;
+    script_word(value)?;
+    let (scheme, rest) = value.split_once("://").unwrap_or_default();
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let known = schemes.iter().any(|known| known.eq_ignore_ascii_case(scheme));
+    if known && !host.is_empty() { Ok(()) } else { Err(no(value, "URL of an accepted scheme")) }
+}
+
+/// A file's name: one component that a boot script can hold.
+pub fn file_name(value: &str) -> Result<(), Refused> {
+    length(value, 255)?;
+    let special = value.contains(['/', '\\']) || value.starts_with('.');
+    if special { Err(no(value, "file name")) } else { script_word(value) }
+}
+
+/// Labels: at most 64, keys of 1 to 255 bytes, values of at most 255, none with a control character.
+pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), Refused> {
+    count(labels.len(), 64)?;
+    for (key, value) in labels {
+        length(key, 255)?;
+        length(value, 255)?;
+        if key.is_empty() || key.chars().chain(value.chars()).any(char::is_control) {
+            return Err(no(key, "label key"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_names_are_lower_cased_and_bounded() {
+        assert_eq!(hostname("Node-1.Lab"), Ok("node-1.lab".into()));
+        for wrong in ["", "-a", "a-", "a..b", "a_b", "a b", &"a".repeat(64), "ä"] {
+            assert!(hostname(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            hostname(&"a.".repeat(127)),
+            Err(Refused::TooLong { given: 254, most: 253 }),
+            "long"
+        );
+    }
+
+    #[test]
+    fn an_address_is_one_a_host_can_have() {
+        assert_eq!(address("::ffff:192.0.2.1"), Ok([192, 0, 2, 1].into()), "mapped");
+        for wrong in ["", "192.0.2", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_network_loses_what_is_beyond_its_prefix() {
+        assert_eq!(network("198.51.100.77/24"), Ok("198.51.100.0/24".into()));
+        assert_eq!(network("0.0.0.0/0"), Ok("0.0.0.0/0".into()));
+        assert_eq!(network("2001:db8::7/64"), Ok("2001:db8::/64".into()));
+        for wrong in ["", "192.0.2.0", "192.0.2.0/33", "2001:db8::/129", "192.0.2.0/-1"] {
+            assert!(network(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn json_is_one_object_of_bounded_depth_without_a_key_twice() {
+        for right in ["{}", r#" {"a": [{"b": 1}], "c": {"b": null}}"#] {
+            assert_eq!(json_object(right.as_bytes(), 3), Ok(()));
+        }
+        for wrong in ["", "[]", "1", "{} {}", r#"{"a":1,"a":2}"#, r#"{"a":[[[]]]}"#] {
+            assert!(json_object(wrong.as_bytes(), 3).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_is_inside_its_network() {
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(same_network(at("192.0.2.10"), at("192.0.2.1"), 24));
+        assert!(!same_network(at("192.0.2.10"), at("192.0.3.1"), 24));
+        assert!(same_network(at("2001:db8::1"), at("2001:db8::ffff"), 64));
+        assert!(!same_network(at("192.0.2.10"), at("2001:db8::1"), 0));
+    }
+
+    #[test]
+    fn nothing_breaks_out_of_its_word_in_a_script() {
+        assert!(script_word("ds=nocloud-net;s=http://x/").is_ok());
+        for wrong in ["", "a b", "#x", "||", "${net0}", "a\\", "a\nb", "ü"] {
+            assert!(script_word(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_url_names_a_host_by_an_accepted_scheme() {
+        assert!(url("HTTP://192.0.2.1/x", &["http", "https"]).is_ok());
+        for wrong in ["", "192.0.2.1/x", "ftp://h/x", "http:///x", "http://", "http://h/a b"] {
+            assert!(url(wrong, &["http", "https"]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Errors as callers see them: a code that says what to do next, one line for people, `google.rpc` details for programs.
+
+use std::fmt;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
+
+/// What is wrong with a request, field by field. Empty while nothing is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Violations(Vec<Violation>);
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path from the request's object, such as `interfaces[0].mac`.
+    pub field: String,
+    /// The reason, in words that follow the path.
+    pub reason: String,
+}
+
+impl Violations {
+    /// A single violation.
+    pub fn one(field: impl Into<String>, reason: impl fmt::Display) -> Self {
+        let mut violations = Self::default();
+        violations.add(field, reason);
+        violations
+    }
+
+    /// Notes that `field` is wrong.
+    pub fn add(&mut self, field: impl Into<String>, reason: impl fmt::Display) {
+        self.0.push(Violation { field: field.into(), reason: reason.to_string() });
+    }
+
+    /// The value of `outcome`, or its error noted against `field`.
+    pub fn take<T, E: fmt::Display>(
+        &mut self,
+        field: impl Into<String>,
+        outcome: Result<T, E>,
+    ) -> Option<T> {
+        outcome.map_err(|reason| self.add(field, reason)).ok()
+    }
+
+    /// Notes what `inner` found, its paths below `path`.
+    pub fn below(&mut self, path: &str, inner: Self) {
+        let under = |v: Violation| Violation { field: format!("{path}.{}", v.field), ..v };
+        self.0.extend(inner.0.into_iter().map(under));
+    }
+
+    /// `value` if nothing is wrong.
+    pub fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+
+    /// One after another.
+    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, Violation { field, reason }) in self.0.iter().enumerate() {
+            write!(f, "{}{field}: {reason}", if n == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Violations {}
+
+impl From<Violations> for Status {
+    /// `INVALID_ARGUMENT` with a `BadRequest`.
+    fn from(violations: Violations) -> Self {
+        let text = violations.to_string();
+        let mut details = ErrorDetails::new();
+        for Violation { field, reason } in violations.0 {
+            details.add_bad_request_violation(field, reason);
+        }
+        Self::with_error_details(Code::InvalidArgument, text, details)
+    }
+}
+
+/// `NOT_FOUND` with a `ResourceInfo`: there is no `noun` named `name`.
+pub fn not_found(noun: &str, name: &str) -> Status {
+    resource(Code::NotFound, noun, name, format!("{noun} {name} not found"))
+}
+
+/// `ALREADY_EXISTS` with a `ResourceInfo`: the `noun` named `name` is in the way, as `text` says.
+pub fn already_exists(noun: &str, name: &str, text: impl Into<String>) -> Status {
+    resource(Code::AlreadyExists, noun, name, text.into())
+}
+
+/// `ABORTED` with a `ResourceInfo`: the `noun` named `name` was changed by somebody else meanwhile.
+pub fn changed_meanwhile(noun: &str, name: &str) -> Status {
+    let text = format!("{noun} {name} was changed meanwhile: read it again and repeat");
+    resource(Code::Aborted, noun, name, text)
+}
+
+/// `FAILED_PRECONDITION` with a `PreconditionFailure` of this `kind` about `subject`.
+pub fn precondition(kind: &str, subject: &str, text: impl Into<String>) -> Status {
+    let text = text.into();
+    let violation = PreconditionViolation::new(kind, subject, text.clone());
+    let details = ErrorDetails::with_precondition_failure(vec![violation]);
+    Status::with_error_details(Code::FailedPrecondition, text, details)
+}
+
+fn resource(code: Code, noun: &str, name: &str, text: String) -> Status {
+    let details = ErrorDetails::with_resource_info(noun, name, "", "");
+    Status::with_error_details(code, text, details)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_request_names_every_field_in_one_line_and_in_its_details() {
+        let mut inner = Violations::one("mac", "is empty");
+        inner.add("name", "is too long");
+        let mut violations = Violations::default();
+        violations.below("interfaces[1]", inner);
+        let status = Status::from(violations.or(()).unwrap_err());
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(
+            status.message(),
+            "interfaces[1].mac: is empty; interfaces[1].name: is too long"
+        );
+        let details = status.get_details_bad_request().unwrap();
+        assert_eq!(details.field_violations[1].field, "interfaces[1].name");
+        assert_eq!(details.field_violations[1].description, "is too long");
+    }
+}

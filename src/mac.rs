@@ -1,0 +1,103 @@
+//! Ethernet addresses, in every notation people paste.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An Ethernet (EUI-48) address. Written in lower-case colon form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mac(pub [u8; 6]);
+
+/// The text is no MAC address of a single interface.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoMac {
+    /// Not six octets in a known notation.
+    #[error("{0:?} is no MAC address: six octets in hex are wanted, such as 52:54:00:12:34:56")]
+    Form(String),
+    /// All zero, or a group address: no interface has it.
+    #[error("{0} is no interface's MAC address")]
+    NotUnicast(Mac),
+}
+
+impl Mac {
+    /// With dashes, as it stands in the URLs we hand out: iPXE encodes colons there.
+    pub fn dashed(&self) -> String {
+        self.to_string().replace(':', "-")
+    }
+
+    /// Whether an interface may have it: neither zero nor a group address (IEEE 802, bit 0 of the first octet).
+    pub fn is_unicast(&self) -> bool {
+        self.0 != [0; 6] && self.0[0] & 1 == 0
+    }
+}
+
+impl FromStr for Mac {
+    type Err = NoMac;
+
+    /// Reads `52:54:00:12:34:56`, `52-54-…`, `5254.0012.3456` and `525400123456`, in any case.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let no = || NoMac::Form(text.chars().take(32).collect());
+        let groups: Vec<&str> = text.split([':', '-', '.']).collect();
+        let width = match groups.len() {
+            6 => 2,
+            3 => 4,
+            1 => 12,
+            _ => return Err(no()),
+        };
+        let hex =
+            |group: &&str| group.len() == width && group.bytes().all(|b| b.is_ascii_hexdigit());
+        if !groups.iter().all(hex) {
+            return Err(no());
+        }
+        let number = u64::from_str_radix(&groups.concat(), 16).map_err(|_| no())?;
+        let [_, _, octets @ ..] = number.to_be_bytes();
+        let mac = Self(octets);
+        if mac.is_unicast() { Ok(mac) } else { Err(NoMac::NotUnicast(mac)) }
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_usual_notation_is_read() {
+        for text in ["52:54:00:AB:cd:0e", "52-54-00-ab-cd-0e", "5254.00ab.cd0e", "525400ABCD0E"] {
+            assert_eq!(text.parse::<Mac>().unwrap().to_string(), "52:54:00:ab:cd:0e");
+        }
+    }
+
+    #[test]
+    fn groups_of_other_widths_and_addresses_of_nobody_are_refused() {
+        for text in
+            ["", "52:54:0:ab:cd:0e", "52:54:00:ab:cd", "5254:00ab:cd0", "+2:54:00:ab:cd:0e", "é"]
+        {
+            assert!(matches!(text.parse::<Mac>(), Err(NoMac::Form(_))), "{text}");
+        }
+        for text in ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"] {
+            assert!(matches!(text.parse::<Mac>(), Err(NoMac::NotUnicast(_))), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(octets: [u8; 6]) {
+            let mac = Mac(octets);
+            prop_assume!(mac.is_unicast());
+            prop_assert_eq!(mac.to_string().parse(), Ok(mac));
+            prop_assert_eq!(mac.dashed().parse(), Ok(mac));
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text: String) {
+            let _either = text.parse::<Mac>();
+        }
+    }
+}
