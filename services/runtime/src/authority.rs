@@ -1,0 +1,282 @@
+//! The site's certificate authority, and what it issues.
+//!
+//! ```text
+//! <secrets>/site.key          32 bytes: every symmetric key comes from it
+//! <secrets>/ca-key.pem        the authority's key; split-off edges are given the folder without it
+//! <secrets>/ca.pem            its certificate, and the mark that the folder is complete: it is written last
+//! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
+//! ```
+//!
+//! All of it is made at the first start. Server certificates are issued at every start for the names configured then,
+//! and only in memory. They are backdated by a day, for machines whose clocks are late.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose as Usage, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use time::{Duration, OffsetDateTime};
+
+use crate::identity::Role;
+use crate::secret::{KEY, Secret, SiteKey};
+
+/// How long before its issue a certificate is valid already.
+const BACKDATED: Duration = Duration::days(1);
+/// How long the authority lasts.
+const AUTHORITY: Duration = Duration::days(3650);
+/// How long a certificate lasts that is issued anew at every start, or before it ends.
+const ISSUED: Duration = Duration::days(398);
+/// A kept certificate that lasts no longer than this is replaced at start.
+const RENEWED: Duration = Duration::days(90);
+
+/// Why the site's secrets cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("{path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{0} is damaged")]
+    Damaged(PathBuf),
+    /// A certificate cannot be made.
+    #[error("issuing a certificate")]
+    Issue(#[from] rcgen::Error),
+    /// Only the process with the authority's key can issue.
+    #[error("this process has no key of the site's authority: {0} is missing")]
+    NoKey(PathBuf),
+    /// TLS does not take what was issued.
+    #[error("TLS set-up")]
+    Tls(#[from] rustls::Error),
+    /// No randomness.
+    #[error(transparent)]
+    Random(#[from] crate::secret::Refused),
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: Secret<String>,
+}
+
+/// The site's secrets, as one folder keeps them.
+#[derive(Debug)]
+pub struct Site {
+    folder: PathBuf,
+    authority: String,
+    key: SiteKey,
+}
+
+impl Site {
+    /// Opens the secrets in `folder`, or makes them.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let mark = folder.join("ca.pem");
+        if !mark.exists() {
+            make(folder)?;
+        }
+        let key_file = folder.join("site.key");
+        let bytes = fs::read(&key_file).map_err(file(&key_file))?;
+        let bytes: [u8; KEY] = bytes.try_into().map_err(|_| Error::Damaged(key_file))?;
+        let authority = read(&mark)?;
+        Ok(Self { folder: folder.to_owned(), authority, key: SiteKey::new(bytes) })
+    }
+
+    /// The authority's certificate in PEM: what everybody trusts.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The key from which the others come.
+    pub fn key(&self) -> &SiteKey {
+        &self.key
+    }
+
+    /// How a server shows that it is one of the site's: for TLS on listeners that go by `names`, host names or
+    /// addresses. Clients may show a certificate of the site; one of somebody else's is refused.
+    pub fn server(&self, names: &[String]) -> Result<ServerConfig, Error> {
+        let identity = self.issue("tinwright server", server_params(names)?)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(&self.authority, &self.folder)?)?;
+        let clients =
+            WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build();
+        let clients = clients.map_err(|e| rustls::Error::General(e.to_string()))?;
+        let chain = vec![certificate(&identity.certificate, &self.folder)?];
+        let key = PrivateKeyDer::from_pem_slice(identity.key.expose().as_bytes());
+        let key = key.map_err(|_| Error::Damaged(self.folder.clone()))?;
+        let config = ServerConfig::builder().with_client_cert_verifier(clients);
+        let mut config = config.with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    /// A certificate that makes its holder `role`.
+    pub fn client(&self, role: Role) -> Result<Identity, Error> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::URI(role.to_string().try_into()?)];
+        params.extended_key_usages = vec![Usage::ClientAuth];
+        self.issue(&role.to_string(), params)
+    }
+
+    /// Sees to it that the operator's certificate lies in the folder and will last a while.
+    pub fn keep_admin(&self) -> Result<(), Error> {
+        let path = self.folder.join("admin.pem");
+        if lasts(&path, OffsetDateTime::now_utc() + RENEWED) {
+            return Ok(());
+        }
+        let admin = self.client(Role::Admin)?;
+        write(&self.folder.join("admin-key.pem"), admin.key.expose().as_bytes())?;
+        write(&path, admin.certificate.as_bytes())
+    }
+
+    fn issue(&self, name: &str, mut params: CertificateParams) -> Result<Identity, Error> {
+        let now = OffsetDateTime::now_utc();
+        (params.not_before, params.not_after) = (now - BACKDATED, now + ISSUED);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let path = self.folder.join("ca-key.pem");
+        if !path.exists() {
+            return Err(Error::NoKey(path));
+        }
+        let issuer = Issuer::from_ca_cert_pem(&self.authority, KeyPair::from_pem(&read(&path)?)?)?;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?.pem();
+        Ok(Identity { certificate, key: Secret::new(key.serialize_pem()) })
+    }
+}
+
+fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
+    let mut params = CertificateParams::default();
+    for name in names {
+        params.subject_alt_names.push(match name.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(name.as_str().try_into()?),
+        });
+    }
+    params.extended_key_usages = vec![Usage::ServerAuth];
+    Ok(params)
+}
+
+/// Makes the site's secrets. What an interrupted attempt left behind is made anew: nobody has been given it.
+fn make(folder: &Path) -> Result<(), Error> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(file(folder))?;
+    write(&folder.join("site.key"), SiteKey::random()?.expose())?;
+    let now = OffsetDateTime::now_utc();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    // A name of its own: OpenSSL takes a leaf of the same name for self-signed.
+    params.distinguished_name.push(DnType::CommonName, "tinwright site authority");
+    (params.not_before, params.not_after) = (now - BACKDATED, now + AUTHORITY);
+    let key = KeyPair::generate()?;
+    write(&folder.join("ca-key.pem"), key.serialize_pem().as_bytes())?;
+    write(&folder.join("ca.pem"), params.self_signed(&key)?.pem().as_bytes())
+}
+
+/// Whether the certificate at `path` is there and still valid at `time`.
+fn lasts(path: &Path, time: OffsetDateTime) -> bool {
+    let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
+    let parsed = x509_parser::parse_x509_certificate(&certificate);
+    parsed.is_ok_and(|(_, found)| found.validity().not_after.to_datetime() > time)
+}
+
+fn certificate(pem: &str, folder: &Path) -> Result<CertificateDer<'static>, Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| Error::Damaged(folder.to_owned()))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(file(path))
+}
+
+/// Writes a file that only its owner may read, whole or not at all, and durably.
+fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let draft = path.with_extension("new");
+    let written = || {
+        let mut options = File::options();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)?;
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    written().map_err(file(path))
+}
+
+fn file(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn der(pem: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_site_is_made_once_and_only_its_owner_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("secrets");
+        let first = Site::open(&folder).unwrap();
+        let again = Site::open(&folder).unwrap();
+        assert_eq!(first.authority(), again.authority());
+        assert_eq!(first.key().expose(), again.key().expose());
+        for name in ["site.key", "ca-key.pem", "ca.pem"] {
+            let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_client_certificate_carries_its_role() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        let viewer = site.client(Role::Viewer).unwrap();
+        assert_eq!(crate::identity::role(&der(&viewer.certificate)), Some(Role::Viewer));
+        assert_eq!(crate::identity::role(&der(site.authority())), None);
+    }
+
+    #[test]
+    fn the_operators_certificate_is_kept_until_it_nears_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        site.keep_admin().unwrap();
+        let first = read(&folder.path().join("admin.pem")).unwrap();
+        site.keep_admin().unwrap();
+        assert_eq!(read(&folder.path().join("admin.pem")).unwrap(), first);
+        let end = OffsetDateTime::now_utc() + ISSUED;
+        assert!(lasts(&folder.path().join("admin.pem"), end - Duration::days(1)));
+        assert!(!lasts(&folder.path().join("admin.pem"), end + Duration::days(1)));
+    }
+
+    #[test]
+    fn without_the_authoritys_key_nothing_is_issued_and_a_damaged_site_is_not_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
+        assert!(matches!(site.client(Role::Admin), Err(Error::NoKey(_))));
+        fs::write(folder.path().join("site.key"), b"short").unwrap();
+        assert!(matches!(Site::open(folder.path()), Err(Error::Damaged(_))));
+    }
+}

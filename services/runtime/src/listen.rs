@@ -1,0 +1,77 @@
+//! Sockets to listen on: bound by us, or inherited from whoever started us (`LISTEN_FDS`, systemd.socket(5)).
+//!
+//! An inherited socket is matched by its name in `LISTEN_FDNAMES`. All are taken before any work begins, so that a port
+//! in use is an error of the start, and nothing else.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use listenfd::ListenFd;
+use tokio::net::TcpListener;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be bound.
+    #[error("listening for {name} on {address}")]
+    Bind {
+        /// What for.
+        name: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The inherited socket cannot be used.
+    #[error("the inherited socket {name}")]
+    Inherited {
+        /// What for.
+        name: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The sockets a process was started with, and those it binds itself.
+pub struct Sockets {
+    inherited: ListenFd,
+    names: Vec<String>,
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Sockets {
+    /// What the environment hands over.
+    pub fn from_env() -> Self {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let names = names.split(':').map(str::to_owned).collect();
+        Self { inherited: ListenFd::from_env(), names }
+    }
+
+    /// The socket named `name`, else one bound to `address`.
+    pub async fn tcp(
+        &mut self,
+        name: &'static str,
+        address: SocketAddr,
+    ) -> Result<TcpListener, Error> {
+        if let Some(at) = self.names.iter().position(|inherited| inherited == name) {
+            let inherited = || {
+                let Some(listener) = self.inherited.take_tcp_listener(at)? else { return Ok(None) };
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener).map(Some)
+            };
+            let mut inherited = inherited;
+            let found = inherited().map_err(|source| Error::Inherited { name, source })?;
+            if let Some(listener) = found {
+                return Ok(listener);
+            }
+        }
+        let bound = TcpListener::bind(address).await;
+        bound.map_err(|source| Error::Bind { name, address, source })
+    }
+}

@@ -1,0 +1,99 @@
+//! Values that no log shows, and the key from which the site's other keys come.
+
+use std::fmt;
+
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use aws_lc_rs::rand;
+
+/// A value whose `Debug` says nothing. There is no `Display`: whoever needs the value says so.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    /// Keeps `value`.
+    pub fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value, to be used and not shown.
+    pub fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// No randomness, or no such derivation: the process cannot go on safely.
+#[derive(Debug, thiserror::Error)]
+#[error("the cryptographic library refused: {0}")]
+pub struct Refused(&'static str);
+
+/// How many bytes every key has.
+pub const KEY: usize = 32;
+
+/// The site's one symmetric key. Every other is derived from it by label, so replicas agree without asking.
+#[derive(Clone, Debug)]
+pub struct SiteKey(Secret<[u8; KEY]>);
+
+impl SiteKey {
+    /// The key with these bytes.
+    pub fn new(bytes: [u8; KEY]) -> Self {
+        Self(Secret::new(bytes))
+    }
+
+    /// A fresh one.
+    pub fn random() -> Result<Self, Refused> {
+        let mut bytes = [0; KEY];
+        rand::fill(&mut bytes).map_err(|_| Refused("random bytes"))?;
+        Ok(Self::new(bytes))
+    }
+
+    /// Its bytes, for the file that keeps it.
+    pub fn expose(&self) -> &[u8; KEY] {
+        self.0.expose()
+    }
+
+    /// The key for `label` (HKDF-SHA-256, RFC 5869, without salt). Keys of different labels tell nothing of each other.
+    pub fn derive(&self, label: &str) -> Result<Secret<[u8; KEY]>, Refused> {
+        let extracted = Salt::new(HKDF_SHA256, &[]).extract(self.expose());
+        let mut bytes = [0; KEY];
+        let expand = || extracted.expand(&[label.as_bytes()], Length)?.fill(&mut bytes);
+        let mut expand = expand;
+        expand().map_err(|_| Refused("key derivation"))?;
+        Ok(Secret::new(bytes))
+    }
+}
+
+/// The length of what is derived.
+struct Length;
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        KEY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_derived_key_depends_on_label_and_site() {
+        let (site, other) = (SiteKey::new([1; KEY]), SiteKey::new([2; KEY]));
+        let key = site.derive("boot").unwrap();
+        assert_eq!(key, SiteKey::new([1; KEY]).derive("boot").unwrap());
+        assert_ne!(key, site.derive("imds").unwrap());
+        assert_ne!(key, other.derive("boot").unwrap());
+        assert_ne!(key.expose(), site.expose());
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let shown = format!("{:?} {:?}", Secret::new("hunter2"), SiteKey::new([7; KEY]));
+        assert!(!shown.contains("hunter2") && !shown.contains('7'), "{shown}");
+    }
+}
