@@ -1,0 +1,107 @@
+//! The program `tinwright`: serves, or speaks to a server.
+
+use std::process::ExitCode;
+
+use all_in_one::config::{Config, Flags};
+use all_in_one::{Server, maintenance};
+use clap::{CommandFactory as _, Parser};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A configuration that cannot be used (sysexits.h).
+const EX_CONFIG: u8 = 78;
+
+/// Turns a rack of bare machines into a cloud
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Flags,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Serve every service in one process; what happens without a command, too
+    Serve(Flags),
+    /// Look after the store of a server that is not running
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: cli::Shell,
+    },
+    #[command(flatten)]
+    Client(cli::Command),
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum StoreCommand {
+    /// Compare all records with their indexes
+    Check {
+        /// Repair the indexes
+        #[arg(long)]
+        mend: bool,
+        #[command(flatten)]
+        flags: Flags,
+    },
+}
+
+fn main() -> ExitCode {
+    let Arguments { command, serve } = Arguments::parse();
+    match command.unwrap_or(Command::Serve(serve)) {
+        Command::Serve(flags) => configured(flags, |config| {
+            runtime::telemetry::log(config.log_format, &config.log)?;
+            run(config).map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Store(StoreCommand::Check { mend, flags }) => {
+            configured(flags, |config| check(&config, mend))
+        }
+        Command::Completions { shell } => {
+            cli::completions(shell, &mut Arguments::command());
+            ExitCode::SUCCESS
+        }
+        Command::Client(command) => cli::run(command),
+    }
+}
+
+fn configured(flags: Flags, work: impl FnOnce(Config) -> anyhow::Result<ExitCode>) -> ExitCode {
+    let config = match Config::load(flags) {
+        Ok(config) => config,
+        Err(error) => return failed(EX_CONFIG, &error),
+    };
+    work(config).unwrap_or_else(|error| failed(1, &error))
+}
+
+fn failed(code: u8, error: &anyhow::Error) -> ExitCode {
+    eprintln!("tinwright: {error:#}");
+    ExitCode::from(code)
+}
+
+#[tokio::main]
+async fn run(config: Config) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    tokio::spawn(cancel_on_signal(stop.clone()));
+    let server = Server::open(config).await?;
+    tracing::info!(grpc = %server.grpc()?, metrics = %server.vitals()?, "listening");
+    server.run(stop).await
+}
+
+#[tokio::main]
+async fn check(config: &Config, mend: bool) -> anyhow::Result<ExitCode> {
+    let report = maintenance::check(config, mend).await?;
+    println!("{}", maintenance::told(&report));
+    Ok(if report.is_clean() || mend { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn cancel_on_signal(stop: CancellationToken) {
+    let (Ok(mut int), Ok(mut term)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return stop.cancel();
+    };
+    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+    stop.cancel();
+}

@@ -1,0 +1,57 @@
+//! Objects from files: YAML or JSON, one or several, from standard input where the name is `-`.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use prost::{Message, Name};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tinwright::json;
+
+/// Every object in the file at `path`: its YAML documents, or the members of a list.
+pub fn objects(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+    } else {
+        text =
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    }
+    parse(&text).with_context(|| path.display().to_string())
+}
+
+/// Every object in `text`.
+fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for document in yaml_serde::Deserializer::from_str(text) {
+        match Value::deserialize(document)? {
+            Value::Null => {}
+            Value::Array(members) => objects.extend(members),
+            object => objects.push(object),
+        }
+    }
+    anyhow::ensure!(!objects.is_empty(), "there is no object in it");
+    Ok(objects)
+}
+
+/// The message that `object` spells.
+pub fn message<M: Message + Name + Default>(object: Value) -> anyhow::Result<M> {
+    Ok(json::read(object)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_and_lists_are_taken_apart() {
+        let names = |text: &str| -> Vec<String> {
+            let name = |v: &Value| v["name"].as_str().unwrap().to_owned();
+            parse(text).unwrap().iter().map(name).collect()
+        };
+        assert_eq!(names("name: a\n---\nname: b\n"), ["a", "b"]);
+        assert_eq!(names(r#"[{"name": "a"}, {"name": "b"}]"#), ["a", "b"]);
+        assert!(parse("").is_err());
+    }
+}

@@ -1,0 +1,228 @@
+//! Hardware as Tinkerbell's users push it (control-plane specification, section 1.3).
+//!
+//! Keys of the known shape are matched without regard to case, unknown ones are ignored, as Go's decoder does.
+//! `metadata` may be an object or the text of one. What it says of facility, plan and manufacturer finds its field; an
+//! instance in it is left to the instance service; the rest is kept in `extra`.
+
+use anyhow::Context as _;
+use serde_json::{Map, Value};
+use tinwright::hardware::v1 as pb;
+
+type Object = Map<String, Value>;
+
+/// Whether `object` is Tinkerbell's kind of hardware: it has a network where ours has interfaces.
+pub fn is_hardware(object: &Value) -> bool {
+    object.as_object().is_some_and(|object| find(object, "network").is_some())
+}
+
+/// Our record of it.
+pub fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
+    let object = object.as_object().context("hardware is no object")?;
+    let metadata = metadata(object)?;
+    let interfaces = find(object, "network").and_then(Value::as_object);
+    let interfaces = interfaces.and_then(|network| find(network, "interfaces"));
+    let interfaces = interfaces.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let converted: anyhow::Result<Vec<_>> = interfaces
+        .iter()
+        .enumerate()
+        .map(|(n, value)| interface(value).with_context(|| format!("network.interfaces[{n}]")))
+        .collect();
+    let architecture = interfaces
+        .iter()
+        .find_map(|value| find(find(value.as_object()?, "dhcp")?.as_object()?, "arch")?.as_str());
+    Ok(pb::Hardware {
+        id: text(object, "id")?,
+        architecture: architecture.unwrap_or_default().to_owned(),
+        facility: text_at(&metadata, "facility", "facility_code")?,
+        plan: text_at(&metadata, "facility", "plan_slug")?,
+        manufacturer: text_at(&metadata, "manufacturer", "slug")?,
+        interfaces: converted?,
+        extra: extra(metadata)?,
+        ..pb::Hardware::default()
+    })
+}
+
+fn metadata(object: &Object) -> anyhow::Result<Object> {
+    let parsed = match find(object, "metadata") {
+        None | Some(Value::Null) => return Ok(Object::new()),
+        Some(Value::String(text)) if text.is_empty() => return Ok(Object::new()),
+        Some(Value::String(text)) => serde_json::from_str(text).context("metadata is no JSON")?,
+        Some(value) => value.clone(),
+    };
+    match parsed {
+        Value::Object(metadata) => Ok(metadata),
+        _ => anyhow::bail!("metadata is no object"),
+    }
+}
+
+/// The metadata that has no field, as the bytes of one JSON object.
+fn extra(mut metadata: Object) -> anyhow::Result<Vec<u8>> {
+    metadata.retain(|key, _| !key.eq_ignore_ascii_case("instance"));
+    Ok(if metadata.is_empty() { Vec::new() } else { serde_json::to_vec(&metadata)? })
+}
+
+fn interface(value: &Value) -> anyhow::Result<pb::Interface> {
+    let empty = Object::new();
+    let interface = value.as_object().context("is no object")?;
+    let part = |key| find(interface, key).and_then(Value::as_object).unwrap_or(&empty);
+    let (dhcp, netboot) = (part("dhcp"), part("netboot"));
+    Ok(pb::Interface {
+        mac: text(dhcp, "mac")?,
+        name: text(dhcp, "iface_name")?,
+        dhcp: Some(pb::Dhcp {
+            address: address(dhcp)?,
+            hostname: text(dhcp, "hostname")?,
+            lease_time: seconds(dhcp, "lease_time")?,
+            name_servers: texts(dhcp, "name_servers")?,
+            time_servers: texts(dhcp, "time_servers")?,
+            ..pb::Dhcp::default()
+        }),
+        netboot: Some(pb::Netboot {
+            allow_pxe: flag(netboot, "allow_pxe")?,
+            allow_workflow: flag(netboot, "allow_workflow")?,
+            ipxe: ipxe(netboot)?,
+            osie: osie(netboot)?,
+        }),
+    })
+}
+
+fn address(dhcp: &Object) -> anyhow::Result<Option<pb::Address>> {
+    let Some(ip) = find(dhcp, "ip").and_then(Value::as_object) else { return Ok(None) };
+    let (address, mask) = (text(ip, "address")?, text(ip, "netmask")?);
+    if address.is_empty() {
+        return Ok(None);
+    }
+    let prefix_length =
+        prefix_length(&mask).with_context(|| format!("dhcp.ip.netmask {mask:?}"))?;
+    Ok(Some(pb::Address { address, prefix_length, gateway: text(ip, "gateway")? }))
+}
+
+/// The bits of a netmask such as 255.255.255.0.
+fn prefix_length(mask: &str) -> anyhow::Result<u32> {
+    let bits = u32::from_be_bytes(mask.parse::<std::net::Ipv4Addr>()?.octets());
+    anyhow::ensure!(bits.leading_ones() + bits.trailing_zeros() == 32, "has a hole");
+    Ok(bits.leading_ones())
+}
+
+fn ipxe(netboot: &Object) -> anyhow::Result<Option<pb::Ipxe>> {
+    let Some(ipxe) = find(netboot, "ipxe").and_then(Value::as_object) else { return Ok(None) };
+    let (url, contents) = (text(ipxe, "url")?, text(ipxe, "contents")?);
+    let given = !url.is_empty() || !contents.is_empty();
+    Ok(given.then(|| pb::Ipxe { url, contents, binary: String::new() }))
+}
+
+fn osie(netboot: &Object) -> anyhow::Result<Option<pb::Osie>> {
+    let Some(osie) = find(netboot, "osie").and_then(Value::as_object) else { return Ok(None) };
+    let base_url = text(osie, "base_url")?;
+    let (kernel, initrd) = (text(osie, "kernel")?, text(osie, "initrd")?);
+    let given = [&base_url, &kernel, &initrd].iter().any(|text| !text.is_empty());
+    Ok(given.then(|| pb::Osie { base_url, kernel, initrd, kernel_params: Vec::new() }))
+}
+
+/// The value of `key` in any case, the exact one first.
+fn find<'a>(object: &'a Object, key: &str) -> Option<&'a Value> {
+    let folded =
+        || object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, value)| value);
+    object.get(key).or_else(folded)
+}
+
+fn text(object: &Object, key: &str) -> anyhow::Result<String> {
+    match find(object, key) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => anyhow::bail!("{key} is {other}, a text is wanted"),
+    }
+}
+
+fn text_at(object: &Object, outer: &str, key: &str) -> anyhow::Result<String> {
+    find(object, outer)
+        .and_then(Value::as_object)
+        .map_or(Ok(String::new()), |inner| text(inner, key))
+}
+
+fn texts(object: &Object, key: &str) -> anyhow::Result<Vec<String>> {
+    match find(object, key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(value) => serde_json::from_value(value.clone()).with_context(|| key.to_owned()),
+    }
+}
+
+fn flag(object: &Object, key: &str) -> anyhow::Result<bool> {
+    match find(object, key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(other) => anyhow::bail!("{key} is {other}, true or false is wanted"),
+    }
+}
+
+fn seconds(object: &Object, key: &str) -> anyhow::Result<Option<prost_types::Duration>> {
+    match find(object, key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let seconds =
+                value.as_i64().with_context(|| format!("{key} is {value}, seconds are wanted"))?;
+            Ok((seconds != 0).then_some(prost_types::Duration { seconds, nanos: 0 }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pushed() -> Value {
+        json!({
+            "ID": "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10",
+            "version": 0,
+            "network": {"interfaces": [{
+                "dhcp": {
+                    "mac": "02:00:5e:10:00:01", "hostname": "node-a1", "lease_time": 86400,
+                    "name_servers": ["192.0.2.53"], "arch": "x86_64", "uefi": false, "iface_name": "eth0",
+                    "ip": {"address": "192.0.2.10", "netmask": "255.255.255.0", "gateway": "192.0.2.1", "family": 4}
+                },
+                "netboot": {"allow_pxe": true, "allow_workflow": true, "ipxe": {"url": "", "contents": ""}}
+            }]},
+            "metadata": {
+                "state": "provisioning", "bonding_mode": 5, "instance": {"id": "x"},
+                "manufacturer": {"slug": "acme"}, "facility": {"plan_slug": "std-1", "facility_code": "onprem"}
+            }
+        })
+    }
+
+    #[test]
+    fn what_tinkerbells_users_push_becomes_our_record() {
+        assert!(is_hardware(&pushed()));
+        let hardware = hardware(&pushed()).unwrap();
+        assert_eq!(hardware.id, "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10");
+        assert_eq!((hardware.facility.as_str(), hardware.plan.as_str()), ("onprem", "std-1"));
+        let interface = &hardware.interfaces[0];
+        let dhcp = interface.dhcp.as_ref().unwrap();
+        assert_eq!(
+            (interface.mac.as_str(), interface.name.as_str()),
+            ("02:00:5e:10:00:01", "eth0")
+        );
+        assert_eq!(dhcp.address.as_ref().unwrap().prefix_length, 24);
+        assert_eq!(dhcp.lease_time.unwrap().seconds, 86400);
+        let netboot = interface.netboot.as_ref().unwrap();
+        assert!(netboot.allow_pxe && netboot.ipxe.is_none());
+    }
+
+    #[test]
+    fn metadata_is_read_as_an_object_or_as_its_text_and_leaves_the_instance_out() {
+        let mut again = pushed();
+        again["metadata"] = Value::String(pushed()["metadata"].to_string());
+        let (object, text) = (hardware(&pushed()).unwrap(), hardware(&again).unwrap());
+        assert_eq!(object, text);
+        let extra: Value = serde_json::from_slice(&object.extra).unwrap();
+        assert_eq!((&extra["bonding_mode"], extra.get("instance")), (&json!(5), None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let mut wrong = pushed();
+        wrong["network"]["interfaces"][0]["dhcp"]["ip"]["netmask"] = json!("255.0.255.0");
+        let error = format!("{:#}", hardware(&wrong).unwrap_err());
+        assert_eq!(error, "network.interfaces[0]: dhcp.ip.netmask \"255.0.255.0\": has a hole");
+    }
+}

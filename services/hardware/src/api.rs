@@ -1,0 +1,242 @@
+//! The gRPC face of the machines.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use runtime::access;
+use store::mirror::{Event, Mirror, TooSlow, Watcher};
+use store::records::{
+    self,
+    requests::{self, Request as Asked},
+};
+use tinwright::common::v1::{Synced, View};
+use tinwright::fault::{self, Violations};
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
+use tinwright::{HardwareId, check};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::machines::{By, Error, Machine, Machines};
+use crate::state::State;
+
+/// How many machines a page has if the caller does not say.
+const PAGE: i32 = 100;
+/// How many it has at most.
+const LARGEST_PAGE: i32 = 1000;
+/// How often old answers are forgotten.
+const FORGETTING: Duration = Duration::from_secs(60 * 60);
+
+/// Serves [`Machines`] over gRPC.
+#[derive(Clone, Debug)]
+pub struct Api {
+    machines: Machines,
+    mirror: Mirror<Machine>,
+    stop: CancellationToken,
+}
+
+impl Api {
+    /// An API over `machines`, whose watches end at `stop`.
+    pub fn new(machines: Machines, stop: CancellationToken) -> Self {
+        let mirror = Mirror::new(machines.records().clone());
+        Self { machines, mirror, stop }
+    }
+
+    /// As a service for a tonic router.
+    pub fn into_service(self) -> HardwareServiceServer<Self> {
+        HardwareServiceServer::new(self)
+    }
+
+    /// Resolves once watches can be answered.
+    pub async fn ready(&self) {
+        self.mirror.ready().await;
+    }
+
+    /// Follows the records, and forgets old answers, until `stop`: later than the watches, which are fed by it.
+    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let forget = async {
+            let mut hourly = tokio::time::interval(FORGETTING);
+            loop {
+                hourly.tick().await;
+                let store = self.machines.records().store();
+                if let Err(error) = requests::forget(store, std::time::SystemTime::now()).await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "old answers stay");
+                }
+            }
+        };
+        tokio::select! {
+            () = self.mirror.run(stop) => Ok(()),
+            () = forget => Ok(()),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl HardwareService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn create_hardware(
+        &self,
+        request: Request<pb::CreateHardwareRequest>,
+    ) -> Result<Response<pb::CreateHardwareResponse>, Status> {
+        let request = request.into_inner();
+        check::length(&request.request_id, 128).map_err(|e| Violations::one("request_id", e))?;
+        let asked = Asked::new(&request.request_id, &request);
+        let pb::CreateHardwareRequest { hardware, request_id: _ } = request;
+        let hardware = self.machines.create(given(hardware)?, asked).await?;
+        Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn get_hardware(
+        &self,
+        request: Request<pb::GetHardwareRequest>,
+    ) -> Result<Response<pb::GetHardwareResponse>, Status> {
+        let hardware = self.machines.get(&by(request.into_inner())?).await?;
+        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_hardware(
+        &self,
+        request: Request<pb::ListHardwareRequest>,
+    ) -> Result<Response<pb::ListHardwareResponse>, Status> {
+        let view = access::view(&request, request.get_ref().view())?;
+        let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
+            request.into_inner();
+        let listing = self.machines.list(&page_token, page(page_size)?, &labels).await?;
+        let hardware = listing.machines.into_iter().map(|machine| shown(machine, view)).collect();
+        let next_page_token = listing.next.unwrap_or_default();
+        Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn update_hardware(
+        &self,
+        request: Request<pb::UpdateHardwareRequest>,
+    ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
+        let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
+        let mut update = given(hardware)?;
+        update.id = id("hardware.id", &update.id)?.to_string();
+        let paths = update_mask.unwrap_or_default().paths;
+        let hardware = self.machines.update(update, &paths).await?;
+        Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
+    async fn set_hardware_state(
+        &self,
+        request: Request<pb::SetHardwareStateRequest>,
+    ) -> Result<Response<pb::SetHardwareStateResponse>, Status> {
+        let to =
+            State::try_from(request.get_ref().state()).map_err(|e| Violations::one("state", e))?;
+        let pb::SetHardwareStateRequest { id: name, state: _, reason, revision } =
+            request.into_inner();
+        check::length(&reason, 1024).map_err(|e| Violations::one("reason", e))?;
+        let hardware = self.machines.set_state(id("id", &name)?, to, reason, revision).await?;
+        Ok(Response::new(pb::SetHardwareStateResponse { hardware: Some(hardware) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
+    async fn delete_hardware(
+        &self,
+        request: Request<pb::DeleteHardwareRequest>,
+    ) -> Result<Response<pb::DeleteHardwareResponse>, Status> {
+        let pb::DeleteHardwareRequest { id: name, revision } = request.into_inner();
+        self.machines.delete(id("id", &name)?, revision).await?;
+        Ok(Response::new(pb::DeleteHardwareResponse {}))
+    }
+
+    type WatchHardwareStream =
+        Pin<Box<dyn Stream<Item = Result<pb::WatchHardwareResponse, Status>> + Send>>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_hardware(
+        &self,
+        request: Request<pb::WatchHardwareRequest>,
+    ) -> Result<Response<Self::WatchHardwareStream>, Status> {
+        let view = access::view(&request, request.get_ref().view())?;
+        let watcher = match request.get_ref().id.as_str() {
+            "" => self.mirror.watch(),
+            one => self.mirror.watch_one(&id("id", one)?.to_string()),
+        };
+        Ok(Response::new(Box::pin(told(watcher, view, self.stop.clone()))))
+    }
+}
+
+/// What `watcher` is told, as the wire says it, until the server ends.
+fn told(
+    watcher: Watcher<Machine>,
+    view: View,
+    stop: CancellationToken,
+) -> impl Stream<Item = Result<pb::WatchHardwareResponse, Status>> {
+    use pb::watch_hardware_response::Event as Told;
+    stream::unfold(Some((watcher, stop)), move |open| async move {
+        let (mut watcher, stop) = open?;
+        let event = match stop.run_until_cancelled(watcher.next()).await {
+            None => return Some((Err(Status::unavailable("the server is ending")), None)),
+            Some(Err(TooSlow)) => {
+                return Some((Err(Status::out_of_range(TooSlow.to_string())), None));
+            }
+            Some(Ok(Event::Put(machine))) => Told::Hardware(shown(machine, view)),
+            Some(Ok(Event::Deleted(id))) => Told::DeletedId(id),
+            Some(Ok(Event::Synced)) => Told::Synced(Synced {}),
+        };
+        let told = pb::WatchHardwareResponse { event: Some(event) };
+        Some((Ok(told), Some((watcher, stop))))
+    })
+}
+
+/// What a listing shows of a machine.
+fn shown(machine: pb::Hardware, view: View) -> pb::Hardware {
+    match view {
+        View::Full => machine,
+        // An imported record may have brought anything along.
+        View::Unspecified | View::Basic => pb::Hardware { extra: Vec::new(), ..machine },
+    }
+}
+
+fn given(hardware: Option<pb::Hardware>) -> Result<pb::Hardware, Violations> {
+    hardware.ok_or_else(|| Violations::one("hardware", "is missing"))
+}
+
+fn id(field: &str, text: &str) -> Result<HardwareId, Violations> {
+    text.parse().map_err(|reason| Violations::one(field, reason))
+}
+
+fn by(request: pb::GetHardwareRequest) -> Result<By, Violations> {
+    use pb::get_hardware_request::By as Given;
+    match request.by {
+        None => Err(Violations::one("by", "is missing: give id, mac or address")),
+        Some(Given::Id(text)) => id("id", &text).map(By::Id),
+        Some(Given::Mac(text)) => {
+            text.parse().map(By::Mac).map_err(|reason| Violations::one("mac", reason))
+        }
+        Some(Given::Address(text)) => match check::address(&text) {
+            Ok(address) => Ok(By::Address(address.to_string())),
+            Err(reason) => Err(Violations::one("address", reason)),
+        },
+    }
+}
+
+fn page(size: i32) -> Result<usize, Violations> {
+    let size = if size == 0 { PAGE } else { size.min(LARGEST_PAGE) };
+    usize::try_from(size).map_err(|_| Violations::one("page_size", "is negative"))
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::NotFound(name) => fault::not_found("hardware", &name),
+            Error::Exists(id) => fault::already_exists("hardware", &id, text),
+            Error::Taken { by, .. } => fault::already_exists("hardware", &by, text),
+            Error::Reused(id) => fault::already_exists("request", &id, text),
+            Error::Changed(id) => fault::changed_meanwhile("hardware", &id),
+            Error::Illegal(_) => fault::precondition("STATE", "hardware", text),
+            Error::Records(records::Error::Store(error)) => store::status(&error),
+            Error::Records(_) => Self::aborted(text),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Interfaces: addresses, DHCP, network boot.
+
+use tinwright::check::{self, Refused};
+use tinwright::fault::Violations;
+use tinwright::hardware::v1 as pb;
+use tinwright::mac::Mac;
+
+/// The longest lease: what DHCP takes for infinite, in seconds (RFC 2131 §3.3).
+const INFINITE: i64 = 0xffff_ffff;
+/// The longest boot file name DHCP's own field holds, in bytes.
+const BOOT_FILE: usize = 127;
+/// The most servers of a kind, or routes.
+const MANY: usize = 16;
+/// The longest script, in bytes.
+const SCRIPT: usize = 64 * 1024;
+
+/// Puts `interface` into its stored form. Answers what is wrong with it.
+pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
+    let mut wrong = Violations::default();
+    if let Some(mac) = wrong.take("mac", interface.mac.parse::<Mac>()) {
+        interface.mac = mac.to_string();
+    }
+    if !interface.name.is_empty() {
+        wrong.take("name", check::length(&interface.name, 15)); // IFNAMSIZ less its zero byte
+        wrong.take("name", check::script_word(&interface.name));
+    }
+    if let Some(dhcp) = &mut interface.dhcp {
+        wrong.below("dhcp", normalize_dhcp(dhcp));
+    }
+    if let Some(netboot) = &interface.netboot {
+        wrong.below("netboot", check_netboot(netboot));
+    }
+    wrong
+}
+
+fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
+    let mut wrong = Violations::default();
+    if let Some(address) = &mut dhcp.address {
+        wrong.below("address", normalize_address(address));
+    }
+    for (field, name) in [("hostname", &mut dhcp.hostname), ("domain_name", &mut dhcp.domain_name)]
+    {
+        if !name.is_empty()
+            && let Some(normal) = wrong.take(field, check::hostname(name))
+        {
+            *name = normal;
+        }
+    }
+    let lease = dhcp.lease_time.as_ref().map_or(0, |time| time.seconds);
+    if !(0..=INFINITE).contains(&lease) {
+        wrong.add("lease_time", format!("{lease} s is not between 0 and {INFINITE} s"));
+    }
+    normalize_servers(dhcp, &mut wrong);
+    for (n, route) in dhcp.classless_routes.iter_mut().enumerate() {
+        wrong.take(format!("classless_routes[{n}]"), normalize_route(route));
+    }
+    if dhcp.vlan_id > 4094 {
+        wrong.add("vlan_id", format!("{} is not between 0 and 4094", dhcp.vlan_id));
+    }
+    if dhcp.mtu != 0 && !(576..=9216).contains(&dhcp.mtu) {
+        wrong.add("mtu", format!("{} is not between 576 and 9216", dhcp.mtu));
+    }
+    overrides(dhcp, &mut wrong);
+    wrong
+}
+
+fn normalize_servers(dhcp: &mut pb::Dhcp, wrong: &mut Violations) {
+    wrong.take("name_servers", check::count(dhcp.name_servers.len(), MANY));
+    for (n, server) in dhcp.name_servers.iter_mut().enumerate() {
+        if let Some(address) = wrong.take(format!("name_servers[{n}]"), check::address(server)) {
+            *server = address.to_string();
+        }
+    }
+    wrong.take("time_servers", check::count(dhcp.time_servers.len(), MANY));
+    for (n, server) in dhcp.time_servers.iter_mut().enumerate() {
+        let name =
+            check::address(server).map(|a| a.to_string()).or_else(|_| check::hostname(server));
+        if let Some(name) = wrong.take(format!("time_servers[{n}]"), name) {
+            *server = name;
+        }
+    }
+    wrong.take("classless_routes", check::count(dhcp.classless_routes.len(), MANY));
+}
+
+fn overrides(dhcp: &pb::Dhcp, wrong: &mut Violations) {
+    if dhcp.tftp_server_name.is_empty() != dhcp.boot_file_name.is_empty() {
+        wrong.add("boot_file_name", "goes with tftp_server_name: give both or neither");
+    }
+    if !dhcp.tftp_server_name.is_empty() {
+        wrong.take("tftp_server_name", check::hostname(&dhcp.tftp_server_name));
+    }
+    if !dhcp.boot_file_name.is_empty() {
+        wrong.take("boot_file_name", check::length(&dhcp.boot_file_name, BOOT_FILE));
+        wrong.take("boot_file_name", check::script_word(&dhcp.boot_file_name));
+    }
+}
+
+fn normalize_address(address: &mut pb::Address) -> Violations {
+    let mut wrong = Violations::default();
+    let Some(own) = wrong.take("address", check::address(&address.address)) else { return wrong };
+    address.address = own.to_string();
+    let most = if own.is_ipv4() { 32 } else { 128 };
+    let bits = address.prefix_length;
+    if !(1..=most).contains(&bits) {
+        wrong.add("prefix_length", format!("{bits} is not between 1 and {most}"));
+    }
+    if address.gateway.is_empty() {
+        return wrong;
+    }
+    let Some(gateway) = wrong.take("gateway", check::address(&address.gateway)) else {
+        return wrong;
+    };
+    address.gateway = gateway.to_string();
+    // Point-to-point and host prefixes have their router outside (RFC 3021), and so do link-local ones.
+    let outside = bits >= most - 1 || check::is_link_local(gateway);
+    if own.is_ipv4() != gateway.is_ipv4() {
+        wrong.add("gateway", format!("{gateway} is of another family than {own}"));
+    } else if !outside && !check::same_network(own, gateway, bits) {
+        wrong.add("gateway", format!("{gateway} is outside {own}/{bits}"));
+    }
+    wrong
+}
+
+fn normalize_route(route: &mut pb::Route) -> Result<(), Refused> {
+    route.destination = check::network(&route.destination)?;
+    route.gateway = check::address(&route.gateway)?.to_string();
+    Ok(())
+}
+
+fn check_netboot(netboot: &pb::Netboot) -> Violations {
+    let mut wrong = Violations::default();
+    if let Some(ipxe) = &netboot.ipxe {
+        wrong.below("ipxe", check_ipxe(ipxe));
+    }
+    if let Some(osie) = &netboot.osie {
+        wrong.below("osie", check_osie(osie));
+    }
+    wrong
+}
+
+fn check_ipxe(ipxe: &pb::Ipxe) -> Violations {
+    let mut wrong = Violations::default();
+    let pb::Ipxe { url, contents, binary } = ipxe;
+    if !url.is_empty() && !contents.is_empty() {
+        wrong.add("contents", "goes without url: give one of them");
+    }
+    if !url.is_empty() {
+        wrong.take("url", check::url(url, &["http", "https", "tftp"]));
+    }
+    wrong.take("contents", check::length(contents, SCRIPT));
+    if !contents.is_empty() && !contents.starts_with("#!ipxe") {
+        wrong.add("contents", "does not begin with #!ipxe");
+    }
+    if !binary.is_empty() {
+        wrong.take("binary", check::file_name(binary));
+    }
+    wrong
+}
+
+fn check_osie(osie: &pb::Osie) -> Violations {
+    let mut wrong = Violations::default();
+    let pb::Osie { base_url, kernel, initrd, kernel_params } = osie;
+    if !base_url.is_empty() {
+        wrong.take("base_url", check::url(base_url, &["http", "https"]));
+    }
+    for (field, name) in [("kernel", kernel), ("initrd", initrd)] {
+        if !name.is_empty() {
+            wrong.take(field, check::file_name(name));
+        }
+    }
+    super::words("kernel_params", kernel_params, &mut wrong);
+    wrong
+}

@@ -1,0 +1,16 @@
+//! The machines a site owns: what they are made of, how they reach the network, and whether they may be used.
+//!
+//! - [`api`]: gRPC in, gRPC out; no decisions.
+//! - [`state`]: a machine's own life, as values; no I/O.
+//! - [`check`]: what a machine's record may say, and the form it is stored in.
+//! - [`machines`]: the records in the store; no gRPC.
+//!
+//! Who uses a machine is the instance service's to say, and no secret is kept here.
+
+pub mod api;
+pub mod check;
+pub mod machines;
+pub mod state;
+
+pub use api::Api;
+pub use machines::{Error, Machines};

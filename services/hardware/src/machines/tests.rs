@@ -1,0 +1,155 @@
+//! Machines in a store: made, found, changed, removed.
+
+use super::*;
+use pb::{Address, Dhcp, Hardware, Interface};
+use store::memory::Memory;
+use tinwright::hardware::v1::CreateHardwareRequest;
+
+fn machines() -> Machines {
+    Machines::new(Arc::new(Memory::default()))
+}
+
+fn machine(last: u8) -> Hardware {
+    let address =
+        Address { address: format!("192.0.2.{last}"), prefix_length: 24, gateway: String::new() };
+    let interface = Interface {
+        mac: format!("02:00:00:00:00:{last:02x}"),
+        dhcp: Some(Dhcp { address: Some(address), ..Dhcp::default() }),
+        ..Interface::default()
+    };
+    Hardware { name: format!("n{last}"), interfaces: vec![interface], ..Hardware::default() }
+}
+
+fn request(id: &str, hardware: &Hardware) -> Option<Request> {
+    let body = CreateHardwareRequest { hardware: Some(hardware.clone()), request_id: id.into() };
+    Request::new(id, &body)
+}
+
+#[tokio::test]
+async fn a_machine_is_found_by_id_mac_and_address() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    assert_eq!(made.state(), pb::State::Enrolled);
+    for by in [
+        By::Id(made.id.parse().unwrap()),
+        By::Mac("02:00:00:00:00:01".parse().unwrap()),
+        By::Address("192.0.2.1".into()),
+    ] {
+        assert_eq!(machines.get(&by).await.unwrap(), made);
+    }
+    let none = machines.get(&By::Address("192.0.2.9".into())).await;
+    assert!(matches!(none, Err(Error::NotFound(name)) if name == "192.0.2.9"));
+}
+
+#[tokio::test]
+async fn what_a_machine_has_no_other_may_have_and_the_error_says_whose_it_is() {
+    let machines = machines();
+    let first = machines.create(machine(1), None).await.unwrap();
+    let again = machines.create(Hardware { id: first.id.clone(), ..machine(2) }, None).await;
+    assert!(matches!(again, Err(Error::Exists(id)) if id == first.id));
+    let same_name = Hardware { name: "N1".into(), ..machine(2) };
+    let same_mac = {
+        let mut other = machine(2);
+        other.interfaces[0].mac = "02-00-00-00-00-01".into();
+        other
+    };
+    for (wrong, what) in [(same_name, "name"), (same_mac, "mac")] {
+        let taken = machines.create(wrong, None).await;
+        assert!(
+            matches!(&taken, Err(Error::Taken { index, by, .. }) if index == what && *by == first.id),
+            "{what}: {taken:?}"
+        );
+    }
+    assert_eq!(machines.list("", 10, &BTreeMap::new()).await.unwrap().machines, [first]);
+}
+
+#[tokio::test]
+async fn a_request_asked_twice_makes_one_machine() {
+    let machines = machines();
+    let first = machines.create(machine(1), request("r", &machine(1))).await.unwrap();
+    let again = machines.create(machine(1), request("r", &machine(1))).await.unwrap();
+    assert_eq!(first, again);
+    let other = machines.create(machine(2), request("r", &machine(2))).await;
+    assert!(matches!(other, Err(Error::Reused(id)) if id == "r"));
+}
+
+#[tokio::test]
+async fn the_same_request_asked_at_once_makes_one_machine() {
+    let machines = machines();
+    let ask = || machines.create(machine(1), request("r", &machine(1)));
+    let (a, b, c) = tokio::join!(ask(), ask(), ask());
+    let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
+    assert!(a == b && b == c);
+}
+
+#[tokio::test]
+async fn an_update_replaces_what_its_mask_names_and_its_indexes() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let update =
+        Hardware { id: made.id.clone(), revision: made.revision, plan: "big".into(), ..machine(2) };
+    let new = machines.update(update, &["plan".into(), "interfaces".into()]).await.unwrap();
+    assert_eq!((new.plan.as_str(), new.name.as_str()), ("big", "n1"));
+    assert_ne!(new.revision, made.revision);
+    assert_eq!(machines.get(&By::Address("192.0.2.2".into())).await.unwrap(), new);
+    assert!(machines.get(&By::Address("192.0.2.1".into())).await.is_err());
+    assert!(machines.check(false).await.unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn a_stale_update_and_an_unknown_field_change_nothing() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let update = |revision| Hardware { revision, plan: "x".into(), ..made.clone() };
+    let stale = machines.update(update(made.revision + 1), &[]).await;
+    assert!(matches!(stale, Err(Error::Changed(id)) if id == made.id));
+    let wrong = machines.update(update(0), &["state".into()]).await;
+    assert!(
+        matches!(wrong, Err(Error::Invalid(v)) if v.to_string().starts_with("update_mask: \"state\""))
+    );
+    assert_eq!(machines.get(&By::Id(made.id.parse().unwrap())).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn a_state_changes_only_along_its_life_and_asking_twice_is_asking_once() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let id = made.id.parse().unwrap();
+    let set = |state| machines.set_state(id, state, "because".into(), 0);
+    let failed = set(State::Failed).await.unwrap();
+    assert_eq!((failed.state(), failed.state_reason.as_str()), (pb::State::Failed, "because"));
+    assert!(matches!(set(State::Provisionable).await, Err(Error::Illegal(_))));
+    assert_eq!(set(State::Failed).await.unwrap(), failed, "not even its revision");
+}
+
+#[tokio::test]
+async fn a_deleted_machine_leaves_its_names_free() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    machines.delete(made.id.parse().unwrap(), made.revision).await.unwrap();
+    let again = machines.delete(made.id.parse().unwrap(), 0).await;
+    assert!(matches!(again, Err(Error::NotFound(_))));
+    machines.create(machine(1), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_listing_by_label_pages_through_all_and_misses_none() {
+    let machines = machines();
+    for n in 1..=9 {
+        let rack = if n % 3 == 0 { "a" } else { "b" };
+        let labels = BTreeMap::from([("rack".into(), rack.into())]);
+        machines.create(Hardware { labels, ..machine(n) }, None).await.unwrap();
+    }
+    let wanted = BTreeMap::from([("rack".into(), "a".into())]);
+    let (mut names, mut after) = (Vec::new(), String::new());
+    loop {
+        let part = machines.list(&after, 2, &wanted).await.unwrap();
+        names.extend(part.machines.into_iter().map(|machine| machine.name));
+        match part.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["n3", "n6", "n9"]);
+}

@@ -1,0 +1,107 @@
+//! Machines, as a client sees them through the front door.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::time::Duration;
+
+use runtime::Role;
+use support::start;
+use tinwright::hardware::v1::{self as pb, watch_hardware_response::Event};
+use tokio_stream::StreamExt as _;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+fn create(last: u8) -> pb::CreateHardwareRequest {
+    let interface =
+        pb::Interface { mac: format!("02:00:00:00:00:{last:02x}"), ..pb::Interface::default() };
+    let hardware = pb::Hardware { interfaces: vec![interface], ..pb::Hardware::default() };
+    pb::CreateHardwareRequest { hardware: Some(hardware), request_id: String::new() }
+}
+
+async fn next(events: &mut tonic::Streaming<pb::WatchHardwareResponse>) -> Option<Event> {
+    let soon = tokio::time::timeout(Duration::from_secs(10), events.next());
+    soon.await.expect("an event")?.unwrap().event
+}
+
+#[tokio::test]
+async fn what_was_stored_is_there_after_a_restart() {
+    let server = start().await;
+    let made = server.hardware(Role::Operator).await.create_hardware(create(1)).await.unwrap();
+    let server = support::start_in(server.end().await).await;
+    let mut viewer = server.hardware(Role::Viewer).await;
+    let listed = viewer.list_hardware(pb::ListHardwareRequest::default()).await.unwrap();
+    assert_eq!(listed.into_inner().hardware, made.into_inner().hardware.as_slice());
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_watch_tells_everything_then_synced_then_changes() {
+    let server = start().await;
+    let mut hardware = server.hardware(Role::Admin).await;
+    let first = hardware.create_hardware(create(1)).await.unwrap().into_inner().hardware.unwrap();
+    let mut events =
+        hardware.watch_hardware(pb::WatchHardwareRequest::default()).await.unwrap().into_inner();
+    let mut before = vec![next(&mut events).await.unwrap()];
+    while !matches!(before.last(), Some(Event::Synced(_))) {
+        before.push(next(&mut events).await.unwrap());
+    }
+    // A machine made just before is told once, before the mark or after it.
+    let second = hardware.create_hardware(create(2)).await.unwrap().into_inner().hardware.unwrap();
+    let told =
+        |event: Option<Event>| matches!(event, Some(Event::Hardware(m)) if m.id == second.id);
+    while !told(next(&mut events).await) {}
+    hardware
+        .delete_hardware(pb::DeleteHardwareRequest { id: first.id.clone(), revision: 0 })
+        .await
+        .unwrap();
+    while next(&mut events).await != Some(Event::DeletedId(first.id.clone())) {}
+    server.end().await;
+}
+
+#[tokio::test]
+async fn an_open_watch_does_not_hold_up_the_end() {
+    let server = start().await;
+    let mut hardware = server.hardware(Role::Viewer).await;
+    let mut events =
+        hardware.watch_hardware(pb::WatchHardwareRequest::default()).await.unwrap().into_inner();
+    assert!(matches!(next(&mut events).await, Some(Event::Synced(_))));
+    server.end().await;
+    let end = events.next().await.unwrap().unwrap_err();
+    assert_eq!(end.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_wrong_request_names_its_fields_in_words_and_in_details() {
+    let server = start().await;
+    let mut wrong = create(1);
+    wrong.hardware.as_mut().unwrap().interfaces[0].mac = "zz".into();
+    let status = server.hardware(Role::Admin).await.create_hardware(wrong).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let details = status.get_details_bad_request().unwrap();
+    assert_eq!(details.field_violations[0].field, "interfaces[0].mac");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn pages_together_have_every_machine_once() {
+    let server = start().await;
+    let mut hardware = server.hardware(Role::Admin).await;
+    for n in 1..=7 {
+        hardware.create_hardware(create(n)).await.unwrap();
+    }
+    let mut request = pb::ListHardwareRequest { page_size: 3, ..Default::default() };
+    let mut macs = Vec::new();
+    loop {
+        let page = hardware.list_hardware(request.clone()).await.unwrap().into_inner();
+        macs.extend(page.hardware.iter().map(|machine| machine.interfaces[0].mac.clone()));
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+    }
+    macs.sort();
+    let all: Vec<_> = (1..=7).map(|n| format!("02:00:00:00:00:{n:02x}")).collect();
+    assert_eq!(macs, all);
+    server.end().await;
+}

@@ -1,0 +1,86 @@
+//! What has to be on the machine, and getting it there.
+//!
+//! Debian 12 is taken for granted, and so is the Rust that runs this. Packages are installed only by root, who is told
+//! first; anybody else is told the exact command. Python tools go into a folder below `target`, and nowhere else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+/// Debian packages that tests run as peers of ours, or that machines are made of.
+const PACKAGES: &[&str] = &[
+    "atftp",
+    "busybox-static",
+    "ca-certificates",
+    "cpio",
+    "curl",
+    "e2fsprogs",
+    "etcd-server",
+    "iproute2",
+    "ipxe",
+    "python3",
+    "python3-venv",
+    "qemu-system-x86",
+    "tftp-hpa",
+];
+
+/// The linter of the contract, as its own project packs it.
+const BUF: &str = "buf-bin==1.75.0";
+
+/// Installs the packages that are missing.
+pub(crate) fn packages() -> anyhow::Result<()> {
+    let missing: Vec<_> = PACKAGES.iter().filter(|package| !is_installed(package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.iter().map(|package| **package).collect::<Vec<_>>().join(" ");
+    let install = format!("apt-get install -y --no-install-recommends {list}");
+    anyhow::ensure!(
+        rustix::process::geteuid().is_root(),
+        "packages are missing: run `sudo apt-get update && sudo {install}`"
+    );
+    eprintln!("cargo rack: installing Debian packages: {list}");
+    run(Command::new("apt-get").args(["-qq", "update"]))?;
+    let mut apt = Command::new("sh");
+    apt.args(["-c", &install]).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+    run(&mut apt)
+}
+
+/// Installs the Python tools that are missing. Answers the folder of their programs.
+pub(crate) fn tools() -> anyhow::Result<PathBuf> {
+    let folder = root().join("target/peers/tools");
+    let (programs, mark) = (folder.join("bin"), folder.join("complete"));
+    // The mark holds what was installed, and is written last.
+    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == BUF) {
+        return Ok(programs);
+    }
+    eprintln!("cargo rack: installing {BUF} below target");
+    std::fs::create_dir_all(&folder)?;
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let pip = ["install", "--quiet", "--disable-pip-version-check", BUF];
+    run(Command::new(programs.join("pip")).args(pip))?;
+    std::fs::write(&mark, BUF)?;
+    Ok(programs)
+}
+
+fn is_installed(package: &str) -> bool {
+    let state = Command::new("dpkg-query").args(["-W", "-f=${Status}", package]).output();
+    state.is_ok_and(|state| state.stdout == b"install ok installed")
+}
+
+/// The top of the work tree.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
+
+/// Runs `command` to its end, which has to be a good one.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let arguments = command.get_args().map(|a| a.to_string_lossy().into_owned());
+    let line = std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ");
+    let status = command.status().with_context(|| format!("starting `{line}`"))?;
+    anyhow::ensure!(status.success(), "`{line}` failed: {status}");
+    Ok(())
+}

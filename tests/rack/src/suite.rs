@@ -1,0 +1,29 @@
+//! Every test, and what the code has to look like.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+use crate::setup::{self, root, run};
+
+/// Runs every test of the workspace on a machine that has what they need.
+pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
+    setup::packages()?;
+    run(cargo(["test", "--workspace"]).args(arguments))
+}
+
+/// Format, lints, documentation, contract.
+pub(crate) fn check() -> anyhow::Result<()> {
+    setup::packages()?;
+    run(&mut cargo(["fmt", "--all", "--check"]))?;
+    run(Command::new(setup::tools()?.join("buf")).arg("lint").current_dir(root()))?;
+    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The cargo that runs this, in the work tree.
+fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(arguments).current_dir(root());
+    cargo
+}

@@ -1,0 +1,88 @@
+//! A server on free ports with a directory of its own, and clients of every role.
+#![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use all_in_one::Server;
+use all_in_one::config::{Config, Flags};
+use runtime::Role;
+use runtime::authority::Site;
+use tempfile::TempDir;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+/// A server that runs, and ends with this.
+pub struct Running {
+    pub grpc: SocketAddr,
+    pub vitals: SocketAddr,
+    pub dir: TempDir,
+    stop: CancellationToken,
+    task: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+/// Starts a server on a fresh directory.
+pub async fn start() -> Running {
+    start_in(tempfile::tempdir().unwrap()).await
+}
+
+/// Starts a server on what `dir` holds.
+pub async fn start_in(dir: TempDir) -> Running {
+    let anywhere = Some("127.0.0.1:0".parse().unwrap());
+    let flags = Flags {
+        data: Some(dir.path().into()),
+        listen: anywhere,
+        metrics_listen: anywhere,
+        drain_seconds: Some(5),
+        ..Flags::default()
+    };
+    let server = Server::open(Config::load(flags).unwrap()).await.unwrap();
+    let (grpc, vitals) = (server.grpc().unwrap(), server.vitals().unwrap());
+    let stop = CancellationToken::new();
+    let task = Some(tokio::spawn(server.run(stop.clone())));
+    Running { grpc, vitals, dir, stop, task }
+}
+
+impl Running {
+    /// Ends the server; its directory stays.
+    pub async fn end(mut self) -> TempDir {
+        self.stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(20), self.task.take().unwrap());
+        ended.await.expect("an end in time").unwrap().unwrap();
+        self.dir
+    }
+
+    pub fn secrets(&self) -> std::path::PathBuf {
+        self.dir.path().join("secrets")
+    }
+
+    /// A channel of somebody with `role`, or with none.
+    pub async fn channel(&self, role: Option<Role>) -> Channel {
+        let site = Site::open(&self.secrets()).unwrap();
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(site.authority()));
+        let tls = match role.map(|role| site.client(role).unwrap()) {
+            Some(own) => tls.identity(Identity::from_pem(&own.certificate, own.key.expose())),
+            None => tls,
+        };
+        connect(self.grpc, tls).await.unwrap()
+    }
+
+    pub async fn hardware(&self, role: Role) -> HardwareServiceClient<Channel> {
+        HardwareServiceClient::new(self.channel(Some(role)).await)
+    }
+}
+
+pub async fn connect(
+    to: SocketAddr,
+    tls: ClientTlsConfig,
+) -> Result<Channel, tonic::transport::Error> {
+    Endpoint::from_shared(format!("https://{to}"))?.tls_config(tls)?.connect().await
+}
+
+/// Another site's authority.
+pub fn stranger(dir: &Path) -> Site {
+    Site::open(dir).unwrap()
+}

@@ -1,0 +1,115 @@
+//! Who gets in, as a client sees it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use runtime::Role;
+use support::{connect, start, stranger};
+use tinwright::HardwareId;
+use tinwright::common::v1::View;
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tonic::Code;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+#[tokio::test]
+async fn without_a_certificate_there_is_health_and_nothing_else() {
+    let server = start().await;
+    let channel = server.channel(None).await;
+    let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
+    assert!(health.is_ok());
+    let mut hardware = HardwareServiceClient::new(channel);
+    let listed = hardware.list_hardware(pb::ListHardwareRequest::default()).await;
+    assert_eq!(listed.unwrap_err().code(), Code::Unauthenticated);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_role_opens_its_calls_and_no_others() {
+    let server = start().await;
+    let code = async |role, view: View| {
+        let request = pb::ListHardwareRequest { view: view.into(), ..Default::default() };
+        server
+            .hardware(role)
+            .await
+            .list_hardware(request)
+            .await
+            .map_err(|status| status.code())
+            .err()
+    };
+    assert_eq!(code(Role::Viewer, View::Basic).await, None);
+    assert_eq!(code(Role::Viewer, View::Full).await, Some(Code::PermissionDenied));
+    assert_eq!(code(Role::Operator, View::Full).await, Some(Code::PermissionDenied));
+    assert_eq!(code(Role::Service, View::Full).await, None);
+    assert_eq!(
+        code(Role::Machine(HardwareId::new()), View::Basic).await,
+        Some(Code::PermissionDenied)
+    );
+    let delete = pb::DeleteHardwareRequest::default();
+    let refused = server.hardware(Role::Viewer).await.delete_hardware(delete).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn another_sites_certificate_is_refused_and_its_servers_are_not_trusted() {
+    let server = start().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let theirs = stranger(elsewhere.path());
+    let admin = theirs.client(Role::Admin).unwrap();
+    let ours = std::fs::read_to_string(server.secrets().join("ca.pem")).unwrap();
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&ours))
+        .identity(Identity::from_pem(&admin.certificate, admin.key.expose()));
+    // With TLS 1.3 a client learns that its certificate was refused only when it reads.
+    if let Ok(channel) = connect(server.grpc, tls).await {
+        let mut hardware = HardwareServiceClient::new(channel);
+        let listed = hardware.list_hardware(pb::ListHardwareRequest::default()).await;
+        assert!(matches!(listed.unwrap_err().code(), Code::Unavailable | Code::Unknown));
+    }
+    let distrust = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(theirs.authority()));
+    assert!(connect(server.grpc, distrust).await.is_err());
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_data_or_port_is_refused_with_the_reason() {
+    use all_in_one::Server;
+    use all_in_one::config::{Config, Flags};
+    let server = start().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let flags = |data: &std::path::Path, listen| Flags {
+        data: Some(data.into()),
+        listen: Some(listen),
+        metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
+        ..Flags::default()
+    };
+    let config = Config::load(flags(elsewhere.path(), server.grpc)).unwrap();
+    let port = format!("{:#}", Server::open(config).await.unwrap_err());
+    assert!(port.starts_with(&format!("listening for grpc on {}", server.grpc)), "{port}");
+    let config = Config::load(flags(server.dir.path(), "127.0.0.1:0".parse().unwrap())).unwrap();
+    let data = format!("{:#}", Server::open(config).await.unwrap_err());
+    assert!(data.starts_with("opening the store in "), "{data}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn vitals_are_told_in_clear() {
+    let server = start().await;
+    let ask = async |path: &str| {
+        let url = format!("http://{}{path}", server.vitals);
+        reqwest::get(url).await.unwrap().error_for_status().unwrap().text().await.unwrap()
+    };
+    assert_eq!(ask("/healthz").await, "ok\n");
+    server
+        .hardware(Role::Viewer)
+        .await
+        .list_hardware(pb::ListHardwareRequest::default())
+        .await
+        .unwrap();
+    let metrics = ask("/metrics").await;
+    assert!(metrics.contains(r#"HardwareService/ListHardware",code="Ok"} 1"#), "{metrics}");
+    server.end().await;
+}
