@@ -6,6 +6,13 @@ use std::{env, fs, io};
 use prost::Message as _;
 use protox::Compiler;
 
+/// Messages that no log may show whole.
+const SECRET: [&str; 3] = [
+    "tinwright.instance.v1.Instance",
+    "tinwright.power.v1.Bmc",
+    "tinwright.workflow.v1.RedeemRequest",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let mut files = Vec::new();
@@ -19,6 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Ordered maps and named types: equal messages have equal bytes, and JSON finds their descriptors.
     let mut config = prost_build::Config::new();
     config.btree_map(["."]).enable_type_names();
+    // These hold secrets; `debug.rs` shows them without.
+    config.skip_debug(SECRET);
     tonic_prost_build::configure().compile_fds_with_config(set, config)?;
     Ok(())
 }

@@ -15,16 +15,30 @@ pub trait Noun: 'static {
 /// Names one `N` for as long as the site knows it. Written as a lower-case hyphenated UUID.
 pub struct Id<N>(Uuid, PhantomData<fn() -> N>);
 
-/// The noun of [`HardwareId`].
-#[derive(Debug)]
-pub enum Hardware {}
+/// The nouns: types without a value.
+macro_rules! nouns {
+    ($($noun:ident, $id:ident, $text:literal;)*) => {$(
+        #[doc = concat!("The noun of [`", stringify!($id), "`].")]
+        #[derive(Debug)]
+        pub enum $noun {}
 
-impl Noun for Hardware {
-    const NOUN: &'static str = "hardware";
+        impl Noun for $noun {
+            const NOUN: &'static str = $text;
+        }
+
+        #[doc = concat!("Names a ", $text, ".")]
+        pub type $id = Id<$noun>;
+    )*};
 }
 
-/// Names a machine.
-pub type HardwareId = Id<Hardware>;
+nouns! {
+    Bmc, BmcId, "BMC";
+    Hardware, HardwareId, "hardware";
+    Instance, InstanceId, "instance";
+    PowerJob, PowerJobId, "power job";
+    Template, TemplateId, "template";
+    Workflow, WorkflowId, "workflow";
+}
 
 /// The text is no UUID.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

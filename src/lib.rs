@@ -1,6 +1,6 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and what every side of them shares.
 //!
-//! - [`hardware`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`common`]: one module a proto package.
 //! - [`id`], [`mac`]: the names things go by, as types.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`fault`]: errors as callers see them, with `google.rpc` details.
@@ -8,19 +8,21 @@
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
 pub mod check;
+mod debug;
 pub mod fault;
 pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
 
-pub use id::{HardwareId, Id};
+pub use id::{BmcId, HardwareId, Id, InstanceId, PowerJobId, TemplateId, WorkflowId};
 pub use mac::Mac;
 
 /// What every service's calls share.
 pub mod common {
     /// Version 1.
-    #[allow(missing_docs, unreachable_pub, clippy::all, clippy::wildcard_enum_match_arm)]
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
     pub mod v1 {
         tonic::include_proto!("tinwright.common.v1");
     }
@@ -29,9 +31,40 @@ pub mod common {
 /// The machines a site owns.
 pub mod hardware {
     /// Version 1.
-    #[allow(missing_docs, unreachable_pub, clippy::all, clippy::wildcard_enum_match_arm)]
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
     pub mod v1 {
         tonic::include_proto!("tinwright.hardware.v1");
+    }
+}
+
+/// What machines are occupied by.
+pub mod instance {
+    /// Version 1.
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
+    pub mod v1 {
+        tonic::include_proto!("tinwright.instance.v1");
+    }
+}
+
+/// Templates of work, the work, and the worker that does it.
+pub mod workflow {
+    /// Version 1.
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
+    pub mod v1 {
+        tonic::include_proto!("tinwright.workflow.v1");
+    }
+}
+
+/// BMCs and what they are to do.
+pub mod power {
+    /// Version 1.
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
+    pub mod v1 {
+        tonic::include_proto!("tinwright.power.v1");
     }
 }
 

@@ -3,13 +3,11 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
+use futures_util::Stream;
 use runtime::access;
-use store::mirror::{Event, Mirror, TooSlow, Watcher};
-use store::records::{
-    self,
-    requests::{self, Request as Asked},
-};
+use store::mirror::{Event, Mirror};
+use store::records::requests::{self, Request as Asked};
+use store::serving;
 use tinwright::common::v1::{Synced, View};
 use tinwright::fault::{self, Violations};
 use tinwright::hardware::v1 as pb;
@@ -21,10 +19,6 @@ use tonic::{Request, Response, Status};
 use crate::machines::{By, Error, Machine, Machines};
 use crate::state::State;
 
-/// How many machines a page has if the caller does not say.
-const PAGE: i32 = 100;
-/// How many it has at most.
-const LARGEST_PAGE: i32 = 1000;
 /// How often old answers are forgotten.
 const FORGETTING: Duration = Duration::from_secs(60 * 60);
 
@@ -104,8 +98,9 @@ impl HardwareService for Api {
         let view = access::view(&request, request.get_ref().view())?;
         let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
-        let listing = self.machines.list(&page_token, page(page_size)?, &labels).await?;
-        let hardware = listing.machines.into_iter().map(|machine| shown(machine, view)).collect();
+        let listing =
+            self.machines.list(&page_token, serving::page_size(page_size)?, &labels).await?;
+        let hardware = listing.records.into_iter().map(|machine| shown(machine, view)).collect();
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
     }
@@ -160,31 +155,21 @@ impl HardwareService for Api {
             "" => self.mirror.watch(),
             one => self.mirror.watch_one(&id("id", one)?.to_string()),
         };
-        Ok(Response::new(Box::pin(told(watcher, view, self.stop.clone()))))
+        let told = serving::watch(watcher, self.stop.clone(), move |event| told(event, view));
+        Ok(Response::new(Box::pin(told)))
     }
 }
 
-/// What `watcher` is told, as the wire says it, until the server ends.
-fn told(
-    watcher: Watcher<Machine>,
-    view: View,
-    stop: CancellationToken,
-) -> impl Stream<Item = Result<pb::WatchHardwareResponse, Status>> {
+/// What a watch tells.
+fn told(event: Event<pb::Hardware>, view: View) -> pb::WatchHardwareResponse {
     use pb::watch_hardware_response::Event as Told;
-    stream::unfold(Some((watcher, stop)), move |open| async move {
-        let (mut watcher, stop) = open?;
-        let event = match stop.run_until_cancelled(watcher.next()).await {
-            None => return Some((Err(Status::unavailable("the server is ending")), None)),
-            Some(Err(TooSlow)) => {
-                return Some((Err(Status::out_of_range(TooSlow.to_string())), None));
-            }
-            Some(Ok(Event::Put(machine))) => Told::Hardware(shown(machine, view)),
-            Some(Ok(Event::Deleted(id))) => Told::DeletedId(id),
-            Some(Ok(Event::Synced)) => Told::Synced(Synced {}),
-        };
-        let told = pb::WatchHardwareResponse { event: Some(event) };
-        Some((Ok(told), Some((watcher, stop))))
-    })
+    pb::WatchHardwareResponse {
+        event: Some(match event {
+            Event::Put(machine) => Told::Hardware(shown(machine, view)),
+            Event::Deleted(id) => Told::DeletedId(id),
+            Event::Synced => Told::Synced(Synced {}),
+        }),
+    }
 }
 
 /// What a listing shows of a machine.
@@ -219,24 +204,12 @@ fn by(request: pb::GetHardwareRequest) -> Result<By, Violations> {
     }
 }
 
-fn page(size: i32) -> Result<usize, Violations> {
-    let size = if size == 0 { PAGE } else { size.min(LARGEST_PAGE) };
-    usize::try_from(size).map_err(|_| Violations::one("page_size", "is negative"))
-}
-
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::NotFound(name) => fault::not_found("hardware", &name),
-            Error::Exists(id) => fault::already_exists("hardware", &id, text),
-            Error::Taken { by, .. } => fault::already_exists("hardware", &by, text),
-            Error::Reused(id) => fault::already_exists("request", &id, text),
-            Error::Changed(id) => fault::changed_meanwhile("hardware", &id),
-            Error::Illegal(_) => fault::precondition("STATE", "hardware", text),
-            Error::Records(records::Error::Store(error)) => store::status(&error),
-            Error::Records(_) => Self::aborted(text),
+            Error::Illegal(_) => fault::precondition("STATE", "hardware", error.to_string()),
+            Error::Records(error) => error.into(),
         }
     }
 }

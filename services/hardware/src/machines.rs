@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use store::records::requests::{Known, Request};
-use store::records::{self, Change, Index, Kind, Records, Report};
+use store::records::requests::Request;
+use store::records::{self, Change, Index, Kind, Listing, Records, Report};
 use store::{Handle, Store};
 use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
@@ -21,42 +21,17 @@ use tinwright::{HardwareId, Mac};
 use crate::check;
 use crate::state::{Illegal, NoState, State};
 
-/// How many records a filtered listing looks through before it answers with what it has.
-const SCANNED: usize = 2000;
-
 /// Why a request about machines failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request itself is wrong.
     #[error(transparent)]
     Invalid(#[from] Violations),
-    /// There is no such machine.
-    #[error("hardware {0} not found")]
-    NotFound(String),
-    /// There is a machine with this id.
-    #[error("hardware {0} is there already")]
-    Exists(String),
-    /// Another machine has it.
-    #[error("{index} {value} is taken by hardware {by}")]
-    Taken {
-        /// What of it: `name`, `mac`, `address`.
-        index: String,
-        /// Its value.
-        value: String,
-        /// Whose it is.
-        by: String,
-    },
-    /// The request id was used for another request.
-    #[error("request_id {0} was used for another request")]
-    Reused(String),
-    /// The machine is not at the revision the caller saw.
-    #[error("hardware {0} was changed meanwhile")]
-    Changed(String),
     /// The machine's state does not lead there.
     #[error(transparent)]
     Illegal(#[from] Illegal),
-    /// The records cannot be read or written.
-    #[error("hardware records")]
+    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    #[error(transparent)]
     Records(#[from] records::Error),
 }
 
@@ -66,6 +41,7 @@ pub enum Machine {}
 
 impl Kind for Machine {
     type Record = pb::Hardware;
+    const NOUN: &'static str = "hardware";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["name", "mac", "address"];
 
@@ -101,15 +77,6 @@ pub enum By {
     Address(String),
 }
 
-/// Part of a listing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listing {
-    /// Machines in id order.
-    pub machines: Vec<pb::Hardware>,
-    /// After which id the next part begins, if there is one.
-    pub next: Option<String>,
-}
-
 /// The machines.
 #[derive(Clone, Debug)]
 pub struct Machines {
@@ -134,61 +101,29 @@ impl Machines {
         request: Option<Request>,
     ) -> Result<pb::Hardware, Error> {
         let hardware = newborn(check::normal(hardware)?)?;
-        if let Some(made) = self.answered(request.as_ref()).await? {
-            return Ok(made);
-        }
-        let done = request.as_ref().map(|request| request.done(&hardware.id, SystemTime::now()));
-        let change = self.records.to_create(&hardware).and(done.unwrap_or_default());
-        match self.commit(change).await {
-            Ok(()) => self.require(&hardware.id).await,
-            // The same request may have been carried out meanwhile: that is what is in the way.
-            Err(clash @ (Error::Exists(_) | Error::Taken { .. } | Error::Changed(_))) => {
-                self.answered(request.as_ref()).await?.ok_or(clash)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// What `request` was answered before.
-    async fn answered(&self, request: Option<&Request>) -> Result<Option<pb::Hardware>, Error> {
-        let Some(request) = request else { return Ok(None) };
-        match request.known(self.records.store()).await? {
-            Known::New => Ok(None),
-            Known::Done(id) => self.require(&id).await.map(Some),
-            Known::Reused => Err(Error::Reused(request.id().to_owned())),
-        }
+        Ok(self.records.create(&hardware, Change::default(), request.as_ref()).await?)
     }
 
     /// The machine that is meant.
     pub async fn get(&self, by: &By) -> Result<pb::Hardware, Error> {
-        let (found, name) = match by {
-            By::Id(id) => (self.records.get(&id.to_string()).await?, id.to_string()),
-            By::Mac(mac) => (self.records.find("mac", &mac.to_string()).await?, mac.to_string()),
-            By::Address(address) => (self.records.find("address", address).await?, address.clone()),
-        };
-        found.ok_or(Error::NotFound(name))
+        Ok(match by {
+            By::Id(id) => self.records.require(&id.to_string()).await?,
+            By::Mac(mac) => self.records.require_by("mac", &mac.to_string()).await?,
+            By::Address(address) => self.records.require_by("address", address).await?,
+        })
     }
 
-    /// At most `limit` machines after the id `after` that have all of `labels`. A filter that matches little ends a part
-    /// early; only [`Listing::next`] tells the end.
+    /// At most `limit` machines after the id `after` that have all of `labels`.
     pub async fn list(
         &self,
         after: &str,
         limit: usize,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Listing, Error> {
-        let (mut machines, mut last, mut looked) = (Vec::new(), after.to_owned(), 0);
-        loop {
-            let (found, more) = self.records.page(&last, limit - machines.len()).await?;
-            looked += found.len();
-            last = found.last().map_or(last, |machine| machine.id.clone());
-            machines.extend(found.into_iter().filter(|machine| {
-                labels.iter().all(|(key, value)| machine.labels.get(key) == Some(value))
-            }));
-            if !more || machines.len() == limit || looked >= SCANNED {
-                return Ok(Listing { machines, next: more.then_some(last) });
-            }
-        }
+    ) -> Result<Listing<pb::Hardware>, Error> {
+        let has = |machine: &pb::Hardware| {
+            labels.iter().all(|(key, value)| machine.labels.get(key) == Some(value))
+        };
+        Ok(self.records.list(after, limit, has).await?)
     }
 
     /// Replaces the fields of a machine that `paths` names.
@@ -197,10 +132,9 @@ impl Machines {
         update: pb::Hardware,
         paths: &[String],
     ) -> Result<pb::Hardware, Error> {
-        let old = self.at(&update.id, update.revision).await?;
+        let old = self.records.at(&update.id, update.revision).await?;
         let new = touched(check::normal(merged(&old, update, paths)?)?);
-        self.commit(self.records.to_replace(&old, &new)).await?;
-        self.require(&old.id).await
+        Ok(self.records.replace(&old, new).await?)
     }
 
     /// Moves a machine to another state of its own. There is nothing to write where it is there already.
@@ -211,56 +145,25 @@ impl Machines {
         reason: String,
         revision: i64,
     ) -> Result<pb::Hardware, Error> {
-        let old = self.at(&id.to_string(), revision).await?;
-        let state = state(&old)?.after(to)?;
-        let new = pb::Hardware {
-            state: pb::State::from(state).into(),
-            state_reason: reason,
-            ..old.clone()
-        };
-        if new == old {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        let state = pb::State::from(state(&old)?.after(to)?).into();
+        if (state, &reason) == (old.state, &old.state_reason) {
             return Ok(old);
         }
-        self.commit(self.records.to_replace(&old, &touched(new))).await?;
-        self.require(&old.id).await
+        let new = touched(pb::Hardware { state, state_reason: reason, ..old.clone() });
+        Ok(self.records.replace(&old, new).await?)
     }
 
     /// Removes a machine.
     pub async fn delete(&self, id: HardwareId, revision: i64) -> Result<(), Error> {
-        let old = self.at(&id.to_string(), revision).await?;
-        self.commit(self.records.to_delete(&old)).await
+        let old = self.records.at(&id.to_string(), revision).await?;
+        self.records.commit(self.records.to_delete(&old)).await?;
+        Ok(())
     }
 
     /// Whether records and indexes agree; with `mend`, making them.
     pub async fn check(&self, mend: bool) -> Result<Report, Error> {
         Ok(self.records.check(mend).await?)
-    }
-
-    async fn require(&self, id: &str) -> Result<pb::Hardware, Error> {
-        self.records.get(id).await?.ok_or_else(|| Error::NotFound(id.to_owned()))
-    }
-
-    /// The machine `id`, at `revision` if that is not 0.
-    async fn at(&self, id: &str, revision: i64) -> Result<pb::Hardware, Error> {
-        let found = self.require(id).await?;
-        if revision == 0 || revision == found.revision {
-            Ok(found)
-        } else {
-            Err(Error::Changed(id.to_owned()))
-        }
-    }
-
-    async fn commit(&self, change: Change) -> Result<(), Error> {
-        match self.records.commit(change).await {
-            Ok(_) => Ok(()),
-            Err(records::Error::Taken { index, value }) => {
-                let by = self.records.owner(&index, &value).await?.unwrap_or_default();
-                Err(Error::Taken { index, value, by })
-            }
-            Err(records::Error::Exists(id)) => Err(Error::Exists(id)),
-            Err(records::Error::Changed(id)) => Err(Error::Changed(id)),
-            Err(error @ records::Error::Store(_)) => Err(error.into()),
-        }
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Open {
     ToOperators,
     /// Machines, for what is theirs.
     ToMachines,
+    /// Processes of Tinwright's own.
+    ToServices,
 }
 
 const CALLS: &[(&str, Open)] = &[
@@ -38,6 +40,47 @@ const CALLS: &[(&str, Open)] = &[
     ("/tinwright.hardware.v1.HardwareService/SetHardwareState", Open::ToOperators),
     ("/tinwright.hardware.v1.HardwareService/UpdateHardware", Open::ToOperators),
     ("/tinwright.hardware.v1.HardwareService/WatchHardware", Open::ToViewers),
+    ("/tinwright.instance.v1.InstanceService/CreateInstance", Open::ToOperators),
+    ("/tinwright.instance.v1.InstanceService/DeleteInstance", Open::ToOperators),
+    ("/tinwright.instance.v1.InstanceService/GetInstance", Open::ToViewers),
+    ("/tinwright.instance.v1.InstanceService/ListInstances", Open::ToViewers),
+    ("/tinwright.instance.v1.InstanceService/ReportPhoneHome", Open::ToServices),
+    ("/tinwright.instance.v1.InstanceService/RetryInstance", Open::ToOperators),
+    ("/tinwright.instance.v1.InstanceService/UpdateInstance", Open::ToOperators),
+    ("/tinwright.instance.v1.InstanceService/WatchInstances", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/CancelPowerJob", Open::ToOperators),
+    ("/tinwright.power.v1.PowerService/CreateBmc", Open::ToOperators),
+    ("/tinwright.power.v1.PowerService/CreatePowerJob", Open::ToOperators),
+    ("/tinwright.power.v1.PowerService/DeleteBmc", Open::ToOperators),
+    ("/tinwright.power.v1.PowerService/GetBmc", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/GetPowerJob", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/GetPowerState", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/ListBmcs", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/ListPowerJobs", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/UpdateBmc", Open::ToOperators),
+    ("/tinwright.power.v1.PowerService/WatchBmcs", Open::ToViewers),
+    ("/tinwright.power.v1.PowerService/WatchPowerJobs", Open::ToViewers),
+    ("/tinwright.workflow.v1.TemplateService/CreateTemplate", Open::ToOperators),
+    ("/tinwright.workflow.v1.TemplateService/DeleteTemplate", Open::ToOperators),
+    ("/tinwright.workflow.v1.TemplateService/GetTemplate", Open::ToViewers),
+    ("/tinwright.workflow.v1.TemplateService/ListTemplates", Open::ToViewers),
+    ("/tinwright.workflow.v1.TemplateService/UpdateTemplate", Open::ToOperators),
+    ("/tinwright.workflow.v1.TemplateService/WatchTemplates", Open::ToViewers),
+    ("/tinwright.workflow.v1.WorkerService/AppendLog", Open::ToMachines),
+    ("/tinwright.workflow.v1.WorkerService/FinishAction", Open::ToMachines),
+    ("/tinwright.workflow.v1.WorkerService/NextAction", Open::ToMachines),
+    ("/tinwright.workflow.v1.WorkerService/Redeem", Open::ToAll),
+    ("/tinwright.workflow.v1.WorkerService/Renew", Open::ToMachines),
+    ("/tinwright.workflow.v1.WorkerService/ReportProgress", Open::ToMachines),
+    ("/tinwright.workflow.v1.WorkerService/StartAction", Open::ToMachines),
+    ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Open::ToOperators),
+    ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Open::ToOperators),
+    ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Open::ToOperators),
+    ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Open::ToViewers),
+    ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Open::ToViewers),
+    ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Open::ToServices),
+    ("/tinwright.workflow.v1.WorkflowService/ReadLog", Open::ToViewers),
+    ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Open::ToViewers),
 ];
 
 /// Who may call `path`. A call that is not in the table is nobody's.
@@ -53,7 +96,7 @@ impl Open {
             (Self::ToViewers, Some(Role::Viewer | Role::Operator)) => true,
             (Self::ToOperators, Some(Role::Operator)) => true,
             (Self::ToMachines, Some(Role::Machine(_))) => true,
-            (Self::ToViewers | Self::ToOperators | Self::ToMachines, _) => false,
+            (Self::ToViewers | Self::ToOperators | Self::ToMachines | Self::ToServices, _) => false,
         }
     }
 }
