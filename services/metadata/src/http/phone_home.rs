@@ -1,0 +1,146 @@
+//! The call home: the installed system is up.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use axum::body::{Body, to_bytes};
+use axum::response::Response;
+use serde_json::Value;
+use tinwright::HardwareId;
+
+use super::Service;
+use super::answer;
+use super::refusal::Refusal;
+use crate::machine::Machine;
+
+/// What a caller is told once its call is stored.
+pub(super) const THANKS: &str = "{}";
+
+/// How many bytes a call may have; cloud-init's three host keys are 2 KiB.
+const LARGEST: usize = 64 * 1024;
+
+/// How long a call may take to arrive, and how long to be stored. Callers try again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where calls home go.
+#[async_trait]
+pub trait PhoneHome: Send + Sync + 'static {
+    /// Stores the call, and returns once it is durable. Callers repeat themselves until they hear so.
+    async fn report(&self, call: Call) -> Result<(), NotStored>;
+}
+
+/// A machine that calls home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The machine, by the address it called from.
+    pub hardware: HardwareId,
+    /// What it goes by: the instance on it, or itself when there is none.
+    pub instance_id: String,
+    /// What it said, by name: cloud-init's host keys, host name and the like; nothing for an empty call. A value that
+    /// came as JSON and is no text is JSON still.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// The call is not stored.
+#[derive(Debug, thiserror::Error)]
+#[error("the call home is not stored")]
+pub struct NotStored(#[source] pub Box<dyn std::error::Error + Send + Sync>);
+
+impl Service {
+    /// Stores that `machine` called home, and says so.
+    pub(super) async fn phoned_home(
+        &self,
+        machine: &Machine,
+        body: Body,
+    ) -> Result<Response, Refusal> {
+        self.limits.calls.take(machine.id, Instant::now())?;
+        let arrived = tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await;
+        let body = arrived.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
+        let fields = fields(&body).ok_or(Refusal::Malformed)?;
+        let instance_id = machine.instance_id();
+        if let Some(claimed) = fields.get("instance_id").filter(|id| **id != instance_id) {
+            tracing::warn!(claimed, "a machine called home as another instance: a copied image?");
+            return Err(Refusal::Conflict);
+        }
+        self.store(Call { hardware: machine.id, instance_id, fields }).await?;
+        Ok(answer::json(THANKS))
+    }
+
+    async fn store(&self, call: Call) -> Result<(), Refusal> {
+        match tokio::time::timeout(PATIENCE, self.phone_home.report(call)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the caller will try again"
+                );
+                Err(Refusal::NotReady)
+            }
+            Err(_) => {
+                tracing::warn!(patience = ?PATIENCE, "a call home took too long to store; the caller will try again");
+                Err(Refusal::NotReady)
+            }
+        }
+    }
+}
+
+/// What a call says: a JSON object, a form, or nothing. The body tells which, since its declared type often does not.
+fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
+    match body.trim_ascii_start() {
+        object @ [b'{', ..] => {
+            let object: BTreeMap<String, Value> = serde_json::from_slice(object).ok()?;
+            let text = |value| match value {
+                Value::String(text) => text,
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_) => value.to_string(),
+            };
+            Some(object.into_iter().map(|(name, value)| (name, text(value))).collect())
+        }
+        form => Some(form_urlencoded::parse(form).into_owned().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn said(body: &str) -> Option<Vec<(String, String)>> {
+        Some(fields(body.as_bytes())?.into_iter().collect())
+    }
+
+    fn pair(name: &str, value: &str) -> (String, String) {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn a_form_is_read() {
+        let form = "hostname=node1&pub_key_rsa=ssh-rsa+AAAA%2B%3D";
+        let pairs = [pair("hostname", "node1"), pair("pub_key_rsa", "ssh-rsa AAAA+=")];
+        assert_eq!(said(form).unwrap(), pairs);
+    }
+
+    #[test]
+    fn json_is_read() {
+        let json = r#" {"type": "provisioning.104.01", "tries": 3}"#;
+        assert_eq!(said(json).unwrap(), [pair("tries", "3"), pair("type", "provisioning.104.01")]);
+        assert_eq!(said("{oops"), None);
+    }
+
+    #[test]
+    fn nothing_is_a_call_too() {
+        assert_eq!(said("").unwrap(), []);
+        assert_eq!(said("{}").unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_is_too_odd(body: Vec<u8>) {
+            let _either = fields(&body);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Why a request gets no answer.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// A refusal. Its body is empty: the BOSH agent, for one, takes what stands in an error's body for the key it asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A header or body that makes no sense.
+    Malformed,
+    /// The session token is missing, or not good.
+    NoSession,
+    /// Closed to this machine, or to this way of asking.
+    Forbidden,
+    /// There is nothing there, or nobody.
+    NotFound,
+    /// Only these methods.
+    Method(&'static str),
+    /// Another instance's id was given as the machine's own: a copied image.
+    Conflict,
+    /// Too many at once.
+    TooMany,
+    /// Nothing is known yet, or nothing can be stored: ask again.
+    NotReady,
+}
+
+impl Refusal {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::NoSession => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        let headers = response.headers_mut();
+        match self {
+            Self::Method(allowed) => {
+                headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
+            }
+            Self::NotReady | Self::TooMany => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::Malformed
+            | Self::NoSession
+            | Self::Forbidden
+            | Self::NotFound
+            | Self::Conflict => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,53 @@
+//! Which of the service's few faces a path is.
+
+use axum::http::Method;
+use axum::response::Response;
+
+use super::refusal::Refusal;
+use super::{answer, phone_home};
+use crate::path::Path;
+
+/// A face of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// The installed system is up.
+    PhoneHome,
+    /// A session token is wanted.
+    Token,
+    /// The same under a dated version, where EC2 has none.
+    DatedToken,
+    /// Everything else.
+    Tree,
+}
+
+impl Route {
+    /// The face at `path`.
+    pub(super) fn of(path: &Path) -> Self {
+        match path.segments()[..] {
+            ["phone-home"] | ["latest" | "2009-04-04", "meta-data", "phone-home"] => {
+                Self::PhoneHome
+            }
+            ["latest", "api", "token"] => Self::Token,
+            [_, "api", "token"] => Self::DatedToken,
+            _ => Self::Tree,
+        }
+    }
+
+    /// Refuses what is no method of this face. OPTIONS is none anywhere: no page of another site has business here.
+    pub(super) fn admit(self, method: &Method) -> Result<(), Refusal> {
+        let (good, allowed) = match self {
+            Self::PhoneHome => (method == Method::POST, "POST"),
+            Self::Token | Self::DatedToken => (method == Method::PUT, "PUT"),
+            Self::Tree => (method == Method::GET || method == Method::HEAD, "GET, HEAD"),
+        };
+        if good { Ok(()) } else { Err(Refusal::Method(allowed)) }
+    }
+
+    /// The answer to an address nobody has. Who calls home is thanked even so: old clients try until they are.
+    pub(super) fn for_nobody(self) -> Result<Response, Refusal> {
+        match self {
+            Self::PhoneHome => Ok(answer::json(phone_home::THANKS)),
+            Self::Token | Self::DatedToken | Self::Tree => Err(Refusal::NotFound),
+        }
+    }
+}

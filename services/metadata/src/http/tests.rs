@@ -1,0 +1,310 @@
+//! The wire's rules, without a wire.
+
+mod phone_home;
+mod session;
+
+use std::sync::Mutex;
+
+use axum::body::to_bytes;
+use axum::http::StatusCode;
+use proptest::prelude::*;
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::fixture::{USER_DATA, any_machine, node1, node2};
+use crate::machine::TokenPolicy;
+
+const NODE1: &str = "198.51.100.50";
+const STRANGER: &str = "198.51.100.77";
+const PROXY: &str = "192.0.2.1";
+const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
+const TOKEN: &str = "x-aws-ec2-metadata-token";
+
+/// Keeps what it is told, or fails to.
+#[derive(Default)]
+struct Told {
+    calls: Mutex<Vec<Call>>,
+    broken: bool,
+}
+
+#[async_trait::async_trait]
+impl PhoneHome for Told {
+    async fn report(&self, call: Call) -> Result<(), NotStored> {
+        if self.broken {
+            return Err(NotStored("the store is away".into()));
+        }
+        self.calls.lock().unwrap().push(call);
+        Ok(())
+    }
+}
+
+struct Site {
+    index: Arc<Index>,
+    told: Arc<Told>,
+    router: Router,
+}
+
+/// A service that knows `machines`.
+fn site_with(machines: Vec<Machine>, told: Told, config: Config) -> Site {
+    let (index, told) = (Arc::new(Index::new()), Arc::new(told));
+    index.replace(machines.into_iter().map(Arc::new));
+    let tokens = Tokens::new(&[7; 32]);
+    let router = Service::new(index.clone(), tokens, told.clone(), config).router();
+    Site { index, told, router }
+}
+
+fn site() -> Site {
+    site_with(vec![node1(), node2()], Told::default(), Config::default())
+}
+
+fn site_of(tokens: TokenPolicy) -> Site {
+    site_with(vec![Machine { tokens, ..node1() }], Told::default(), Config::default())
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// A refusal as every refusal must be: nothing in it.
+    #[track_caller]
+    fn refused(&self, status: u16) {
+        assert_eq!((self.status, self.body.as_str()), (status, ""));
+    }
+
+    #[track_caller]
+    fn says(&self, body: &str) {
+        assert_eq!((self.status, self.body.as_str()), (200, body));
+    }
+}
+
+impl Site {
+    async fn send(&self, peer: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send_body(peer, method, path, headers, "").await
+    }
+
+    async fn send_body(
+        &self,
+        peer: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let peer = SocketAddr::new(peer.parse().unwrap(), 4711);
+        let mut request = Request::builder().method(method).uri(path).extension(ConnectInfo(peer));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = to_bytes(body, usize::MAX).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Answer { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send(NODE1, "GET", path, &[]).await
+    }
+
+    /// A token of 60 seconds for node1.
+    async fn token(&self) -> String {
+        let answer = self.send(NODE1, "PUT", "/latest/api/token", &[(TTL, "60")]).await;
+        assert_eq!(answer.status, 200);
+        answer.body
+    }
+
+    async fn get_with(&self, token: &str) -> Answer {
+        self.send(NODE1, "GET", "/latest/meta-data/instance-id", &[(TOKEN, token)]).await
+    }
+
+    async fn call_home(&self, body: &str) -> Answer {
+        self.send_body(NODE1, "POST", "/phone-home", &[], body).await
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_told_its_own() {
+    site().get("/latest/meta-data/instance-id").await.says("i-0001");
+    let answer = site().send("198.51.100.60", "GET", "/latest/meta-data/instance-id", &[]).await;
+    answer.says("0197f0a0-0000-7000-8000-000000000002");
+}
+
+#[tokio::test]
+async fn an_unknown_address_and_a_wrong_path_look_alike() {
+    let site = site();
+    let stranger = site.send(STRANGER, "GET", "/latest/meta-data/", &[]).await;
+    let lost = site.get("/latest/nothing").await;
+    stranger.refused(404);
+    lost.refused(404);
+    assert_eq!(stranger.headers, lost.headers);
+}
+
+#[tokio::test]
+async fn before_the_first_listing_everybody_is_told_to_come_again() {
+    let told = Arc::new(Told::default());
+    let service =
+        Service::new(Arc::default(), Tokens::new(&[7; 32]), told.clone(), Config::default());
+    let site = Site { index: Arc::default(), told, router: service.router() };
+    for (method, path) in
+        [("GET", "/latest/"), ("PUT", "/latest/api/token"), ("POST", "/phone-home")]
+    {
+        let answer = site.send(NODE1, method, path, &[]).await;
+        answer.refused(503);
+        assert_eq!(answer.header("retry-after"), Some("1"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn each_face_has_its_methods() {
+    let site = site();
+    for (method, path, allowed) in [
+        ("POST", "/latest/meta-data/", "GET, HEAD"),
+        ("OPTIONS", "/latest/meta-data/", "GET, HEAD"),
+        ("PUT", "/latest/user-data", "GET, HEAD"),
+        ("GET", "/latest/api/token", "PUT"),
+        ("GET", "/latest/meta-data/phone-home", "POST"),
+    ] {
+        let answer = site.send(NODE1, method, path, &[]).await;
+        answer.refused(405);
+        assert_eq!(answer.header("allow"), Some(allowed), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn answers_say_what_they_are_and_are_not_kept() {
+    let text = site().get("/latest/meta-data/hostname").await;
+    text.says("node1.lab");
+    for (name, value) in [
+        ("content-type", "text/plain; charset=utf-8"),
+        ("content-length", "9"),
+        ("server", "tinwright"),
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(text.header(name), Some(value));
+    }
+    let bytes = site().get("/latest/user-data").await;
+    bytes.says(USER_DATA);
+    assert_eq!(bytes.header("content-type"), Some("application/octet-stream"));
+}
+
+/// Follows every listing below `path`, as a client does; the names that end in no slash at the top are directories too.
+async fn crawl(site: &Site, path: String) -> usize {
+    let (bare, slashed) = (path.trim_end_matches('/'), format!("{}/", path.trim_end_matches('/')));
+    let body = site.get(&slashed).await;
+    assert_eq!(body.status, 200, "{path}");
+    if !bare.is_empty() {
+        assert_eq!(site.get(bare).await.body, body.body, "{bare}");
+    }
+    let at_the_top = bare.split('/').count() <= 3 && !bare.ends_with("user-data");
+    if !(path.ends_with('/') || at_the_top) || bare.ends_with("public-keys") {
+        return 1;
+    }
+    let mut found = 1;
+    for name in body.body.lines() {
+        found += Box::pin(crawl(site, format!("{slashed}{name}"))).await;
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_listed_name_is_found_under_every_version() {
+    let versions = site().get("/").await.body;
+    assert_eq!(versions.lines().count(), 29);
+    for version in versions.lines() {
+        // A service of its own, since a crawl of them all is more than a machine may ask at once.
+        let found = crawl(&site(), format!("/{version}")).await;
+        assert!(found > 60, "{version}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_client_has_is_not_sent_again() {
+    let site = site();
+    let path = "/latest/user-data";
+    let tag = site.get(path).await.header("etag").unwrap().to_owned();
+    for known in [tag.clone(), format!("\"x\", W/{tag}"), "*".to_owned()] {
+        let answer = site.send(NODE1, "GET", path, &[("if-none-match", &known)]).await;
+        answer.refused(304);
+        assert_eq!(answer.header("etag"), Some(tag.as_str()));
+    }
+    site.send(NODE1, "GET", path, &[("if-none-match", "\"x\"")]).await.says(USER_DATA);
+}
+
+#[tokio::test]
+async fn secrets_are_kept_from_who_asks_through_the_machine() {
+    let through = [("x-forwarded-for", "203.0.113.9")];
+    let site = site();
+    for path in ["/latest/user-data", "/latest/meta-data/public-keys/0/openssh-key"] {
+        site.send(NODE1, "GET", path, &through).await.refused(403);
+    }
+    site.send(NODE1, "GET", "/latest/meta-data/instance-id", &through).await.says("i-0001");
+    let config = Config { refuse_forwarded: false, ..Config::default() };
+    let lax = site_with(vec![node1()], Told::default(), config);
+    lax.send(NODE1, "GET", "/latest/user-data", &through).await.says(USER_DATA);
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_asks_for_whom_it_names() {
+    let trusted_proxies = Trusted::new([format!("{PROXY}/32").parse().unwrap()]).unwrap();
+    let config = Config { trusted_proxies, ..Config::default() };
+    let site = site_with(vec![node1()], Told::default(), config);
+    let path = "/latest/user-data";
+    site.send(PROXY, "GET", path, &[("x-forwarded-for", NODE1)]).await.says(USER_DATA);
+    site.send(PROXY, "GET", path, &[("x-forwarded-for", STRANGER)]).await.refused(404);
+    site.send(PROXY, "GET", path, &[("x-forwarded-for", "?")]).await.refused(400);
+    site.send(STRANGER, "GET", path, &[("x-forwarded-for", NODE1)]).await.refused(404);
+}
+
+#[tokio::test]
+async fn only_an_allowed_host_is_answered_for() {
+    let allowed_hosts = vec!["169.254.169.254".to_owned(), "metadata.lab".to_owned()];
+    let config = Config { allowed_hosts, ..Config::default() };
+    let site = site_with(vec![node1()], Told::default(), config);
+    for host in ["169.254.169.254", "169.254.169.254:80", "Metadata.LAB:50061"] {
+        let answer = site.send(NODE1, "GET", "/latest/meta-data/mac", &[("host", host)]).await;
+        answer.says("52:54:00:00:00:01");
+    }
+    site.send(NODE1, "GET", "/latest/", &[("host", "rebound.example")]).await.refused(403);
+    site.send(NODE1, "GET", "/latest/", &[]).await.refused(403);
+}
+
+#[tokio::test]
+async fn a_stranger_who_keeps_asking_is_put_off() {
+    let site = site();
+    for _ in 0..30 {
+        site.send(STRANGER, "GET", "/latest/", &[]).await.refused(404);
+    }
+    site.send(STRANGER, "GET", "/latest/", &[]).await.refused(429);
+}
+
+proptest! {
+    #[test]
+    fn no_request_is_too_odd(
+        machine in any_machine(),
+        method in prop::sample::select(&["GET", "HEAD", "PUT", "POST", "DELETE"][..]),
+        path in "/[ -~]{0,40}",
+        header in "[ -~]{0,20}",
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
+        let asked = machine.addresses().next().unwrap_or(STRANGER.parse().unwrap());
+        let site = site_with(vec![machine], Told::default(), Config::default());
+        let mut request = Request::builder().method(method).uri(uri);
+        for name in [TTL, TOKEN, "forwarded", "host", "if-none-match"] {
+            request = request.header(name, &header);
+        }
+        let peer = ConnectInfo(SocketAddr::new(asked, 1));
+        let request = request.extension(peer).body(Body::from(header)).unwrap();
+        let status = runtime.block_on(site.router.oneshot(request)).unwrap().status();
+        prop_assert!(status != StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

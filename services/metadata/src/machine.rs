@@ -1,0 +1,131 @@
+//! What is known of one machine, as plain values.
+//!
+//! An empty text means "not known", as it does in the contract; the tree leaves such values out. What follows from
+//! these values (host name, zone, first public address, …) is in `facts`.
+
+mod facts;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tinwright::{HardwareId, Mac};
+
+use crate::prefix::Prefix;
+
+/// A machine, and the instance that occupies it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The hardware record's id.
+    pub id: HardwareId,
+    /// When that record was made: of two machines that claim an address, the older one has it.
+    pub created: SystemTime,
+    /// As Linux spells it: `x86_64` or `aarch64`.
+    pub architecture: String,
+    /// Site or data centre code.
+    pub facility: String,
+    /// The kind of machine, as its owner sells it.
+    pub plan: String,
+    /// Its network interfaces, in the order of the record.
+    pub nics: Vec<Nic>,
+    /// Device paths of its disks, the system disk first.
+    pub disks: Vec<String>,
+    /// Who occupies it. `None` from the moment the instance is being given back: its data must not outlive it.
+    pub instance: Option<Instance>,
+    /// How session tokens are treated.
+    pub tokens: TokenPolicy,
+}
+
+/// A network interface.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The addresses it has by reservation or by a present lease, the one DHCP gives it first.
+    pub addresses: Vec<Address>,
+    /// The host name DHCP tells it.
+    pub hostname: String,
+    /// The domain DHCP tells it.
+    pub domain: String,
+    /// Whether it is the machine's first interface, wherever the record has it.
+    pub primary: bool,
+}
+
+/// An address and its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address itself.
+    pub ip: IpAddr,
+    /// Bits of its network's prefix.
+    pub prefix_length: u8,
+    /// Whether it is reachable from the internet.
+    pub public: bool,
+}
+
+impl Address {
+    /// The network it is in.
+    pub fn network(&self) -> Prefix {
+        Prefix::of(self.ip, self.prefix_length)
+    }
+}
+
+/// What occupies a machine.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// Its id, never empty.
+    pub id: String,
+    /// When it was made.
+    pub created: SystemTime,
+    /// Its host name, with or without a domain.
+    pub hostname: String,
+    /// Its owner.
+    pub tenant: String,
+    /// The operating system on it.
+    pub os: OperatingSystem,
+    /// Addresses that are its own, wherever they end.
+    pub addresses: Vec<Address>,
+    /// What its owner hands it.
+    pub user_data: UserData,
+    /// Free words, `key` or `key=value`.
+    pub tags: Vec<String>,
+    /// Public keys of those who may log in, each as a line of `authorized_keys`.
+    pub ssh_keys: Vec<String>,
+    /// What the record says that has no field: `storage`, `iqn`, `spot`, `license_activation`, …
+    pub extra: serde_json::Value,
+}
+
+/// An operating system, as its image names it.
+#[derive(Clone, Debug, Default)]
+pub struct OperatingSystem {
+    /// `debian_12`
+    pub slug: String,
+    /// `debian`
+    pub distro: String,
+    /// `12`
+    pub version: String,
+    /// Which build of the image.
+    pub image_tag: String,
+}
+
+/// Bytes an owner hands an instance. They often hold passwords, so printing them says only how many there are.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct UserData(pub Bytes);
+
+impl fmt::Debug for UserData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+/// Whether a machine's requests must carry a session token (IMDSv2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenPolicy {
+    /// They may. The default, because cloud-init never asks for one on hardware it does not take for Amazon's.
+    #[default]
+    Optional,
+    /// They must.
+    Required,
+    /// The EC2 tree is closed.
+    Disabled,
+}

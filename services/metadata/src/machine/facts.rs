@@ -1,0 +1,175 @@
+//! What follows from a machine's record.
+
+use std::net::IpAddr;
+
+use super::{Address, Instance, Machine, Nic};
+use crate::prefix::normal;
+
+impl Machine {
+    /// The instance's id, else the hardware's. Never empty: cloud-init takes an empty one for a server that is not
+    /// ready, and polls for minutes.
+    pub fn instance_id(&self) -> String {
+        match &self.instance {
+            Some(instance) if !instance.id.is_empty() => instance.id.clone(),
+            Some(_) | None => self.id.to_string(),
+        }
+    }
+
+    /// The interface that is marked primary, else the first one.
+    pub fn primary_nic(&self) -> Option<&Nic> {
+        self.nics.iter().find(|nic| nic.primary).or(self.nics.first())
+    }
+
+    /// The interfaces an operating system should set up: those with an address, and the primary one, since the machine
+    /// is talking to us somehow. The primary one comes first.
+    pub fn used_nics(&self) -> Vec<&Nic> {
+        let primary = self.primary_nic();
+        let others = self.nics.iter().filter(|nic| {
+            !nic.addresses.is_empty() && primary.is_none_or(|primary| primary.mac != nic.mac)
+        });
+        primary.into_iter().chain(others).collect()
+    }
+
+    /// What the primary interface's network calls the machine, empty when it has no say.
+    fn domain(&self) -> &str {
+        self.primary_nic().map_or("", |nic| &nic.domain)
+    }
+
+    /// The instance's host name, else the one DHCP tells, with the domain appended if it has none.
+    pub fn hostname(&self) -> String {
+        let own = self.instance.as_ref().map(|instance| instance.hostname.as_str());
+        let told = self.primary_nic().map(|nic| nic.hostname.as_str());
+        let name = own.filter(|name| !name.is_empty()).or(told).unwrap_or_default();
+        match self.domain() {
+            domain if name.is_empty() || domain.is_empty() || name.contains('.') => name.to_owned(),
+            domain => format!("{name}.{domain}"),
+        }
+    }
+
+    /// The host name, if the world may know the machine by it: it has a domain, and a public IPv4 address.
+    pub fn public_hostname(&self) -> String {
+        let name = self.hostname();
+        let known = name.contains('.') && self.public_ipv4().is_some();
+        if known { name } else { String::new() }
+    }
+
+    /// Every address the machine may ask from, in normal form.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let on_nics = self.nics.iter().flat_map(|nic| &nic.addresses);
+        on_nics.chain(self.instance_addresses()).map(|address| normal(address.ip))
+    }
+
+    fn instance_addresses(&self) -> &[Address] {
+        self.instance.as_ref().map_or(&[], |instance| &instance.addresses)
+    }
+
+    /// The instance's first address that is not public, else the first of the primary interface.
+    pub fn local_ipv4(&self) -> Option<IpAddr> {
+        let own = self.instance_addresses().iter().find(|a| a.ip.is_ipv4() && !a.public);
+        let nic = self.primary_nic().into_iter().flat_map(|nic| &nic.addresses);
+        own.or(nic.into_iter().find(|a| a.ip.is_ipv4())).map(|address| address.ip)
+    }
+
+    /// The instance's first public IPv4 address.
+    pub fn public_ipv4(&self) -> Option<IpAddr> {
+        self.instance_addresses().iter().find(|a| a.ip.is_ipv4() && a.public).map(|a| a.ip)
+    }
+
+    /// The instance's first public IPv6 address.
+    pub fn public_ipv6(&self) -> Option<IpAddr> {
+        self.instance_addresses().iter().find(|a| a.ip.is_ipv6() && a.public).map(|a| a.ip)
+    }
+
+    /// The first IPv6 address of all, a public one if there is any.
+    pub fn ipv6(&self) -> Option<IpAddr> {
+        self.public_ipv6().or_else(|| self.addresses().find(IpAddr::is_ipv6))
+    }
+
+    /// The addresses an interface has: its own, or for a primary one without any the instance's that are not public.
+    pub fn addresses_of(&self, nic: &Nic) -> Vec<Address> {
+        let primary = self.primary_nic().is_some_and(|primary| primary.mac == nic.mac);
+        if nic.addresses.is_empty() && primary {
+            return self.instance_addresses().iter().filter(|a| !a.public).copied().collect();
+        }
+        nic.addresses.clone()
+    }
+
+    /// The public IPv4 addresses that lead to an interface: those it has, and for the primary one those no interface
+    /// has, which the network translates.
+    pub fn public_ipv4s_of(&self, nic: &Nic) -> Vec<IpAddr> {
+        let primary = self.primary_nic().is_some_and(|primary| primary.mac == nic.mac);
+        let has = |nic: &Nic, ip| nic.addresses.iter().any(|a| normal(a.ip) == normal(ip));
+        let public = self.instance_addresses().iter().filter(|a| a.ip.is_ipv4() && a.public);
+        let here = |ip| has(nic, ip) || (primary && !self.nics.iter().any(|other| has(other, ip)));
+        public.map(|a| a.ip).filter(|ip| here(*ip)).collect()
+    }
+
+    /// The facility and one letter: botocore and cloud-init find the region by cutting the last letter off the zone.
+    pub fn availability_zone(&self) -> String {
+        if self.facility.is_empty() { String::new() } else { format!("{}a", self.facility) }
+    }
+
+    /// What kind of machine it is; never empty.
+    pub fn instance_type(&self) -> &str {
+        if self.plan.is_empty() { "metal" } else { &self.plan }
+    }
+
+    /// The image on it: `distro-version`, with the tag if it has one; else the slug.
+    pub fn image_id(&self) -> String {
+        let Some(Instance { os, .. }) = &self.instance else { return String::new() };
+        let parts = [&os.distro, &os.version, &os.image_tag].map(String::as_str);
+        match parts {
+            ["", ..] | [_, "", _] => os.slug.clone(),
+            [distro, version, ""] => format!("{distro}-{version}"),
+            [distro, version, tag] => format!("{distro}-{version}-{tag}"),
+        }
+    }
+
+    /// The keys of those who may log in, each one line without spaces around it; what is no line is left out.
+    pub fn ssh_keys(&self) -> Vec<&str> {
+        let keys = self.instance.as_ref().map_or(&[][..], |instance| &instance.ssh_keys);
+        let keys = keys.iter().map(|key| key.trim());
+        keys.filter(|key| !key.is_empty() && !key.contains(char::is_control)).collect()
+    }
+
+    /// What the keys are called, in the same order: the comment's harmless characters, else `key-N`. Clients split
+    /// `N=name` at each `=`, so there is none in a name; and cloud-init keeps one key a name, so no two share one.
+    pub fn key_names(&self) -> Vec<String> {
+        let harmless = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-');
+        let mut names: Vec<String> = Vec::new();
+        for (n, key) in self.ssh_keys().iter().enumerate() {
+            let comment = key.split_whitespace().skip(2).flat_map(str::chars);
+            let mut name: String = comment.filter(harmless).collect();
+            if name.is_empty() {
+                name = format!("key-{n}");
+            }
+            while names.contains(&name) {
+                name = format!("{name}-{n}");
+            }
+            names.push(name);
+        }
+        names
+    }
+
+    /// The text at a JSON pointer (RFC 6901) into what the instance's record says besides; empty if there is none.
+    pub fn extra(&self, pointer: &str) -> &str {
+        let extra = self.instance.as_ref().map(|instance| &instance.extra);
+        extra.and_then(|extra| extra.pointer(pointer)?.as_str()).unwrap_or_default()
+    }
+
+    /// Whether the instance may be taken away when somebody pays more. Records without such a price say `"spot": {}`.
+    pub fn is_spot(&self) -> bool {
+        let extra = self.instance.as_ref().map(|instance| &instance.extra);
+        let spot = extra.and_then(|extra| extra.get("spot")?.as_object());
+        spot.is_some_and(|spot| !spot.is_empty())
+    }
+
+    /// Device paths of the disks the instance has, the system disk first: its storage layout's, else the machine's.
+    pub fn devices(&self) -> Vec<&str> {
+        let extra = self.instance.as_ref().map(|instance| &instance.extra);
+        let layout = extra.and_then(|extra| extra.pointer("/storage/disks")?.as_array());
+        let laid_out = layout.into_iter().flatten().filter_map(|disk| disk.get("device")?.as_str());
+        let laid_out: Vec<_> = laid_out.collect();
+        if laid_out.is_empty() { self.disks.iter().map(String::as_str).collect() } else { laid_out }
+    }
+}

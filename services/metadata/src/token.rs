@@ -1,0 +1,179 @@
+//! IMDSv2 session tokens. Nothing is stored: whoever holds the site key can make and check one, so every replica can.
+//!
+//! ```text
+//! version (1) | expiry, unix seconds (8) | nonce (16) | HMAC-SHA-256 of all that and the instance id (32)
+//! ```
+//!
+//! as base64url. The instance id is only in what is signed: a token says nothing to whoever finds it, and is worth
+//! nothing for the machine's next instance. The key is one of the day: derived from the site key, today's signs, and
+//! yesterday's still counts, since no token lives longer than six hours.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::{hkdf, hmac, rand};
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+
+/// How long a token may be asked to live, in seconds.
+pub const LONGEST: u32 = 21_600;
+
+const DAY: u64 = 86_400;
+const LABEL: &[u8] = b"tinwright metadata session token";
+const VERSION: u8 = 1;
+
+/// Makes and checks tokens.
+#[derive(Debug)]
+pub struct Tokens {
+    site: hkdf::Prk,
+}
+
+/// No token can be made: the system gave no randomness, or the key could not be derived.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no session token can be made")]
+pub struct Unavailable;
+
+/// Why a token is not good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is none of ours, or another instance's, or older than yesterday's key.
+    #[error("the session token is not this instance's")]
+    Foreign,
+    /// It was good once.
+    #[error("the session token has expired")]
+    Expired,
+}
+
+/// The part of a token in front of its signature.
+struct Claims {
+    expiry: u64,
+    nonce: [u8; 16],
+}
+
+impl Claims {
+    /// With the instance id behind them, as they are signed.
+    fn signed(&self, instance_id: &str) -> Vec<u8> {
+        [&self.encoded(), instance_id.as_bytes()].concat()
+    }
+
+    fn encoded(&self) -> Vec<u8> {
+        [&[VERSION][..], &self.expiry.to_be_bytes(), &self.nonce].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let bytes = bytes.strip_prefix(&[VERSION])?;
+        let (expiry, bytes) = bytes.split_first_chunk()?;
+        let (nonce, signature) = bytes.split_first_chunk()?;
+        Some((Self { expiry: u64::from_be_bytes(*expiry), nonce: *nonce }, signature))
+    }
+}
+
+impl Tokens {
+    /// Tokens under the site's key, of which 32 bytes are enough.
+    pub fn new(site_key: &[u8]) -> Self {
+        Self { site: hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(site_key) }
+    }
+
+    /// A token for this instance that is good for `ttl` seconds.
+    pub fn mint(
+        &self,
+        instance_id: &str,
+        ttl: u32,
+        now: SystemTime,
+    ) -> Result<String, Unavailable> {
+        let now = seconds(now);
+        let mut claims = Claims { expiry: now + u64::from(ttl.min(LONGEST)), nonce: [0; 16] };
+        rand::fill(&mut claims.nonce).map_err(|_| Unavailable)?;
+        let key = self.key(now / DAY).ok_or(Unavailable)?;
+        let signature = hmac::sign(&key, &claims.signed(instance_id));
+        Ok(BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat()))
+    }
+
+    /// Whether `token` was made for this instance and still lives. Takes as long whichever byte is wrong.
+    pub fn check(&self, token: &str, instance_id: &str, now: SystemTime) -> Result<(), Refused> {
+        let now = seconds(now);
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| Refused::Foreign)?;
+        let (claims, signature) = Claims::decode(&bytes).ok_or(Refused::Foreign)?;
+        let today = now / DAY;
+        let keys = [Some(today), today.checked_sub(1)].into_iter().flatten();
+        let good = |key| hmac::verify(&key, &claims.signed(instance_id), signature).is_ok();
+        if !keys.filter_map(|day| self.key(day)).any(good) {
+            return Err(Refused::Foreign);
+        }
+        if now < claims.expiry { Ok(()) } else { Err(Refused::Expired) }
+    }
+
+    fn key(&self, day: u64) -> Option<hmac::Key> {
+        let info = [LABEL, &day.to_be_bytes()];
+        Some(self.site.expand(&info, hmac::HMAC_SHA256).ok()?.into())
+    }
+}
+
+/// Unix time; a clock before 1970 stands still.
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn tokens() -> Tokens {
+        Tokens::new(&[7; 32])
+    }
+
+    #[test]
+    fn a_token_is_good_until_it_expires() {
+        let token = tokens().mint("i-1", 60, at(1000)).unwrap();
+        assert_eq!(tokens().check(&token, "i-1", at(1059)), Ok(()));
+        assert_eq!(tokens().check(&token, "i-1", at(1060)), Err(Refused::Expired));
+    }
+
+    #[test]
+    fn a_token_of_another_instance_or_site_is_foreign() {
+        let token = tokens().mint("i-1", 60, at(1000)).unwrap();
+        assert_eq!(tokens().check(&token, "i-2", at(1001)), Err(Refused::Foreign));
+        assert_eq!(Tokens::new(&[8; 32]).check(&token, "i-1", at(1001)), Err(Refused::Foreign));
+    }
+
+    #[test]
+    fn a_token_outlives_midnight_but_not_the_key_of_yesterday() {
+        let token = tokens().mint("i-1", LONGEST, at(DAY - 1)).unwrap();
+        assert_eq!(tokens().check(&token, "i-1", at(DAY + 3600)), Ok(()));
+        assert_eq!(tokens().check(&token, "i-1", at(2 * DAY - 1)), Err(Refused::Expired));
+        assert_eq!(tokens().check(&token, "i-1", at(2 * DAY)), Err(Refused::Foreign));
+    }
+
+    #[test]
+    fn a_token_is_short_and_goes_into_a_header() {
+        let token = tokens().mint("i-1", 60, at(1_800_000_000)).unwrap();
+        assert!(token.len() <= 128, "{token}");
+        assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-=".contains(&b)), "{token}");
+    }
+
+    #[test]
+    fn two_tokens_of_one_second_differ() {
+        assert_ne!(tokens().mint("i-1", 60, at(1)), tokens().mint("i-1", 60, at(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bit_of_a_token_may_change(byte in 0usize..57, bit in 0u8..8) {
+            let token = tokens().mint("i-1", 60, at(1000)).unwrap();
+            let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(token).unwrap();
+            bytes[byte] ^= 1 << bit;
+            let forged = BASE64_URL_SAFE_NO_PAD.encode(bytes);
+            prop_assert_eq!(tokens().check(&forged, "i-1", at(1001)), Err(Refused::Foreign));
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text: String, bytes: Vec<u8>) {
+            let bytes = BASE64_URL_SAFE_NO_PAD.encode(bytes);
+            prop_assert_eq!(tokens().check(&text, "i-1", at(1)), Err(Refused::Foreign));
+            prop_assert_eq!(tokens().check(&bytes, "i-1", at(1)), Err(Refused::Foreign));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `dynamic/`: who the instance is, as a document; and the ids EC2 has that our records do not.
+//!
+//! The document is not signed: there is no signing key at a site yet, so only `document` is listed. It says who the
+//! machine is, not that whoever presents it is that machine.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::Body;
+use super::row::{Row, text};
+use crate::machine::Machine;
+
+pub(super) const ROWS: &[Row] = &[
+    Row::leaf("dynamic/fws/instance-monitoring", |_| text("disabled")),
+    Row::leaf("dynamic/instance-identity/document", document),
+];
+
+/// An id such as `r-0123456789abcdef0`: 17 digits of the hash of `parts`, so that it stays while they do.
+pub(super) fn derived(kind: &str, parts: &[&str]) -> String {
+    let mut hash = Context::new(&SHA256);
+    for part in parts {
+        hash.update(part.as_bytes());
+        hash.update(&[0]);
+    }
+    let mut id = format!("{kind}-");
+    for byte in hash.finish().as_ref().iter().take(9) {
+        let _infallible = write!(id, "{byte:02x}");
+    }
+    id.truncate(kind.len() + 1 + 17);
+    id
+}
+
+/// The same bytes for as long as the record stays, since they are what will be signed.
+fn document(machine: &Machine) -> Option<Body> {
+    let instance = machine.instance.as_ref();
+    let tenant = instance.map_or("", |instance| &instance.tenant);
+    let document = json!({
+        "accountId": if tenant.is_empty() { "000000000000" } else { tenant },
+        "architecture": if machine.architecture == "aarch64" { "arm64" } else { "x86_64" },
+        "availabilityZone": machine.availability_zone(),
+        "billingProducts": null,
+        "devpayProductCodes": null,
+        "imageId": machine.image_id(),
+        "instanceId": machine.instance_id(),
+        "instanceType": machine.instance_type(),
+        "kernelId": null,
+        "marketplaceProductCodes": null,
+        "pendingTime": seconds(instance.map_or(machine.created, |instance| instance.created)),
+        "privateIp": machine.local_ipv4(),
+        "ramdiskId": null,
+        "region": machine.facility,
+        "version": "2017-09-30",
+    });
+    text(format!("{document:#}"))
+}
+
+/// RFC 3339, in whole seconds of UTC.
+fn seconds(at: SystemTime) -> Option<String> {
+    OffsetDateTime::from(at).truncate_to_second().format(&Rfc3339).ok()
+}

@@ -1,0 +1,249 @@
+//! The clients that machines really run (curl, cloud-init's Ec2 data source and its call home, botocore) against the
+//! service at 169.254.169.254 of a network of their own. `peers.sh` fetches them once.
+
+#[path = "fixture/machines.rs"]
+mod machines;
+#[path = "fixture/network.rs"]
+mod network;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock};
+
+use metadata::http::{Call, NotStored};
+use metadata::index::Change;
+use metadata::machine::TokenPolicy;
+use metadata::token::Tokens;
+use metadata::{Config, Index, Machine, PhoneHome, Service, serve};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use machines::{USER_DATA, node1};
+use network::Network;
+
+/// Where the clients are.
+static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers.sh");
+    let done = Command::new(script).arg(&peers).status().expect("tests/peers.sh");
+    assert!(done.success(), "tests/peers.sh could not fetch the clients: {done}");
+    peers.canonicalize().expect("the clients")
+});
+
+/// The service, and the machine that asks it.
+struct Lab {
+    network: Network,
+    index: Arc<Index>,
+    calls: mpsc::UnboundedReceiver<Call>,
+    directory: TempDir,
+    stop: CancellationToken,
+}
+
+/// Passes calls on to the test.
+struct Told(mpsc::UnboundedSender<Call>);
+
+#[async_trait::async_trait]
+impl PhoneHome for Told {
+    async fn report(&self, call: Call) -> Result<(), NotStored> {
+        self.0.send(call).map_err(|gone| NotStored(gone.into()))
+    }
+}
+
+impl Lab {
+    /// A service that knows `machine`, in a network of its own.
+    fn new(machine: Machine) -> Self {
+        let network = Network::new();
+        let listener = network.listen();
+        listener.set_nonblocking(true).expect("a socket for tokio");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket for tokio");
+        let index = Arc::new(Index::new());
+        index.replace([Arc::new(machine)]);
+        let (told, calls) = mpsc::unbounded_channel();
+        let tokens = Tokens::new(&[7; 32]);
+        let service = Service::new(index.clone(), tokens, Arc::new(Told(told)), Config::default());
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, service, stop.clone()));
+        Self { network, index, calls, directory: TempDir::new().expect("a directory"), stop }
+    }
+
+    fn with_tokens(tokens: TokenPolicy) -> Self {
+        Self::new(Machine { tokens, ..node1() })
+    }
+
+    fn run(&self, program: &[&str]) -> String {
+        let done = self.network.run(self.directory.path(), program);
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{program:?}: {}\n{errors}", done.status);
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    fn curl(&self, arguments: &[&str], path: &str) -> String {
+        let url = format!("http://169.254.169.254{path}");
+        self.run(&[&["curl", "--silent", "--max-time", "10"], arguments, &[&url]].concat())
+    }
+
+    /// The status and the size of what curl is answered.
+    fn status(&self, arguments: &[&str], path: &str) -> String {
+        let outcome = ["--output", "/dev/null", "--write-out", "%{http_code} %{size_download}"];
+        self.curl(&[&outcome, arguments].concat(), path)
+    }
+
+    /// Runs one of the Python files beside this one, and reads the JSON it prints.
+    fn python(&self, file: &str, arguments: &[&str]) -> Value {
+        let python = PEERS.join("metadata-venv/bin/python");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
+        let program = [python.to_str().expect("text"), file.to_str().expect("text")];
+        serde_json::from_str(&self.run(&[&program, arguments].concat())).expect("JSON")
+    }
+
+    /// What cloud-init makes of the service on hardware it takes for `platform`.
+    fn cloud_init(&self, platform: &str, then: &[&str]) -> Value {
+        let library = PEERS.join("cloud-init/usr/lib/python3/dist-packages");
+        let library = library.to_str().expect("text");
+        self.python("cloud_init.py", &[&[library, platform], then].concat())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_finds_its_way_from_the_root_to_a_leaf() {
+    let lab = Lab::new(node1());
+    assert!(lab.curl(&[], "/").ends_with("\nlatest"));
+    assert_eq!(lab.curl(&[], "/latest/"), "dynamic\nmeta-data\nuser-data");
+    assert!(lab.curl(&[], "/2009-04-04/meta-data/").contains("\nplacement/\n"));
+    assert_eq!(lab.curl(&[], "/latest/meta-data/instance-id"), "i-0001");
+    assert_eq!(lab.curl(&[], "/latest/user-data"), USER_DATA);
+    assert_eq!(lab.status(&[], "/2099-01-01/"), "404 0");
+    assert_eq!(lab.status(&["--request", "POST"], "/latest/meta-data/"), "405 0");
+    assert!(
+        lab.curl(&["--head"], "/latest/meta-data/instance-id").contains("content-length: 6\r\n")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn curl_opens_a_session_and_keeps_it() {
+    let lab = Lab::with_tokens(TokenPolicy::Required);
+    assert_eq!(lab.status(&[], "/latest/meta-data/instance-id"), "401 0");
+    let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 60";
+    let opened = lab.curl(&["--include", "-X", "PUT", "-H", ttl], "/latest/api/token");
+    let (head, token) = opened.split_once("\r\n\r\n").expect("head and body");
+    assert!(head.to_lowercase().contains(&ttl.to_lowercase()), "{head}");
+    let token = format!("X-aws-ec2-metadata-token: {token}");
+    assert_eq!(lab.curl(&["-H", &token], "/latest/meta-data/instance-id"), "i-0001");
+    assert_eq!(lab.status(&["-H", &format!("{token}x")], "/latest/meta-data/instance-id"), "401 0");
+    let forwarded = ["-X", "PUT", "-H", ttl, "-H", "X-Forwarded-For: 198.51.100.50"];
+    assert_eq!(lab.status(&forwarded, "/latest/api/token"), "403 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_nobody_has_finds_nothing_until_somebody_has_it() {
+    let lab = Lab::new(node1());
+    let from = ["--interface", "198.51.100.77"];
+    assert_eq!(lab.status(&from, "/latest/meta-data/"), "404 0");
+    let mut moved = node1();
+    moved.nics[0].addresses.push(machines::address("198.51.100.77", 24, false));
+    lab.index.apply([Change::Put(Arc::new(moved))]);
+    assert_eq!(lab.curl(&from, "/latest/meta-data/instance-id"), "i-0001");
+}
+
+/// What cloud-init must find on node1, on whatever platform.
+#[track_caller]
+fn assert_is_node1(found: &Value) {
+    assert_eq!(found["instance_id"], "i-0001");
+    assert_eq!(found["hostname"], "node1.lab");
+    assert_eq!(found["keys"], json!(["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host"]));
+    assert_eq!(found["user_data"], USER_DATA);
+    assert_eq!((&found["zone"], &found["region"]), (&json!("lab1a"), &json!("lab1")));
+    let eth0 = &found["network"]["ethernets"]["eth0"];
+    assert_eq!((&eth0["dhcp4"], &eth0["addresses"]), (&json!(true), &json!(["198.51.100.51/24"])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_on_bare_metal_finds_everything_without_a_token() {
+    assert_is_node1(&Lab::with_tokens(TokenPolicy::Optional).cloud_init("unknown", &[]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_on_what_looks_like_aws_finds_everything_with_a_token() {
+    for tokens in [TokenPolicy::Optional, TokenPolicy::Required] {
+        let found = Lab::with_tokens(tokens).cloud_init("aws", &[]);
+        assert_is_node1(&found);
+        assert_eq!(found["identity"]["instanceId"], "i-0001", "{tokens:?}");
+        assert_eq!(found["asked_for_token"], true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_on_bare_metal_cannot_do_where_tokens_are_required() {
+    let found = Lab::with_tokens(TokenPolicy::Required).cloud_init("unknown", &[]);
+    assert_eq!(found, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_finds_nothing_where_the_tree_is_closed() {
+    for platform in ["unknown", "aws"] {
+        let found = Lab::with_tokens(TokenPolicy::Disabled).cloud_init(platform, &[]);
+        assert_eq!(found, Value::Null, "{platform}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_comes_up_on_a_machine_nobody_occupies() {
+    let bare = Machine { instance: None, ..node1() };
+    let found = Lab::new(bare).cloud_init("unknown", &[]);
+    assert_eq!(found["instance_id"], node1().id.to_string());
+    assert_eq!((&found["hostname"], &found["keys"]), (&json!("rack1-slot7.lab"), &json!([])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_finds_every_key_though_two_have_one_comment() {
+    let keys = ["ssh-rsa AAAA me@laptop", "ssh-ed25519 BBBB me@laptop"];
+    let mut machine = node1();
+    machine.instance.as_mut().expect("an instance").ssh_keys = keys.map(String::from).into();
+    let found = Lab::new(machine).cloud_init("unknown", &[]);
+    assert_eq!(found["keys"], json!(keys));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_reads_every_tag_however_odd() {
+    let tags = ["a b=1", "50%=2", "ü=3", "q?x#y=4", "a/b=5", " lost =6"].map(String::from);
+    let mut machine = node1();
+    machine.instance.as_mut().expect("an instance").tags = tags.into();
+    let found = Lab::new(machine).cloud_init("unknown", &[]);
+    let wanted = json!({ "a b": "1", "50%": "2", "ü": "3", "q?x#y": "4" });
+    assert_eq!(found["tags"], wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_calls_home_as_the_instance_it_was_told_it_is() {
+    let mut lab = Lab::new(node1());
+    lab.cloud_init("unknown", &["http://169.254.169.254/phone-home"]);
+    let call = lab.calls.try_recv().expect("a call");
+    assert_eq!((call.hardware, call.instance_id.as_str()), (node1().id, "i-0001"));
+    for (field, value) in [("instance_id", "i-0001"), ("hostname", "node1"), ("fqdn", "node1.lab")]
+    {
+        assert_eq!(call.fields.get(field).map(String::as_str), Some(value));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn botocore_finds_the_region_and_no_account() {
+    for tokens in [TokenPolicy::Optional, TokenPolicy::Required] {
+        let found = Lab::with_tokens(tokens).python("sdk.py", &[]);
+        let wanted = json!({ "region": "lab1", "credentials": {}, "instance_id": "i-0001" });
+        assert_eq!(found, wanted, "{tokens:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn botocore_does_without_where_the_tree_is_closed() {
+    let found = Lab::with_tokens(TokenPolicy::Disabled).python("sdk.py", &[]);
+    assert_eq!(found, json!({ "region": null, "credentials": {}, "instance_id": null }));
+}
