@@ -1,0 +1,91 @@
+//! What time alone brings about.
+
+use super::*;
+
+/// The state a second before the deadline, and at it.
+fn around(workflow: &Workflow, seconds: u64) -> (Workflow, Workflow) {
+    assert_eq!(workflow.deadline(), Some(at(seconds)));
+    (workflow.clone().does(Event::Tick, seconds - 1), workflow.clone().does(Event::Tick, seconds))
+}
+
+#[test]
+fn an_action_is_late_a_minute_after_its_timeout() {
+    let speaking = two_steps().started().does(Event::Renew("l1".into()), 660);
+    let (before, after) = around(&speaking, 10 + 600 + 60);
+    assert_eq!(before, speaking);
+    assert_eq!(after.outcome(), Some(&Outcome::Timeout));
+}
+
+#[test]
+fn an_action_whose_worker_fell_silent_is_lost_at_its_deadline_and_no_sooner() {
+    let after_loss = AfterLoss::Retry;
+    let silent = workflow(vec![Step { after_loss, ..step("one") }]).started();
+    let (before, after) = around(&silent, 670);
+    assert_eq!(before, silent);
+    assert_eq!((after.actions[0].lost, after.state.name()), (1, "running"));
+}
+
+#[test]
+fn the_time_limit_counts_from_the_first_lease() {
+    let plan = Plan { prepares: false, time_limit: Some(Duration::from_secs(100)) };
+    let running = Workflow::new(plan, vec![step("one")], at(0)).started();
+    let (before, after) = around(&running, 110);
+    assert_eq!(before, running);
+    assert_eq!(after.state, State::Post { since: at(110), outcome: Outcome::Timeout });
+    assert_eq!(after.actions[0].end(), Some(&End::Timeout));
+}
+
+#[test]
+fn no_limit_is_too_long_for_the_clock() {
+    let plan = Plan { prepares: false, time_limit: Some(Duration::MAX) };
+    let endless = Step { timeout: Duration::MAX, ..step("one") };
+    let running = Workflow::new(plan, vec![endless], at(0)).started();
+    assert_eq!(running.deadline(), None);
+    assert_eq!(running.clone().does(Event::Tick, 1 << 40), running);
+}
+
+#[test]
+fn a_clock_set_back_ends_nothing() {
+    let running = two_steps().started();
+    assert_eq!(running.clone().after(Event::Tick, SystemTime::UNIX_EPOCH), Ok(running));
+}
+
+#[test]
+fn a_worker_that_does_not_stop_is_waited_for_a_minute() {
+    let stopping = two_steps().started().does(Event::Cancel, 20);
+    let (before, after) = around(&stopping, 80);
+    assert_eq!(before, stopping);
+    assert_eq!(after.outcome(), Some(&Outcome::Cancelled));
+}
+
+#[test]
+fn a_last_terminal_action_succeeds_when_its_grace_is_over() {
+    let leaving =
+        workflow(vec![step("one")]).does(ask("b1", "p1", None, "l1"), 10).does(leave("l1"), 10);
+    let (before, after) = around(&leaving, 610);
+    assert_eq!(before, leaving);
+    assert_eq!(after.outcome(), Some(&Outcome::Success));
+}
+
+#[test]
+fn a_repeated_start_does_not_prolong_the_grace() {
+    let leaving =
+        workflow(vec![step("one")]).does(ask("b1", "p1", None, "l1"), 10).does(leave("l1"), 10);
+    assert_eq!(leaving.does(leave("l1"), 20).deadline(), Some(at(610)));
+}
+
+#[test]
+fn a_terminal_action_with_more_to_come_must_come_back_in_time() {
+    let leaving = two_steps().does(ask("b1", "p1", None, "l1"), 10).does(leave("l1"), 10);
+    let (before, after) = around(&leaving, 670);
+    assert_eq!(before, leaving);
+    assert_eq!(after.outcome(), Some(&Outcome::Timeout));
+}
+
+#[test]
+fn preparing_and_cleaning_up_have_half_an_hour_each() {
+    let (before, post) = around(&preparing(), 1 + 1800);
+    assert_eq!((before.state.name(), post.state.name()), ("preparing", "post"));
+    let (_, ended) = around(&post, 1801 + 1800);
+    assert!(matches!(ended.state, State::Ended { warning: Some(_), .. }));
+}

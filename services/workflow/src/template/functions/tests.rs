@@ -1,0 +1,112 @@
+//! What each function answers, in the words of the templates that use it.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::json;
+
+use crate::template::engine;
+
+fn rendered(text: &str) -> String {
+    let data = json!({
+        "name": "Node-1", "ports": [22, 443], "none": null,
+        "net": {"mask": "255.255.255.0", "dns": ["192.0.2.1", "192.0.2.2"]},
+    });
+    engine::render("t", text, data).unwrap_or_else(|fault| fault.to_string())
+}
+
+/// One line of the table: what is written, what it becomes.
+fn holds(table: &[(&str, &str)]) {
+    for (text, expected) in table {
+        assert_eq!(rendered(text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn texts() {
+    holds(&[
+        ("{{ lower .name }} {{ upper .name }}", "node-1 NODE-1"),
+        (r#"[{{ trim "  a b " }}]"#, "[a b]"),
+        (r#"{{ contains "ode" .name }} {{ hasPrefix "ode" .name }}"#, "true false"),
+        (r#"{{ .name | replace "-" "_" | lower }}"#, "node_1"),
+        (r#"{{ quote "a\"b" 5 .none }}"#, r#""a\"b" "5""#),
+        (r#"{{ indent 2 "a\nb" }}"#, "  a\n  b"),
+        (r#"x:{{ "a\nb" | nindent 2 }}"#, "x:\n  a\n  b"),
+    ]);
+}
+
+#[test]
+fn collections() {
+    holds(&[
+        (r#"{{ default "x" "" }} {{ "y" | default "x" }} {{ default 7 0 }}"#, "x y 7"),
+        (r#"{{ ternary "a" "b" true }} {{ eq .name "other" | ternary "a" "b" }}"#, "a b"),
+        (r#"{{ (dict "a" 1 "b").a }} {{ get (dict "a" 1) "c" | default "none" }}"#, "1 none"),
+        (
+            r#"{{ first .ports }} {{ join "," .ports }} {{ join "-" (list "a" true .none 3) }}"#,
+            "22 22,443 a-true-3",
+        ),
+        (r#"{{ (split "-" .name)._1 }}"#, "1"),
+        (
+            r#"{{ index .net.dns 1 }} {{ index . "net" "mask" }} {{ index .net "x" | default "y" }}"#,
+            "192.0.2.2 255.255.255.0 y",
+        ),
+        ("{{ range $i, $p := .ports }}{{ $i }}={{ $p }};{{ end }}", "0=22;1=443;"),
+    ]);
+}
+
+#[test]
+fn encodings() {
+    holds(&[
+        (r#"{{ b64enc "tin" }} {{ b64dec "dGlu" }}"#, "dGlu tin"),
+        ("{{ toYaml .net }}", "dns:\n- 192.0.2.1\n- 192.0.2.2\nmask: 255.255.255.0"),
+        (r#"{{ (fromYaml "a: {b: [1, 2]}").a.b }}"#, "[1 2]"),
+    ]);
+}
+
+#[test]
+fn disks_and_networks() {
+    holds(&[
+        (r#"{{ formatPartition "/dev/sda" 1 }}"#, "/dev/sda1"),
+        (r#"{{ formatPartition "/dev/nvme0n1" 2 }}"#, "/dev/nvme0n1p2"),
+        (r#"{{ formatPartition "/dev/disk/by-id/wwn-1" 3 }}"#, "/dev/disk/by-id/wwn-1-part3"),
+        ("{{ netmaskToPrefixLength .net.mask }}", "24"),
+        (
+            r#"{{ netmaskToPrefixLength "0.0.0.0" }} {{ netmaskToPrefixLength "255.255.255.255" }}"#,
+            "0 32",
+        ),
+    ]);
+}
+
+#[test]
+fn a_whole_number_of_json_stays_one() {
+    let text = engine::render("t", "{{ .n }}", json!({"n": 1_000_000})).unwrap();
+    assert_eq!(text, "1000000");
+}
+
+#[test]
+fn a_refusal_names_the_function_and_not_the_value() {
+    holds(&[
+        (r#"{{ b64dec "se cret" }}"#, r#"template "t" line 1: b64dec: wants base64"#),
+        ("{{ lower .net }}", r#"template "t" line 1: lower: wants text as argument 1"#),
+        ("\n{{ first .name }}", r#"template "t" line 2: first: wants a list as argument 1"#),
+        ("{{ ternary 1 2 }}", r#"template "t" line 1: ternary: wants 3 arguments, got 2"#),
+        (
+            r#"{{ netmaskToPrefixLength "255.0.255.0" }}"#,
+            r#"template "t" line 1: netmaskToPrefixLength: the netmask has holes"#,
+        ),
+        (
+            r#"{{ fromYaml "a: [" }}"#,
+            r#"template "t" line 1: fromYaml: the text is no YAML, see its line 2"#,
+        ),
+    ]);
+}
+
+#[test]
+fn nothing_multiplies_past_the_limit() {
+    let blow =
+        r#"{{ $s := "aaaaaaaaaa" }}{{ range 12 }}{{ $s = replace "a" "aaaaaaaaaa" $s }}{{ end }}"#;
+    assert_eq!(rendered(blow), r#"template "t" line 1: replace: the result would be too large"#);
+    assert_eq!(
+        rendered(r#"{{ indent 100000000 "a" }}"#),
+        r#"template "t" line 1: indent: indents by 256 at most"#
+    );
+}

@@ -1,0 +1,161 @@
+//! What templates become, and what is said about those that become nothing.
+
+#![allow(clippy::unwrap_used)]
+
+mod properties;
+mod refusals;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::json;
+
+use super::*;
+
+/// A template as one finds them, with something of everything.
+pub(super) const DEBIAN: &str = r#"version: "0.1"
+name: debian
+id: ""
+global_timeout: 1800
+tasks:
+  - name: os-installation
+    worker: "{{.device_1}}"
+    volumes: ["/dev:/dev", "/dev/console:/dev/console", "/lib/firmware:/lib/firmware:ro"]
+    environment: {MIRROR_HOST: 192.0.2.1, LANG: C}
+    actions:
+      - name: stream-image
+        image: quay.io/tinkerbell/actions/image2disk:v1.0.0
+        timeout: 600
+        retries: 2
+        environment:
+          IMG_URL: "{{ .image.url }}"
+          DEST_DISK: "{{ index .Hardware.Disks 0 }}"
+          LANG: de
+      - name: run
+        image: cexec
+        command: ["/bin/true"]
+        on-failure: ["/bin/fail", "{{.device_1}}"]
+        on-timeout: ["/bin/late"]
+        volumes: ["/dev:/host/dev"]
+        namespaces: {network: host}
+        pid: host
+        if: "{{ eq .arch `arm64` }}"
+        restart: retry
+      - name: reboot
+        image: ghcr.io/tinkerbell/waitdaemon
+        background: true
+"#;
+
+/// Values that suit [`DEBIAN`].
+pub(super) fn values() -> Values {
+    let map = json!({"device_1": "02:00:5e:10:00:01", "arch": "amd64", "image": {"url": "http://192.0.2.1/d.gz"}});
+    let serde_json::Value::Object(hardware_map) = map else { unreachable!() };
+    Values { hardware_map, older: json!({"Disks": ["/dev/sda"]}), ..Values::default() }
+}
+
+/// A template of one task whose actions are these lines.
+pub(super) fn template(actions: &str) -> Template {
+    let text = format!("name: t\ntasks:\n- name: a\n  worker: w\n  actions:\n{actions}");
+    Template::parse("t", &text).unwrap()
+}
+
+fn rendered() -> Rendered {
+    Template::parse("debian", DEBIAN).unwrap().render(values()).unwrap()
+}
+
+#[test]
+fn a_template_renders_to_typed_actions() {
+    let rendered = rendered();
+    assert_eq!(rendered.name, "debian");
+    assert_eq!(rendered.global_timeout, Some(Duration::from_secs(1800)));
+    let [task] = rendered.tasks.as_slice() else { panic!("{:?}", rendered.tasks) };
+    assert_eq!((task.worker.as_str(), task.actions.len()), ("02:00:5e:10:00:01", 3));
+    let run = &task.actions[1];
+    assert_eq!(run.on_failure, ["/bin/fail", "02:00:5e:10:00:01"]);
+    assert_eq!(run.namespaces, Namespaces { network: "host".into(), pid: "host".into() });
+    assert_eq!(run.restart, Some(Restart::Retry));
+}
+
+#[test]
+fn an_actions_variables_win_over_its_tasks() {
+    let expected = [
+        ("DEST_DISK", "/dev/sda"),
+        ("IMG_URL", "http://192.0.2.1/d.gz"),
+        ("LANG", "de"),
+        ("MIRROR_HOST", "192.0.2.1"),
+    ];
+    let expected: BTreeMap<_, _> =
+        expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    assert_eq!(rendered().tasks[0].actions[0].environment, expected);
+}
+
+#[test]
+fn an_actions_volume_takes_the_place_of_its_tasks_with_the_same_source() {
+    let expected =
+        ["/dev:/host/dev", "/dev/console:/dev/console", "/lib/firmware:/lib/firmware:ro"];
+    assert_eq!(rendered().tasks[0].actions[1].volumes, expected);
+}
+
+#[test]
+fn a_timeout_of_nothing_is_the_servers_default() {
+    let actions = &rendered().tasks[0].actions;
+    assert_eq!(
+        (actions[0].timeout, actions[1].timeout),
+        (Duration::from_secs(600), ACTION_TIMEOUT)
+    );
+}
+
+#[test]
+fn an_action_whose_if_is_false_is_skipped() {
+    let skipped: Vec<bool> =
+        rendered().tasks[0].actions.iter().map(|action| action.skipped).collect();
+    assert_eq!(skipped, [false, true, false]);
+}
+
+#[test]
+fn the_unrendered_text_is_checked_around_its_actions() {
+    let definition = Template::parse("debian", DEBIAN).unwrap().check().unwrap();
+    assert_eq!(
+        (definition.name.as_str(), definition.tasks[0].worker.as_str()),
+        ("debian", "{{.device_1}}")
+    );
+    let image = template("  - {name: x, image: \"{{.registry}}/cexec\"}");
+    assert!(image.check().is_ok());
+}
+
+#[test]
+fn what_only_rendering_makes_yaml_renders_though_it_cannot_be_checked() {
+    let template = template(
+        "{{- range .disks }}\n  - {name: wipe-{{ . }}, image: rootio, timeout: {{ 5 }}}\n{{- end }}",
+    );
+    assert!(matches!(template.check(), Err(Error::Yaml(_))));
+    let serde_json::Value::Object(map) = json!({"disks": ["sda", "sdb"]}) else { unreachable!() };
+    let rendered = template.render(map.into()).unwrap();
+    let names: Vec<_> =
+        rendered.tasks[0].actions.iter().map(|action| action.name.as_str()).collect();
+    assert_eq!(names, ["wipe-sda", "wipe-sdb"]);
+}
+
+#[test]
+fn keys_with_nothing_behind_them_are_as_good_as_absent() {
+    let empty =
+        template("  - {name: x, image: y, volumes: , environment: , command: ~, namespaces: }");
+    let bare = template("  - {name: x, image: y}");
+    assert_eq!(empty.check().unwrap(), bare.check().unwrap());
+}
+
+#[test]
+fn a_scalar_behind_a_variable_stays_as_written() {
+    let action =
+        template("  - {name: x, image: y, environment: {MODE: 0644, ON: yes, N: 1e3, E: }}");
+    let environment = &action.render(Values::default()).unwrap().tasks[0].actions[0].environment;
+    let values: Vec<&str> = environment.values().map(String::as_str).collect();
+    assert_eq!(values, ["", "0644", "1e3", "yes"]);
+}
+
+#[test]
+fn the_fixed_names_win_over_the_hardware_map() {
+    let mut values = values();
+    values.hardware_map.insert("references".into(), json!("mine"));
+    values.references = json!({"lvm": 1});
+    assert_eq!(values.into_json()["references"], json!({"lvm": 1}));
+}
