@@ -53,6 +53,16 @@ impl<N> Id<N> {
     pub fn new() -> Self {
         Self(Uuid::now_v7(), PhantomData)
     }
+
+    /// The id with these bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes), PhantomData)
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.into_bytes()
+    }
 }
 
 impl<N> Default for Id<N> {

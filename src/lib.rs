@@ -5,6 +5,7 @@
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`fault`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
+//! - [`watch`]: what a watch tells.
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
 pub mod check;
@@ -14,6 +15,7 @@ pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
+pub mod watch;
 
 pub use id::{BmcId, HardwareId, Id, InstanceId, PowerJobId, TemplateId, WorkflowId};
 pub use mac::Mac;

@@ -1,14 +1,13 @@
 //! The gRPC face of the machines.
 
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_util::Stream;
 use runtime::access;
-use store::mirror::{Event, Mirror};
-use store::records::requests::{self, Request as Asked};
+use store::mirror::Mirror;
+use store::records::requests::Request as Asked;
 use store::serving;
-use tinwright::common::v1::{Synced, View};
+use tinwright::common::v1::View;
 use tinwright::fault::{self, Violations};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
@@ -18,9 +17,6 @@ use tonic::{Request, Response, Status};
 
 use crate::machines::{By, Error, Machine, Machines};
 use crate::state::State;
-
-/// How often old answers are forgotten.
-const FORGETTING: Duration = Duration::from_secs(60 * 60);
 
 /// Serves [`Machines`] over gRPC.
 #[derive(Clone, Debug)]
@@ -47,22 +43,9 @@ impl Api {
         self.mirror.ready().await;
     }
 
-    /// Follows the records, and forgets old answers, until `stop`: later than the watches, which are fed by it.
+    /// Follows the records until `stop`: later than the watches, which are fed by it.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let forget = async {
-            let mut hourly = tokio::time::interval(FORGETTING);
-            loop {
-                hourly.tick().await;
-                let store = self.machines.records().store();
-                if let Err(error) = requests::forget(store, std::time::SystemTime::now()).await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "old answers stay");
-                }
-            }
-        };
-        tokio::select! {
-            () = self.mirror.run(stop) => Ok(()),
-            () = forget => Ok(()),
-        }
+        serving::run(self.mirror, stop).await
     }
 }
 
@@ -155,20 +138,8 @@ impl HardwareService for Api {
             "" => self.mirror.watch(),
             one => self.mirror.watch_one(&id("id", one)?.to_string()),
         };
-        let told = serving::watch(watcher, self.stop.clone(), move |event| told(event, view));
+        let told = serving::watch(watcher, self.stop.clone(), move |machine| shown(machine, view));
         Ok(Response::new(Box::pin(told)))
-    }
-}
-
-/// What a watch tells.
-fn told(event: Event<pb::Hardware>, view: View) -> pb::WatchHardwareResponse {
-    use pb::watch_hardware_response::Event as Told;
-    pb::WatchHardwareResponse {
-        event: Some(match event {
-            Event::Put(machine) => Told::Hardware(shown(machine, view)),
-            Event::Deleted(id) => Told::DeletedId(id),
-            Event::Synced => Told::Synced(Synced {}),
-        }),
     }
 }
 

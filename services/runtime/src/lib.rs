@@ -1,6 +1,8 @@
 //! What every process of Tinwright needs once. There is no store in here: workers and nodes import it too.
 //!
 //! - [`secret`]: values that no log shows, and the site's key.
+//! - [`boot_token`]: what a boot script shows for its machine; [`seal`]: secrets at rest.
+//! - [`feed`]: following another service's watch.
 //! - [`authority`]: the site's certificate authority, and what it issues.
 //! - [`identity`]: who calls, read from a certificate; [`access`]: who may call what, one table.
 //! - [`listen`]: sockets, bound or inherited; [`serve`]: connections on them, in TLS, in clear, or inside the process.
@@ -9,9 +11,12 @@
 
 pub mod access;
 pub mod authority;
+pub mod boot_token;
+pub mod feed;
 pub mod identity;
 pub mod listen;
 pub mod observe;
+pub mod seal;
 pub mod secret;
 pub mod serve;
 pub mod supervise;

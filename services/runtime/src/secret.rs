@@ -32,6 +32,11 @@ impl<T> fmt::Debug for Secret<T> {
 #[error("the cryptographic library refused: {0}")]
 pub struct Refused(&'static str);
 
+impl Refused {
+    pub(crate) const RANDOM: Self = Self("random bytes");
+    pub(crate) const KEY: Self = Self("a key or its use");
+}
+
 /// How many bytes every key has.
 pub const KEY: usize = 32;
 
@@ -48,7 +53,7 @@ impl SiteKey {
     /// A fresh one.
     pub fn random() -> Result<Self, Refused> {
         let mut bytes = [0; KEY];
-        rand::fill(&mut bytes).map_err(|_| Refused("random bytes"))?;
+        rand::fill(&mut bytes).map_err(|_| Refused::RANDOM)?;
         Ok(Self::new(bytes))
     }
 
@@ -61,9 +66,9 @@ impl SiteKey {
     pub fn derive(&self, label: &str) -> Result<Secret<[u8; KEY]>, Refused> {
         let extracted = Salt::new(HKDF_SHA256, &[]).extract(self.expose());
         let mut bytes = [0; KEY];
-        let expand = || extracted.expand(&[label.as_bytes()], Length)?.fill(&mut bytes);
-        let mut expand = expand;
-        expand().map_err(|_| Refused("key derivation"))?;
+        let info = [label.as_bytes()];
+        let expanded = extracted.expand(&info, Length);
+        expanded.and_then(|expanded| expanded.fill(&mut bytes)).map_err(|_| Refused::KEY)?;
         Ok(Secret::new(bytes))
     }
 }

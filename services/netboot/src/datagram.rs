@@ -1,0 +1,151 @@
+//! UDP datagrams with the address and the interface they came to, and leave by.
+//!
+//! A host with two provisioning networks must answer from the address that was asked, and a socket bound to every
+//! address tells neither unless told to (IP_PKTINFO, ip(7)).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt,
+    sockopt::Ipv4PacketInfo,
+};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// A UDP socket that knows where its datagrams came to.
+#[derive(Debug)]
+pub struct Socket(UdpSocket);
+
+/// How a datagram came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Octets received; a longer datagram was cut to the buffer.
+    pub length: usize,
+    /// From where.
+    pub source: SocketAddrV4,
+    /// To which address of the header: ours, or a broadcast address.
+    pub to: Ipv4Addr,
+    /// Our own address on the link it came by, to answer from.
+    pub local: Ipv4Addr,
+    /// The number of the interface it came by.
+    pub interface: u32,
+}
+
+impl Socket {
+    /// Takes over `socket`, which must be an IPv4 one.
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        setsockopt(&socket, Ipv4PacketInfo, &true)?;
+        Ok(Self(socket))
+    }
+
+    /// Waits for a datagram and puts it into `buffer`.
+    pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
+        self.0.async_io(Interest::READABLE, || receive(&self.0, buffer)).await
+    }
+
+    /// Sends `datagram` from the address `local` by the interface numbered `interface`; 0 leaves that to the routes.
+    pub async fn send(
+        &self,
+        datagram: &[u8],
+        to: SocketAddrV4,
+        local: Ipv4Addr,
+        interface: u32,
+    ) -> io::Result<()> {
+        self.0.async_io(Interest::WRITABLE, || send(&self.0, datagram, to, local, interface)).await
+    }
+
+    /// The socket itself.
+    pub fn udp(&self) -> &UdpSocket {
+        &self.0
+    }
+}
+
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
+    let mut control = nix::cmsg_space!(nix::libc::in_pktinfo);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let message = recvmsg::<SockaddrIn>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::MSG_DONTWAIT,
+    )?;
+    let mut info = None;
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::Ipv4PacketInfo(part) = part {
+            info = Some(part);
+        }
+    }
+    let (Some(source), Some(info)) = (message.address, info) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a datagram without its addresses"));
+    };
+    // The kernel keeps addresses in network order, whatever the machine's.
+    let address = |raw: nix::libc::in_addr| Ipv4Addr::from(raw.s_addr.to_ne_bytes());
+    Ok(Arrival {
+        length: message.bytes,
+        source: source.into(),
+        to: address(info.ipi_addr),
+        local: address(info.ipi_spec_dst),
+        interface: info.ipi_ifindex.unsigned_abs(),
+    })
+}
+
+fn send(
+    socket: &UdpSocket,
+    datagram: &[u8],
+    to: SocketAddrV4,
+    local: Ipv4Addr,
+    interface: u32,
+) -> io::Result<()> {
+    let address =
+        |address: Ipv4Addr| nix::libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
+    let info = nix::libc::in_pktinfo {
+        ipi_ifindex: i32::try_from(interface).unwrap_or_default(),
+        ipi_spec_dst: address(local),
+        ipi_addr: address(Ipv4Addr::UNSPECIFIED),
+    };
+    let (parts, control) = ([IoSlice::new(datagram)], [ControlMessage::Ipv4PacketInfo(&info)]);
+    sendmsg(
+        socket.as_raw_fd(),
+        &parts,
+        &control,
+        MsgFlags::MSG_DONTWAIT,
+        Some(&SockaddrIn::from(to)),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wildcard_socket_tells_which_address_was_asked() {
+        let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
+        let port = server.udp().local_addr().unwrap().port();
+        let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
+        client.send_to(b"hi", ("127.0.0.5", port)).await.unwrap();
+        let mut buffer = [0; 16];
+        let arrival = server.receive(&mut buffer).await.unwrap();
+        assert_eq!(
+            (arrival.length, arrival.local, arrival.to),
+            (2, [127, 0, 0, 5].into(), [127, 0, 0, 5].into())
+        );
+        assert_eq!(std::net::SocketAddr::V4(arrival.source), client.local_addr().unwrap());
+        assert_ne!(arrival.interface, 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_leaves_from_the_address_it_is_told() {
+        let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
+        let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
+        let std::net::SocketAddr::V4(to) = client.local_addr().unwrap() else {
+            panic!("an IPv4 socket")
+        };
+        server.send(b"hi", to, [127, 0, 0, 7].into(), 0).await.unwrap();
+        let (_, from) = client.recv_from(&mut [0; 16]).await.unwrap();
+        assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 7));
+    }
+}

@@ -1,0 +1,34 @@
+//! DHCP for booting machines (RFC 2131, 2132; PXE 2.1): bytes in, values out.
+//!
+//! ```text
+//! bytes -> packet::Packet -> client::Client ─┐
+//!                      site::Link, Reservation ┼─> answer() -> Reply -> bytes, destination
+//!                      the boot decision ──────┘      └─> Silence: why nothing is sent
+//! ```
+//!
+//! - [`packet`]: the packet, and what is wrong with one that is not.
+//! - [`options`]: options by number; [`encode`]: the size rule.
+//! - [`client`]: what kind of program asks; [`architecture`]: which loader it can run.
+//! - [`relay`]: option 82, and whether to believe it.
+//! - [`site`]: what the answer is made from.
+//! - [`answer`](answer()): who is answered, with which message; `content` and `boot`: what is in it.
+
+mod answer;
+pub mod architecture;
+mod boot;
+pub mod client;
+mod content;
+pub mod encode;
+mod judge;
+pub mod options;
+pub mod packet;
+pub mod relay;
+pub mod site;
+
+pub use answer::{Destination, Port, Received, Reply, Silence, answer};
+pub use boot::REFUSED_FILE;
+pub use packet::{Malformed, MessageType, Packet};
+pub use site::{BootOffer, Link, Reservation};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! DHCP options: by number, each once, whatever the wire did to them.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// Option numbers this service reads or writes (RFC 2132 unless said otherwise).
+pub mod code {
+    #![allow(missing_docs)] // their names are the registry's
+    pub const PAD: u8 = 0;
+    pub const SUBNET_MASK: u8 = 1;
+    pub const ROUTER: u8 = 3;
+    pub const NAME_SERVERS: u8 = 6;
+    pub const LOG_SERVERS: u8 = 7;
+    pub const HOST_NAME: u8 = 12;
+    pub const DOMAIN_NAME: u8 = 15;
+    pub const INTERFACE_MTU: u8 = 26;
+    pub const BROADCAST_ADDRESS: u8 = 28;
+    pub const NTP_SERVERS: u8 = 42;
+    pub const VENDOR_SPECIFIC: u8 = 43;
+    pub const REQUESTED_ADDRESS: u8 = 50;
+    pub const LEASE_TIME: u8 = 51;
+    pub const OVERLOAD: u8 = 52;
+    pub const MESSAGE_TYPE: u8 = 53;
+    pub const SERVER_IDENTIFIER: u8 = 54;
+    pub const PARAMETER_REQUEST_LIST: u8 = 55;
+    pub const MESSAGE: u8 = 56;
+    pub const MAXIMUM_MESSAGE_SIZE: u8 = 57;
+    pub const RENEWAL_TIME: u8 = 58;
+    pub const REBINDING_TIME: u8 = 59;
+    pub const VENDOR_CLASS: u8 = 60;
+    pub const CLIENT_IDENTIFIER: u8 = 61;
+    pub const TFTP_SERVER_NAME: u8 = 66;
+    pub const BOOT_FILE_NAME: u8 = 67;
+    /// RFC 3004.
+    pub const USER_CLASS: u8 = 77;
+    /// RFC 3046.
+    pub const RELAY_AGENT: u8 = 82;
+    /// RFC 4578.
+    pub const CLIENT_ARCHITECTURE: u8 = 93;
+    /// RFC 4578.
+    pub const CLIENT_UUID: u8 = 97;
+    /// RFC 3397.
+    pub const DOMAIN_SEARCH: u8 = 119;
+    /// RFC 3442.
+    pub const CLASSLESS_ROUTES: u8 = 121;
+    /// RFC 5859.
+    pub const TFTP_SERVERS: u8 = 150;
+    /// iPXE's own, encapsulated.
+    pub const IPXE: u8 = 175;
+    /// What old Windows asks for in place of 121.
+    pub const MS_CLASSLESS_ROUTES: u8 = 249;
+    pub const END: u8 = 255;
+}
+
+/// Options by number. Fragments of one option are one value here (RFC 3396).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options(BTreeMap<u8, Vec<u8>>);
+
+/// An option says it is longer than what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl Options {
+    /// The value of option `code`, if it is there.
+    pub fn get(&self, code: u8) -> Option<&[u8]> {
+        self.0.get(&code).map(Vec::as_slice)
+    }
+
+    /// Option `code` as one address, if it is exactly that.
+    pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
+        <[u8; 4]>::try_from(self.get(code)?).ok().map(Ipv4Addr::from)
+    }
+
+    /// Sets option `code`, replacing what was there.
+    pub fn set(&mut self, code: u8, value: impl Into<Vec<u8>>) {
+        self.0.insert(code, value.into());
+    }
+
+    /// Sets option `code` where there is a value worth sending; an empty one is none.
+    pub fn set_some(&mut self, code: u8, value: Option<impl Into<Vec<u8>>>) {
+        if let Some(value) = value.map(Into::into).filter(|value| !value.is_empty()) {
+            self.0.insert(code, value);
+        }
+    }
+
+    /// Removes option `code`.
+    pub fn remove(&mut self, code: u8) {
+        self.0.remove(&code);
+    }
+
+    /// In order of their numbers.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &[u8])> {
+        self.0.iter().map(|(code, value)| (*code, value.as_slice()))
+    }
+
+    /// Reads one field of options up to its end mark; a missing end mark is forgiven. What is there already is
+    /// continued (RFC 3396, section 7: the fields of an overloaded packet are one stream).
+    pub(super) fn read(&mut self, mut field: &[u8]) -> Result<(), Overrun> {
+        while let [code, rest @ ..] = field {
+            field = match *code {
+                code::PAD => rest,
+                code::END => break,
+                code => {
+                    let (length, rest) = rest.split_first().ok_or(Overrun)?;
+                    let (value, rest) = rest.split_at_checked((*length).into()).ok_or(Overrun)?;
+                    self.0.entry(code).or_default().extend_from_slice(value);
+                    rest
+                }
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Sub-options inside an option: 43, 82 and 175 have the outer form, without its padding rules.
+pub fn sub_option(encapsulated: &[u8], wanted: u8) -> Option<&[u8]> {
+    let mut field = encapsulated;
+    while let [code, length, rest @ ..] = field {
+        let (value, rest) = rest.split_at_checked((*length).into())?;
+        if *code == wanted {
+            return Some(value);
+        }
+        field = rest;
+    }
+    None
+}
+
+/// `addresses` one after another, as options 3, 6, 42 and 150 hold them.
+pub fn addresses(addresses: &[Ipv4Addr]) -> Vec<u8> {
+    addresses.iter().flat_map(Ipv4Addr::octets).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(field: &[u8]) -> Result<Options, Overrun> {
+        let mut options = Options::default();
+        options.read(field).map(|()| options)
+    }
+
+    #[test]
+    fn fragments_of_one_option_are_joined() {
+        let options = read(&[67, 2, b'a', b'b', 12, 1, b'h', 67, 1, b'c', 255]);
+        assert_eq!(options.as_ref().map(|o| o.get(67)), Ok(Some(&b"abc"[..])));
+    }
+
+    #[test]
+    fn padding_is_skipped_and_nothing_follows_the_end() {
+        assert_eq!(read(&[0, 0, 12, 1, b'h', 255, 12, 200]).map(|o| o.iter().count()), Ok(1));
+    }
+
+    #[test]
+    fn an_option_longer_than_the_packet_is_an_overrun() {
+        assert_eq!(read(&[12, 3, b'h']), Err(Overrun));
+        assert_eq!(read(&[12]), Err(Overrun));
+    }
+
+    #[test]
+    fn a_cut_sub_option_is_not_found() {
+        assert_eq!(sub_option(&[1, 2, 7, 8, 9, 1, 5], 9), Some(&[5][..]));
+        assert_eq!(sub_option(&[1, 9, 7], 1), None);
+    }
+}

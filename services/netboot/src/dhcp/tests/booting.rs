@@ -1,0 +1,196 @@
+//! Which client gets which file, and how each is told no (netboot specification, sections 3.2, 3.7 and 3.8).
+
+use super::*;
+
+const DISCOVER: MessageType = MessageType::Discover;
+
+fn refuse(request: &Packet) -> Packet {
+    answer(request, broadcast(), Some(&reservation()), &link(), BootOffer::Refused, Instant::now())
+        .unwrap()
+        .packet
+}
+
+fn text(packet: &Packet, code: u8) -> Option<&str> {
+    packet.options.get(code).map(|value| std::str::from_utf8(value).unwrap())
+}
+
+#[test]
+fn clients_are_known_by_what_they_call_themselves() {
+    type Said<'a> = &'a [(u8, &'a [u8])];
+    let class =
+        |options: Said<'_>| Client::of(&with(request(DISCOVER), options), Some("Tinwright")).class;
+    let rows: [(Said<'_>, Class); 9] = [
+        (&[], Class::Ordinary),
+        (&[(60, b"PXEClient:Arch:00000:UNDI:002001")], Class::Pxe),
+        (&[(60, b"HTTPClient:Arch:00016:UNDI:003001")], Class::Http),
+        (&[(60, b"udhcp 1.35.0")], Class::Ordinary),
+        (&[(77, b"iPXE")], Class::Ipxe { http: false }),
+        (&[(77, b"\x01x\x04iPXE")], Class::Ipxe { http: false }),
+        (&[(60, b"PXEClient"), (175, b"\x13\x01\x01")], Class::Ipxe { http: true }),
+        (&[(175, b"")], Class::Ipxe { http: false }),
+        (&[(77, b"Tinwright")], Class::Ipxe { http: true }),
+    ];
+    for (options, expected) in rows {
+        assert_eq!(class(options), expected, "{options:?}");
+    }
+}
+
+#[test]
+fn the_architecture_is_never_read_from_the_vendor_class() {
+    let client = |options: &[(u8, &[u8])]| Client::of(&with(request(DISCOVER), options), None);
+    assert_eq!(client(&[(60, b"PXEClient:Arch:00007")]).architectures, []);
+    assert_eq!(
+        client(&[(60, b"PXEClient:Arch:00007"), (93, &[0, 0, 0, 11, 9])]).architectures,
+        [0, 11]
+    );
+}
+
+#[test]
+fn a_uuid_that_is_not_one_is_none() {
+    let uuid = |value: &[u8]| Client::of(&with(request(DISCOVER), &[(97, value)]), None).uuid;
+    assert_eq!(uuid(&[0; 17]), Some([0; 16]));
+    assert_eq!([uuid(&[1; 17]), uuid(&[0; 16]), uuid(&[0; 18]), uuid(&[])], [None; 4]);
+}
+
+#[test]
+fn firmware_is_sent_for_the_loader_of_its_architecture() {
+    for (architecture, loader) in [(0, "undionly.kpxe"), (7, "snponly.efi"), (9, "snponly.efi")] {
+        let packet = ask(&pxe(DISCOVER, architecture)).unwrap().packet;
+        assert_eq!((file(&packet), text(&packet, 67)), (loader, Some(loader)));
+        assert_eq!((packet.siaddr, text(&packet, 66)), (US, Some("198.51.100.1")));
+        assert_eq!(
+            (text(&packet, 60), packet.options.get(43)),
+            (Some("PXEClient"), Some(&[6, 1, 8][..]))
+        );
+    }
+}
+
+#[test]
+fn http_firmware_is_sent_for_a_url() {
+    let packet = ask(&http(DISCOVER)).unwrap().packet;
+    assert_eq!(file(&packet), "http://198.51.100.1:7080/ipxe/52-54-00-00-00-01/snponly.efi");
+    assert_eq!((text(&packet, 60), packet.options.get(43)), (Some("HTTPClient"), None));
+}
+
+#[test]
+fn ipxe_is_sent_for_its_script_and_never_for_a_loader() {
+    let packet = ask(&ipxe(DISCOVER)).unwrap().packet;
+    assert_eq!(file(&packet), "http://198.51.100.1:7080/52-54-00-00-00-01/auto.ipxe");
+    assert_eq!(packet.options.get(175), Some(&[176, 1, 1][..]));
+    let plain = with(pxe(DISCOVER, 0), &[(77, b"iPXE")]);
+    assert_eq!(
+        file(&ask(&plain).unwrap().packet),
+        "tftp://198.51.100.1/52-54-00-00-00-01/auto.ipxe"
+    );
+}
+
+#[test]
+fn a_record_may_name_its_own_server_and_file() {
+    let (tftp_server, boot_file) = (Some("192.0.2.9".into()), Some("x/grub.efi".into()));
+    let machine = Reservation { tftp_server, boot_file, ..reservation() };
+    let packet = ask_as(&pxe(DISCOVER, 7), broadcast(), &machine, &link()).unwrap().packet;
+    assert_eq!((file(&packet), packet.siaddr), ("x/grub.efi", Ipv4Addr::new(192, 0, 2, 9)));
+    assert_eq!(
+        (text(&packet, 60), packet.options.get(43)),
+        (Some("PXEClient"), Some(&[6, 1, 8][..]))
+    );
+    let ordinary = ask_as(&request(DISCOVER), broadcast(), &machine, &link()).unwrap().packet;
+    assert_eq!((text(&ordinary, 66), text(&ordinary, 67)), (Some("192.0.2.9"), Some("x/grub.efi")));
+}
+
+#[test]
+fn an_ordinary_client_hears_nothing_about_booting() {
+    let packet = ask(&request(DISCOVER)).unwrap().packet;
+    assert_eq!([43, 60, 66, 67, 150, 175].map(|code| packet.options.get(code)), [None; 6]);
+    assert_eq!((packet.siaddr, file(&packet)), (Ipv4Addr::UNSPECIFIED, ""));
+}
+
+#[test]
+fn a_file_name_longer_than_its_field_is_never_cut() {
+    let long = format!("http://198.51.100.1/{}", "x".repeat(108));
+    for (name, in_header) in [(&long[..127], &long[..127]), (&long[..], "")] {
+        let machine = Reservation { boot_file: Some(name.into()), ..reservation() };
+        let packet = ask_as(&pxe(DISCOVER, 7), broadcast(), &machine, &link()).unwrap().packet;
+        assert_eq!((file(&packet), text(&packet, 67)), (in_header, Some(name)));
+    }
+}
+
+#[test]
+fn refused_firmware_is_sent_for_the_file_that_never_is() {
+    let packet = refuse(&pxe(DISCOVER, 7));
+    assert_eq!((file(&packet), packet.siaddr), ("netboot-not-allowed", US));
+    assert_eq!(
+        (text(&packet, 60), packet.options.get(43)),
+        (Some("PXEClient"), Some(&[6, 1, 8][..]))
+    );
+    assert_eq!(packet.yiaddr, OURS);
+}
+
+#[test]
+fn refused_http_firmware_is_sent_for_a_url_that_never_is() {
+    let packet = refuse(&http(DISCOVER));
+    assert_eq!(file(&packet), "http://198.51.100.1:7080/netboot-not-allowed");
+    assert_eq!(text(&packet, 60), Some("HTTPClient"));
+}
+
+#[test]
+fn refused_ipxe_gets_no_file_and_need_not_wait() {
+    let packet = refuse(&ipxe(DISCOVER));
+    assert_eq!(
+        (file(&packet), text(&packet, 67), packet.siaddr),
+        ("", None, Ipv4Addr::UNSPECIFIED)
+    );
+    assert_eq!(
+        (text(&packet, 60), packet.options.get(175)),
+        (Some("PXEClient"), Some(&[176, 1, 1][..]))
+    );
+}
+
+#[test]
+fn no_record_turns_a_refusal_into_a_boot() {
+    let machine = Reservation {
+        boot_file: Some("x.efi".into()),
+        loader: Some("snponly.efi".into()),
+        ..reservation()
+    };
+    for request in [pxe(DISCOVER, 7), http(DISCOVER), ipxe(DISCOVER), request(DISCOVER)] {
+        let refused = answer(
+            &request,
+            broadcast(),
+            Some(&machine),
+            &link(),
+            BootOffer::Refused,
+            Instant::now(),
+        );
+        let packet = refused.unwrap().packet;
+        let file = file(&packet);
+        assert!(file.is_empty() || file.ends_with(REFUSED_FILE), "{file}");
+        assert_eq!(text(&packet, 67).unwrap_or_default(), file);
+    }
+}
+
+#[test]
+fn an_architecture_without_a_loader_is_refused_and_reported() {
+    let reply = ask(&pxe(DISCOVER, 11)).unwrap();
+    assert_eq!((file(&reply.packet), reply.no_loader), (REFUSED_FILE, Some(vec![11])));
+}
+
+#[test]
+fn a_raspberry_pi_gets_the_menu_it_looks_for() {
+    let mut rom = pxe(DISCOVER, 0);
+    rom.chaddr[..3].copy_from_slice(&[0xdc, 0xa6, 0x32]);
+    let packet = ask(&rom).unwrap().packet;
+    let menu = packet.options.get(43).unwrap();
+    assert_eq!(sub_option(menu, 9), Some(&b"\0\0\x11Raspberry Pi Boot"[..]));
+    assert_eq!((sub_option(menu, 10), packet.siaddr), (Some(&b"\0PXE"[..]), US));
+    let mut uefi = pxe(DISCOVER, 11);
+    uefi.chaddr = rom.chaddr;
+    assert_eq!(file(&ask(&uefi).unwrap().packet), REFUSED_FILE);
+}
+
+#[test]
+fn the_loader_may_be_asked_for_with_the_interface_before_it() {
+    let link = Link { mac_in_path: true, ..link() };
+    let packet = ask_as(&pxe(DISCOVER, 7), broadcast(), &reservation(), &link).unwrap().packet;
+    assert_eq!(file(&packet), "52-54-00-00-00-01/snponly.efi");
+}

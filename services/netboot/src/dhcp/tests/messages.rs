@@ -1,0 +1,304 @@
+//! The table of the netboot specification's section 3.5, and section 3.9: who is answered, how, and where.
+
+use super::*;
+
+fn address(code: u8, address: Ipv4Addr) -> (u8, [u8; 4]) {
+    (code, address.octets())
+}
+
+fn wanting(options: &[(u8, [u8; 4])], ciaddr: Ipv4Addr) -> Packet {
+    let options: Vec<_> = options.iter().map(|(code, value)| (*code, &value[..])).collect();
+    with(Packet { ciaddr, ..request(MessageType::Request) }, &options)
+}
+
+#[test]
+fn a_known_machine_is_offered_its_address() {
+    let reply = ask(&request(MessageType::Discover)).unwrap();
+    assert_eq!((reply.packet.kind(), reply.packet.yiaddr), (Some(MessageType::Offer), OURS));
+    assert_eq!(reply.packet.options.address(code::SERVER_IDENTIFIER), Some(US));
+    assert_eq!(
+        (reply.packet.xid, reply.packet.secs, reply.to),
+        (0x1234_5678, 0, Destination::Link)
+    );
+}
+
+#[test]
+fn every_request_is_judged_by_the_address_it_names() {
+    use MessageType::{Ack, Nak};
+    let (none, requested, server) =
+        (Ipv4Addr::UNSPECIFIED, code::REQUESTED_ADDRESS, code::SERVER_IDENTIFIER);
+    let rows = [
+        ("selecting", wanting(&[address(server, US), address(requested, OURS)], none), Ok(Ack)),
+        (
+            "selecting what was",
+            wanting(&[address(server, US), address(requested, OTHER)], none),
+            Ok(Nak),
+        ),
+        (
+            "selecting another",
+            wanting(&[address(server, OTHER), address(requested, OURS)], none),
+            Err(Silence::OtherServer),
+        ),
+        ("back after a reboot", wanting(&[address(requested, OURS)], none), Ok(Ack)),
+        ("back with a wrong address", wanting(&[address(requested, OTHER)], none), Ok(Nak)),
+        ("renewing", wanting(&[], OURS), Ok(Ack)),
+        ("renewing a wrong address", wanting(&[], OTHER), Ok(Nak)),
+        ("dhcping", wanting(&[address(requested, OTHER)], OURS), Ok(Ack)),
+        ("wanting nothing", wanting(&[], none), Err(Silence::Incomplete)),
+    ];
+    for (case, request, expected) in rows {
+        assert_eq!(kind(&ask(&request)), expected, "{case}");
+    }
+}
+
+#[test]
+fn an_unknown_machine_hears_nothing() {
+    for kind in [MessageType::Discover, MessageType::Request, MessageType::Inform] {
+        let reply =
+            answer(&request(kind), broadcast(), None, &link(), BootOffer::Offered, Instant::now());
+        assert_eq!(reply, Err(Silence::Unknown));
+    }
+}
+
+#[test]
+fn what_the_record_leaves_to_others_is_left_to_them() {
+    let disabled = Reservation { disabled: true, ..reservation() };
+    let homeless = Reservation { address: None, ..reservation() };
+    let discover = request(MessageType::Discover);
+    assert_eq!(ask_as(&discover, broadcast(), &disabled, &link()), Err(Silence::LeftToOthers));
+    assert_eq!(ask_as(&discover, broadcast(), &homeless, &link()), Err(Silence::NoAddress));
+    let renewal = wanting(&[], OTHER);
+    assert_eq!(ask_as(&renewal, broadcast(), &homeless, &link()), Err(Silence::NoAddress));
+}
+
+#[test]
+fn an_ack_repeats_the_clients_address_and_an_offer_does_not() {
+    assert_eq!(ask(&wanting(&[], OURS)).unwrap().packet.ciaddr, OURS);
+    let discover = Packet { ciaddr: OURS, ..request(MessageType::Discover) };
+    assert_eq!(ask(&discover).unwrap().packet.ciaddr, Ipv4Addr::UNSPECIFIED);
+}
+
+#[test]
+fn a_nak_says_no_and_nothing_else() {
+    let client = with(wanting(&[], OTHER), &[(61, b"\x01id"), (82, b"\x01\x01x"), (97, &[0; 17])]);
+    let packet = ask(&client).unwrap().packet;
+    let codes: Vec<_> = packet.options.iter().map(|(code, _)| code).collect();
+    assert_eq!(codes, [53, 54, 56, 61, 82]);
+    assert_eq!([packet.ciaddr, packet.yiaddr, packet.siaddr], [Ipv4Addr::UNSPECIFIED; 3]);
+}
+
+#[test]
+fn a_nak_is_broadcast_even_to_a_client_that_renews() {
+    let reply = ask_as(&wanting(&[], OTHER), unicast(), &reservation(), &link()).unwrap();
+    assert_eq!(reply.to, Destination::Link);
+}
+
+#[test]
+fn a_nak_through_a_relay_asks_it_to_broadcast() {
+    let reply = ask(&Packet { giaddr: RELAY, ..wanting(&[], OTHER) }).unwrap();
+    assert_eq!(reply.to, Destination::Host(SocketAddrV4::new(RELAY, 67)));
+    assert_eq!(reply.packet.flags, 0x8000);
+}
+
+#[test]
+fn an_answer_goes_where_its_client_can_hear_it() {
+    let host = |address, port| Destination::Host(SocketAddrV4::new(address, port));
+    let relayed = Packet { giaddr: RELAY, flags: 0x8000, ..request(MessageType::Discover) };
+    let rows = [
+        (request(MessageType::Discover), broadcast(), Destination::Link),
+        (relayed, unicast(), host(RELAY, 67)),
+        (wanting(&[], OURS), unicast(), host(OURS, 68)),
+        (wanting(&[], OURS), broadcast(), Destination::Link),
+        (pxe(MessageType::Request, 7), boot_service(), host(OURS, 4011)),
+    ];
+    for (request, received, to) in rows {
+        assert_eq!(
+            ask_as(&request, received, &reservation(), &link()).map(|reply| reply.to),
+            Ok(to)
+        );
+    }
+}
+
+#[test]
+fn inform_is_answered_without_a_lease() {
+    let client = Packet { ciaddr: OTHER, ..request(MessageType::Inform) };
+    let reply = ask(&client).unwrap();
+    assert_eq!(
+        (reply.packet.kind(), reply.packet.yiaddr),
+        (Some(MessageType::Ack), Ipv4Addr::UNSPECIFIED)
+    );
+    assert_eq!(reply.to, Destination::Host(SocketAddrV4::new(OTHER, 68)));
+    for lease in [code::LEASE_TIME, code::RENEWAL_TIME, code::REBINDING_TIME] {
+        assert_eq!(reply.packet.options.get(lease), None);
+    }
+    assert_eq!(reply.packet.options.address(code::ROUTER), Some(US));
+}
+
+#[test]
+fn inform_without_an_address_is_answered_to_where_it_came_from() {
+    let reply = ask_as(&request(MessageType::Inform), unicast(), &reservation(), &link()).unwrap();
+    assert_eq!(reply.to, Destination::Host(SocketAddrV4::new(OURS, 68)));
+}
+
+#[test]
+fn declined_and_released_addresses_are_told_to_the_caller_if_they_were_ours() {
+    let decline =
+        |address: Ipv4Addr| with(request(MessageType::Decline), &[(50, &address.octets())]);
+    let release = |ciaddr| Packet { ciaddr, ..request(MessageType::Release) };
+    assert_eq!(ask(&decline(OURS)), Err(Silence::Declined(OURS)));
+    assert_eq!(ask(&decline(OTHER)), Err(Silence::NotOurs));
+    assert_eq!(ask(&release(OURS)), Err(Silence::Released(OURS)));
+    assert_eq!(ask(&release(OTHER)), Err(Silence::NotOurs));
+}
+
+#[test]
+fn a_declined_address_is_withheld_for_a_minute() {
+    let now = Instant::now();
+    let machine = Reservation { declined: Some(now), ..reservation() };
+    let at = |seconds| {
+        let then = now + Duration::from_secs(seconds);
+        let discover = request(MessageType::Discover);
+        kind(&answer(&discover, broadcast(), Some(&machine), &link(), BootOffer::Offered, then))
+    };
+    assert_eq!(at(59), Err(Silence::Withheld));
+    assert_eq!(at(60), Ok(MessageType::Offer));
+}
+
+#[test]
+fn what_servers_send_and_what_nobody_implements_is_ignored() {
+    for kind in [MessageType::Offer, MessageType::Ack, MessageType::Nak, MessageType::Other(10)] {
+        assert_eq!(ask(&request(kind)), Err(Silence::MessageType));
+    }
+}
+
+#[test]
+fn a_machine_on_another_network_is_offered_nothing_and_told_to_forget() {
+    let there = Ipv4Addr::new(192, 0, 2, 254);
+    let discover = Packet { giaddr: there, ..request(MessageType::Discover) };
+    let reboot = Packet {
+        giaddr: there,
+        ..wanting(&[address(code::REQUESTED_ADDRESS, OURS)], Ipv4Addr::UNSPECIFIED)
+    };
+    assert_eq!(kind(&ask(&discover)), Err(Silence::OtherNetwork));
+    assert_eq!(kind(&ask(&reboot)), Ok(MessageType::Nak));
+    let link = Link { networks: vec![Network { address: there, prefix: 24 }], ..link() };
+    let local = ask_as(&request(MessageType::Discover), broadcast(), &reservation(), &link);
+    assert_eq!(local, Err(Silence::OtherNetwork));
+}
+
+#[test]
+fn only_listed_relays_are_answered_where_there_is_a_list() {
+    let link = Link { relays: vec![RELAY], ..link() };
+    let from = |giaddr| Packet { giaddr, ..request(MessageType::Discover) };
+    let ask = |giaddr| kind(&ask_as(&from(giaddr), unicast(), &reservation(), &link));
+    assert_eq!(ask(RELAY), Ok(MessageType::Offer));
+    assert_eq!(ask(Ipv4Addr::new(198, 51, 100, 253)), Err(Silence::Relay));
+}
+
+/// Link selection and server identifier override.
+const RELAYED: [u8; 12] = [5, 4, 198, 51, 100, 0, 11, 4, 192, 0, 2, 254];
+
+#[test]
+fn a_believed_relay_chooses_the_network_and_what_we_are_called() {
+    let there = Ipv4Addr::new(192, 0, 2, 254);
+    let link = Link { relays: vec![there], ..link() };
+    let discover =
+        with(Packet { giaddr: there, ..request(MessageType::Discover) }, &[(82, &RELAYED)]);
+    let reply = ask_as(&discover, unicast(), &reservation(), &link).unwrap();
+    assert_eq!(reply.packet.options.address(code::SERVER_IDENTIFIER), Some(there));
+    let options = [address(code::SERVER_IDENTIFIER, there), address(code::REQUESTED_ADDRESS, OURS)];
+    let select = with(
+        Packet { giaddr: there, ..wanting(&options, Ipv4Addr::UNSPECIFIED) },
+        &[(82, &RELAYED)],
+    );
+    assert_eq!(kind(&ask_as(&select, unicast(), &reservation(), &link)), Ok(MessageType::Ack));
+}
+
+#[test]
+fn a_strange_relays_word_is_echoed_and_otherwise_ignored() {
+    let discover =
+        with(Packet { giaddr: RELAY, ..request(MessageType::Discover) }, &[(82, &RELAYED)]);
+    let packet = ask(&discover).unwrap().packet;
+    assert_eq!(packet.options.address(code::SERVER_IDENTIFIER), Some(US));
+    assert_eq!(packet.options.get(82), Some(&RELAYED[..]));
+}
+
+#[test]
+fn ignored_vendors_and_links_that_are_off_hear_nothing() {
+    let ignoring = Link { ignored_vendors: vec![MAC.oui()], ..link() };
+    let off = Link { mode: Mode::Disabled, ..link() };
+    let discover = request(MessageType::Discover);
+    assert_eq!(ask_as(&discover, broadcast(), &reservation(), &ignoring), Err(Silence::Vendor));
+    assert_eq!(ask_as(&discover, broadcast(), &reservation(), &off), Err(Silence::Off));
+    assert_eq!(
+        ask_as(&pxe(MessageType::Request, 7), boot_service(), &reservation(), &off),
+        Err(Silence::Off)
+    );
+}
+
+mod beside_another_server {
+    use super::*;
+
+    fn proxy(
+        request: &Packet,
+        machine: Option<&Reservation>,
+        mode: Mode,
+    ) -> Result<Reply, Silence> {
+        let link = Link { mode, ..link() };
+        answer(request, broadcast(), machine, &link, BootOffer::Offered, Instant::now())
+    }
+
+    #[test]
+    fn booting_clients_are_offered_a_file_and_no_address() {
+        let reply =
+            proxy(&pxe(MessageType::Discover, 7), Some(&reservation()), Mode::Proxy).unwrap();
+        let codes: Vec<_> = reply.packet.options.iter().map(|(code, _)| code).collect();
+        assert_eq!(codes, [43, 53, 54, 60, 66, 67]);
+        assert_eq!((reply.packet.yiaddr, reply.packet.siaddr), (Ipv4Addr::UNSPECIFIED, US));
+        assert!(reply.packet.sname.starts_with(b"198.51.100.1\0"));
+        assert_eq!(file(&reply.packet), "snponly.efi");
+    }
+
+    #[test]
+    fn ordinary_clients_and_requests_to_the_other_server_are_not_answered() {
+        let machine = reservation();
+        assert_eq!(
+            proxy(&request(MessageType::Discover), Some(&machine), Mode::Proxy),
+            Err(Silence::NotBooting)
+        );
+        assert_eq!(
+            proxy(&pxe(MessageType::Request, 7), Some(&machine), Mode::Proxy),
+            Err(Silence::Proxy)
+        );
+    }
+
+    #[test]
+    fn unknown_machines_boot_only_where_all_do() {
+        let discover = ipxe(MessageType::Discover);
+        assert_eq!(proxy(&discover, None, Mode::Proxy), Err(Silence::Unknown));
+        let reply = proxy(&discover, None, Mode::AutoProxy).unwrap();
+        assert_eq!(file(&reply.packet), "http://198.51.100.1:7080/52-54-00-00-00-01/auto.ipxe");
+        assert_eq!(reply.packet.options.get(code::IPXE), None);
+    }
+
+    #[test]
+    fn the_boot_service_acknowledges_with_the_file() {
+        let request = Packet { ciaddr: OURS, ..pxe(MessageType::Request, 0) };
+        let reply = ask_as(&request, boot_service(), &reservation(), &link()).unwrap();
+        assert_eq!(
+            (reply.packet.kind(), reply.packet.yiaddr),
+            (Some(MessageType::Ack), Ipv4Addr::UNSPECIFIED)
+        );
+        assert_eq!(file(&reply.packet), "undionly.kpxe");
+        assert_eq!(reply.packet.options.get(code::LEASE_TIME), None);
+    }
+
+    #[test]
+    fn the_boot_service_is_only_for_pxe_requests() {
+        let ask =
+            |request: &Packet| kind(&ask_as(request, boot_service(), &reservation(), &link()));
+        assert_eq!(ask(&pxe(MessageType::Discover, 7)), Err(Silence::MessageType));
+        assert_eq!(ask(&request(MessageType::Request)), Err(Silence::NotBooting));
+        assert_eq!(ask(&http(MessageType::Request)), Err(Silence::NotBooting));
+    }
+}

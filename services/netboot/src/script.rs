@@ -1,0 +1,135 @@
+//! Boot scripts, in the words iPXE has (netboot specification, section 8).
+//!
+//! iPXE knows neither quotes nor escapes: it splits a line at blanks, then expands `${…}`. So everything pasted into a
+//! script is a [`Word`], checked to be one, and a list of kernel arguments is a list of words. Only commands of
+//! Debian's build of 2019 are used, and every script ends with `exit 1`: after a plain `exit` UEFI firmware opens its
+//! set-up screen and does not boot the next device.
+
+mod arguments;
+mod word;
+
+use std::fmt::Write as _;
+
+pub use arguments::{Arguments, WorkerArguments};
+pub use word::{BadWord, Word};
+
+/// The longest script somebody may bring along, in octets.
+pub const LONGEST: usize = 64 * 1024;
+
+/// Sends the machine to its next boot device.
+const EXIT: &str = "#!ipxe\nexit 1\n";
+
+/// Why there is no script.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// A value that a script depends on cannot be pasted into one.
+    #[error("{0} cannot stand in a script")]
+    Value(&'static str, #[source] BadWord),
+    /// The machine cannot fetch it.
+    #[error("{0:?} is not an http, https or tftp address")]
+    Scheme(String),
+    /// It is larger than [`LONGEST`].
+    #[error("a script of {0} octets is too long")]
+    Length(usize),
+    /// It is longer than kernels read.
+    #[error("a kernel command line of {0} octets is too long")]
+    CommandLine(usize),
+}
+
+/// Where a worker's environment is fetched from.
+#[derive(Clone, Debug)]
+pub struct WorkerEnvironment<'a> {
+    /// The boot's own files, without a slash at the end; also told what happened (`started`, `failed`).
+    pub base_url: &'a str,
+    /// Where iPXE sends its log.
+    pub syslog: Option<std::net::Ipv4Addr>,
+    /// File name of the kernel below `base_url`.
+    pub kernel: &'a str,
+    /// File name of the initramfs below `base_url`.
+    pub initrd: &'a str,
+    /// The kernel's command line.
+    pub arguments: &'a Arguments,
+}
+
+/// The script that boots the worker's environment, trying five times to fetch it.
+pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
+    let base = url("base URL", environment.base_url)?;
+    let kernel = named("kernel", environment.kernel)?;
+    let initrd = named("initrd", environment.initrd)?;
+    let line = environment.arguments.line();
+    let mut script = format!("#!ipxe\nset base {base}\n");
+    if let Some(server) = environment.syslog {
+        let _ = writeln!(script, "set syslog {server} ||");
+    }
+    let _ = write!(
+        script,
+        "set try:int32 0
+:again
+imgfree ||
+kernel --name kernel ${{base}}/{kernel} {line} && initrd --name initrd ${{base}}/{initrd} && goto ready ||
+iseq ${{try}} 5 && goto failed ||
+inc try
+echo retry ${{try}} in 5 s
+sleep 5
+goto again
+:ready
+imgfetch --name note ${{base}}/started && imgfree note ||
+boot ||
+:failed
+imgfetch --name note ${{base}}/failed && imgfree note ||
+exit 1
+"
+    );
+    Ok(script)
+}
+
+/// The script that runs somebody else's from `address`. Theirs is always chained to, never served as the first one:
+/// whatever way it ends, ours goes on. With `retry`, one that ends in an error is run again, three times.
+pub fn custom(address: &str, retry: bool) -> Result<String, Error> {
+    let address = url("script address", address)?;
+    if !retry {
+        return Ok(format!("#!ipxe\nchain --autofree {address} ||\nexit 1\n"));
+    }
+    Ok(format!(
+        "#!ipxe
+set try:int32 0
+:again
+chain --autofree {address} && goto end ||
+iseq ${{try}} 3 && goto end ||
+inc try
+sleep 5
+goto again
+:end
+exit 1
+"
+    ))
+}
+
+/// Somebody else's script as it is served: with the mark iPXE knows scripts by, lines ended as iPXE ends them, and
+/// otherwise as it came.
+pub fn brought(text: &str) -> Result<String, Error> {
+    let text = text.replace("\r\n", "\n");
+    let marked = text
+        .strip_prefix("#!ipxe")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['\n', ' ']));
+    let script = if marked { text } else { format!("#!ipxe\n{text}") };
+    if script.len() > LONGEST { Err(Error::Length(script.len())) } else { Ok(script) }
+}
+
+/// The script that sends a machine to its disk. `sanboot` is for a BIOS that would come back to the network.
+pub fn local_disk(sanboot: bool) -> &'static str {
+    if sanboot { "#!ipxe\nsanboot --no-describe --drive 0x80 ||\nexit 1\n" } else { EXIT }
+}
+
+fn named(what: &'static str, value: &str) -> Result<Word, Error> {
+    value.parse().map_err(|bad| Error::Value(what, bad))
+}
+
+fn url(what: &'static str, value: &str) -> Result<Word, Error> {
+    let (scheme, _) = value.split_once("://").ok_or_else(|| Error::Scheme(value.into()))?;
+    let known = ["http", "https", "tftp"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    if known { named(what, value) } else { Err(Error::Scheme(value.into())) }
+}
+
+#[cfg(test)]
+mod tests;

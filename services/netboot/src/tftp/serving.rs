@@ -1,0 +1,160 @@
+//! One transfer with its own socket: the thin part between [`Transfer`] and the network.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::blocks::Blocks;
+use super::files::{File, Files, Refusal};
+use super::name::Name;
+use super::negotiation::{Mode, Terms};
+use super::packet::{Code, Packet, Request};
+use super::server::{Settings, Verdict};
+use super::transfer::{Event, Next, Outcome, Transfer};
+
+/// The longest packet a client sends here: an error and its text.
+const RECEIVED: usize = 512;
+
+/// A transfer's own socket, and whom it talks to.
+#[derive(Debug)]
+pub(super) struct Line {
+    socket: UdpSocket,
+    client: SocketAddrV4,
+    /// Rung when the same request comes again.
+    again: Arc<Notify>,
+}
+
+/// Why a request gets an error for an answer.
+struct Denied(Code, String);
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        if let Refusal::Unreadable(error) = &refusal {
+            tracing::error!(error = error as &dyn std::error::Error, "file cannot be read");
+        }
+        Self(refusal.code(), refusal.to_string())
+    }
+}
+
+impl Line {
+    /// A socket on `local`, the address the client asked, at the first free of the configured ports.
+    pub(super) async fn open(
+        client: SocketAddrV4,
+        local: Ipv4Addr,
+        again: Arc<Notify>,
+        settings: &Settings,
+    ) -> io::Result<Self> {
+        let mut refused = io::ErrorKind::AddrInUse.into();
+        for port in settings.ports.clone() {
+            match UdpSocket::bind((local, port)).await {
+                Ok(socket) => return Ok(Self { socket, client, again }),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused)
+    }
+
+    /// Serves `request` to its end, and says how many octets the client has of the file.
+    pub(super) async fn serve(
+        &self,
+        request: &Request,
+        files: &dyn Files,
+        settings: &Settings,
+    ) -> (Verdict, u64) {
+        let (mode, file) = match self.find(request, files).await {
+            Ok(found) => found,
+            Err(Denied(code, text)) => {
+                self.send(&Packet::error(code, &text).encode()).await;
+                return (Verdict::Refused(code.0), 0);
+            }
+        };
+        let size = (mode == Mode::Octet).then_some(file.size);
+        let terms = Terms::agree(&request.options, size, &settings.offer);
+        let mut transfer = Transfer::new(terms, Instant::now().into_std());
+        let ended = self.run(&mut transfer, Blocks::new(file.content, mode)).await;
+        let delivered = transfer.delivered();
+        match ended {
+            Ok(outcome) => {
+                if outcome == Outcome::TimedOut {
+                    self.send(&Packet::error(Code::UNDEFINED, "timed out").encode()).await;
+                }
+                (Verdict::Served(outcome), delivered)
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "transfer broke off");
+                self.send(&Packet::error(Code::UNDEFINED, "file cannot be read").encode()).await;
+                (Verdict::Broken, delivered)
+            }
+        }
+    }
+
+    async fn find(&self, request: &Request, files: &dyn Files) -> Result<(Mode, File), Denied> {
+        let mode =
+            Mode::of(request).ok_or_else(|| Denied(Code::UNDEFINED, "unknown mode".into()))?;
+        let name = Name::try_from(request.name.as_slice());
+        let name = name.map_err(|bad| Denied(Code::ACCESS_VIOLATION, bad.to_string()))?;
+        if name == Name::Refused {
+            return Err(Refusal::NotFound.into());
+        }
+        Ok((mode, files.open(&name, *self.client.ip()).await?))
+    }
+
+    async fn run(&self, transfer: &mut Transfer, mut blocks: Blocks) -> io::Result<Outcome> {
+        let mut next = Next::Send;
+        loop {
+            match next {
+                Next::End(outcome) => return Ok(outcome),
+                Next::Wait => {}
+                Next::Send => {
+                    while transfer.wants() {
+                        transfer.push(blocks.next(transfer.block()).await?);
+                    }
+                    for packet in transfer.outgoing() {
+                        self.send(&packet).await;
+                    }
+                }
+            }
+            let event = self.event(transfer.deadline().into()).await;
+            next = transfer.on(&event, Instant::now().into_std());
+        }
+    }
+
+    /// Waits for what concerns this transfer.
+    async fn event(&self, deadline: Instant) -> Event {
+        let mut buffer = [0; RECEIVED];
+        loop {
+            let received = tokio::select! {
+                received = self.socket.recv_from(&mut buffer) => received,
+                () = self.again.notified() => return Event::AskedAgain,
+                () = tokio::time::sleep_until(deadline) => return Event::Overdue,
+            };
+            // An error here is a passing trouble of the network's; the deadline ends what it does not.
+            let Ok((length, source)) = received else { continue };
+            if source != SocketAddr::V4(self.client) {
+                let stranger = Packet::error(Code::UNKNOWN_TRANSFER, "unknown transfer").encode();
+                let _ = self.socket.send_to(&stranger, source).await;
+                continue;
+            }
+            match Packet::parse(buffer.get(..length).unwrap_or_default()) {
+                Ok(Packet::Ack(block)) => return Event::Acked(block),
+                Ok(Packet::Error { code, .. }) => return Event::Failed(code),
+                Ok(
+                    Packet::Read(_) | Packet::Write(_) | Packet::Data { .. } | Packet::OptionAck(_),
+                )
+                | Err(_) => {}
+            }
+        }
+    }
+
+    /// What cannot be sent counts as lost on the way, and is sent again.
+    async fn send(&self, packet: &[u8]) {
+        if let Err(error) = self.socket.send_to(packet, self.client).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "packet not sent");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Following another service's watch for as long as the process lives.
+//!
+//! The stream may end at any time: the server restarts, the reader was too slow, the network broke. Then it is opened again,
+//! with back-off, and begins with everything; what the reader knew stays good until it is replaced in one step.
+
+use std::time::Duration;
+
+use tinwright::watch::{Event, Watched};
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+/// The first pause after a failure; doubled up to [`LONGEST`].
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What a follower is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News<T> {
+    /// All there is: replaces whatever was known. The feed is live from here on.
+    All(Vec<T>),
+    /// There, new or changed.
+    Put(T),
+    /// No longer there; its id.
+    Deleted(String),
+    /// The feed is cut: what is known may be old from here on, until the next [`News::All`].
+    Cut,
+}
+
+/// Opens the watch with `open` and tells what it brings, again and again until `stop`. `noun` is for the log.
+pub async fn follow<W: Watched>(
+    noun: &'static str,
+    open: impl AsyncFn() -> Result<Streaming<W>, Status>,
+    mut tell: impl FnMut(News<W::Object>),
+    stop: CancellationToken,
+) {
+    let mut pause = FIRST;
+    let endless = async {
+        loop {
+            let mut live = false;
+            let Err(status) = once(&open, &mut tell, &mut live).await;
+            tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
+            tell(News::Cut);
+            pause = if live { FIRST } else { (pause * 2).min(LONGEST) };
+            tokio::time::sleep(jittered(pause)).await;
+        }
+    };
+    stop.run_until_cancelled(endless).await;
+}
+
+/// One stream, from its opening to its end.
+async fn once<W: Watched>(
+    open: &impl AsyncFn() -> Result<Streaming<W>, Status>,
+    tell: &mut impl FnMut(News<W::Object>),
+    live: &mut bool,
+) -> Result<std::convert::Infallible, Status> {
+    let mut stream = open().await?;
+    let mut gathered = Vec::new();
+    loop {
+        let message = stream.message().await?;
+        let message = message.ok_or_else(|| Status::unavailable("the stream ended"))?;
+        match (message.event(), *live) {
+            (Some(Event::Synced), _) => {
+                *live = true;
+                tell(News::All(std::mem::take(&mut gathered)));
+            }
+            (Some(Event::Put(object)), false) => gathered.push(object),
+            (Some(Event::Put(object)), true) => tell(News::Put(object)),
+            (Some(Event::Deleted(id)), true) => tell(News::Deleted(id)),
+            // Before synced only what is there is told.
+            (Some(Event::Deleted(_)), false) | (None, _) => {}
+        }
+    }
+}
+
+/// Half of `pause` to all of it: those who were cut off together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let mut byte = [0_u8];
+    // Without randomness the pause is simply the whole.
+    let part = aws_lc_rs::rand::fill(&mut byte).map_or(255, |()| u32::from(byte[0]));
+    pause / 2 + pause * part / 510
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_shortened_by_half_at_the_most() {
+        for _ in 0..1000 {
+            let pause = jittered(Duration::from_secs(10));
+            assert!(
+                pause >= Duration::from_secs(5) && pause <= Duration::from_secs(10),
+                "{pause:?}"
+            );
+        }
+    }
+}
