@@ -1,0 +1,136 @@
+//! The replicated store: one etcd cluster, any number of our processes.
+//!
+//! ```text
+//! commit ─▶ one Txn: compares, puts, deletes ─▶ committed by a majority, then the answer
+//! get, list ─▶ linearizable Ranges ───────────▶ answer
+//! changed ◀─ feed ◀─ one Watch a process, taken up again where it broke
+//! ```
+//!
+//! The `link` module reaches a member of the cluster, `wire` turns our values into etcd's and back, `watch` follows.
+//!
+//! **Whose revisions.** Ours are etcd's: a value's is its `mod_revision`, a commit's the one its answer carries. They
+//! are shared with whatever else the cluster holds, so they may jump; and a commit that only deletes what is not there
+//! takes none.
+//!
+//! **Crash story.** Etcd answers once a majority has synced. Every call ends within [`DEADLINE`]; without an answer, or
+//! without a leader, it is `Unavailable`. A read is tried at the next endpoint, too. A commit is sent once: if its
+//! answer is lost nobody here knows whether it was applied, and sent again it would conflict with itself.
+//!
+//! **Following.** `changed` shows a process its own commits at once, those of others as soon as etcd tells. While etcd
+//! is away it waits; after a gap that etcd has compacted, or if the cluster was put back to an older copy of itself,
+//! everyone is told to list.
+
+mod link;
+mod watch;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use tokio::task::JoinSet;
+
+use self::link::Link;
+use self::watch::Watcher;
+use self::wire::Root;
+use crate::feed::{Changes, Feed, Follower};
+use crate::page::Filling;
+use crate::{Commit, Error, Page, Revision, Store, Versioned};
+
+pub use self::link::DEADLINE;
+
+/// Where the cluster is, and which part of it is ours.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The client addresses of its members, such as `http://127.0.0.1:2379`; they are tried in turn.
+    pub endpoints: Vec<String>,
+    /// What every key begins with there; at most 256 bytes, or the longest commits grow too long for etcd.
+    pub prefix: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { endpoints: vec!["http://127.0.0.1:2379".into()], prefix: "/tinwright/".into() }
+    }
+}
+
+/// Keeps everything in a cluster, below one prefix.
+#[derive(Debug)]
+pub struct Etcd {
+    link: Arc<Link>,
+    root: Root,
+    feed: Follower,
+    /// The newest revision that a commit of this process took; the feed is waited for up to there.
+    written: Arc<AtomicU64>,
+    _watch: JoinSet<()>,
+}
+
+impl Etcd {
+    /// Reaches the cluster, and begins to watch it. Fails if no member answers within [`DEADLINE`].
+    pub async fn connect(options: Options) -> Result<Self, Error> {
+        let link = Arc::new(Link::new(&options.endpoints)?);
+        let root = Root::new(options.prefix);
+        let revision = wire::revision(link.range(root.glance()).await?.header);
+        let feed = Feed::new(revision);
+        let follower = feed.follow();
+        let written = Arc::new(AtomicU64::new(0));
+        let watcher =
+            Watcher { link: link.clone(), root: root.clone(), feed, written: written.clone() };
+        let mut watch = JoinSet::new();
+        watch.spawn(watcher.run());
+        Ok(Self { link, root, feed: follower, written, _watch: watch })
+    }
+}
+
+#[async_trait]
+impl Store for Etcd {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        let found = self.link.range(self.root.one(key)).await?;
+        Ok(found.kvs.into_iter().next().map(wire::versioned))
+    }
+
+    /// A page is of one moment, though it may take several calls.
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        let (mut page, mut range) = (Filling::new(limit), self.root.under(prefix, after));
+        loop {
+            range.limit = page.ask() as i64;
+            let part = self.link.range(range.clone()).await?;
+            range.revision = wire::signed(wire::revision(part.header));
+            for pair in part.kvs {
+                if page.full() {
+                    return Ok(page.end(true));
+                }
+                range.key = wire::next(&pair.key);
+                let key =
+                    self.root.strip(&pair.key).ok_or_else(|| Error::Corrupt(prefix.into()))?;
+                page.push(key.to_owned(), wire::versioned(pair));
+            }
+            if page.full() || !part.more {
+                return Ok(page.end(part.more));
+            }
+        }
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        commit.check()?;
+        let answer = self.link.txn(self.root.txn(&commit)).await?;
+        let (revision, wrote) = wire::outcome(&commit, answer)?;
+        if wrote {
+            self.written.fetch_max(revision.0, Ordering::AcqRel);
+        }
+        Ok(revision)
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        let written = || Revision(self.written.load(Ordering::Acquire));
+        self.feed.clone().reached(written).await?;
+        if after > self.feed.revision() {
+            // Read through another process that hears faster, or ahead of the cluster itself: it knows.
+            let newest = wire::revision(self.link.range(self.root.glance()).await?.header);
+            if after > newest {
+                return Ok(Changes::Lost { revision: self.feed.revision() });
+            }
+        }
+        self.feed.clone().newer(prefix, after).await
+    }
+}

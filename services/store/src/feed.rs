@@ -1,0 +1,162 @@
+//! The names of what changed lately.
+//!
+//! A commit that is durable is published here: its revision and the keys it wrote, in a ring of at most
+//! [`CAPACITY`] names. Followers wait on the ring and never hold up a writer; one who is overtaken by it is told
+//! so and lists. Nothing here is stored: after a restart the ring is empty and begins at the store's revision, so
+//! whoever followed before is told to list, too. When the writer ends, for whatever reason, so does the waiting.
+//!
+//! **How many may follow.** Every commit wakes every follower, each to look for its prefix among what is new: that is
+//! made for one follower per noun and process, some dozens. Ten thousand of them would turn one commit into ten
+//! thousand wake-ups; the many who wait for one machine each wait on the memory of such a follower, not here.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tokio::sync::watch;
+
+use crate::{Error, Revision};
+
+/// How many names the ring keeps.
+pub const CAPACITY: usize = 16 * 1024;
+
+/// Where to look again. Begin following with [`Revision::NOTHING_SEEN`], and go on with the `revision` given here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Read these again.
+    Keys {
+        /// What may have changed, in key order, each once.
+        keys: Vec<String>,
+        /// Up to when.
+        revision: Revision,
+    },
+    /// The reader is too far behind: list everything under the prefix again.
+    Lost {
+        /// From where the listing and what follows miss nothing.
+        revision: Revision,
+    },
+}
+
+/// Everything since `floor`, by name.
+#[derive(Debug)]
+struct Ring {
+    names: VecDeque<(Revision, String)>,
+    floor: Revision,
+    revision: Revision,
+}
+
+impl Ring {
+    fn new(revision: Revision) -> Self {
+        Self { names: VecDeque::new(), floor: revision, revision }
+    }
+
+    fn push(&mut self, revision: Revision, key: &str) {
+        self.names.push_back((revision, key.to_owned()));
+        if self.names.len() > CAPACITY {
+            self.floor = self.names.pop_front().map_or(self.floor, |(dropped, _)| dropped);
+        }
+        self.revision = revision;
+    }
+
+    fn since(&self, prefix: &str, after: Revision) -> Option<Changes> {
+        let revision = self.revision;
+        if after < self.floor {
+            return Some(Changes::Lost { revision });
+        }
+        let seen = self.names.partition_point(|(at, _)| *at <= after);
+        let under = self.names.range(seen..).filter(|(_, key)| key.starts_with(prefix));
+        let keys: BTreeSet<_> = under.map(|(_, key)| key).collect();
+        let keys: Vec<_> = keys.into_iter().cloned().collect();
+        (!keys.is_empty()).then_some(Changes::Keys { keys, revision })
+    }
+}
+
+/// The writer's end. Dropping it ends the feed.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    ring: watch::Sender<Ring>,
+}
+
+impl Feed {
+    /// An empty feed that begins at `revision`.
+    pub(crate) fn new(revision: Revision) -> Self {
+        Self { ring: watch::Sender::new(Ring::new(revision)) }
+    }
+
+    /// The newest revision published.
+    pub(crate) fn revision(&self) -> Revision {
+        self.ring.borrow().revision
+    }
+
+    /// Makes what durable commits wrote known, oldest first.
+    pub(crate) fn publish<'a>(&self, names: impl Iterator<Item = (Revision, &'a str)>) {
+        self.ring.send_modify(|ring| names.for_each(|(revision, key)| ring.push(revision, key)));
+    }
+
+    /// Makes known that up to `revision` nothing else was written.
+    pub(crate) fn advance(&self, revision: Revision) {
+        self.ring.send_modify(|ring| ring.revision = ring.revision.max(revision));
+    }
+
+    /// Begins anew at `revision`: what led there is unknown, and every follower is lost.
+    pub(crate) fn restart(&self, revision: Revision) {
+        self.ring.send_replace(Ring::new(revision));
+    }
+
+    /// A reader's end.
+    pub(crate) fn follow(&self) -> Follower {
+        Follower { ring: self.ring.subscribe() }
+    }
+}
+
+/// A reader's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Follower {
+    ring: watch::Receiver<Ring>,
+}
+
+impl Follower {
+    /// [`Store::changed`](crate::Store::changed), for every engine that is the only one to write what it stores.
+    pub(crate) async fn changed(self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        let revision = self.revision();
+        // Ahead of the store is lost as well: it went back to an older copy of itself.
+        if after > revision {
+            Ok(Changes::Lost { revision })
+        } else {
+            self.newer(prefix, after).await
+        }
+    }
+
+    /// The same, where the feed may only be late.
+    pub(crate) async fn newer(
+        mut self,
+        prefix: &str,
+        mut after: Revision,
+    ) -> Result<Changes, Error> {
+        let mut seen = Revision(0);
+        loop {
+            {
+                let ring = self.ring.borrow_and_update();
+                let revision = ring.revision;
+                if revision < seen {
+                    return Ok(Changes::Lost { revision }); // the feed began anew, further back
+                }
+                if let Some(changes) = ring.since(prefix, after) {
+                    return Ok(changes);
+                }
+                // Who waits keeps up, however busy the other prefixes are.
+                (seen, after) = (revision, after.max(revision));
+            }
+            self.ring.changed().await.map_err(Error::unavailable)?;
+        }
+    }
+
+    /// The newest revision published.
+    pub(crate) fn revision(&self) -> Revision {
+        self.ring.borrow().revision
+    }
+
+    /// Resolves once everything up to `goal` is published, so durable; the goal may change with the feed.
+    pub(crate) async fn reached(mut self, goal: impl Fn() -> Revision) -> Result<(), Error> {
+        let reached = self.ring.wait_for(|ring| ring.revision >= goal()).await;
+        reached.map(drop).map_err(Error::unavailable)
+    }
+}

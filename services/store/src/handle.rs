@@ -1,0 +1,102 @@
+//! The store as one service sees it: its own keys and no others.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Write};
+
+/// The keys under `name/`, named without it.
+#[derive(Clone)]
+pub struct Handle {
+    store: Arc<dyn Store>,
+    prefix: String,
+}
+
+impl Handle {
+    /// What `store` keeps for the service `name`.
+    pub fn new(store: Arc<dyn Store>, name: &str) -> Self {
+        Self { store, prefix: format!("{name}/") }
+    }
+
+    fn full(&self, key: &str) -> String {
+        [&self.prefix, key].concat()
+    }
+
+    fn own(&self, key: String) -> String {
+        key.strip_prefix(&self.prefix).map(str::to_owned).unwrap_or(key)
+    }
+
+    fn own_error(&self, error: Error) -> Error {
+        match error {
+            Error::Conflict(key) => Error::Conflict(self.own(key)),
+            Error::Refused(_) | Error::Unavailable(_) | Error::Corrupt(_) => error,
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Handle {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        self.store.get(&self.full(key)).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        let after = if after.is_empty() { String::new() } else { self.full(after) };
+        let mut page = self.store.list(&self.full(prefix), &after, limit).await?;
+        page.pairs.iter_mut().for_each(|(key, _)| *key = self.own(std::mem::take(key)));
+        Ok(page)
+    }
+
+    async fn commit(&self, mut commit: Commit) -> Result<Revision, Error> {
+        for Expect::Absent(key) | Expect::At(key, _) in &mut commit.expect {
+            *key = self.full(key);
+        }
+        for Write::Put(key, _) | Write::Delete(key) in &mut commit.writes {
+            *key = self.full(key);
+        }
+        self.store.commit(commit).await.map_err(|error| self.own_error(error))
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        Ok(match self.store.changed(&self.full(prefix), after).await? {
+            Changes::Keys { keys, revision } => Changes::Keys {
+                keys: keys.into_iter().map(|key| self.own(key)).collect(),
+                revision,
+            },
+            lost @ Changes::Lost { .. } => lost,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    #[tokio::test]
+    async fn two_services_share_a_store_and_no_key() {
+        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let (ours, theirs) = (Handle::new(store.clone(), "a"), Handle::new(store.clone(), "ab"));
+        for handle in [&ours, &theirs] {
+            let create = Commit {
+                expect: vec![Expect::Absent("k".into())],
+                writes: vec![Write::Put("k".into(), handle.prefix.clone().into())],
+            };
+            handle.commit(create.clone()).await.unwrap();
+            let again = handle.commit(create).await;
+            assert!(matches!(again, Err(Error::Conflict(key)) if key == "k"));
+        }
+        let page = ours.list("", "", 10).await.unwrap();
+        assert_eq!(page.pairs.len(), 1);
+        assert_eq!((page.pairs[0].0.as_str(), page.pairs[0].1.value.as_ref()), ("k", &b"a/"[..]));
+        assert!(store.get("ab/k").await.unwrap().is_some());
+    }
+}

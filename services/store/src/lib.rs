@@ -1,0 +1,157 @@
+//! One small key-value contract, several engines.
+//!
+//! - [`Store`]: get, list, commit, changed. Its promise is in its own words below.
+//! - [`limits`]: what every engine refuses alike, before it tries.
+//! - [`feed`]: the names of what changed lately, kept in memory for those who follow.
+//! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
+//! - [`Handle`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
+//! - `conformance`: what all of them must do.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod etcd;
+pub mod feed;
+mod handle;
+pub mod limits;
+pub mod memory;
+pub mod mirror;
+mod page;
+pub mod records;
+pub mod schema;
+pub mod serving;
+pub mod sled;
+
+pub use feed::Changes;
+pub use handle::Handle;
+pub use page::Page;
+
+/// The store's logical clock: every commit that changes something takes a later one. One that only deletes what is
+/// not there may take none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    /// Later than any: a reader who knows nothing yet begins following with it, and is told to list at once.
+    pub const NOTHING_SEEN: Self = Self(u64::MAX);
+}
+
+/// A value and the revision that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned {
+    /// The bytes as written.
+    pub value: Bytes,
+    /// The revision that wrote them.
+    pub revision: Revision,
+}
+
+/// What must hold for a commit to apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The key is not there.
+    Absent(String),
+    /// The key is there, last written at this revision.
+    At(String, Revision),
+}
+
+impl Expect {
+    /// The key it is about.
+    pub fn key(&self) -> &str {
+        let (Self::Absent(key) | Self::At(key, _)) = self;
+        key
+    }
+
+    /// Passes if a key last written at `found` is as expected.
+    pub(crate) fn check(&self, found: Option<Revision>) -> Result<(), Error> {
+        let holds = match self {
+            Self::Absent(_) => found.is_none(),
+            Self::At(_, at) => found == Some(*at),
+        };
+        if holds { Ok(()) } else { Err(Error::Conflict(self.key().to_owned())) }
+    }
+}
+
+/// One change inside a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Sets a key.
+    Put(String, Bytes),
+    /// Removes a key, if it is there.
+    Delete(String),
+}
+
+impl Write {
+    /// The key it changes.
+    pub fn key(&self) -> &str {
+        let (Self::Put(key, _) | Self::Delete(key)) = self;
+        key
+    }
+}
+
+/// Conditions and changes that succeed or fail together. Without a write it only asks, and takes no revision.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// All must hold.
+    pub expect: Vec<Expect>,
+    /// All are applied, each to a key of its own.
+    pub writes: Vec<Write>,
+}
+
+impl Commit {
+    /// The keys it writes, each with the revision it took.
+    pub(crate) fn names(&self, revision: Revision) -> impl Iterator<Item = (Revision, &str)> {
+        self.writes.iter().map(move |write| (revision, write.key()))
+    }
+}
+
+/// Why the store refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A condition of the commit did not hold; read again and retry.
+    #[error("conflict on {0}")]
+    Conflict(String),
+    /// No engine takes such a commit; nothing was tried.
+    #[error("commit refused")]
+    Refused(#[from] limits::Refusal),
+    /// The engine cannot answer now. A commit that fails so may have been applied: read before repeating it.
+    #[error("store unavailable")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// What is stored cannot be read back.
+    #[error("corrupt value at {0}")]
+    Corrupt(String),
+}
+
+impl Error {
+    /// Whether the same call may succeed later, unchanged.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Unavailable(_) => true,
+            Self::Conflict(_) | Self::Refused(_) | Self::Corrupt(_) => false,
+        }
+    }
+
+    pub(crate) fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Unavailable(cause.into())
+    }
+}
+
+/// Linearizable key-value storage with compare-and-commit.
+///
+/// What a read returns is as durable as what a commit acknowledges: nobody acts on a value that a pulled plug takes back.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The value under `key`, if any, and the revision that wrote it.
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error>;
+
+    /// At most `limit` pairs under `prefix`, in key order, beginning after the key `after`.
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error>;
+
+    /// Applies all of `commit` if all it expects holds, else nothing; durable once this returns.
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error>;
+
+    /// Resolves once `prefix` may hold something newer than `after`, naming the keys to read again, or
+    /// [`Changes::Lost`] to a reader too far behind, who lists. *That* and *where*, never *what*.
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error>;
+}

@@ -1,0 +1,72 @@
+//! The store for tests: a map. It survives nothing, and is otherwise as strict as the others.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+
+use crate::feed::{Changes, Feed};
+use crate::{Commit, Error, Page, Revision, Store, Versioned, Write, page};
+
+/// Keeps everything in a map.
+#[derive(Debug)]
+pub struct Memory {
+    pairs: Mutex<BTreeMap<String, Versioned>>,
+    feed: Feed,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { pairs: Mutex::default(), feed: Feed::new(Revision(0)) }
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        Ok(self.pairs.lock().await.get(key).cloned())
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        let pairs = self.pairs.lock().await;
+        let from = (page::start(prefix, after), Bound::Unbounded);
+        let under = pairs.range::<str, _>(from).take_while(|(key, _)| key.starts_with(prefix));
+        Page::gather(under.map(Ok), limit, |(key, found)| Ok((key.clone(), found.clone())))
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        commit.check()?;
+        let mut pairs = self.pairs.lock().await;
+        for expect in &commit.expect {
+            expect.check(pairs.get(expect.key()).map(|found| found.revision))?;
+        }
+        let last = self.feed.revision();
+        if commit.writes.is_empty() {
+            return Ok(last);
+        }
+        let revision = Revision(last.0 + 1);
+        for write in &commit.writes {
+            match write {
+                Write::Put(key, value) => {
+                    pairs.insert(key.clone(), Versioned { value: value.clone(), revision })
+                }
+                Write::Delete(key) => pairs.remove(key),
+            };
+        }
+        self.feed.publish(commit.names(revision));
+        Ok(revision)
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        self.feed.follow().changed(prefix, after).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[tokio::test]
+    async fn conforms() {
+        crate::conformance::all(&super::Memory::default()).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! All records of one kind in memory, kept by one loop, for everybody in the process who follows them.
+//!
+//! ```text
+//! store ─changed─▶ run ─▶ table ─▶ Watcher, Watcher, Watcher …      each at its own pace
+//! ```
+//!
+//! However many watch, the store sees one reader: one read for each record that changed. A watcher is first given
+//! everything, then [`Event::Synced`](tinwright::watch::Event::Synced), then what changed, the latest state per record: whoever is slow skips what was
+//! overwritten meanwhile, and holds up nobody. Those who watch a single record are woken by that record alone.
+
+mod table;
+mod watcher;
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use self::table::Table;
+pub use self::watcher::{TooSlow, Watcher};
+use crate::records::{Error, Kind, Records, decode};
+use crate::{Changes, Revision, Store};
+
+/// How many records are read at a time.
+const PAGE: usize = 500;
+/// The pause after a failure of the store; doubled up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause after failures.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The records of one kind, as they lately were.
+#[derive(Debug)]
+pub struct Mirror<K> {
+    records: Records<K>,
+    shared: Arc<Shared>,
+}
+
+impl<K> Clone for Mirror<K> {
+    fn clone(&self) -> Self {
+        Self { records: self.records.clone(), shared: self.shared.clone() }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: RwLock<Table>,
+    synced: watch::Sender<bool>,
+}
+
+impl Shared {
+    // The table is whole between any two statements that touch it, so a panic elsewhere does not spoil it.
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Kind> Mirror<K> {
+    /// An empty mirror of `records`; [`run`](Self::run) fills it.
+    pub fn new(records: Records<K>) -> Self {
+        let shared = Shared { table: RwLock::default(), synced: watch::Sender::new(false) };
+        Self { records, shared: Arc::new(shared) }
+    }
+
+    /// The records it follows.
+    pub fn records(&self) -> &Records<K> {
+        &self.records
+    }
+
+    /// Follows the store until `stop`. While the store is away, what was last known stays.
+    pub async fn run(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.follow()).await;
+    }
+
+    /// Resolves once everything has been read for the first time.
+    pub async fn ready(&self) {
+        let mut synced = self.shared.synced.subscribe();
+        // The sender lives as long as the mirror does.
+        let _synced = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// The record that goes by `id`, as it lately was.
+    pub fn get(&self, id: &str) -> Option<K::Record> {
+        let found = self.shared.read().get(id)?;
+        decode::<K>(id, &found).ok()
+    }
+
+    /// Follows all records.
+    pub fn watch(&self) -> Watcher<K> {
+        Watcher::all(self.shared.clone())
+    }
+
+    /// Follows the record that goes by `id`, whether it is there yet or not.
+    pub fn watch_one(&self, id: &str) -> Watcher<K> {
+        Watcher::one(self.shared.clone(), id)
+    }
+
+    async fn follow(&self) {
+        let (mut after, mut pause) = (Revision::NOTHING_SEEN, PAUSE);
+        loop {
+            match self.step(after).await {
+                Ok(revision) => (after, pause) = (revision, PAUSE),
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        kind = K::KIND,
+                        "records cannot be followed; trying again"
+                    );
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Reads what changed since `after`. Answers up to when that is.
+    async fn step(&self, after: Revision) -> Result<Revision, Error> {
+        let prefix = format!("{}/", K::KIND);
+        match self.records.store().changed(&prefix, after).await? {
+            Changes::Keys { keys, revision } => {
+                for key in keys {
+                    let found = self.records.store().get(&key).await?;
+                    let id = key.strip_prefix(&prefix).unwrap_or(&key);
+                    self.shared.write().set(id, found);
+                }
+                Ok(revision)
+            }
+            Changes::Lost { revision } => {
+                self.list(&prefix).await?;
+                self.shared.synced.send_replace(true);
+                Ok(revision)
+            }
+        }
+    }
+
+    /// Reads everything, and drops what is no longer there.
+    async fn list(&self, prefix: &str) -> Result<(), Error> {
+        let mut gone = self.shared.read().ids();
+        let mut after = String::new();
+        loop {
+            let page = self.records.store().list(prefix, &after, PAGE).await?;
+            after = page.pairs.last().map_or(after, |(key, _)| key.clone());
+            let mut table = self.shared.write();
+            for (key, found) in page.pairs {
+                let id = key.strip_prefix(prefix).unwrap_or(&key);
+                gone.remove(id);
+                table.set(id, Some(found));
+            }
+            if !page.more {
+                gone.iter().for_each(|id| table.set(id, None));
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

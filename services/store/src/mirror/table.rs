@@ -1,0 +1,127 @@
+//! The rows of a mirror, in the order in which they last changed.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tokio::sync::watch;
+
+use crate::Versioned;
+
+/// How many deletions are remembered. A watcher further behind has to begin again.
+pub(super) const GRAVES: usize = 16 * 1024;
+
+/// When a row last changed. Counts the table's own changes; the store's revisions are not contiguous.
+pub(super) type Seq = u64;
+
+/// A record, or the memory of one.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) seq: Seq,
+    /// As stored; nothing once it is deleted.
+    pub(super) found: Option<Versioned>,
+}
+
+/// Every row, once, at its latest change.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: HashMap<String, Row>,
+    order: BTreeMap<Seq, String>,
+    graves: BTreeMap<Seq, String>,
+    /// The latest deletion that is no longer remembered.
+    pub(super) floor: Seq,
+    /// The latest change; what those who follow everything wait on.
+    newest: watch::Sender<Seq>,
+    /// What those who follow one row wait on.
+    waiting: HashMap<String, watch::Sender<Seq>>,
+}
+
+impl Table {
+    /// The live row `id`.
+    pub(super) fn get(&self, id: &str) -> Option<Versioned> {
+        self.rows.get(id)?.found.clone()
+    }
+
+    /// The row `id`, or the memory of it.
+    pub(super) fn row(&self, id: &str) -> Option<&Row> {
+        self.rows.get(id)
+    }
+
+    /// Every live row.
+    pub(super) fn live(&self) -> impl Iterator<Item = (&String, &Versioned)> {
+        self.rows.iter().filter_map(|(id, row)| Some((id, row.found.as_ref()?)))
+    }
+
+    /// The ids of live rows.
+    pub(super) fn ids(&self) -> HashSet<String> {
+        self.live().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The first row that changed after `seq`.
+    pub(super) fn after(&self, seq: Seq) -> Option<(&String, &Row)> {
+        let (_, id) = self.order.range(seq + 1..).next()?;
+        self.rows.get_key_value(id)
+    }
+
+    /// The latest change.
+    pub(super) fn newest(&self) -> Seq {
+        *self.newest.borrow()
+    }
+
+    /// Resolves at every change.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Seq> {
+        self.newest.subscribe()
+    }
+
+    /// Resolves at changes of the row `id`.
+    pub(super) fn subscribe_to(&mut self, id: &str) -> watch::Receiver<Seq> {
+        let sender = self.waiting.entry(id.to_owned());
+        sender.or_insert_with(|| watch::Sender::new(0)).subscribe()
+    }
+
+    /// Forgets about waiting for `id` if nobody does any more.
+    pub(super) fn unsubscribe(&mut self, id: &str) {
+        if self.waiting.get(id).is_some_and(|sender| sender.receiver_count() == 0) {
+            self.waiting.remove(id);
+        }
+    }
+
+    /// Puts what was read of `id` in its place, and wakes those who follow it. Reading the same again changes nothing.
+    pub(super) fn set(&mut self, id: &str, found: Option<Versioned>) {
+        let old = self.rows.get(id);
+        let revision = |found: &Option<Versioned>| found.as_ref().map(|found| found.revision);
+        if old.map_or(found.is_none(), |row| revision(&row.found) == revision(&found)) {
+            return;
+        }
+        let seq = self.newest() + 1;
+        if let Some(Row { seq: old, .. }) = old {
+            self.graves.remove(old);
+            self.order.remove(old);
+        }
+        if found.is_none() {
+            self.graves.insert(seq, id.to_owned());
+        }
+        self.order.insert(seq, id.to_owned());
+        self.rows.insert(id.to_owned(), Row { seq, found });
+        self.forget();
+        if let Some(waiting) = self.waiting.get(id) {
+            waiting.send_replace(seq);
+        }
+        self.newest.send_replace(seq);
+    }
+
+    fn forget(&mut self) {
+        while self.graves.len() > GRAVES {
+            let Some((seq, id)) = self.graves.pop_first() else { return };
+            self.order.remove(&seq);
+            self.rows.remove(&id);
+            self.floor = seq;
+        }
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// How many records somebody waits for.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}

@@ -1,0 +1,204 @@
+//! Following records: everything, then what changed; one reader for all.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use tinwright::watch::Event;
+
+use super::*;
+use crate::memory::Memory;
+use crate::records::Index;
+use crate::{Commit, Handle, Page, Versioned};
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Note {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(int64, tag = "2")]
+    revision: i64,
+    #[prost(string, tag = "3")]
+    text: String,
+}
+
+#[derive(Debug)]
+enum Notes {}
+
+impl Kind for Notes {
+    type Record = Note;
+    const NOUN: &'static str = "note";
+    const KIND: &'static str = "note";
+    const INDEXES: &'static [&'static str] = &[];
+
+    fn id(note: &Note) -> &str {
+        &note.id
+    }
+
+    fn revision_mut(note: &mut Note) -> &mut i64 {
+        &mut note.revision
+    }
+
+    fn indexes(_: &Note) -> Vec<Index> {
+        Vec::new()
+    }
+}
+
+/// Counts what is asked of a store.
+#[derive(Default)]
+struct Counting {
+    store: Memory,
+    gets: AtomicUsize,
+    lists: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for Counting {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, crate::Error> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.store.get(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, crate::Error> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        self.store.list(prefix, after, limit).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, crate::Error> {
+        self.store.commit(commit).await
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, crate::Error> {
+        self.store.changed(prefix, after).await
+    }
+}
+
+struct Fixture {
+    store: Arc<Counting>,
+    notes: Records<Notes>,
+    mirror: Mirror<Notes>,
+    stop: CancellationToken,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A mirror that runs.
+fn fixture() -> Fixture {
+    let store = Arc::new(Counting::default());
+    let notes = Records::new(Handle::new(store.clone(), "notes"));
+    let (mirror, stop) = (Mirror::new(notes.clone()), CancellationToken::new());
+    let (running, until) = (mirror.clone(), stop.clone());
+    tokio::spawn(async move { running.run(until).await });
+    Fixture { store, notes, mirror, stop }
+}
+
+impl Fixture {
+    async fn write(&self, id: &str, text: &str) -> Note {
+        let new = Note { id: id.into(), revision: 0, text: text.into() };
+        let change = match self.notes.get(id).await.unwrap() {
+            Some(old) => self.notes.to_replace(&old, &new),
+            None => self.notes.to_create(&new),
+        };
+        self.notes.commit(change).await.unwrap();
+        self.notes.get(id).await.unwrap().unwrap()
+    }
+
+    async fn delete(&self, id: &str) {
+        let old = self.notes.get(id).await.unwrap().unwrap();
+        self.notes.commit(self.notes.to_delete(&old)).await.unwrap();
+    }
+}
+
+async fn next(watcher: &mut Watcher<Notes>) -> Event<Note> {
+    let soon = tokio::time::timeout(Duration::from_secs(10), watcher.next());
+    soon.await.expect("something to tell").unwrap()
+}
+
+#[tokio::test]
+async fn a_watcher_is_told_everything_then_synced_then_changes() {
+    let f = fixture();
+    let a = f.write("a", "1").await;
+    f.mirror.ready().await;
+    let mut watcher = f.mirror.watch();
+    assert_eq!(next(&mut watcher).await, Event::Put(a));
+    assert_eq!(next(&mut watcher).await, Event::Synced);
+    let b = f.write("b", "1").await;
+    assert_eq!(next(&mut watcher).await, Event::Put(b.clone()));
+    f.delete("b").await;
+    assert_eq!(next(&mut watcher).await, Event::Deleted("b".into()));
+    assert_eq!(f.mirror.get("b"), None);
+}
+
+#[tokio::test]
+async fn a_slow_watcher_is_told_the_latest_only() {
+    let f = fixture();
+    f.mirror.ready().await;
+    let (mut slow, mut quick) = (f.mirror.watch(), f.mirror.watch());
+    assert_eq!(next(&mut slow).await, Event::Synced);
+    let mut last = f.write("a", "0").await;
+    for n in 1..20 {
+        last = f.write("a", &n.to_string()).await;
+    }
+    while next(&mut quick).await != Event::Put(last.clone()) {}
+    assert_eq!(next(&mut slow).await, Event::Put(last));
+}
+
+#[tokio::test]
+async fn who_watches_one_record_hears_of_no_other_and_of_its_birth_and_death() {
+    let f = fixture();
+    f.mirror.ready().await;
+    let mut watcher = f.mirror.watch_one("b");
+    assert_eq!(next(&mut watcher).await, Event::Synced);
+    f.write("a", "1").await;
+    let b = f.write("b", "1").await;
+    assert_eq!(next(&mut watcher).await, Event::Put(b));
+    f.delete("b").await;
+    assert_eq!(next(&mut watcher).await, Event::Deleted("b".into()));
+}
+
+#[tokio::test]
+async fn one_change_among_ten_thousand_watchers_is_one_read_and_wakes_one() {
+    let f = fixture();
+    f.mirror.ready().await;
+    let mut watchers: Vec<_> = (0..10_000).map(|n| f.mirror.watch_one(&n.to_string())).collect();
+    for watcher in &mut watchers {
+        assert_eq!(next(watcher).await, Event::Synced);
+    }
+    let before = (f.store.gets.load(Ordering::Relaxed), f.store.lists.load(Ordering::Relaxed));
+    let change = Note { id: "77".into(), revision: 0, text: "x".into() };
+    f.notes.commit(f.notes.to_create(&change)).await.unwrap();
+    assert!(matches!(next(&mut watchers[77]).await, Event::Put(note) if note.id == "77"));
+    let awake = watchers.iter().filter(|watcher| watcher.is_awake()).count();
+    assert_eq!(awake, 0, "others that were woken");
+    let after = (f.store.gets.load(Ordering::Relaxed), f.store.lists.load(Ordering::Relaxed));
+    assert_eq!(after, (before.0 + 1, before.1));
+}
+
+#[tokio::test]
+async fn a_watcher_that_missed_forgotten_deletions_begins_again() {
+    let f = fixture();
+    f.mirror.ready().await;
+    let mut slow = f.mirror.watch();
+    assert_eq!(next(&mut slow).await, Event::Synced);
+    let found = Versioned { value: "".into(), revision: Revision(7) };
+    for n in 0..=table::GRAVES {
+        let mut table = f.mirror.shared.write();
+        table.set(&n.to_string(), Some(found.clone()));
+        table.set(&n.to_string(), None);
+    }
+    assert_eq!(slow.next().await, Err(TooSlow));
+    let mut fresh = f.mirror.watch();
+    assert_eq!(next(&mut fresh).await, Event::Synced);
+}
+
+#[tokio::test]
+async fn nobody_is_remembered_as_waiting_who_has_left() {
+    let f = fixture();
+    drop(f.mirror.watch_one("a"));
+    let kept = f.mirror.watch_one("b");
+    assert_eq!(f.mirror.shared.read().waiting(), 1);
+    drop(kept);
+    assert_eq!(f.mirror.shared.read().waiting(), 0);
+}

@@ -1,0 +1,144 @@
+//! One who follows a mirror.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use tinwright::watch::Event;
+use tokio::sync::watch;
+
+use super::Shared;
+use super::table::Seq;
+use crate::Versioned;
+use crate::records::{Kind, decode};
+
+/// The watcher is so far behind that deletions it was not told of are forgotten. It has to begin again.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too far behind to be told what was deleted: begin again")]
+pub struct TooSlow;
+
+/// Follows all records or one.
+#[derive(Debug)]
+pub struct Watcher<K> {
+    shared: Arc<Shared>,
+    /// The record followed, if it is one.
+    only: Option<String>,
+    /// What was there when the mirror was first looked at, and still has to be told. Before that, nothing.
+    beginning: Option<VecDeque<(String, Versioned)>>,
+    synced: bool,
+    /// Up to when it has been told.
+    seen: Seq,
+    changed: watch::Receiver<Seq>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Watcher<K> {
+    pub(super) fn all(shared: Arc<Shared>) -> Self {
+        let changed = shared.read().subscribe();
+        Self::new(shared, None, changed)
+    }
+
+    pub(super) fn one(shared: Arc<Shared>, id: &str) -> Self {
+        let changed = shared.write().subscribe_to(id);
+        Self::new(shared, Some(id.to_owned()), changed)
+    }
+
+    fn new(shared: Arc<Shared>, only: Option<String>, changed: watch::Receiver<Seq>) -> Self {
+        let kind = PhantomData;
+        Self { shared, only, beginning: None, synced: false, seen: 0, changed, kind }
+    }
+
+    /// The next thing to tell, as soon as there is one.
+    pub async fn next(&mut self) -> Result<Event<K::Record>, TooSlow> {
+        if self.beginning.is_none() {
+            self.begin().await;
+        }
+        loop {
+            if let Some(event) = self.told_at_beginning() {
+                return Ok(event);
+            }
+            // Marked as seen before looking: what comes in between wakes at once.
+            self.changed.mark_unchanged();
+            if let Some(event) = self.changed_since()? {
+                return Ok(event);
+            }
+            // The sender lives as long as the table does.
+            let _changed = self.changed.changed().await;
+        }
+    }
+
+    /// Looks at the mirror for the first time, once it is filled.
+    async fn begin(&mut self) {
+        let mut synced = self.shared.synced.subscribe();
+        let _synced = synced.wait_for(|synced| *synced).await;
+        let table = self.shared.read();
+        let beginning = match &self.only {
+            Some(id) => table.get(id).map(|found| (id.clone(), found)).into_iter().collect(),
+            None => table.live().map(|(id, found)| (id.clone(), found.clone())).collect(),
+        };
+        self.seen = table.newest();
+        self.beginning = Some(beginning);
+    }
+
+    fn told_at_beginning(&mut self) -> Option<Event<K::Record>> {
+        let beginning = self.beginning.as_mut()?;
+        while let Some((id, found)) = beginning.pop_front() {
+            if let Some(event) = put::<K>(&id, &found) {
+                return Some(event);
+            }
+        }
+        let first = !std::mem::replace(&mut self.synced, true);
+        first.then_some(Event::Synced)
+    }
+
+    fn changed_since(&mut self) -> Result<Option<Event<K::Record>>, TooSlow> {
+        let table = self.shared.read();
+        if table.floor > self.seen {
+            return Err(TooSlow);
+        }
+        loop {
+            let next = match &self.only {
+                Some(id) => table.row(id).filter(|row| row.seq > self.seen).map(|row| (id, row)),
+                None => table.after(self.seen),
+            };
+            let Some((id, row)) = next else { return Ok(None) };
+            self.seen = row.seq;
+            let event = match &row.found {
+                Some(found) => put::<K>(id, found),
+                None => Some(Event::Deleted(id.clone())),
+            };
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+    }
+}
+
+impl<K> Drop for Watcher<K> {
+    fn drop(&mut self) {
+        if let Some(id) = &self.only {
+            let mut table = self.shared.write();
+            self.changed = table.subscribe(); // in the place of its own, which must be gone to be not counted
+            table.unsubscribe(id);
+        }
+    }
+}
+
+/// Tells of a record; of none that cannot be read: a check finds it, and the others go on.
+fn put<K: Kind>(id: &str, found: &Versioned) -> Option<Event<K::Record>> {
+    match decode::<K>(id, found) {
+        Ok(record) => Some(Event::Put(record)),
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, kind = K::KIND, id);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+impl<K> Watcher<K> {
+    /// Whether something woke it that it has not looked at.
+    pub(super) fn is_awake(&self) -> bool {
+        self.changed.has_changed().unwrap_or(true)
+    }
+}

@@ -1,0 +1,313 @@
+//! Typed records over the store, and the index entries that find them.
+//!
+//! ```text
+//! <kind>/<id>                  the record, as protobuf, its revision left out
+//! <index>/<value>              ─▶ id      one record at most has this value
+//! <index>/<value>/<id>         ─▶ id      any number may
+//! ```
+//!
+//! An index entry is written in the commit that writes its record, so the two never disagree for long; a reader who was
+//! led to a record by one checks that the record says the same, and [`check`](Records::check) proves and repairs them.
+
+mod change;
+mod check;
+pub mod requests;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::SystemTime;
+
+use prost::Message;
+
+pub use self::change::Change;
+pub use self::check::Report;
+use self::requests::{Known, Request};
+use crate::{Commit, Expect, Handle, Revision, Store, Versioned};
+
+/// How many records a listing that keeps little looks through before it answers with what it has.
+const SCANNED: usize = 2000;
+
+/// A kind of record: a protobuf message, where it lies, and what finds it.
+pub trait Kind: fmt::Debug + 'static {
+    /// The message.
+    type Record: Message + Default + Clone + PartialEq;
+    /// As messages to people spell it.
+    const NOUN: &'static str;
+    /// First part of its key.
+    const KIND: &'static str;
+    /// Every index that [`indexes`](Self::indexes) can name.
+    const INDEXES: &'static [&'static str];
+
+    /// What a record goes by.
+    fn id(record: &Self::Record) -> &str;
+
+    /// The field that carries the revision to callers. The stored bytes leave it at zero.
+    fn revision_mut(record: &mut Self::Record) -> &mut i64;
+
+    /// What else finds a record.
+    fn indexes(record: &Self::Record) -> Vec<Index>;
+}
+
+/// A value under which a record is found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Index {
+    name: &'static str,
+    value: String,
+    unique: bool,
+}
+
+impl Index {
+    /// At most one record has this value.
+    pub fn unique(name: &'static str, value: impl Into<String>) -> Self {
+        Self { name, value: value.into(), unique: true }
+    }
+
+    /// Any number of records may have it.
+    pub fn shared(name: &'static str, value: impl Into<String>) -> Self {
+        Self { name, value: value.into(), unique: false }
+    }
+
+    fn key(&self, id: &str) -> String {
+        let Self { name, value, unique } = self;
+        if *unique { format!("{name}/{value}") } else { format!("{name}/{value}/{id}") }
+    }
+}
+
+/// Why a change was not made, or a record not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is none.
+    #[error("{noun} {name} not found")]
+    Missing {
+        /// Of which kind.
+        noun: &'static str,
+        /// Its id, or what it was looked for by.
+        name: String,
+    },
+    /// There is a record that goes by this id already.
+    #[error("{noun} {id} is there already")]
+    Exists {
+        /// Of which kind.
+        noun: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// Another record has this value of a unique index.
+    #[error("{index} {value} is taken by {noun} {by}")]
+    Taken {
+        /// Of which kind.
+        noun: &'static str,
+        /// The index.
+        index: String,
+        /// The value.
+        value: String,
+        /// The id of the record that has it.
+        by: String,
+    },
+    /// The record is not as the caller saw it: somebody else changed or deleted it meanwhile.
+    #[error("{noun} {id} was changed meanwhile")]
+    Changed {
+        /// Of which kind.
+        noun: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// The request's id was used for another request.
+    #[error("request_id {0} was used for another request")]
+    Reused(String),
+    /// The store failed.
+    #[error("records")]
+    Store(#[from] crate::Error),
+}
+
+/// Part of a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listing<R> {
+    /// Records in id order.
+    pub records: Vec<R>,
+    /// After which id the next part begins, if there is one.
+    pub next: Option<String>,
+}
+
+/// The records of one kind.
+#[derive(Debug)]
+pub struct Records<K> {
+    store: Handle,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Records<K> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), kind: PhantomData }
+    }
+}
+
+impl<K: Kind> Records<K> {
+    /// Those kept in `store`.
+    pub fn new(store: Handle) -> Self {
+        Self { store, kind: PhantomData }
+    }
+
+    /// The record that goes by `id`, which has to be there.
+    pub async fn require(&self, id: &str) -> Result<K::Record, Error> {
+        self.get(id).await?.ok_or_else(|| missing::<K>(id))
+    }
+
+    /// The record that goes by `id`, as a caller saw it at `revision`; at 0 however it is.
+    pub async fn at(&self, id: &str, revision: i64) -> Result<K::Record, Error> {
+        let mut found = self.require(id).await?;
+        match *K::revision_mut(&mut found) {
+            at if revision == 0 || revision == at => Ok(found),
+            _ => Err(Error::Changed { noun: K::NOUN, id: id.to_owned() }),
+        }
+    }
+
+    /// The record whose unique `index` is `value`, which has to be there.
+    pub async fn require_by(&self, index: &'static str, value: &str) -> Result<K::Record, Error> {
+        self.find(index, value).await?.ok_or_else(|| missing::<K>(value))
+    }
+
+    /// The record that goes by `id`.
+    pub async fn get(&self, id: &str) -> Result<Option<K::Record>, Error> {
+        let key = key::<K>(id);
+        let found = self.store.get(&key).await?;
+        Ok(found.map(|found| decode::<K>(&key, &found)).transpose()?)
+    }
+
+    /// The record whose unique `index` is `value`.
+    pub async fn find(&self, index: &'static str, value: &str) -> Result<Option<K::Record>, Error> {
+        let index = Index::unique(index, value);
+        let Some(entry) = self.store.get(&index.key("")).await? else { return Ok(None) };
+        let record = self.get(&String::from_utf8_lossy(&entry.value)).await?;
+        // Between the two reads the record may have let go of the value.
+        Ok(record.filter(|record| K::indexes(record).contains(&index)))
+    }
+
+    /// At most `limit` records in id order, beginning after the id `after`; and whether more follow.
+    pub async fn page(&self, after: &str, limit: usize) -> Result<(Vec<K::Record>, bool), Error> {
+        let after = if after.is_empty() { String::new() } else { key::<K>(after) };
+        let page = self.store.list(&key::<K>(""), &after, limit).await?;
+        let records: Result<_, _> =
+            page.pairs.iter().map(|(key, at)| decode::<K>(key, at)).collect();
+        Ok((records?, page.more))
+    }
+
+    /// At most `limit` records that `keep` keeps, beginning after the id `after`. One that keeps little ends a part early:
+    /// only [`Listing::next`] tells the end.
+    pub async fn list(
+        &self,
+        after: &str,
+        limit: usize,
+        keep: impl Fn(&K::Record) -> bool,
+    ) -> Result<Listing<K::Record>, Error> {
+        let (mut records, mut last, mut looked) = (Vec::new(), after.to_owned(), 0);
+        loop {
+            let (found, more) = self.page(&last, limit - records.len()).await?;
+            looked += found.len();
+            last = found.last().map_or(last, |record| K::id(record).to_owned());
+            records.extend(found.into_iter().filter(|record| keep(record)));
+            if !more || records.len() == limit || looked >= SCANNED {
+                return Ok(Listing { records, next: more.then_some(last) });
+            }
+        }
+    }
+
+    /// Makes `change`, all of it or nothing.
+    pub async fn commit(&self, change: Change) -> Result<Revision, Error> {
+        let commit = Commit::from(change);
+        let expect = commit.expect.clone();
+        match self.store.commit(commit).await {
+            Ok(revision) => Ok(revision),
+            Err(crate::Error::Conflict(key)) => Err(self.clash(&expect, key).await?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds `record`, with `more` in the same commit. A `request` that was answered before gives what it made then.
+    pub async fn create(
+        &self,
+        record: &K::Record,
+        more: Change,
+        request: Option<&Request>,
+    ) -> Result<K::Record, Error> {
+        if let Some(made) = self.answered(request).await? {
+            return Ok(made);
+        }
+        let id = K::id(record);
+        let done = request.map(|request| request.done(id, SystemTime::now())).unwrap_or_default();
+        match self.commit(self.to_create(record).and(more).and(done)).await {
+            Ok(_) => self.require(id).await,
+            // The same request may have been carried out meanwhile: that is what is in the way.
+            Err(clash @ (Error::Exists { .. } | Error::Taken { .. } | Error::Changed { .. })) => {
+                self.answered(request).await?.ok_or(clash)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts `new` in the place of `old`, and answers it as it is then. There is nothing to write where they are the same.
+    pub async fn replace(&self, old: &K::Record, new: K::Record) -> Result<K::Record, Error> {
+        if *old == new {
+            return Ok(new);
+        }
+        let revision = self.commit(self.to_replace(old, &new)).await?;
+        let mut stored = new;
+        *K::revision_mut(&mut stored) = revision.0.cast_signed();
+        Ok(stored)
+    }
+
+    /// What `request` made when it was answered before.
+    pub async fn answered(&self, request: Option<&Request>) -> Result<Option<K::Record>, Error> {
+        let Some(request) = request else { return Ok(None) };
+        match request.known(&self.store).await? {
+            Known::New => Ok(None),
+            Known::Done(id) => self.require(&id).await.map(Some),
+            Known::Reused => Err(Error::Reused(request.id().to_owned())),
+        }
+    }
+
+    /// What a conflict on `key`, of which `expect` was expected, says about records.
+    async fn clash(&self, expect: &[Expect], key: String) -> Result<Error, Error> {
+        let noun = K::NOUN;
+        Ok(match key.split_once('/') {
+            Some((index, value)) if K::INDEXES.contains(&index) => {
+                let entry = self.store.get(&key).await?;
+                let by = entry.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
+                let (index, value) = (index.to_owned(), value.to_owned());
+                Error::Taken { noun, index, value, by: by.unwrap_or_default() }
+            }
+            Some((kind, id))
+                if kind == K::KIND && expect.contains(&Expect::Absent(key.clone())) =>
+            {
+                Error::Exists { noun, id: id.to_owned() }
+            }
+            Some((_, id)) => Error::Changed { noun, id: id.to_owned() },
+            None => Error::Changed { noun, id: key },
+        })
+    }
+
+    /// The store underneath.
+    pub fn store(&self) -> &Handle {
+        &self.store
+    }
+}
+
+fn key<K: Kind>(id: &str) -> String {
+    format!("{}/{id}", K::KIND)
+}
+
+fn missing<K: Kind>(name: &str) -> Error {
+    Error::Missing { noun: K::NOUN, name: name.to_owned() }
+}
+
+/// The record in `found`, its revision filled in.
+pub(crate) fn decode<K: Kind>(key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
+    let record = K::Record::decode(found.value.clone());
+    let mut record = record.map_err(|_| crate::Error::Corrupt(key.to_owned()))?;
+    // Opaque to callers: only whether two are equal matters, so the sign does not.
+    *K::revision_mut(&mut record) = found.revision.0.cast_signed();
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests;

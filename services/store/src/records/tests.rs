@@ -1,0 +1,221 @@
+//! Records, their indexes, and requests asked twice.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::requests::{KEPT, Known, Request, forget};
+use super::*;
+use crate::memory::Memory;
+use crate::{Commit, Write};
+
+/// A record with a unique and a shared index.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Dog {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(int64, tag = "2")]
+    revision: i64,
+    #[prost(string, tag = "3")]
+    chip: String,
+    #[prost(string, tag = "4")]
+    colour: String,
+}
+
+#[derive(Debug)]
+enum Dogs {}
+
+impl Kind for Dogs {
+    type Record = Dog;
+    const NOUN: &'static str = "dog";
+    const KIND: &'static str = "dog";
+    const INDEXES: &'static [&'static str] = &["chip", "colour"];
+
+    fn id(dog: &Dog) -> &str {
+        &dog.id
+    }
+
+    fn revision_mut(dog: &mut Dog) -> &mut i64 {
+        &mut dog.revision
+    }
+
+    fn indexes(dog: &Dog) -> Vec<Index> {
+        vec![Index::unique("chip", &dog.chip), Index::shared("colour", &dog.colour)]
+    }
+}
+
+fn dog(id: &str, chip: &str) -> Dog {
+    Dog { id: id.into(), revision: 0, chip: chip.into(), colour: "brown".into() }
+}
+
+fn dogs() -> Records<Dogs> {
+    Records::new(Handle::new(Arc::new(Memory::default()), "dogs"))
+}
+
+async fn create(dogs: &Records<Dogs>, dog: &Dog) -> Dog {
+    dogs.commit(dogs.to_create(dog)).await.unwrap();
+    dogs.get(&dog.id).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_record_is_found_by_its_id_and_by_its_index() {
+    let dogs = dogs();
+    let rex = create(&dogs, &dog("rex", "1")).await;
+    assert_eq!(rex, Dog { revision: rex.revision, ..dog("rex", "1") });
+    assert_ne!(rex.revision, 0);
+    assert_eq!(dogs.find("chip", "1").await.unwrap(), Some(rex));
+    assert_eq!(dogs.find("chip", "2").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_unique_value_has_one_owner_and_is_free_once_it_lets_go() {
+    let dogs = dogs();
+    let rex = create(&dogs, &dog("rex", "1")).await;
+    let taken = dogs.commit(dogs.to_create(&dog("ada", "1"))).await;
+    assert!(matches!(taken, Err(error) if error.to_string() == "chip 1 is taken by dog rex"));
+    assert_eq!(dogs.get("ada").await.unwrap(), None);
+    dogs.commit(dogs.to_replace(&rex, &Dog { chip: "2".into(), ..rex.clone() })).await.unwrap();
+    let ada = create(&dogs, &dog("ada", "1")).await;
+    assert_eq!(dogs.find("chip", "1").await.unwrap(), Some(ada));
+}
+
+#[tokio::test]
+async fn a_change_to_what_was_changed_meanwhile_is_not_made() {
+    let dogs = dogs();
+    let seen = create(&dogs, &dog("rex", "1")).await;
+    let black = Dog { colour: "black".into(), ..seen.clone() };
+    dogs.commit(dogs.to_replace(&seen, &black)).await.unwrap();
+    for late in [dogs.to_replace(&seen, &seen), dogs.to_delete(&seen)] {
+        assert!(matches!(dogs.commit(late).await, Err(Error::Changed { id, .. }) if id == "rex"));
+    }
+    assert_eq!(dogs.get("rex").await.unwrap().unwrap().colour, "black");
+}
+
+#[tokio::test]
+async fn a_deleted_record_leaves_nothing_behind() {
+    let dogs = dogs();
+    let rex = create(&dogs, &dog("rex", "1")).await;
+    dogs.commit(dogs.to_delete(&rex)).await.unwrap();
+    assert!(dogs.store().list("", "", 10).await.unwrap().pairs.is_empty());
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_in_id_order() {
+    let dogs = dogs();
+    for n in 0..5 {
+        create(&dogs, &dog(&format!("d{n}"), &n.to_string())).await;
+    }
+    let (first, more) = dogs.page("", 3).await.unwrap();
+    assert_eq!((first.len(), more), (3, true));
+    let (rest, more) = dogs.page(&first[2].id, 3).await.unwrap();
+    assert_eq!((rest[0].id.as_str(), rest.len(), more), ("d3", 2, false));
+}
+
+#[tokio::test]
+async fn a_check_finds_and_mends_what_indexes_got_wrong() {
+    let dogs = dogs();
+    create(&dogs, &dog("rex", "1")).await;
+    create(&dogs, &dog("ada", "2")).await;
+    assert!(dogs.check(false).await.unwrap().is_clean());
+    let damage = vec![
+        Write::Delete("chip/1".into()),
+        Write::Put("chip/2".into(), "rex".into()),
+        Write::Put("chip/9".into(), "rex".into()),
+        Write::Put("colour/red/ada".into(), "ada".into()),
+    ];
+    dogs.store().commit(Commit { writes: damage, ..Commit::default() }).await.unwrap();
+    let report = dogs.check(true).await.unwrap();
+    assert_eq!((report.records, report.entries), (2, 5));
+    assert_eq!(report.missing, ["chip/1", "chip/2"]);
+    assert_eq!(report.stray, ["chip/9", "colour/red/ada"]);
+    assert!(dogs.check(false).await.unwrap().is_clean());
+    assert_eq!(dogs.find("chip", "1").await.unwrap().unwrap().id, "rex");
+}
+
+#[tokio::test]
+async fn a_check_cannot_mend_what_cannot_be_read_or_is_claimed_twice() {
+    let dogs = dogs();
+    create(&dogs, &dog("rex", "1")).await;
+    let twin = dog("twin", "1").encode_to_vec();
+    let damage = vec![
+        Write::Put("dog/junk".into(), vec![0xff].into()),
+        Write::Put("dog/twin".into(), twin.into()),
+    ];
+    dogs.store().commit(Commit { writes: damage, ..Commit::default() }).await.unwrap();
+    let report = dogs.check(true).await.unwrap();
+    assert_eq!(report.corrupt, ["dog/junk"]);
+    assert_eq!(report.contested, ["chip/1"]);
+}
+
+#[tokio::test]
+async fn a_request_asked_twice_is_known_and_another_body_is_not_it() {
+    let dogs = dogs();
+    let request = Request::new("r1", &dog("", "1")).unwrap();
+    assert_eq!(request.known(dogs.store()).await.unwrap(), Known::New);
+    let change = dogs.to_create(&dog("rex", "1")).and(request.done("rex", UNIX_EPOCH));
+    dogs.commit(change).await.unwrap();
+    assert_eq!(request.known(dogs.store()).await.unwrap(), Known::Done("rex".into()));
+    let other = Request::new("r1", &dog("", "2")).unwrap();
+    assert_eq!(other.known(dogs.store()).await.unwrap(), Known::Reused);
+    assert_eq!(Request::new("", &dog("", "1")), None);
+}
+
+#[tokio::test]
+async fn an_answer_is_forgotten_after_a_week() {
+    let dogs = dogs();
+    let start = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for (id, at) in [("old", start), ("new", start + Duration::from_secs(60))] {
+        let request = Request::new(id, &dog("", "1")).unwrap();
+        dogs.commit(request.done("rex", at)).await.unwrap();
+    }
+    assert_eq!(forget(dogs.store(), start + KEPT).await.unwrap(), 0);
+    assert_eq!(forget(dogs.store(), start + KEPT + Duration::from_secs(1)).await.unwrap(), 1);
+    let new = Request::new("new", &dog("", "1")).unwrap();
+    assert_eq!(new.known(dogs.store()).await.unwrap(), Known::Done("rex".into()));
+}
+
+#[tokio::test]
+async fn a_request_asked_twice_at_once_makes_one_record() {
+    let dogs = dogs();
+    let request = Request::new("r1", &dog("", "1"));
+    let ask = |id| {
+        let (dogs, request, dog) = (dogs.clone(), request.clone(), dog(id, "1"));
+        async move { dogs.create(&dog, Change::default(), request.as_ref()).await.unwrap() }
+    };
+    let (first, second) = tokio::join!(ask("rex"), ask("ada"));
+    assert_eq!(first, second);
+    assert_eq!(dogs.page("", 9).await.unwrap().0, [first]);
+}
+
+#[tokio::test]
+async fn a_listing_that_keeps_little_misses_none() {
+    let dogs = dogs();
+    for n in 0..9 {
+        let colour = if n % 3 == 0 { "black" } else { "brown" };
+        let dog = Dog { colour: colour.into(), ..dog(&format!("d{n}"), &n.to_string()) };
+        create(&dogs, &dog).await;
+    }
+    let (mut ids, mut after) = (Vec::new(), String::new());
+    loop {
+        let part = dogs.list(&after, 2, |dog| dog.colour == "black").await.unwrap();
+        ids.extend(part.records.into_iter().map(|dog| dog.id));
+        match part.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!(ids, ["d0", "d3", "d6"]);
+}
+
+#[tokio::test]
+async fn what_a_caller_saw_is_what_it_changes() {
+    let dogs = dogs();
+    let rex = create(&dogs, &dog("rex", "1")).await;
+    assert_eq!(dogs.at("rex", rex.revision).await.unwrap(), rex);
+    assert_eq!(dogs.at("rex", 0).await.unwrap(), rex);
+    assert!(matches!(dogs.at("rex", rex.revision + 1).await, Err(Error::Changed { .. })));
+    assert!(matches!(dogs.at("ada", 0).await, Err(Error::Missing { name, .. }) if name == "ada"));
+    let same = dogs.replace(&rex, rex.clone()).await.unwrap();
+    assert_eq!(same, rex, "not even its revision");
+    let black = dogs.replace(&rex, Dog { colour: "black".into(), ..rex.clone() }).await.unwrap();
+    assert_eq!(dogs.get("rex").await.unwrap(), Some(black));
+}

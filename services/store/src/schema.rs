@@ -1,0 +1,71 @@
+//! Which layout of keys and records a store holds.
+//!
+//! The number is kept under `schema`, beside the services' own keys. It changes when an older program could no longer
+//! read what a newer one writes, or the other way round; messages that merely gain fields do not change it.
+
+use crate::{Commit, Error, Expect, Store, Write};
+
+/// The layout this program reads and writes.
+pub const VERSION: u32 = 1;
+const KEY: &str = "schema";
+
+/// Why a store cannot be used by this program.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// A newer program wrote it.
+    #[error("the store has schema {found}, this program knows {VERSION}: use the newer program")]
+    Newer {
+        /// What it has.
+        found: u32,
+    },
+    /// It cannot be read.
+    #[error("schema of the store")]
+    Store(#[from] Error),
+}
+
+/// Passes if `store` has this program's layout; gives it to one that is new.
+pub async fn settle(store: &dyn Store) -> Result<(), Unusable> {
+    let Some(found) = store.get(KEY).await? else { return begin(store).await };
+    let text = str::from_utf8(&found.value).ok().and_then(|text| text.parse().ok());
+    match text.ok_or_else(|| Error::Corrupt(KEY.into()))? {
+        found if found > VERSION => Err(Unusable::Newer { found }),
+        _ => Ok(()),
+    }
+}
+
+async fn begin(store: &dyn Store) -> Result<(), Unusable> {
+    let expect = vec![Expect::Absent(KEY.into())];
+    let writes = vec![Write::Put(KEY.into(), VERSION.to_string().into())];
+    match store.commit(Commit { expect, writes }).await {
+        // Another process began it at the same moment; it is as old as this one, or says so at its next start.
+        Ok(_) | Err(Error::Conflict(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    #[tokio::test]
+    async fn a_new_store_gets_this_programs_schema_and_keeps_it() {
+        let store = Memory::default();
+        settle(&store).await.unwrap();
+        settle(&store).await.unwrap();
+        assert_eq!(store.get(KEY).await.unwrap().unwrap().value.as_ref(), b"1");
+    }
+
+    #[tokio::test]
+    async fn a_newer_store_and_a_damaged_one_are_refused() {
+        for (value, why) in
+            [("2", "the store has schema 2, this program knows 1"), ("x", "schema of")]
+        {
+            let store = Memory::default();
+            let writes = vec![Write::Put(KEY.into(), value.into())];
+            store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+            let refused = settle(&store).await.unwrap_err().to_string();
+            assert!(refused.starts_with(why), "{refused}");
+        }
+    }
+}

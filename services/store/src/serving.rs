@@ -1,0 +1,96 @@
+//! Records over gRPC: what every service's list, watch and errors have in common.
+
+use std::time::{Duration, SystemTime};
+
+use futures_util::{Stream, stream};
+use tinwright::fault::{self, Violations};
+use tinwright::watch::{Event, Watched};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use crate::mirror::{Mirror, TooSlow, Watcher};
+use crate::records::{self, Kind, requests};
+
+/// How many records a page has if the caller does not say.
+const PAGE: i32 = 100;
+/// How many it has at most.
+const LARGEST_PAGE: i32 = 1000;
+/// How often old answers are forgotten.
+const FORGETTING: Duration = Duration::from_secs(60 * 60);
+
+/// How many records a page has for a caller who asked for `size`.
+pub fn page_size(size: i32) -> Result<usize, Violations> {
+    let size = if size == 0 { PAGE } else { size.min(LARGEST_PAGE) };
+    usize::try_from(size).map_err(|_| Violations::one("page_size", "is negative"))
+}
+
+/// What `watcher` is told, each record as `show` shows it, until `stop` or until it is too slow.
+pub fn watch<K: Kind, W: Watched<Object = K::Record>>(
+    watcher: Watcher<K>,
+    stop: CancellationToken,
+    show: impl Fn(K::Record) -> K::Record,
+) -> impl Stream<Item = Result<W, Status>> {
+    stream::unfold((Some((watcher, stop)), show), |(open, show)| async move {
+        let (mut watcher, stop) = open?;
+        let event = match stop.run_until_cancelled(watcher.next()).await {
+            Some(Ok(Event::Put(record))) => Event::Put(show(record)),
+            Some(Ok(event)) => event,
+            Some(Err(TooSlow)) => {
+                return Some((Err(Status::out_of_range(TooSlow.to_string())), (None, show)));
+            }
+            None => return Some((Err(Status::unavailable("the server is ending")), (None, show))),
+        };
+        Some((Ok(event.into()), (Some((watcher, stop)), show)))
+    })
+}
+
+/// Keeps `mirror` filled, and `store`'s old answers forgotten, until `stop`.
+pub async fn run<K: Kind>(mirror: Mirror<K>, stop: CancellationToken) -> anyhow::Result<()> {
+    let forget = async {
+        let mut hourly = tokio::time::interval(FORGETTING);
+        loop {
+            hourly.tick().await;
+            if let Err(error) = requests::forget(mirror.records().store(), SystemTime::now()).await
+            {
+                tracing::warn!(error = &error as &dyn std::error::Error, "old answers stay");
+            }
+        }
+    };
+    tokio::select! {
+        () = mirror.run(stop) => Ok(()),
+        () = forget => Ok(()),
+    }
+}
+
+impl From<records::Error> for Status {
+    fn from(error: records::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            records::Error::Missing { noun, name } => fault::not_found(noun, &name),
+            records::Error::Exists { noun, id } => fault::already_exists(noun, &id, text),
+            records::Error::Taken { noun, by, .. } => fault::already_exists(noun, &by, text),
+            records::Error::Changed { noun, id } => fault::changed_meanwhile(noun, &id),
+            records::Error::Reused(id) => fault::already_exists("request", &id, text),
+            records::Error::Store(error) => failure(&error),
+        }
+    }
+}
+
+/// A failure that says nothing about the request itself. What went wrong is logged here, once; the caller is told what to
+/// do.
+fn failure(error: &crate::Error) -> Status {
+    let (code, text) = match error {
+        crate::Error::Conflict(_) => (Code::Aborted, "changed meanwhile: read again and repeat"),
+        crate::Error::Refused(refusal) => {
+            return Status::invalid_argument(format!("too large to be stored: {refusal}"));
+        }
+        crate::Error::Unavailable(_) => (Code::Unavailable, "the store is out of reach"),
+        crate::Error::Corrupt(_) => {
+            (Code::DataLoss, "what is stored cannot be read: check the store")
+        }
+    };
+    if code != Code::Aborted {
+        tracing::error!(error = error as &dyn std::error::Error, "the store failed a request");
+    }
+    Status::new(code, text)
+}

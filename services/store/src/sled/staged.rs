@@ -1,0 +1,99 @@
+//! Commits on their way into sled: judged one after the other, applied together.
+//!
+//! For each batch, however small, sled writes and waits for two log buffers. So all commits that share a sync share a
+//! batch, too: each sees what those before it staged, and readers see all of them at once or none.
+
+use std::collections::HashMap;
+
+use ::sled::Batch;
+
+use super::layout::{Head, Layout, REVISION, pair_key, part_key};
+use crate::{Commit, Error, Revision, Write};
+
+/// What one batch may hold, give or take a commit: readers wait while it is applied.
+const ROOM: usize = 4 * 1024 * 1024;
+
+/// What is staged on top of what is applied.
+#[derive(Debug)]
+pub(super) struct Staged<'a> {
+    layout: &'a Layout,
+    /// The newest revision, staged ones included.
+    revision: Revision,
+    batch: Batch,
+    /// What opens each pair the batch changes; `None` for one it removes.
+    heads: HashMap<String, Option<Head>>,
+    size: usize,
+}
+
+impl<'a> Staged<'a> {
+    /// Nothing yet, on top of `layout`, of which there is only one writer.
+    pub(super) fn on(layout: &'a Layout) -> Result<Self, Error> {
+        let revision = layout.revision()?;
+        Ok(Self { layout, revision, batch: Batch::default(), heads: HashMap::new(), size: 0 })
+    }
+
+    /// Whether another commit should wait for the next batch.
+    pub(super) fn full(&self) -> bool {
+        self.size >= ROOM
+    }
+
+    /// Stages `commit` if all it expects holds, else nothing of it.
+    pub(super) fn take(&mut self, commit: &Commit) -> Result<Revision, Error> {
+        for expect in &commit.expect {
+            expect.check(self.head(expect.key())?.map(|head| head.revision))?;
+        }
+        // All that can fail comes before all that changes something.
+        let old = commit.writes.iter().map(|write| self.head(write.key()));
+        let old = old.collect::<Result<Vec<_>, _>>()?;
+        if commit.writes.is_empty() {
+            return Ok(self.revision);
+        }
+        self.revision = Revision(self.revision.0 + 1);
+        for (write, old) in commit.writes.iter().zip(old) {
+            self.stage(write, old.map_or(0, |head| head.parts()));
+        }
+        Ok(self.revision)
+    }
+
+    /// Applies all that is staged, whole or not at all. Not durable before a [`flush`](Layout::flush) and the disk's
+    /// own.
+    pub(super) fn apply(mut self) -> Result<(), Error> {
+        if self.heads.is_empty() {
+            return Ok(());
+        }
+        self.batch.insert(REVISION, &self.revision.0.to_be_bytes());
+        self.layout.apply(self.batch, self.revision)
+    }
+
+    fn stage(&mut self, write: &Write, old_parts: usize) {
+        let key = write.key();
+        let head = match write {
+            Write::Delete(_) => {
+                self.batch.remove(pair_key(key));
+                None
+            }
+            Write::Put(_, value) => Some(self.put(key, value)),
+        };
+        let kept = head.as_ref().map_or(0, Head::parts);
+        (kept..old_parts).for_each(|n| self.batch.remove(part_key(key, n)));
+        self.heads.insert(key.to_owned(), head);
+        self.size += key.len();
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Head {
+        let head = Head { revision: self.revision, length: value.len() };
+        let inline = if head.parts() == 0 { value } else { &[] };
+        self.batch.insert(pair_key(key), head.encode(inline));
+        let parts = head.cut(value);
+        (0..).zip(parts).for_each(|(n, part)| self.batch.insert(part_key(key, n), part));
+        self.size += value.len();
+        head
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Head>, Error> {
+        match self.heads.get(key) {
+            Some(staged) => Ok(*staged),
+            None => self.layout.head(key),
+        }
+    }
+}

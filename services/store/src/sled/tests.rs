@@ -1,0 +1,148 @@
+//! What only the sled engine promises: reopening, failing disks, broken stores.
+
+use std::path::Path;
+
+use super::staged::Staged;
+use super::*;
+use crate::{Expect, Write, limits};
+
+fn put(key: &str, value: impl Into<bytes::Bytes>) -> Commit {
+    Commit { writes: vec![Write::Put(key.into(), value.into())], ..Commit::default() }
+}
+
+fn open(path: &Path) -> Sled {
+    Sled::open(path).expect("opens")
+}
+
+#[tokio::test]
+async fn conforms() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    crate::conformance::all(&open(&dir.path().join("made/on/the/way"))).await;
+}
+
+#[tokio::test]
+async fn survives_reopening() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let long = vec![7; limits::VALUE];
+    let at = {
+        let store = open(dir.path());
+        store.commit(put("a", long.clone())).await.expect("commits")
+    };
+    let store = open(dir.path());
+    let found = store.get("a").await.expect("reads").expect("is there");
+    assert_eq!((found.revision, found.value.as_ref()), (at, &long[..]));
+    assert_eq!(
+        store.changed("", Revision(0)).await.expect("answers"),
+        Changes::Lost { revision: at }
+    );
+    assert!(store.commit(put("a", "2")).await.expect("commits") > at);
+}
+
+#[tokio::test]
+async fn a_shorter_value_leaves_no_parts_behind() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = open(dir.path());
+    for length in [limits::VALUE, 10_000, 4097, 4096, 0] {
+        let value = vec![length as u8; length];
+        store.commit(put("a", value.clone())).await.expect("commits");
+        assert_eq!(store.get("a").await.expect("reads").expect("is there").value, value);
+    }
+    assert_eq!(store.layout.entries(), 2, "the revision and one pair");
+}
+
+#[tokio::test]
+async fn no_value_becomes_a_file_that_sled_never_syncs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = open(dir.path());
+    for n in 0..100 {
+        store.commit(put(&format!("{n:01000}"), vec![n; 4096])).await.expect("commits");
+    }
+    for n in 0..8 {
+        store.commit(put(&n.to_string(), vec![n; limits::VALUE])).await.expect("commits");
+    }
+    let files = std::fs::read_dir(dir.path().join("blobs")).expect("sled's folder").count();
+    assert_eq!(files, 0);
+}
+
+#[tokio::test]
+async fn dropping_the_store_finishes_what_is_queued() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = open(dir.path());
+    for n in 0..100 {
+        let (reply, _nobody_waits) = oneshot::channel();
+        let order = Order { commit: put(&format!("{n:03}"), "v"), reply };
+        store.orders.send(order).await.expect("queues");
+    }
+    drop(store);
+    assert_eq!(open(dir.path()).list("", "", 200).await.expect("lists").pairs.len(), 100);
+}
+
+#[tokio::test]
+async fn after_an_error_from_the_disk_nothing_is_taken_and_nothing_unsynced_is_shown() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    open(dir.path()).commit(put("old", "v")).await.expect("commits");
+    let broken = File::open("/dev/null").expect("opens"); // fdatasync of it is an error
+    let store = Sled::open_syncing(dir.path(), broken).expect("opens");
+    let waiting = store.changed("", Revision(1));
+    let (waiting, first) = tokio::join!(waiting, store.commit(put("new", "v")));
+    assert!(matches!(first, Err(Error::Unavailable(_))));
+    assert!(matches!(waiting, Err(Error::Unavailable(_))));
+    assert!(matches!(store.commit(put("new", "v")).await, Err(Error::Unavailable(_))));
+    assert!(matches!(store.get("new").await, Err(Error::Unavailable(_))));
+    assert!(matches!(store.list("", "", 9).await, Err(Error::Unavailable(_))));
+    assert!(store.get("old").await.expect("still reads").is_some());
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_is_not_taken_for_a_new_one() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    open(dir.path()).commit(put("a", "1")).await.expect("commits");
+    std::fs::write(dir.path().join("db"), [1; 4096]).expect("writes");
+    let folder = dir.path().canonicalize().expect("is there").display().to_string();
+    for _ in 0..2 {
+        assert!(matches!(Sled::open(dir.path()), Err(Error::Corrupt(at)) if at == folder));
+    }
+}
+
+#[test]
+fn a_store_is_made_even_if_the_making_was_cut_short() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    drop(open(dir.path()));
+    std::fs::remove_file(dir.path().join("ready")).expect("is there");
+    drop(open(dir.path()));
+    drop(open(dir.path()));
+}
+
+#[tokio::test]
+async fn commits_that_share_a_batch_see_each_other_and_fail_alone() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = open(dir.path());
+    let absent = |key: &str| Commit { expect: vec![Expect::Absent("a".into())], ..put(key, "v") };
+    let mut staged = Staged::on(&store.layout).expect("stages");
+    assert_eq!(staged.take(&absent("a")).expect("holds"), Revision(1));
+    assert!(matches!(staged.take(&absent("b")), Err(Error::Conflict(key)) if key == "a"));
+    let gone = Commit { writes: vec![Write::Delete("a".into())], ..Commit::default() };
+    assert_eq!(staged.take(&gone).expect("holds"), Revision(2));
+    assert_eq!(staged.take(&absent("c")).expect("holds"), Revision(3));
+    assert!(store.layout.get("c").expect("reads").is_none(), "nothing is to be seen yet");
+    staged.apply().expect("applies");
+    let page = store.layout.list("", "", 9).expect("lists");
+    assert_eq!(page.pairs.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["c"]);
+}
+
+#[tokio::test]
+async fn a_long_queue_is_applied_in_several_batches_and_answered_in_order() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = open(dir.path());
+    let mut outcomes = Vec::new();
+    for n in 0..20 {
+        let (reply, outcome) = oneshot::channel();
+        let order = Order { commit: put("a", vec![n; limits::VALUE]), reply };
+        store.orders.send(order).await.expect("queues");
+        outcomes.push(outcome);
+    }
+    for (n, outcome) in (1..).zip(outcomes) {
+        assert_eq!(outcome.await.expect("answers").expect("commits"), Revision(n));
+    }
+    assert_eq!(store.get("a").await.expect("reads").expect("is there").value[0], 19);
+}

@@ -1,0 +1,108 @@
+//! The one thread that writes: many commits, one `fdatasync`.
+//!
+//! It takes what has queued up while it was busy, so the busier the store, the more commits share a sync. Within a
+//! batch each commit sees the ones before it, and one whose expectation fails takes nobody with it. Nobody hears
+//! an outcome, good or bad, before all it rests on is durable. An error from the disk, or a panic in sled, ends the
+//! thread; its end of the feed goes with it, which is how everyone else learns.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::layout::Layout;
+use super::staged::Staged;
+use crate::feed::Feed;
+use crate::{Commit, Error, Revision};
+
+/// The most commits that share a sync.
+const BATCH: usize = 256;
+
+type Outcome = Result<Revision, Error>;
+
+/// The writer has ended; only opening the store again helps.
+#[derive(Debug, thiserror::Error)]
+#[error("the store has stopped writing after a failure")]
+pub(super) struct Stopped;
+
+/// A commit, and where its outcome goes.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) commit: Commit,
+    pub(super) reply: oneshot::Sender<Outcome>,
+}
+
+/// What the thread owns.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) layout: Arc<Layout>,
+    pub(super) disk: File,
+    pub(super) feed: Feed,
+}
+
+/// The thread. Dropping this waits for it, so close the queue first.
+#[derive(Debug)]
+pub(super) struct Running(Option<JoinHandle<()>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A thread that panicked has said so; there is nothing left to finish.
+        let _ended = self.0.take().map(JoinHandle::join);
+    }
+}
+
+impl Writer {
+    /// Carries out orders until the queue is closed and empty, or the disk fails.
+    pub(super) fn start(self, queue: mpsc::Receiver<Order>) -> Result<Running, Error> {
+        let thread = thread::Builder::new().name("store-writer".into());
+        let thread = thread.spawn(move || self.run(queue)).map_err(Error::unavailable)?;
+        Ok(Running(Some(thread)))
+    }
+
+    fn run(self, mut queue: mpsc::Receiver<Order>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while queue.blocking_recv_many(&mut batch, BATCH) > 0 {
+            match self.carry_out(&batch) {
+                Ok(outcomes) => {
+                    for (order, outcome) in batch.drain(..).zip(outcomes) {
+                        let _gone = order.reply.send(outcome);
+                    }
+                }
+                // Dropping the batch and the queue answers everyone in them: `Stopped`.
+                Err(fault) => return report(&fault),
+            }
+        }
+    }
+
+    /// The outcome of each of `batch`, all of them durable; or what the disk said.
+    fn carry_out(&self, batch: &[Order]) -> Result<Vec<Outcome>, Error> {
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut staged = Staged::on(&self.layout)?;
+        for order in batch {
+            let outcome = staged.take(&order.commit);
+            if let Err(fault @ Error::Unavailable(_)) = outcome {
+                return Err(fault);
+            }
+            outcomes.push(outcome);
+            if staged.full() {
+                staged.apply()?;
+                staged = Staged::on(&self.layout)?;
+            }
+        }
+        staged.apply()?;
+        if self.layout.revision()? > self.feed.revision() {
+            self.layout.flush()?;
+            self.disk.sync_data().map_err(Error::unavailable)?;
+        }
+        let applied = batch.iter().zip(&outcomes);
+        let applied = applied.filter_map(|(order, outcome)| Some((order, outcome.as_ref().ok()?)));
+        self.feed.publish(applied.flat_map(|(order, revision)| order.commit.names(*revision)));
+        Ok(outcomes)
+    }
+}
+
+fn report(fault: &Error) {
+    let cause = std::error::Error::source(fault);
+    tracing::error!(error = cause, "the store's disk failed; no commit is taken any more");
+}

@@ -1,0 +1,7 @@
+//! The engines beside each other, and etcd as it really is.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod agreement;
+mod etcd;
+mod gate;
+mod peer;

@@ -1,0 +1,125 @@
+//! A real etcd of one member, on a port of its own and a directory that goes when it does.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use store::Revision;
+use store::etcd::{Etcd, Options};
+
+/// How long it may take to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Peer {
+    dir: tempfile::TempDir,
+    ports: [u16; 2],
+    child: Child,
+}
+
+impl Peer {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ports = [free_port(), free_port()];
+        let child = spawn(dir.path().join("data"), ports);
+        let mut peer = Self { dir, ports, child };
+        peer.ready().await;
+        peer
+    }
+
+    pub(crate) fn url(&self) -> String {
+        url(self.ports[0])
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.ports[0]
+    }
+
+    /// A store in it, reached directly.
+    pub(crate) async fn store(&self) -> Etcd {
+        connect([self.url()]).await
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, on what it had.
+    pub(crate) async fn start_again(&mut self) {
+        self.child = spawn(self.data(), self.ports);
+        self.ready().await;
+    }
+
+    /// Takes away all it had.
+    pub(crate) fn wipe(&self) {
+        std::fs::remove_dir_all(self.data()).unwrap();
+    }
+
+    pub(crate) fn pause(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn resume(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+    }
+
+    /// Makes it forget what happened before `revision`.
+    pub(crate) fn compact(&self, revision: Revision) {
+        let mut etcdctl = Command::new("etcdctl");
+        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "compaction"]);
+        assert!(
+            etcdctl.arg(revision.0.to_string()).stdout(Stdio::null()).status().unwrap().success()
+        );
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    async fn ready(&mut self) {
+        let ready = async {
+            while Etcd::connect(options([self.url()])).await.is_err() {
+                assert!(self.child.try_wait().unwrap().is_none(), "etcd ended at its start");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ready).await.expect("etcd starts");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _already_gone = self.child.kill();
+        let _already_waited_for = self.child.wait();
+    }
+}
+
+/// A store that knows `endpoints`.
+pub(crate) async fn connect<const N: usize>(endpoints: [String; N]) -> Etcd {
+    Etcd::connect(options(endpoints)).await.unwrap()
+}
+
+pub(crate) fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn options<const N: usize>(endpoints: [String; N]) -> Options {
+    Options { endpoints: endpoints.into(), ..Options::default() }
+}
+
+fn spawn(data: PathBuf, [client, peer]: [u16; 2]) -> Child {
+    let (client, peer) = (url(client), url(peer));
+    let mut etcd = Command::new("etcd");
+    etcd.arg("--unsafe-no-fsync").arg("--data-dir").arg(data);
+    etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+    etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    etcd.args(["--initial-cluster", &format!("default={peer}")]);
+    etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("Debian's etcd-server")
+}

@@ -1,0 +1,159 @@
+//! Checksums a template names: `sha256:<hex>` or `sha512:<hex>`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256, Sha512};
+
+/// The bytes are not the ones that were asked for.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("the {bytes} have {is}, not {wanted}")]
+pub(crate) struct Mismatch {
+    /// Which bytes were summed.
+    pub(crate) bytes: &'static str,
+    is: Checksum,
+    wanted: Checksum,
+}
+
+/// The text is no checksum of a known algorithm.
+#[derive(Debug)]
+pub(crate) struct Unreadable;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    Sha256,
+    Sha512,
+}
+
+/// A digest, and the algorithm it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checksum {
+    algorithm: Algorithm,
+    hex: String,
+}
+
+/// Sums bytes as they pass.
+#[derive(Clone, Debug)]
+pub(crate) enum Sum {
+    Sha256(Sha256),
+    Sha512(Box<Sha512>),
+}
+
+impl Checksum {
+    /// Begins to sum what this is to be compared with.
+    pub(crate) fn sum(&self) -> Sum {
+        match self.algorithm {
+            Algorithm::Sha256 => Sum::Sha256(Sha256::new()),
+            Algorithm::Sha512 => Sum::Sha512(Box::default()),
+        }
+    }
+
+    /// Whether `sum`, taken over `bytes`, comes to this.
+    pub(crate) fn check(&self, sum: Sum, bytes: &'static str) -> Result<(), Mismatch> {
+        let is = sum.finish();
+        if is == *self { Ok(()) } else { Err(Mismatch { bytes, is, wanted: self.clone() }) }
+    }
+}
+
+impl Sum {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(sum) => sum.update(bytes),
+            Self::Sha512(sum) => sum.update(bytes),
+        }
+    }
+
+    fn finish(self) -> Checksum {
+        match self {
+            Self::Sha256(sum) => {
+                Checksum { algorithm: Algorithm::Sha256, hex: hex(&sum.finalize()) }
+            }
+            Self::Sha512(sum) => {
+                Checksum { algorithm: Algorithm::Sha512, hex: hex(&sum.finalize()) }
+            }
+        }
+    }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let algorithm = match self.algorithm {
+            Algorithm::Sha256 => "sha256",
+            Algorithm::Sha512 => "sha512",
+        };
+        write!(f, "{algorithm}:{}", self.hex)
+    }
+}
+
+impl FromStr for Checksum {
+    type Err = Unreadable;
+
+    /// Reads `sha256:<hex>`, `sha512:<hex>`, or bare hexadecimal, whose length tells the algorithm.
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let (name, hex) = text.split_once(':').unwrap_or(("", text));
+        let algorithm = match (name, hex.len()) {
+            ("sha256" | "", 64) => Algorithm::Sha256,
+            ("sha512" | "", 128) => Algorithm::Sha512,
+            _ => return Err(Unreadable),
+        };
+        let hex = hex.to_ascii_lowercase();
+        let readable = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+        readable.then_some(Self { algorithm, hex }).ok_or(Unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // FIPS 180-4's example message `abc`.
+    const ABC_256: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    const ABC_512: &str = "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                           2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
+
+    #[test]
+    fn the_standards_example_is_accepted_under_both_algorithms() {
+        for text in [
+            ABC_256.to_owned(),
+            format!("sha256:{ABC_256}"),
+            format!("sha512:{ABC_512}"),
+            ABC_256.to_uppercase(),
+        ] {
+            let wanted: Checksum = text.parse().unwrap();
+            let mut sum = wanted.sum();
+            sum.update(b"ab");
+            sum.update(b"c");
+            assert_eq!(wanted.check(sum, "bytes downloaded"), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mismatch_names_both_sums_and_the_bytes() {
+        let wanted: Checksum = "0".repeat(64).parse().unwrap();
+        let mut sum = wanted.sum();
+        sum.update(b"abc");
+        let mismatch = wanted.check(sum, "bytes downloaded").unwrap_err().to_string();
+        assert_eq!(
+            mismatch,
+            format!("the bytes downloaded have sha256:{ABC_256}, not sha256:{}", "0".repeat(64))
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_known_digest_is_refused() {
+        let long = "a".repeat(63);
+        for text in [
+            "",
+            "sha256:",
+            "md5:d41d8cd98f00b204e9800998ecf8427e",
+            long.as_str(),
+            &format!("sha256:{}g", long),
+        ] {
+            assert!(text.parse::<Checksum>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A disk to be overwritten: checked before, held while it is written, read back after.
+//!
+//! Whole aligned blocks go around the page cache, so that a byte counted as written has been taken by the disk and a
+//! byte read back comes from it. The kernel is asked to hold the disk exclusively: nobody mounts it meanwhile.
+
+pub(crate) mod block;
+mod usage;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
+use rustix::io::Errno;
+
+use block::{ALIGN, Block};
+pub(crate) use usage::{every_disk, is_partition};
+
+/// How often the kernel is asked to read the partition table, which it declines while somebody probes the old one.
+const REREADS: u32 = 20;
+
+/// Why a disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{}: no such disk; this machine has {found}", path.display())]
+    Missing { path: PathBuf, found: String },
+    #[error("{}: not a disk", .0.display())]
+    NotADisk(PathBuf),
+    #[error("{}: in use: {by}", path.display())]
+    InUse { path: PathBuf, by: String },
+    #[error("{}: holds {capacity} bytes, the image {needs}", path.display())]
+    TooSmall { path: PathBuf, capacity: u64, needs: String },
+    #[error("{}: cannot {doing}", path.display())]
+    Io { path: PathBuf, doing: String, source: io::Error },
+    #[error("{}: bytes {from} to {to} do not read back as they were written", path.display())]
+    Differs { path: PathBuf, from: u64, to: u64 },
+}
+
+/// An open disk, or a file in the place of one.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    path: PathBuf,
+    file: File,
+    /// The same, around the page cache, where that is possible.
+    direct: Option<File>,
+    /// Its size in bytes; a file has none, it grows.
+    capacity: Option<u64>,
+    /// Whether the disk can turn a range into zeroes by itself, as far as is known.
+    discards: AtomicBool,
+}
+
+impl Disk {
+    /// Opens the disk at `path`. One that is mounted, swapped to or part of another one is refused, unless `force`.
+    pub(crate) fn open(path: &Path, force: bool) -> Result<Self, Error> {
+        let metadata = path.metadata().map_err(|source| {
+            if source.kind() == io::ErrorKind::NotFound {
+                return Error::Missing { path: path.into(), found: usage::list(&every_disk()) };
+            }
+            Error::Io { path: path.into(), doing: "look at it".into(), source }
+        })?;
+        let is_disk = metadata.file_type().is_block_device();
+        if !is_disk && !metadata.is_file() {
+            return Err(Error::NotADisk(path.into()));
+        }
+        let exclusive = if is_disk && !force { OFlags::EXCL } else { OFlags::empty() };
+        let mut file = open(path, exclusive).map_err(|source| match source.raw_os_error() {
+            Some(errno) if errno == Errno::BUSY.raw_os_error() => {
+                Error::InUse { path: path.into(), by: usage::explain(metadata.rdev()) }
+            }
+            _ => Error::Io { path: path.into(), doing: "open it".into(), source },
+        })?;
+        let direct = open(path, OFlags::DIRECT).ok();
+        let end = file.seek(SeekFrom::End(0));
+        let end = end.map_err(|source| Error::Io {
+            path: path.into(),
+            doing: "learn its size".into(),
+            source,
+        })?;
+        let capacity = is_disk.then_some(end);
+        Ok(Self { path: path.into(), file, direct, capacity, discards: AtomicBool::new(is_disk) })
+    }
+
+    /// Its size in bytes, unless it is a file.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        self.capacity
+    }
+
+    /// Refuses a file in the place of a disk.
+    pub(crate) fn real(self) -> Result<Self, Error> {
+        if self.capacity.is_some() { Ok(self) } else { Err(Error::NotADisk(self.path)) }
+    }
+
+    /// That an image of `needs` bytes is too much for it.
+    pub(crate) fn too_small(&self, needs: impl Into<String>) -> Error {
+        Error::TooSmall {
+            path: self.path.clone(),
+            capacity: self.capacity.unwrap_or_default(),
+            needs: needs.into(),
+        }
+    }
+
+    /// Writes `bytes` at the offset `at`.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        let aligned =
+            if at.is_multiple_of(ALIGN) { bytes.len() - bytes.len() % ALIGN as usize } else { 0 };
+        let (whole, rest) = bytes.split_at(aligned);
+        let direct = self.direct.as_ref().filter(|_| !whole.is_empty());
+        let written = match direct.map(|direct| direct.write_all_at(whole, at)) {
+            Some(Ok(())) => self.file.write_all_at(rest, at + whole.len() as u64),
+            // The disk wants an alignment we do not have, or there is no way around the cache.
+            Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
+            Some(Err(_)) | None => self.file.write_all_at(bytes, at),
+        };
+        written
+            .map_err(|source| self.io(format!("write {} bytes at byte {at}", bytes.len()), source))
+    }
+
+    /// Makes the `length` bytes at `at` read as zeroes: by discarding where the disk promises that, else by writing.
+    /// What was there before is gone in either case.
+    pub(crate) fn zero(&self, at: u64, length: u64) -> Result<(), Error> {
+        let failed = |source| self.io(format!("zero {length} bytes at byte {at}"), source);
+        if (at | length).is_multiple_of(ALIGN) && self.discards.load(Ordering::Relaxed) {
+            // Punching a hole into a block device is the kernel's "unmap, but only if it reads as zeroes after".
+            if self.allocate(FallocateFlags::PUNCH_HOLE, at, length).map_err(failed)?
+                || self.allocate(FallocateFlags::ZERO_RANGE, at, length).map_err(failed)?
+            {
+                return Ok(());
+            }
+            self.discards.store(false, Ordering::Relaxed);
+        }
+        let zeroes = Block::new();
+        let mut done = 0;
+        while done < length {
+            let step =
+                zeroes.capacity().get(..usize::try_from(length - done).unwrap_or(usize::MAX));
+            let step = step.unwrap_or(zeroes.capacity());
+            self.write(at + done, step)?;
+            done += step.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether the disk could do that.
+    fn allocate(&self, how: FallocateFlags, at: u64, length: u64) -> io::Result<bool> {
+        match fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, at, length) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV | Errno::REMOTEIO) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns once all that was written is on the disk, and reading goes there for it.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(|source| self.io("flush what was written".into(), source))?;
+        fadvise(&self.file, 0, None, Advice::DontNeed)
+            .map_err(|error| self.io("drop its cache".into(), error.into()))
+    }
+
+    /// Fills `block` with the `length` bytes at `at`.
+    pub(crate) fn read(&self, at: u64, block: &mut Block, length: usize) -> Result<(), Error> {
+        // Around the cache only whole sectors can be read, and behind the image's end there may be some.
+        let whole = length.next_multiple_of(ALIGN as usize);
+        let direct = self
+            .direct
+            .as_ref()
+            .is_some_and(|direct| fill(direct, at, block.space(whole), length).is_ok());
+        let filled =
+            if direct { Ok(()) } else { fill(&self.file, at, block.space(length), length) };
+        filled.map_err(|source| self.io(format!("read {length} bytes at byte {at}"), source))
+    }
+
+    /// That `length` bytes at `at` are not what was written there.
+    pub(crate) fn differs(&self, at: u64, length: u64) -> Error {
+        Error::Differs { path: self.path.clone(), from: at, to: at + length }
+    }
+
+    /// Has the kernel read the partition table again. Only whole disks have one; a loop device may be set not to.
+    pub(crate) fn reread_partitions(&mut self) {
+        if self.capacity.is_none() || is_partition(&self.path) {
+            return;
+        }
+        for _ in 1..REREADS {
+            match gptman::linux::reread_partition_table(&mut self.file) {
+                Err(gptman::linux::BlockError::RereadTable(nix::errno::Errno::EBUSY)) => {}
+                Err(error) => {
+                    return tracing::warn!(disk = %self.path.display(), %error, "partition table not re-read");
+                }
+                Ok(()) => return,
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        tracing::warn!(disk = %self.path.display(), "partition table not re-read: somebody uses a partition");
+    }
+
+    fn io(&self, doing: String, source: io::Error) -> Error {
+        Error::Io { path: self.path.clone(), doing, source }
+    }
+}
+
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Reads into `space` until at least `enough` bytes are there.
+fn fill(file: &File, at: u64, space: &mut [u8], enough: usize) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < enough {
+        match file.read_at(space.get_mut(filled..).unwrap_or_default(), at + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

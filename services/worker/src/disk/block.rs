@@ -1,0 +1,127 @@
+//! The pieces a disk is written and read in.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
+
+/// What a transfer around the page cache must be aligned to: the largest sector a disk has.
+pub(crate) const ALIGN: u64 = 4096;
+
+/// Bytes in a block: large enough for a spinning disk, small enough to have several under way.
+pub(crate) const SIZE: usize = 4 << 20;
+
+/// The grain in which zeroes are looked for. Finer, and the disk gets more commands than bytes.
+const GRAIN: usize = 64 << 10;
+
+/// Up to [`SIZE`] bytes at an aligned address.
+#[derive(Debug)]
+pub(crate) struct Block {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+/// A part of a block that is all zeroes, or should be taken to have none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) range: Range<usize>,
+    pub(crate) zero: bool,
+}
+
+impl Block {
+    /// An empty block, its memory zeroed.
+    pub(crate) fn new() -> Self {
+        let bytes = vec![0; SIZE + ALIGN as usize];
+        let start = bytes.as_ptr().align_offset(ALIGN as usize);
+        Self { bytes, start, length: 0 }
+    }
+
+    /// The first `length` bytes of its memory, to be filled; they are its content from now on.
+    pub(crate) fn space(&mut self, length: usize) -> &mut [u8] {
+        self.length = length.min(SIZE);
+        self.bytes.get_mut(self.start..self.start + self.length).unwrap_or_default()
+    }
+
+    /// Its content.
+    pub(crate) fn content(&self) -> &[u8] {
+        self.bytes.get(self.start..self.start + self.length).unwrap_or_default()
+    }
+
+    /// All its memory, whatever is in it.
+    pub(crate) fn capacity(&self) -> &[u8] {
+        self.bytes.get(self.start..self.start + SIZE).unwrap_or_default()
+    }
+
+    /// Keeps the first `length` bytes of its content.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+}
+
+/// A fingerprint of `bytes`, to tell what a disk returns from what it was given. Disks do not forge, so 64 bits
+/// that cost little will do where a cryptographic digest would cost a second pass its speed.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// `bytes` as alternating runs of zeroes and other bytes, in order and without gaps.
+pub(crate) fn runs(bytes: &[u8]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = 0;
+    for grain in bytes.chunks(GRAIN) {
+        let (end, zero) = (at + grain.len(), grain.len() == GRAIN && is_zero(grain));
+        match runs.last_mut() {
+            Some(run) if run.zero == zero => run.range.end = end,
+            _ => runs.push(Run { range: at..end, zero }),
+        }
+        at = end;
+    }
+    runs
+}
+
+/// Whether all of `bytes` are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    // Sixteen at a time: the compiler makes vector code of it, even where it optimises little.
+    let (wide, rest) = bytes.as_chunks::<16>();
+    wide.iter().all(|wide| u128::from_ne_bytes(*wide) == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_block_is_aligned_wherever_it_moves() {
+        let blocks: Vec<_> = std::iter::repeat_with(Block::new).take(3).collect();
+        for block in &blocks {
+            assert_eq!(block.capacity().len(), SIZE);
+            assert_eq!(block.capacity().as_ptr().align_offset(ALIGN as usize), 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_cover_all_bytes_and_call_nothing_else_zero(
+            grains in prop::collection::vec(any::<bool>(), 0..6),
+            rest in 0..GRAIN,
+            speck in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes: Vec<u8> = grains.iter().flat_map(|zero| [u8::from(!zero); GRAIN]).collect();
+            bytes.resize(bytes.len() + rest, 0);
+            if !bytes.is_empty() {
+                let at = speck.index(bytes.len());
+                bytes[at] = 7;
+            }
+            let mut at = 0;
+            for Run { range, zero } in runs(&bytes) {
+                prop_assert_eq!(range.start, at);
+                prop_assert!(!zero || bytes[range.clone()].iter().all(|byte| *byte == 0));
+                at = range.end;
+            }
+            prop_assert_eq!(at, bytes.len());
+        }
+    }
+}

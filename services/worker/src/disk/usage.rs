@@ -1,0 +1,98 @@
+//! Which disks there are, and what one is used for: sysfs and procfs, read for people.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+
+/// Kernel names of block devices that are not a machine's own disks.
+const NOT_DISKS: [&str; 9] = ["dm-", "drbd", "fd", "loop", "md", "nbd", "ram", "sr", "zram"];
+
+/// The machine's disks, by their paths in `/dev`, in name order: those with a size that can be written.
+pub(crate) fn every_disk() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut disks: Vec<_> = entries
+        .filter(|entry| is_disk(&entry.file_name().to_string_lossy()) && is_writable(&entry.path()))
+        .map(|entry| Path::new("/dev").join(entry.file_name().to_string_lossy().replace('!', "/")))
+        .collect();
+    disks.sort();
+    disks
+}
+
+/// `disks` in one line.
+pub(super) fn list(disks: &[PathBuf]) -> String {
+    let names: Vec<_> = disks.iter().map(|disk| disk.display().to_string()).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// Whether `path` is a part of a disk.
+pub(crate) fn is_partition(path: &Path) -> bool {
+    let number = path.metadata().map(|metadata| std::os::unix::fs::MetadataExt::rdev(&metadata));
+    number.is_ok_and(|number| sysfs(number).is_some_and(|entry| entry.join("partition").exists()))
+}
+
+/// What the device `number`, or a part of it, is used for.
+pub(super) fn explain(number: u64) -> String {
+    let Some(disk) = sysfs(number) else { return "the kernel says it is busy".into() };
+    let inside = |number: &str| {
+        fs::canonicalize(format!("/sys/dev/block/{number}")).is_ok_and(|it| it.starts_with(&disk))
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounted = mounts.lines().filter_map(mount).find(|(number, _)| inside(number));
+    if let Some((_, place)) = mounted {
+        return format!("mounted on {place}");
+    }
+    match holder(&disk) {
+        Some(holder) => format!("part of {holder}"),
+        None => "another program or file system holds it".into(),
+    }
+}
+
+/// The device number and mount point of a line of mountinfo (proc(5)).
+fn mount(line: &str) -> Option<(&str, &str)> {
+    let mut fields = line.split(' ').skip(2);
+    Some((fields.next()?, fields.nth(1)?))
+}
+
+/// The device built upon `disk` or one of its parts: a volume group's, an array's.
+fn holder(disk: &Path) -> Option<String> {
+    let parts = fs::read_dir(disk).into_iter().flatten().flatten().map(|entry| entry.path());
+    let places = std::iter::once(disk.to_owned()).chain(parts).map(|place| place.join("holders"));
+    let mut holders = places.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
+    holders.next().map(|holder| holder.file_name().to_string_lossy().into_owned())
+}
+
+fn sysfs(number: u64) -> Option<PathBuf> {
+    fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()
+}
+
+fn is_disk(name: &str) -> bool {
+    !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn is_writable(entry: &Path) -> bool {
+    let says = |attribute: &str| fs::read_to_string(entry.join(attribute)).unwrap_or_default();
+    says("ro").trim() == "0" && says("size").trim() != "0"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_arrays_and_memory_are_not_the_machines_disks() {
+        for disk in ["sda", "nvme0n1", "vda", "xvda", "mmcblk0", "pmem0"] {
+            assert!(is_disk(disk), "{disk}");
+        }
+        for other in ["loop0", "dm-1", "md127", "ram3", "sr0", "zram0", "nbd2", "fd0"] {
+            assert!(!is_disk(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_mount_is_read_with_its_device_and_place() {
+        let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        assert_eq!(mount(line), Some(("98:0", "/mnt2")));
+        assert_eq!(mount("36 35"), None);
+    }
+}

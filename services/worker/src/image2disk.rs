@@ -1,0 +1,175 @@
+//! Streams a disk image from a web server onto a disk, and reads it back.
+//!
+//! ```text
+//! fetch ──16 replies──▶ unpack ──4 blocks of 4 MiB──▶ write        all at once
+//!   sums the bytes        by the first bytes            remembers a fingerprint of each block
+//!                                                       └▶ flush, read back, compare, read the partition table
+//! ```
+//!
+//! Every byte of the image is written once, in order, however often the download breaks: what is downloaded is never
+//! asked for again, so there is nothing to write twice. The stages hold 16 MiB of blocks, a few MiB of replies, 2 MiB
+//! of fingerprints per TiB, and the unpacker's window, which the image's maker chose (8 MiB for `zstd -19`, 65 MiB
+//! for `xz -9`, at most 128 MiB).
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `IMG_URL` | needed; `http` or `https` |
+//! | `DEST_DISK` | needed; an existing disk, partition or file |
+//! | `COMPRESSED` | true: must be packed; false: written as it comes; absent: unpacked if its first bytes say so |
+//! | `IMG_SHA256`, `IMG_CHECKSUM` | of the file **as it is downloaded**, packed if it is packed; `sha256:…`, `sha512:…` |
+//! | `IMG_FORCE` | true: write to a disk in use, and drop what is beyond the disk's end |
+//! | `IMG_VERIFY` | false: do not read back |
+//! | `RETRY_ENABLED` | false: the first interruption is a failure |
+//! | `RETRY_DURATION_MINUTES` | how long to go on without a new byte; 10 |
+//! | `PROGRESS_INTERVAL_SECONDS` | 3, and never under 1 |
+//!
+//! `TEXT_LOGGING` is accepted and without effect: progress is not a log here.
+
+mod fetch;
+mod unpack;
+mod write;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use reqwest::Url;
+use tokio::sync::mpsc;
+
+use crate::action::{Context, Error, joined};
+use crate::checksum::Checksum;
+use crate::disk::Disk;
+use crate::disk::block::Block;
+use crate::download::{self, Download, Patience};
+use crate::environment::{self, Environment};
+use crate::progress::{Meter, Phase, Report};
+
+/// Blocks under way: one filling, one being written, and one on either side of the handover.
+const BLOCKS: usize = 4;
+
+/// Replies waiting to be unpacked, each of what one read of a connection gives.
+const REPLIES: usize = 16;
+
+/// A checked request.
+struct Order {
+    url: Url,
+    disk: PathBuf,
+    compressed: Option<bool>,
+    checksum: Option<Checksum>,
+    force: bool,
+    verify: bool,
+    patience: Patience,
+    interval: Duration,
+}
+
+/// What one stage hands to the next: a full block, its place on the disk, and how much was downloaded for it.
+struct Piece {
+    at: u64,
+    block: Block,
+    downloaded: u64,
+}
+
+impl Order {
+    fn read(environment: &Environment, patience: &Patience) -> Result<Self, environment::Error> {
+        const SUM: &str = "`sha256:` or `sha512:` and hexadecimal digits";
+        let minutes: Option<u64> =
+            environment.parsed("RETRY_DURATION_MINUTES", "a number of minutes")?;
+        let seconds: Option<u64> =
+            environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
+        let mut patience = patience.clone();
+        patience.give_up = minutes
+            .map_or(patience.give_up, |minutes| Duration::from_secs(minutes.saturating_mul(60)));
+        if environment.choice("RETRY_ENABLED") == Some(false) {
+            patience.give_up = Duration::ZERO;
+        }
+        let sha256 = environment.parsed("IMG_SHA256", SUM)?;
+        Ok(Self {
+            url: download::url(environment, "IMG_URL")?,
+            disk: environment.required("DEST_DISK")?.into(),
+            compressed: environment.choice("COMPRESSED"),
+            checksum: environment.parsed("IMG_CHECKSUM", SUM)?.or(sha256),
+            force: environment.flag("IMG_FORCE"),
+            verify: environment.choice("IMG_VERIFY") != Some(false),
+            patience,
+            interval: Duration::from_secs(seconds.unwrap_or(3)),
+        })
+    }
+}
+
+/// Writes the image. Cancelled, it returns once the disk is left alone.
+pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
+    let order = Order::read(environment, &context.patience)?;
+    let (path, force) = (order.disk.clone(), order.force);
+    let disk = joined(tokio::task::spawn_blocking(move || Disk::open(&path, force))).await??;
+
+    let client = download::client(&context.roots, &order.patience)?;
+    let meter = Meter::new(context.progress.clone(), order.interval);
+    let on_wait = |trouble: &download::Trouble, position: u64| {
+        let waiting =
+            || Report { phase: Phase::Waiting(trouble.to_string()), done: position, total: None };
+        meter.report(Instant::now(), waiting);
+    };
+    let opening = Download::open(&client, order.url.clone(), &order.patience, &on_wait);
+    let download = context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)??;
+    pass(&order, context, download, disk, &meter).await
+}
+
+/// Runs the three stages to their end, then the disk's own checks.
+async fn pass(
+    order: &Order,
+    context: &Context,
+    mut download: Download<'_>,
+    disk: Disk,
+    meter: &Meter,
+) -> Result<(), Error> {
+    let head = fetch::head(&mut download, &context.stop).await?;
+    let format = unpack::format(order.compressed, &order.url, &head)?;
+    let (at, total) = (download::shown(&order.url), download.length());
+    if format.is_none() {
+        fits(order, &disk, &download)?;
+    }
+    let (replies, unpacking) = mpsc::channel(REPLIES);
+    let (filled, writing) = mpsc::channel(BLOCKS);
+    let (emptied, empties) = mpsc::channel(BLOCKS);
+    let downloaded = Arc::new(AtomicU64::new(0));
+    let circle = unpack::Circle { empties, filled, downloaded: downloaded.clone() };
+    let unpacker = tokio::spawn(unpack::run(unpacking, format, circle, at.clone()));
+    let writer = write::Writer {
+        disk,
+        meter: meter.clone(),
+        stop: context.stop.clone(),
+        force: order.force,
+        total,
+    };
+    let (verify, blocks) = (order.verify, write::Blocks { writing, emptied });
+    let writer =
+        tokio::task::spawn_blocking(move || writer.run(blocks).map(|written| (writer, written)));
+
+    let fetched = fetch::run(download, head, replies, order.checksum.as_ref(), &context.stop).await;
+    let (unpacked, written) = tokio::join!(joined(unpacker), joined(writer));
+    // Of several failures the first stage's is the cause, except that a stage may fail for want of the last one.
+    let fetched = fetched?;
+    let (writer, written) = written??;
+    unpacked??;
+    tracing::info!(
+        bytes = written.bytes,
+        downloaded = downloaded.load(Ordering::Relaxed),
+        "image written"
+    );
+    joined(tokio::task::spawn_blocking(move || writer.finish(&written, verify))).await??;
+    fetched.check(order.checksum.as_ref()).map_err(|source| Error::Sum { at, source })
+}
+
+/// That an image written as it comes is neither endless nor larger than the disk.
+fn fits(order: &Order, disk: &Disk, download: &Download<'_>) -> Result<(), Error> {
+    if !download.tells_its_end() && order.checksum.is_none() {
+        return Err(Error::Endless(download::shown(&order.url)));
+    }
+    match (download.length(), disk.capacity()) {
+        (Some(length), Some(capacity)) if length > capacity && !order.force => {
+            Err(disk.too_small(length.to_string()).into())
+        }
+        _ => Ok(()),
+    }
+}

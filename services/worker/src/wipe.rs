@@ -1,0 +1,154 @@
+//! Erases disks so that they read as zeroes, and reads them to know it.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `DEST_DISK` | disks to erase, separated by commas |
+//! | `WIPE_DISKS` | `all`: every disk of the machine instead, but what is read-only, empty, or built upon other disks |
+//! | `PROGRESS_INTERVAL_SECONDS` | 3, and never under 1 |
+//!
+//! Exactly one of the first two must be there: a forgotten variable erases nothing. Where a disk can discard and
+//! promises zeroes after, it does that in seconds; where not, zeroes are written. Neither reaches sectors a disk has
+//! put out of use. A disk in use is refused, and so are then the others: all are opened before the first is touched.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::action::{Context, Error, joined};
+use crate::disk::block::{Block, SIZE, is_zero};
+use crate::disk::{self, Disk};
+use crate::environment::{self, Environment};
+use crate::progress::{Meter, Phase, Report};
+
+/// How much is discarded between two looks at the clock and the cancellation.
+const STEP: u64 = 64 << 20;
+
+/// Erases them, one after the other.
+pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
+    let paths = disks(environment, disk::every_disk)?;
+    let seconds: Option<u64> =
+        environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
+    let meter = Meter::new(context.progress.clone(), Duration::from_secs(seconds.unwrap_or(3)));
+    let stop = context.stop.clone();
+    joined(tokio::task::spawn_blocking(move || {
+        let opened: Result<Vec<_>, _> =
+            paths.iter().map(|path| Disk::open(path, false)?.real()).collect();
+        Eraser { disks: opened?, meter, stop }.erase()
+    }))
+    .await?
+}
+
+/// Which disks to erase; `all` tells which there are.
+fn disks(
+    environment: &Environment,
+    all: impl Fn() -> Vec<PathBuf>,
+) -> Result<Vec<PathBuf>, environment::Error> {
+    let (name, wanted) = ("WIPE_DISKS", "`all`, in the place of DEST_DISK");
+    let listed = environment.optional("DEST_DISK");
+    match (listed, environment.optional(name)) {
+        (Some(listed), None) => {
+            let paths = listed.split(',').map(str::trim).filter(|path| !path.is_empty());
+            Ok(paths.map(PathBuf::from).collect())
+        }
+        (None, Some("all")) => Ok(all()),
+        (_, Some(value)) => Err(environment::Error::Invalid { name, value: value.into(), wanted }),
+        (None, None) => Err(environment::Error::Missing("DEST_DISK")),
+    }
+}
+
+struct Eraser {
+    disks: Vec<Disk>,
+    meter: Meter,
+    stop: CancellationToken,
+}
+
+impl Eraser {
+    fn erase(mut self) -> Result<(), Error> {
+        let total: u64 = self.disks.iter().filter_map(Disk::capacity).sum();
+        let (mut wiped, mut verified) = (0, 0);
+        for disk in &self.disks {
+            self.pass(disk, STEP, Phase::Wiping, (&mut wiped, total), |at, length| {
+                disk.zero(at, length)
+            })?;
+            disk.settle()?;
+        }
+        let mut block = Block::new();
+        for disk in &self.disks {
+            self.pass(
+                disk,
+                SIZE as u64,
+                Phase::Verifying,
+                (&mut verified, total),
+                |at, length| {
+                    let length = usize::try_from(length).unwrap_or(SIZE);
+                    disk.read(at, &mut block, length)?;
+                    block.truncate(length);
+                    if is_zero(block.content()) {
+                        Ok(())
+                    } else {
+                        Err(disk.differs(at, length as u64))
+                    }
+                },
+            )?;
+        }
+        self.disks.iter_mut().for_each(Disk::reread_partitions);
+        Ok(())
+    }
+
+    /// Does `work` on all of `disk`, `step` bytes at a time.
+    fn pass(
+        &self,
+        disk: &Disk,
+        step: u64,
+        phase: Phase,
+        (done, total): (&mut u64, u64),
+        mut work: impl FnMut(u64, u64) -> Result<(), disk::Error>,
+    ) -> Result<(), Error> {
+        let capacity = disk.capacity().unwrap_or_default();
+        let mut at = 0;
+        while at < capacity {
+            if self.stop.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let length = step.min(capacity - at);
+            work(at, length)?;
+            at += length;
+            *done += length;
+            self.meter.report(Instant::now(), || Report {
+                phase: phase.clone(),
+                done: *done,
+                total: Some(total),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(variables: &[(&str, &str)]) -> Result<Vec<PathBuf>, String> {
+        let variables =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        disks(&variables.collect(), || vec!["/dev/every".into()]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn disks_are_listed_or_all_of_them() {
+        assert_eq!(
+            chosen(&[("DEST_DISK", "/dev/sda, /dev/sdb,")]),
+            Ok(vec!["/dev/sda".into(), "/dev/sdb".into()])
+        );
+        assert_eq!(chosen(&[("WIPE_DISKS", "all")]), Ok(vec!["/dev/every".into()]));
+    }
+
+    #[test]
+    fn without_a_clear_word_nothing_is_erased() {
+        assert_eq!(chosen(&[]), Err("DEST_DISK is missing".into()));
+        let unclear = "WIPE_DISKS is `ALL`, not `all`, in the place of DEST_DISK";
+        assert_eq!(chosen(&[("WIPE_DISKS", "ALL")]), Err(unclear.into()));
+        assert!(chosen(&[("WIPE_DISKS", "all"), ("DEST_DISK", "/dev/sda")]).is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Writes one file into a file system on a disk: whole or not at all.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `DEST_DISK` | needed; the partition |
+//! | `FS_TYPE` | its type; absent: any this kernel knows |
+//! | `DEST_PATH` | needed; absolute, links in it are followed inside the file system |
+//! | `CONTENTS` | what to write; absent: an empty file |
+//! | `UID`, `GID` | needed; decimal |
+//! | `MODE`, `DIRMODE` | needed; octal, set as they are whatever the umask, also on a file that was there |
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, fchown};
+use std::path::{Component, Path, PathBuf};
+
+use crate::action;
+use crate::environment::{self, Environment};
+use crate::installed::{Installed, View};
+
+/// Why the file was not written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot {doing} {}", disk.display(), path.display())]
+pub(crate) struct Error {
+    disk: PathBuf,
+    doing: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A checked request.
+#[derive(Clone, Debug)]
+struct Order {
+    path: PathBuf,
+    contents: Vec<u8>,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    dir_mode: u32,
+}
+
+/// A step that failed: what, on which path, and why.
+type Step = (&'static str, PathBuf, io::Error);
+
+impl Order {
+    fn read(environment: &Environment) -> Result<Self, environment::Error> {
+        let path = environment.required("DEST_PATH")?;
+        Ok(Self {
+            path: file_path(path).ok_or_else(|| environment::Error::Invalid {
+                name: "DEST_PATH",
+                value: path.into(),
+                wanted: "an absolute path that ends in a file name",
+            })?,
+            contents: environment.optional("CONTENTS").unwrap_or_default().into(),
+            uid: environment.number("UID")?,
+            gid: environment.number("GID")?,
+            mode: environment.mode("MODE")?,
+            dir_mode: environment.mode("DIRMODE")?,
+        })
+    }
+}
+
+/// Writes the file.
+pub(crate) async fn run(environment: &Environment) -> Result<(), action::Error> {
+    let disk = PathBuf::from(environment.required("DEST_DISK")?);
+    let fs_type = environment.optional("FS_TYPE").map(str::to_owned);
+    let order = Order::read(environment)?;
+    let installed = Installed { disk: disk.clone(), fs_type };
+    let written = installed.visit(View::Root, move || order.write()).await?;
+    written.map_err(|(doing, path, source)| Error { disk, doing, path, source }.into())
+}
+
+/// `text` as a path to a file, if it can be one.
+fn file_path(text: &str) -> Option<PathBuf> {
+    let path = Path::new(text);
+    let named = matches!(path.components().next_back(), Some(Component::Normal(_)));
+    (path.is_absolute() && named && !text.ends_with(['/']) && !text.ends_with("/."))
+        .then(|| path.into())
+}
+
+impl Order {
+    /// Writes beside the file and renames: a crash leaves the old file or the new one.
+    fn write(&self) -> Result<(), Step> {
+        let at = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |error| (doing, path, error)
+        };
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        self.make_directory(parent)?;
+        // A file that is a link is written where it leads.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let draft = parent.join(".writefile.draft");
+        self.fill(&draft).map_err(at("write", &path))?;
+        let renamed = fs::rename(&draft, &path).and_then(|()| File::open(parent)?.sync_all());
+        renamed.map_err(at("put in place", &path))
+    }
+
+    fn fill(&self, draft: &Path) -> io::Result<()> {
+        let _none_left_by_a_crash = fs::remove_file(draft);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+        file.write_all(&self.contents)?;
+        // The owner first: changing it would clear a set-user-id bit.
+        fchown(&file, Some(self.uid), Some(self.gid))?;
+        file.set_permissions(Permissions::from_mode(self.mode))?;
+        file.sync_all()
+    }
+
+    /// Makes what is missing of `path`; what is there stays as it is.
+    fn make_directory(&self, path: &Path) -> Result<(), Step> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        path.parent().map_or(Ok(()), |parent| self.make_directory(parent))?;
+        let made = fs::create_dir(path).and_then(|()| {
+            chown(path, Some(self.uid), Some(self.gid))?;
+            fs::set_permissions(path, Permissions::from_mode(self.dir_mode))
+        });
+        made.map_err(|error| ("make the directory", path.to_owned(), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_destination_is_absolute_and_names_a_file() {
+        for good in ["/etc/hostname", "/a", "//a/./b"] {
+            assert!(file_path(good).is_some(), "{good}");
+        }
+        for bad in ["", "/", "etc/hostname", "/etc/", "/etc/..", "/etc/."] {
+            assert!(file_path(bad).is_none(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_path_reading_panic(text in "[/.a]{0,12}|\\PC{0,20}") {
+            prop_assert!(file_path(&text).is_none_or(|path| path.is_absolute()));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Loop devices that go away with their test.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A block device over a file full of old data.
+pub(crate) struct LoopDisk {
+    pub(crate) path: String,
+    backing: PathBuf,
+    _directory: TempDir,
+}
+
+/// What was on every disk before.
+pub(crate) const OLD: u8 = 0xdd;
+
+impl LoopDisk {
+    pub(crate) fn new(size: u64) -> Self {
+        let directory = TempDir::new().unwrap();
+        let backing = directory.path().join("disk");
+        fs::write(&backing, vec![OLD; usize::try_from(size).unwrap()]).unwrap();
+        let path = sh(&format!("losetup --find --show {}", backing.display()));
+        Self { path, backing, _directory: directory }
+    }
+
+    /// One with an ext4 file system on it.
+    pub(crate) fn ext4() -> Self {
+        let disk = Self::new(16 << 20);
+        sh(&format!("mkfs.ext4 -q -F {}", disk.path));
+        disk
+    }
+
+    /// What the device holds, from the file under it.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        File::open(&self.path).unwrap().sync_all().unwrap();
+        fs::read(&self.backing).unwrap()
+    }
+
+    /// Whether all of the old data is there.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.content().iter().all(|byte| *byte == OLD)
+    }
+
+    /// Sectors of 512 bytes written to it so far, and discarded or zeroed (the kernel's Documentation/block/stat).
+    pub(crate) fn sectors(&self) -> (u64, u64) {
+        let name = self.path.trim_start_matches("/dev/");
+        let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+        let fields: Vec<u64> =
+            stat.split_whitespace().map(|field| field.parse().unwrap()).collect();
+        (fields[6], fields[13])
+    }
+
+    /// Mounts it until the guard is dropped.
+    pub(crate) fn mounted(&self) -> Mounted {
+        let place = TempDir::new().unwrap();
+        sh(&format!("mount -t ext4 {} {}", self.path, place.path().display()));
+        Mounted(place)
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.path]).status();
+    }
+}
+
+/// A mounted file system.
+pub(crate) struct Mounted(TempDir);
+
+impl Mounted {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// What `command` prints, once it has succeeded.
+pub(crate) fn sh(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}

@@ -1,0 +1,188 @@
+//! Images that arrive: packed or not, cut or not, with holes or without.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+use worker::progress::Phase;
+use worker::{Builtin, Outcome};
+
+use crate::disk::{LoopDisk, OLD, sh};
+use crate::site::{Reply, Site};
+use crate::{context, environment, run};
+
+/// Bytes that look random, and do not pack.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    });
+    let mut bytes: Vec<u8> = next.take(length.div_ceil(8)).flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+/// `content` as `tool` packs it.
+fn packed(tool: &str, content: &[u8]) -> Vec<u8> {
+    let file = NamedTempFile::new().unwrap();
+    fs::write(&file, content).unwrap();
+    let output =
+        Command::new(tool).arg("-c").arg(file.path()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+fn hex(digest: impl AsRef<[u8]>) -> String {
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_lands_byte_for_byte_in_every_format() {
+    let image = noise(9 << 20);
+    for (tool, name) in [
+        ("cat", "os.img"),
+        ("gzip", "os"),
+        ("xz", "os.img.gz"),
+        ("zstd", "os.img?x=1"),
+        ("bzip2", "o"),
+    ] {
+        let file = if tool == "cat" { image.clone() } else { packed(tool, &image) };
+        let sum = format!("sha256:{}", hex(Sha256::digest(&file)));
+        let site = Site::serve(name, file, []).await;
+        let disk = LoopDisk::new(16 << 20);
+        let variables =
+            [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_CHECKSUM", &sum)];
+        assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success, "{tool}");
+        let content = disk.content();
+        assert!(content[..image.len()] == image, "{tool}");
+        assert!(
+            content[image.len()..].iter().all(|byte| *byte == OLD),
+            "{tool}: wrote beyond the image"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zeroes_in_an_image_leave_nothing_of_the_old_data() {
+    let mut image = vec![0; 12 << 20];
+    image[5 << 20] = 1;
+    image.extend([0; 700]);
+    let site = Site::serve("os.img", image.clone(), []).await;
+    let disk = LoopDisk::new(16 << 20);
+    let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert!(disk.content()[..image.len()] == image);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_byte_is_written_once_however_often_the_download_is_cut() {
+    let image = noise(10 << 20);
+    let cuts = [100, 1 << 20, 3 << 20, 5, 2 << 20].map(Reply::cut);
+    let site = Site::serve("os.img", image.clone(), cuts).await;
+    let disk = LoopDisk::new(16 << 20);
+    let (written, _) = disk.sectors();
+    let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert!(disk.content()[..image.len()] == image);
+    assert_eq!(disk.sectors().0 - written, image.len() as u64 / 512);
+    assert_eq!(site.ranges().len(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forced_onto_a_smaller_disk_an_image_is_cut_at_its_end() {
+    let image = noise(6 << 20);
+    let site = Site::serve("os.img", image.clone(), []).await;
+    let disk = LoopDisk::new(5 << 20);
+    let variables =
+        [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_FORCE", "true")];
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert!(disk.content() == image[..5 << 20]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_packed_file_is_written_as_it_comes_where_compressed_is_false() {
+    let file = packed("gzip", b"not unpacked");
+    let site = Site::serve("os.img.gz", file.clone(), []).await;
+    let disk = LoopDisk::new(1 << 20);
+    let variables =
+        [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("COMPRESSED", "false")];
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert!(disk.content()[..file.len()] == file);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_tells_the_bytes_downloaded_and_their_total() {
+    let image = noise(1 << 20);
+    let site = Site::serve("os.img", image.clone(), []).await;
+    let disk = LoopDisk::new(1 << 20);
+    let (context, heard) = context();
+    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    assert_eq!(worker::run(Builtin::Image2Disk, &variables, &context).await, Outcome::Success);
+    let first = heard.reports.lock().unwrap()[0].clone();
+    assert_eq!((first.phase, first.done, first.total), (Phase::Writing, 1 << 20, Some(1 << 20)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_it_ends_and_lets_go_of_the_disk() {
+    let stalled = Reply { stall: true, ..Reply::cut(5 << 20) };
+    let site = Site::serve("os.img", noise(9 << 20), [stalled]).await;
+    let disk = LoopDisk::new(16 << 20);
+    let (mut context, _) = context();
+    context.patience.stall = std::time::Duration::from_secs(3600);
+    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    let (stop, before) = (context.stop.clone(), disk.sectors());
+    let running =
+        tokio::spawn(async move { worker::run(Builtin::Image2Disk, &variables, &context).await });
+    let begun = async {
+        while disk.sectors() == before {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), begun).await.unwrap();
+    stop.cancel();
+    assert_eq!(running.await.unwrap(), Outcome::Cancelled);
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+}
+
+/// Cut points, socket writes, a server with or without ranges and versions, holes and packing: all at random.
+fn weather() -> impl Strategy<Value = Vec<Reply>> {
+    let etag = prop_oneof![Just(Some("\"one\"")), Just(None)];
+    let cuts = prop::collection::vec((0..300_000_usize, 1..70_000_usize, any::<bool>()), 0..6);
+    (cuts, etag).prop_map(|(cuts, etag)| {
+        let reply =
+            move |(send, piece, ranges)| Reply { send, piece, ranges, etag, ..Reply::default() };
+        let last = Reply { etag, ..Reply::default() };
+        cuts.into_iter().map(reply).chain([last]).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn whatever_the_cuts_the_disk_holds_the_image(
+        grains in prop::collection::vec(any::<bool>(), 1..9),
+        rest in 1..70_000_usize,
+        tool in prop::sample::select(vec!["cat", "gzip", "zstd"]),
+        weather in weather(),
+    ) {
+        let holes = |(at, hole): (usize, &bool)| if *hole { vec![0; 65_536] } else { noise(65_536 + at)[at..].to_vec() };
+        let mut image: Vec<u8> = grains.iter().enumerate().flat_map(holes).collect();
+        image.extend(noise(rest));
+        let file = if tool == "cat" { image.clone() } else { packed(tool, &image) };
+        let disk = LoopDisk::new(1 << 20);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let outcome = runtime.block_on(async {
+            let site = Site::serve("os.img", file, weather).await;
+            run(Builtin::Image2Disk, &[("IMG_URL", &site.url), ("DEST_DISK", &disk.path)]).await
+        });
+        prop_assert_eq!(outcome, Outcome::Success);
+        let content = disk.content();
+        prop_assert!(content[..image.len()] == image[..]);
+        prop_assert!(content[image.len()..].iter().all(|byte| *byte == OLD));
+    }
+}

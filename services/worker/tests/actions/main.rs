@@ -1,0 +1,72 @@
+//! The built-in actions against real block devices and a web server that misbehaves on demand. Needs root.
+#![allow(clippy::unwrap_used)]
+
+mod disk;
+mod image2disk;
+mod installed;
+mod refusals;
+mod resuming;
+mod site;
+mod trust;
+mod wipe;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use worker::progress::Report;
+use worker::{Builtin, Context, Environment, Outcome, Patience, Progress};
+
+/// Remembers all it hears.
+#[derive(Debug, Default)]
+struct Heard {
+    reports: Mutex<Vec<Report>>,
+    output: Mutex<Vec<u8>>,
+}
+
+impl Progress for Heard {
+    fn report(&self, report: Report) {
+        self.reports.lock().unwrap().push(report);
+    }
+
+    fn output(&self, bytes: &[u8]) {
+        self.output.lock().unwrap().extend_from_slice(bytes);
+    }
+}
+
+/// Patience for tests: short pauses, and an end soon enough.
+fn patience() -> Patience {
+    let pause = Duration::from_millis(1);
+    Patience {
+        stall: Duration::from_secs(2),
+        first_pause: pause,
+        longest_pause: pause * 20,
+        give_up: Duration::from_secs(20),
+    }
+}
+
+fn context() -> (Context, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    let context = Context {
+        progress: heard.clone(),
+        stop: CancellationToken::new(),
+        roots: Vec::new(),
+        patience: patience(),
+    };
+    (context, heard)
+}
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+async fn run(action: Builtin, variables: &[(&str, &str)]) -> Outcome {
+    worker::run(action, &environment(variables), &context().0).await
+}
+
+/// The one line of a failure.
+fn reason(outcome: Outcome) -> String {
+    let Outcome::Failure(failure) = outcome else { panic!("{outcome:?} is no failure") };
+    assert!(!failure.reason.contains('\n'));
+    failure.reason
+}

@@ -1,0 +1,126 @@
+//! What image2disk asks a server for after a cut, and what it makes of the answer.
+
+use std::time::Duration;
+
+use worker::progress::Phase;
+use worker::{Builtin, Outcome};
+
+use crate::disk::LoopDisk;
+use crate::image2disk::noise;
+use crate::site::{Reply, Site};
+use crate::{context, environment, reason, run};
+
+const LENGTH: usize = 300_000;
+
+/// The outcome of writing an image from a server that gives `replies`, and the ranges that it was asked for.
+async fn written(replies: impl IntoIterator<Item = Reply>) -> (Outcome, Vec<String>, String) {
+    let image = noise(LENGTH);
+    let site = Site::serve("os.img", image.clone(), replies).await;
+    let disk = LoopDisk::new(1 << 20);
+    let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    let running = run(Builtin::Image2Disk, &variables);
+    let outcome = tokio::time::timeout(Duration::from_secs(30), running).await.expect("it hangs");
+    assert!(outcome != Outcome::Success || disk.content()[..LENGTH] == image, "not the image");
+    (outcome, site.ranges(), site.url.clone())
+}
+
+#[tokio::test]
+async fn after_a_cut_only_the_rest_is_asked_for() {
+    let (outcome, ranges, _) = written([Reply::cut(100_000)]).await;
+    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(ranges, ["", "bytes=100000-"]);
+}
+
+#[tokio::test]
+async fn a_stalled_connection_counts_as_cut() {
+    let (outcome, ranges, _) = written([Reply { stall: true, ..Reply::cut(100_000) }]).await;
+    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(ranges, ["", "bytes=100000-"]);
+}
+
+#[tokio::test]
+async fn a_server_without_ranges_sends_all_again_and_the_known_part_is_dropped() {
+    let again = Reply { ranges: false, ..Reply::default() };
+    assert_eq!(written([Reply::cut(100_000), again]).await.0, Outcome::Success);
+}
+
+#[tokio::test]
+async fn without_a_version_no_range_is_asked_for() {
+    let nameless = |send| Reply { etag: None, send, ..Reply::default() };
+    let (outcome, ranges, _) = written([nameless(100_000), nameless(LENGTH)]).await;
+    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(ranges, ["", ""]);
+}
+
+#[tokio::test]
+async fn another_beginning_without_a_version_is_a_failure() {
+    let mut other = noise(LENGTH);
+    other[99_999] ^= 1;
+    let nameless = Reply { etag: None, ..Reply::default() };
+    let first = Reply { send: 100_000, ..nameless.clone() };
+    let (outcome, _, url) = written([first, Reply { instead: Some(other), ..nameless }]).await;
+    let change = "changed while it was downloaded: was its beginning, is another one";
+    assert_eq!(reason(outcome), format!("image2disk: GET {url}: {change}"));
+}
+
+#[tokio::test]
+async fn another_version_is_a_failure() {
+    let changed = Reply { etag: Some("\"two\""), ..Reply::default() };
+    let (outcome, _, url) = written([Reply::cut(100_000), changed]).await;
+    let change = "changed while it was downloaded: was version \"one\", is version \"two\"";
+    assert_eq!(reason(outcome), format!("image2disk: GET {url}: {change}"));
+}
+
+#[tokio::test]
+async fn a_server_in_trouble_is_asked_again() {
+    let trouble = [
+        "503 Service Unavailable\r\nRetry-After: 3600",
+        "500 Internal Server Error",
+        "429 Too Many Requests",
+    ];
+    let (outcome, ranges, _) = written(trouble.map(Reply::refuse)).await;
+    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(ranges.len(), 4);
+}
+
+#[tokio::test]
+async fn a_file_that_vanishes_in_the_middle_is_a_failure_at_once() {
+    let (outcome, ranges, url) = written([Reply::cut(5), Reply::refuse("404 Not Found")]).await;
+    assert_eq!(reason(outcome), format!("image2disk: GET {url}: 404 Not Found"));
+    assert_eq!(ranges.len(), 2);
+}
+
+#[tokio::test]
+async fn without_progress_it_gives_up_and_says_where_it_was() {
+    let site = Site::serve(
+        "os.img",
+        noise(LENGTH),
+        [Reply::cut(100_000)].into_iter().chain(vec![Reply::refuse("503 x"); 999]),
+    )
+    .await;
+    let disk = LoopDisk::new(1 << 20);
+    let (mut context, heard) = context();
+    context.patience.give_up = Duration::from_secs(1);
+    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
+    let trouble = "nothing new for 1 s, after 100000 of 300000 bytes: 503 Service Unavailable";
+    assert_eq!(reason(outcome), format!("image2disk: GET {}: {trouble}", site.url));
+    let waiting = heard
+        .reports
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|report| matches!(report.phase, Phase::Waiting(_)));
+    assert!(waiting, "nobody was told of the wait");
+}
+
+#[tokio::test]
+async fn without_retries_the_first_cut_is_a_failure() {
+    let site = Site::serve("os.img", noise(LENGTH), [Reply::cut(100_000)]).await;
+    let disk = LoopDisk::new(1 << 20);
+    let variables =
+        [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("RETRY_ENABLED", "false")];
+    let reason = reason(run(Builtin::Image2Disk, &variables).await);
+    assert!(reason.starts_with(&format!("image2disk: GET {}: ", site.url)), "{reason}");
+    assert_eq!(site.ranges(), [""]);
+}
