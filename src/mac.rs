@@ -24,6 +24,12 @@ impl Mac {
         self.to_string().replace(':', "-")
     }
 
+    /// The vendor's part.
+    pub fn oui(&self) -> [u8; 3] {
+        let [a, b, c, ..] = self.0;
+        [a, b, c]
+    }
+
     /// Whether an interface may have it: neither zero nor a group address (IEEE 802, bit 0 of the first octet).
     pub fn is_unicast(&self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0

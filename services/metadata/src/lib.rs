@@ -14,14 +14,18 @@
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
+//! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
+pub mod control_plane;
 pub mod http;
 pub mod index;
 pub mod machine;
 pub mod path;
 pub mod prefix;
+pub mod records;
+pub mod source;
 pub mod token;
 pub mod tree;
 

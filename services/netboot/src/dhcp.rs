@@ -10,7 +10,7 @@
 //! - [`options`]: options by number; [`encode`]: the size rule.
 //! - [`client`]: what kind of program asks; [`architecture`]: which loader it can run.
 //! - [`relay`]: option 82, and whether to believe it.
-//! - [`site`]: what the answer is made from.
+//! - [`site`]: what the answer is made from; [`server`]: the sockets.
 //! - [`answer`](answer()): who is answered, with which message; `content` and `boot`: what is in it.
 
 mod answer;
@@ -23,6 +23,7 @@ mod judge;
 pub mod options;
 pub mod packet;
 pub mod relay;
+pub mod server;
 pub mod site;
 
 pub use answer::{Destination, Port, Received, Reply, Silence, answer};

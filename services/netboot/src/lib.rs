@@ -3,15 +3,27 @@
 //! - [`dhcp`]: packets in, answers out; no socket, no clock.
 //! - [`decision`]: what a machine boots now, and which fact decided.
 //! - [`script`]: the iPXE text that carries the decision out.
+//! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
+//! - [`metrics`]: what is counted.
+//! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
 //! - [`tftp`]: the transfer as a state machine, and the server over it.
 //! - [`datagram`]: receiving UDP with the address and interface it came to.
-//! - [`mac`]: Ethernet addresses in every notation firmware uses.
+//! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms.
 
+pub mod boots;
 pub mod datagram;
 pub mod decision;
 pub mod dhcp;
-pub mod mac;
+pub mod facts;
+pub mod http;
+pub mod index;
+pub mod metrics;
 pub mod script;
+mod service;
+pub mod site;
 pub mod tftp;
 
-pub use mac::Mac;
+pub use metrics::Metrics;
+pub use service::{Netboot, Sources};
+pub use site::Site;
+pub use tinwright::Mac;

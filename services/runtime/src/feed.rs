@@ -28,9 +28,9 @@ pub enum News<T> {
 }
 
 /// Opens the watch with `open` and tells what it brings, again and again until `stop`. `noun` is for the log.
-pub async fn follow<W: Watched>(
+pub async fn follow<W: Watched, F: Future<Output = Result<Streaming<W>, Status>>>(
     noun: &'static str,
-    open: impl AsyncFn() -> Result<Streaming<W>, Status>,
+    open: impl Fn() -> F,
     mut tell: impl FnMut(News<W::Object>),
     stop: CancellationToken,
 ) {
@@ -38,7 +38,7 @@ pub async fn follow<W: Watched>(
     let endless = async {
         loop {
             let mut live = false;
-            let Err(status) = once(&open, &mut tell, &mut live).await;
+            let Err(status) = once(open(), &mut tell, &mut live).await;
             tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
             tell(News::Cut);
             pause = if live { FIRST } else { (pause * 2).min(LONGEST) };
@@ -50,11 +50,11 @@ pub async fn follow<W: Watched>(
 
 /// One stream, from its opening to its end.
 async fn once<W: Watched>(
-    open: &impl AsyncFn() -> Result<Streaming<W>, Status>,
+    open: impl Future<Output = Result<Streaming<W>, Status>>,
     tell: &mut impl FnMut(News<W::Object>),
     live: &mut bool,
 ) -> Result<std::convert::Infallible, Status> {
-    let mut stream = open().await?;
+    let mut stream = open.await?;
     let mut gathered = Vec::new();
     loop {
         let message = stream.message().await?;

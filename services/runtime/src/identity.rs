@@ -72,9 +72,9 @@ impl FromStr for Role {
 pub fn role(certificate: &[u8]) -> Option<Role> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;
-    let mut roles = names.value.general_names.iter().filter_map(|name| match name {
-        GeneralName::URI(uri) => uri.parse().ok(),
-        _ => None,
+    let mut roles = names.value.general_names.iter().filter_map(|name| {
+        let GeneralName::URI(uri) = name else { return None };
+        uri.parse().ok()
     });
     let role = roles.next()?;
     roles.next().is_none().then_some(role)

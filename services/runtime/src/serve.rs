@@ -4,6 +4,7 @@
 //! HTTP/1.1 and HTTP/2 on one port, the same in clear on loopback, and pipes inside the process.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,22 +34,45 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How many calls one connection may have open: in the process, one connection carries all of a client's.
 const STREAMS: u32 = 4096;
 
-/// Serves `app` in TLS, or in clear where there is no `tls`, until `stop`; then ends what is open in order.
+/// What a listener asks of those who come.
+#[derive(Clone, Debug)]
+pub enum Door {
+    /// TLS; who shows a certificate of the site has the role that it names.
+    Tls(Arc<ServerConfig>),
+    /// In clear, on loopback, where it was said aloud: whoever gets there is admin.
+    Trusting,
+    /// In clear, by nature: nobody is anybody.
+    Open,
+}
+
+/// The two ends of a connection; in every request's extensions. A pipe inside the process has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Who called.
+    pub remote: SocketAddr,
+    /// Our own address that was called.
+    pub local: SocketAddr,
+}
+
+/// Serves `app` to who comes through `door` until `stop`; then ends what is open in order.
 pub async fn tcp(
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    door: Door,
     app: Router,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let server = Server::new(app);
-    let acceptor = tls.map(TlsAcceptor::from);
     let mut tasks = JoinSet::new();
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         while tasks.try_join_next().is_some() {}
         match accepted {
-            Ok((stream, _)) => {
-                let connection = server.connection();
-                tasks.spawn(connection.accept(stream, acceptor.clone()));
+            Ok((stream, remote)) => {
+                let Ok(local) = stream.local_addr() else { continue }; // it is gone again
+                tasks.spawn(server.connection().accept(
+                    stream,
+                    door.clone(),
+                    Ends { remote, local },
+                ));
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "no connection accepted");
@@ -71,7 +95,7 @@ pub async fn in_process(
     let mut tasks = JoinSet::new();
     let mut pipes = std::pin::pin!(pipes);
     while let Some(Some(pipe)) = stop.run_until_cancelled(pipes.next()).await {
-        tasks.spawn(server.connection().run(pipe?, Caller(Some(Role::Service))));
+        tasks.spawn(server.connection().run(pipe?, Caller(Some(Role::Service)), None));
     }
     // Nobody may call any more, but the process has not been told to end.
     stop.cancelled().await;
@@ -105,19 +129,20 @@ struct Connection {
 }
 
 impl Connection {
-    async fn accept(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+    async fn accept(self, stream: TcpStream, door: Door, ends: Ends) {
         // Else a small answer waits for the peer's delayed acknowledgement: 40 ms.
         let _best_effort = stream.set_nodelay(true);
-        let Some(tls) = tls else {
-            // In clear only on loopback, and only where it was said aloud: whoever gets there is trusted.
-            return self.run(stream, Caller(Some(Role::Admin))).await;
+        let tls = match door {
+            Door::Tls(tls) => TlsAcceptor::from(tls),
+            Door::Trusting => return self.run(stream, Caller(Some(Role::Admin)), Some(ends)).await,
+            Door::Open => return self.run(stream, Caller(None), Some(ends)).await,
         };
         match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates();
-                let caller =
-                    Caller(shown.and_then(|chain| chain.first()).and_then(|leaf| role(leaf)));
-                self.run(stream, caller).await;
+                let leaf = shown.and_then(|chain| chain.first());
+                let caller = Caller(leaf.and_then(|leaf| role(leaf)));
+                self.run(stream, caller, Some(ends)).await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no TLS agreed on");
@@ -126,9 +151,15 @@ impl Connection {
         }
     }
 
-    async fn run(self, io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, caller: Caller) {
+    async fn run(
+        self,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        caller: Caller,
+        ends: Option<Ends>,
+    ) {
         let app = self.app.map_request(move |mut request: Request<_>| {
             request.extensions_mut().insert(caller);
+            ends.map(|ends| request.extensions_mut().insert(ends));
             request
         });
         let mut builder = Builder::new(TokioExecutor::new());

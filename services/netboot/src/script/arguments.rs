@@ -72,7 +72,9 @@ pub struct WorkerArguments {
     pub vlan_id: u16,
     /// The one-time secret a worker proves itself with.
     pub boot_token: String,
-    /// Digest of the CA certificate at `${base}/ca.pem`, in hex.
+    /// Where this boot's files are: the worker finds `ca.pem` below it.
+    pub boot_url: String,
+    /// Digest of the CA certificate at `boot_url`, in hex.
     pub ca_sha256: String,
     /// The server's clock in seconds since 1970.
     pub boot_time: Option<u64>,
@@ -99,6 +101,7 @@ impl WorkerArguments {
         line.set("instance_id", some(&self.instance_id))?;
         line.set("vlan_id", (self.vlan_id != 0).then_some(self.vlan_id))?;
         line.set("boot_token", some(&self.boot_token))?;
+        line.set("boot_url", some(&self.boot_url))?;
         line.set("ca_sha256", some(&self.ca_sha256))?;
         line.set("boot_time", self.boot_time)?;
         let iommu: &[String] = if self.x86 { &["intel_iommu=on iommu=pt".into()] } else { &[] };

@@ -106,6 +106,13 @@ impl Directories {
         Ok(names)
     }
 
+    /// The file at `path` and its size in octets.
+    pub async fn find_file(&self, path: String) -> Result<(std::fs::File, u64), Refusal> {
+        let directories = self.clone();
+        let found = tokio::task::spawn_blocking(move || directories.find(&path));
+        found.await.map_err(|failed| Refusal::Unreadable(failed.into()))?
+    }
+
     fn find(&self, path: &str) -> Result<(std::fs::File, u64), Refusal> {
         let found = self.0.iter().map(|root| open_beneath(root, path));
         let mut found = found.skip_while(|result| matches!(result, Err(Refusal::NotFound)));
@@ -122,9 +129,7 @@ impl Files for Directories {
             Name::Autoexec(_) => return Ok(Bytes::new().into()),
             Name::Refused | Name::Script(_) | Name::Pxelinux(_) => return Err(Refusal::NotFound),
         };
-        let directories = self.clone();
-        let found = tokio::task::spawn_blocking(move || directories.find(&path));
-        let (file, size) = found.await.map_err(|failed| Refusal::Unreadable(failed.into()))??;
+        let (file, size) = self.find_file(path).await?;
         Ok(File { content: Content::Open(file.into()), size })
     }
 }

@@ -1,0 +1,78 @@
+//! The control plane, as metadata sees it: two watches in, calls home out.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use runtime::feed;
+use tinwright::common::v1::View;
+use tinwright::hardware::v1::{
+    WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
+};
+use tinwright::instance::v1::{
+    ReportPhoneHomeRequest, WatchInstancesRequest, instance_service_client::InstanceServiceClient,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+use crate::http::{Call, NotStored, PhoneHome};
+use crate::index::Index;
+use crate::source::Source;
+
+/// Keeps `index` fed until `stop`.
+pub async fn follow(
+    index: Arc<Index>,
+    hardware: Channel,
+    instance: Channel,
+    stop: CancellationToken,
+) {
+    let source = Mutex::new(Source::new(index));
+    let view = View::Full.into();
+    let told = || source.lock().unwrap_or_else(PoisonError::into_inner);
+    let hardware = HardwareServiceClient::new(hardware);
+    let hardware = feed::follow(
+        "hardware",
+        || {
+            let (mut client, id) = (hardware.clone(), String::new());
+            async move {
+                Ok(client.watch_hardware(WatchHardwareRequest { id, view }).await?.into_inner())
+            }
+        },
+        |news| told().hardware(news),
+        stop.clone(),
+    );
+    let instance = InstanceServiceClient::new(instance);
+    let instance = feed::follow(
+        "instance",
+        || {
+            let (mut client, id) = (instance.clone(), String::new());
+            async move {
+                Ok(client.watch_instances(WatchInstancesRequest { id, view }).await?.into_inner())
+            }
+        },
+        |news| told().instance(news),
+        stop,
+    );
+    tokio::join!(hardware, instance);
+}
+
+/// Hands calls home to the instance service.
+#[derive(Clone, Debug)]
+pub struct CallsHome(pub Channel);
+
+#[async_trait]
+impl PhoneHome for CallsHome {
+    async fn report(&self, call: Call) -> Result<(), NotStored> {
+        let Call { hardware, instance_id, fields: _ } = call;
+        let hardware_id = hardware.to_string();
+        // A machine without an instance goes by its own id; nobody waits for its call.
+        let instance_id = if instance_id == hardware_id { String::new() } else { instance_id };
+        let request = ReportPhoneHomeRequest { hardware_id, instance_id };
+        let reported = InstanceServiceClient::new(self.0.clone()).report_phone_home(request).await;
+        match reported {
+            Ok(_) => Ok(()),
+            // Of no instance: there is nothing to store, and nothing that repeating would change.
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
+            Err(status) => Err(NotStored(status.into())),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Where machines come from: two watches, joined by the hardware they speak of.
+//!
+//! ```text
+//! hardware ─┐
+//!           ├─ Source ─▶ Index        live while both are
+//! instance ─┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use runtime::feed::News;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::Hardware;
+use tinwright::instance::v1::Instance;
+
+use crate::index::{Change, Index};
+use crate::records;
+
+/// Joins what is told of hardware and of instances, and keeps the index.
+#[derive(Debug)]
+pub struct Source {
+    index: Arc<Index>,
+    hardware: HashMap<String, Hardware>,
+    instances: HashMap<String, Instance>,
+    /// Hardware id ─▶ id of the instance that occupies it.
+    occupants: HashMap<String, String>,
+    live: [bool; 2],
+}
+
+impl Source {
+    /// One that keeps `index`.
+    pub fn new(index: Arc<Index>) -> Self {
+        let (hardware, instances) = (HashMap::new(), HashMap::new());
+        Self { index, hardware, instances, occupants: HashMap::new(), live: [false; 2] }
+    }
+
+    /// Takes news of hardware.
+    pub fn hardware(&mut self, news: News<Hardware>) {
+        match news {
+            News::All(all) => {
+                let gone: Vec<_> = self.hardware.keys().cloned().collect();
+                self.hardware = all.into_iter().map(|one| (one.id.clone(), one)).collect();
+                self.caught_up(0, &gone);
+            }
+            News::Put(hardware) => {
+                let id = hardware.id.clone();
+                self.hardware.insert(id.clone(), hardware);
+                self.changed(&[id]);
+            }
+            News::Deleted(id) => {
+                self.hardware.remove(&id);
+                self.changed(&[id]);
+            }
+            News::Cut => self.cut(0),
+        }
+    }
+
+    /// Takes news of instances.
+    pub fn instance(&mut self, news: News<Instance>) {
+        match news {
+            News::All(all) => {
+                let gone: Vec<_> = self.occupants.keys().cloned().collect();
+                let occupants = all.iter().map(|one| (one.hardware_id.clone(), one.id.clone()));
+                self.occupants = occupants.collect();
+                self.instances = all.into_iter().map(|one| (one.id.clone(), one)).collect();
+                self.caught_up(1, &gone);
+            }
+            News::Put(instance) => {
+                let machine = instance.hardware_id.clone();
+                self.occupants.insert(machine.clone(), instance.id.clone());
+                self.instances.insert(instance.id.clone(), instance);
+                self.changed(&[machine]);
+            }
+            News::Deleted(id) => {
+                let Some(old) = self.instances.remove(&id) else { return };
+                // A late word of an old instance does not unseat the new one.
+                if self.occupants.get(&old.hardware_id) == Some(&id) {
+                    self.occupants.remove(&old.hardware_id);
+                }
+                self.changed(&[old.hardware_id]);
+            }
+            News::Cut => self.cut(1),
+        }
+    }
+
+    /// One feed has told everything; with the other one live as well, the index is what is so. `before` are machines
+    /// that may have to be forgotten.
+    fn caught_up(&mut self, feed: usize, before: &[String]) {
+        self.live[feed] = true;
+        if self.live == [true; 2] {
+            let machines = self.hardware.keys().filter_map(|id| self.machine(id)).map(Arc::new);
+            self.index.replace(machines.collect::<Vec<_>>());
+        } else {
+            let now = self.hardware.keys().cloned();
+            let all: Vec<_> = before.iter().cloned().chain(now).collect();
+            self.changed(&all);
+        }
+    }
+
+    fn changed(&self, machines: &[String]) {
+        let changes = machines.iter().filter_map(|id| match self.machine(id) {
+            Some(machine) => Some(Change::Put(Arc::new(machine))),
+            None => id.parse::<HardwareId>().ok().map(Change::Remove),
+        });
+        self.index.apply(changes.collect::<Vec<_>>());
+    }
+
+    fn cut(&mut self, feed: usize) {
+        self.live[feed] = false;
+        self.index.cut(Instant::now());
+    }
+
+    fn machine(&self, id: &str) -> Option<crate::Machine> {
+        let occupant = self.occupants.get(id).and_then(|id| self.instances.get(id));
+        records::machine(self.hardware.get(id)?, occupant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::Lookup;
+    use tinwright::hardware::v1::{Address, Dhcp, Interface};
+
+    fn hardware(id: HardwareId, mac: u8, address: &str) -> Hardware {
+        let address = Address { address: address.into(), prefix_length: 24, ..Default::default() };
+        let interface = Interface {
+            mac: format!("02:00:00:00:00:{mac:02x}"),
+            dhcp: Some(Dhcp { address: Some(address), ..Default::default() }),
+            ..Default::default()
+        };
+        Hardware { id: id.to_string(), interfaces: vec![interface], ..Default::default() }
+    }
+
+    fn instance(id: &str, hardware: HardwareId, state: &str) -> Instance {
+        Instance {
+            id: id.into(),
+            hardware_id: hardware.to_string(),
+            state: state.into(),
+            ..Default::default()
+        }
+    }
+
+    /// What `address` says it is.
+    fn name(index: &Index, address: &str) -> Option<String> {
+        match index.lookup(address.parse().unwrap(), Instant::now()) {
+            Lookup::Known { machine, .. } => Some(machine.instance_id()),
+            Lookup::Unknown => None,
+            Lookup::NotReady => Some("not ready".into()),
+        }
+    }
+
+    #[test]
+    fn nobody_is_answered_before_both_feeds_have_told_everything() {
+        let index = Arc::new(Index::new());
+        let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
+        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "not ready");
+        source.instance(News::All(vec![instance("i-1", id, "active")]));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
+    }
+
+    #[test]
+    fn an_instance_comes_goes_and_is_replaced_on_its_machine() {
+        let index = Arc::new(Index::new());
+        let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
+        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
+        source.instance(News::All(vec![]));
+        assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
+        source.instance(News::Put(instance("i-1", id, "provisioning")));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
+        source.instance(News::Put(instance("i-1", id, "deprovisioning")));
+        assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
+        source.instance(News::Put(instance("i-2", id, "queued")));
+        source.instance(News::Deleted("i-1".into()));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
+    }
+
+    #[test]
+    fn an_address_that_moved_answers_for_nobody() {
+        let index = Arc::new(Index::new());
+        let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
+        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
+        source.instance(News::All(vec![]));
+        source.hardware(News::Put(hardware(id, 1, "192.0.2.2")));
+        assert_eq!(name(&index, "192.0.2.1"), None);
+        source.hardware(News::Cut);
+        source.hardware(News::All(vec![]));
+        assert_eq!(name(&index, "192.0.2.2"), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! What the contract's records say, in netboot's own terms. Values in, values out.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as occ;
+
+use crate::Mac;
+use crate::decision::{HardwareState, Instance, InstanceState, Machine, Netboot, Script};
+use crate::dhcp::Reservation;
+use crate::dhcp::site::{Network, Route};
+
+/// What is known of the machine that boots by `interface`.
+pub fn machine(
+    hardware: &hw::Hardware,
+    interface: &hw::Interface,
+    instance: Option<&occ::Instance>,
+    worker_wanted: bool,
+) -> Machine {
+    let netboot = interface.netboot.clone().unwrap_or_default();
+    Machine {
+        state: state(hardware.state()),
+        netboot: Netboot {
+            allow_pxe: netboot.allow_pxe,
+            allow_workflow: netboot.allow_workflow,
+            custom: netboot.ipxe.and_then(|ipxe| script(ipxe.url, ipxe.contents)),
+        },
+        boot_once: None,
+        instance: instance.and_then(occupant),
+        worker_wanted,
+        forced: None,
+    }
+}
+
+fn state(state: hw::State) -> HardwareState {
+    match state {
+        hw::State::Provisionable => HardwareState::Provisionable,
+        hw::State::Failed => HardwareState::Failed,
+        hw::State::Maintenance => HardwareState::Maintenance,
+        hw::State::Deleting => HardwareState::Deleting,
+        // One that only a newer server knows opens nothing.
+        hw::State::Enrolled | hw::State::Unspecified => HardwareState::Enrolled,
+    }
+}
+
+fn script(url: String, contents: String) -> Option<Script> {
+    match (contents.is_empty(), url.is_empty()) {
+        (false, _) => Some(Script::Contents(contents)),
+        (true, false) => Some(Script::Url(url)),
+        (true, true) => None,
+    }
+}
+
+/// The instance as the decision sees it; one in a state that only a newer server knows is taken for active: its disk
+/// is left alone.
+fn occupant(instance: &occ::Instance) -> Option<Instance> {
+    let state = match instance.state.as_str() {
+        "queued" => InstanceState::Queued,
+        "provisioning" => InstanceState::Provisioning,
+        "reinstalling" => InstanceState::Reinstalling,
+        "rescue" => InstanceState::Rescue,
+        "failed" => InstanceState::Failed,
+        "deprovisioning" => InstanceState::Deprovisioning,
+        "deprovision_failed" => InstanceState::DeprovisionFailed,
+        "deleted" => return None,
+        _ => InstanceState::Active,
+    };
+    let (custom, always_pxe) = match &instance.os {
+        Some(occ::instance::Os::CustomIpxe(ipxe)) => {
+            (script(ipxe.url.clone(), ipxe.contents.clone()), ipxe.always_pxe)
+        }
+        Some(occ::instance::Os::OperatingSystem(_)) | None => (None, false),
+    };
+    let has_os = custom.is_none() && (instance.os.is_some() || !instance.template_id.is_empty());
+    Some(Instance { state, custom, always_pxe, has_os })
+}
+
+/// What DHCP tells the machine on `interface`. Values that do not parse are left out: the hardware service refuses them.
+pub fn reservation(
+    mac: Mac,
+    interface: &hw::Interface,
+    instance: Option<&occ::Instance>,
+) -> Reservation {
+    let dhcp = interface.dhcp.clone().unwrap_or_default();
+    let own = dhcp.address.as_ref().and_then(|own| {
+        let prefix = u8::try_from(own.prefix_length).ok()?;
+        Some(Network { address: own.address.parse().ok()?, prefix })
+    });
+    let gateway = dhcp.address.as_ref().and_then(|own| own.gateway.parse().ok());
+    let hostname = instance.map(|i| i.hostname.clone()).filter(|name| !name.is_empty());
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let ipxe = interface.netboot.as_ref().and_then(|netboot| netboot.ipxe.as_ref());
+    Reservation {
+        disabled: dhcp.disabled,
+        gateway,
+        hostname: hostname.unwrap_or(dhcp.hostname),
+        domain: dhcp.domain_name,
+        lease: dhcp.lease_time.map_or(0, |time| u32::try_from(time.seconds).unwrap_or(u32::MAX)),
+        name_servers: addresses(&dhcp.name_servers),
+        time_servers: addresses(&dhcp.time_servers),
+        routes: dhcp.classless_routes.iter().filter_map(route).collect(),
+        mtu: u16::try_from(dhcp.mtu).ok().filter(|mtu| *mtu != 0),
+        loader: ipxe.and_then(|ipxe| some(ipxe.binary.clone())),
+        tftp_server: some(dhcp.tftp_server_name),
+        boot_file: some(dhcp.boot_file_name),
+        ..Reservation::new(mac, own)
+    }
+}
+
+fn addresses(texts: &[String]) -> Vec<Ipv4Addr> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn route(route: &hw::Route) -> Option<Route> {
+    let (address, prefix) = route.destination.split_once('/')?;
+    let destination = Network { address: address.parse().ok()?, prefix: prefix.parse().ok()? };
+    Some(Route { destination, gateway: route.gateway.parse().ok()? })
+}
+
+/// The address that `interface` has by its record.
+pub fn address(interface: &hw::Interface) -> Option<IpAddr> {
+    interface.dhcp.as_ref()?.address.as_ref()?.address.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn interface() -> hw::Interface {
+        let address = hw::Address {
+            address: "192.0.2.10".into(),
+            prefix_length: 24,
+            gateway: "192.0.2.1".into(),
+        };
+        let dhcp = hw::Dhcp {
+            address: Some(address),
+            hostname: "from-hardware".into(),
+            classless_routes: vec![hw::Route {
+                destination: "198.51.100.0/24".into(),
+                gateway: "192.0.2.2".into(),
+            }],
+            mtu: 9000,
+            ..hw::Dhcp::default()
+        };
+        hw::Interface { dhcp: Some(dhcp), ..hw::Interface::default() }
+    }
+
+    #[test]
+    fn a_record_becomes_a_reservation_and_the_instance_names_the_host() {
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let bare = reservation(mac, &interface(), None);
+        assert_eq!(bare.hostname, "from-hardware");
+        assert_eq!(bare.address, Some(Network { address: [192, 0, 2, 10].into(), prefix: 24 }));
+        assert_eq!((bare.gateway, bare.mtu), (Some([192, 0, 2, 1].into()), Some(9000)));
+        assert_eq!(bare.routes[0].gateway, Ipv4Addr::new(192, 0, 2, 2));
+        let instance = occ::Instance { hostname: "web-1".into(), ..occ::Instance::default() };
+        assert_eq!(reservation(mac, &interface(), Some(&instance)).hostname, "web-1");
+    }
+
+    #[test]
+    fn an_instance_with_a_template_has_its_system_on_disk_and_an_unknown_state_is_left_alone() {
+        let instance = |state: &str| occ::Instance {
+            state: state.into(),
+            template_id: "t".into(),
+            ..occ::Instance::default()
+        };
+        let hardware = hw::Hardware::default();
+        let state =
+            |name: &str| machine(&hardware, &interface(), Some(&instance(name)), false).instance;
+        assert!(state("provisioning").unwrap().has_os);
+        assert_eq!(state("of-tomorrow").unwrap().state, InstanceState::Active);
+        assert_eq!(state("deleted"), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! What the feeds tell is what is found.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use tinwright::hardware::v1::{Address, Dhcp};
+
+fn hardware(id: &str, mac: u8, address: &str) -> Hardware {
+    let address = Address { address: address.into(), prefix_length: 24, gateway: String::new() };
+    let interface = Interface {
+        mac: Mac([2, 0, 0, 0, 0, mac]).to_string(),
+        dhcp: Some(Dhcp { address: Some(address), ..Dhcp::default() }),
+        ..Interface::default()
+    };
+    Hardware { id: id.into(), interfaces: vec![interface], ..Hardware::default() }
+}
+
+fn instance(id: &str, hardware: &str) -> Instance {
+    Instance { id: id.into(), hardware_id: hardware.into(), ..Instance::default() }
+}
+
+fn workflow(id: &str, hardware: &str, wants_machine: bool) -> Workflow {
+    Workflow { id: id.into(), hardware_id: hardware.into(), wants_machine, ..Workflow::default() }
+}
+
+fn index() -> Index {
+    let index = Index::default();
+    index.hardware(News::All(vec![hardware("h1", 1, "192.0.2.1"), hardware("h2", 2, "192.0.2.2")]));
+    index.instance(News::All(vec![instance("i1", "h1")]));
+    index.workflow(News::All(vec![workflow("w1", "h1", true)]));
+    index
+}
+
+fn at(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_machine_is_found_by_mac_and_address_with_what_occupies_and_wants_it() {
+    let index = index();
+    let known = index.by_mac(Mac([2, 0, 0, 0, 0, 1])).unwrap();
+    assert_eq!(known.instance.as_ref().unwrap().id, "i1");
+    assert!(known.worker_wanted && known.has(at("192.0.2.1")) && !known.has(at("192.0.2.2")));
+    let other = index.by_address(at("192.0.2.2")).unwrap();
+    assert_eq!((other.hardware.id.as_str(), other.mac), ("h2", Mac([2, 0, 0, 0, 0, 2])));
+    assert!(other.instance.is_none() && !other.worker_wanted);
+}
+
+#[test]
+fn an_address_that_moves_is_the_new_machines_at_once_and_stays_so() {
+    let index = index();
+    index.hardware(News::Put(hardware("h1", 1, "192.0.2.9")));
+    assert!(index.by_address(at("192.0.2.1")).is_none());
+    index.hardware(News::Put(hardware("h2", 2, "192.0.2.1")));
+    index.hardware(News::Deleted("h1".into()));
+    assert_eq!(index.by_address(at("192.0.2.1")).unwrap().hardware.id, "h2");
+}
+
+#[test]
+fn a_late_word_of_an_old_instance_does_not_unseat_the_new_one() {
+    let index = index();
+    index.instance(News::Put(instance("i2", "h1")));
+    index.instance(News::Deleted("i1".into()));
+    assert_eq!(index.by_id("h1").unwrap().instance.unwrap().id, "i2");
+}
+
+#[test]
+fn a_machine_is_wanted_while_any_workflow_wants_it() {
+    let index = index();
+    index.workflow(News::Put(workflow("w2", "h1", true)));
+    index.workflow(News::Put(workflow("w1", "h1", false)));
+    assert!(index.by_id("h1").unwrap().worker_wanted);
+    index.workflow(News::Deleted("w2".into()));
+    assert!(!index.by_id("h1").unwrap().worker_wanted);
+}
+
+#[test]
+fn one_cut_feed_makes_all_stale_and_what_was_told_stays() {
+    let index = index();
+    assert_eq!(index.feed(), Feed::Live);
+    index.workflow(News::Cut);
+    assert_eq!(index.feed(), Feed::Stale);
+    assert!(index.by_id("h1").unwrap().worker_wanted);
+    index.workflow(News::All(vec![]));
+    assert_eq!(index.feed(), Feed::Live);
+    assert!(!index.by_id("h1").unwrap().worker_wanted);
+}
