@@ -82,7 +82,7 @@ async fn a_second_server_on_the_same_data_or_port_is_refused_with_the_reason() {
     let elsewhere = tempfile::tempdir().unwrap();
     let flags = |data: &std::path::Path, listen| Flags {
         data: Some(data.into()),
-        listen: Some(listen),
+        listen: Some(vec![listen]),
         metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
         ..Flags::default()
     };

@@ -34,13 +34,13 @@ pub async fn start_in(dir: TempDir) -> Running {
     let anywhere = Some("127.0.0.1:0".parse().unwrap());
     let flags = Flags {
         data: Some(dir.path().into()),
-        listen: anywhere,
+        listen: anywhere.map(|address| vec![address]),
         metrics_listen: anywhere,
         drain_seconds: Some(5),
         ..Flags::default()
     };
     let server = Server::open(Config::load(flags).unwrap()).await.unwrap();
-    let (grpc, vitals) = (server.grpc().unwrap(), server.vitals().unwrap());
+    let (grpc, vitals) = (server.grpc().unwrap()[0], server.vitals().unwrap());
     let stop = CancellationToken::new();
     let task = Some(tokio::spawn(server.run(stop.clone())));
     Running { grpc, vitals, dir, stop, task }

@@ -3,7 +3,7 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ pub struct Flags {
     /// Where the store and the site's secrets are kept
     #[arg(long, env = "TINWRIGHT_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where the gRPC API listens [default: 127.0.0.1:42113]
-    #[arg(long, env = "TINWRIGHT_LISTEN", value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
+    /// Where the gRPC API listens, besides inherited sockets named grpc [default: 127.0.0.1:42113]
+    #[arg(long, env = "TINWRIGHT_LISTEN", value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    pub listen: Option<Vec<SocketAddr>>,
     /// Where metrics and health are served [default: 127.0.0.1:9464]
     #[arg(long, env = "TINWRIGHT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
@@ -39,6 +39,38 @@ pub struct Flags {
     /// Where records are kept [default: sled]
     #[arg(long, env = "TINWRIGHT_STORE", value_name = "ENGINE")]
     pub store: Option<Engine>,
+    /// The interface that machines are attached to: DHCP, TFTP and boot HTTP are served there
+    #[arg(long, env = "TINWRIGHT_NETBOOT_INTERFACE", value_name = "INTERFACE")]
+    pub netboot_interface: Option<String>,
+    /// Our address on that interface [default: its first IPv4 address]
+    #[arg(long, env = "TINWRIGHT_NETBOOT_ADDRESS", value_name = "ADDRESS")]
+    pub netboot_address: Option<Ipv4Addr>,
+    /// Where boot HTTP listens on it [default: 7080]
+    #[arg(long, env = "TINWRIGHT_NETBOOT_HTTP_PORT", value_name = "PORT")]
+    pub netboot_http_port: Option<u16>,
+    /// Directories with builds of iPXE [default: /usr/lib/ipxe]
+    #[arg(long, env = "TINWRIGHT_LOADERS", value_name = "DIR", value_delimiter = ',')]
+    pub loaders: Option<Vec<PathBuf>>,
+    /// Directory with what `tinwright osie build` makes [default: osie in the data directory]
+    #[arg(long, env = "TINWRIGHT_OSIE", value_name = "DIR")]
+    pub osie: Option<PathBuf>,
+    /// Directory of public files such as images, served by boot HTTP below /files
+    #[arg(long, env = "TINWRIGHT_FILES", value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// Consoles of the in-memory environment, such as ttyS1,115200; the last is where it writes
+    #[arg(long, env = "TINWRIGHT_CONSOLE", value_name = "CONSOLE")]
+    pub console: Option<Vec<String>>,
+    /// Where the metadata service listens; nowhere if it is not said
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_LISTEN",
+        value_name = "ADDRESS:PORT",
+        value_delimiter = ','
+    )]
+    pub metadata_listen: Option<Vec<SocketAddr>>,
+    /// Whether BMCs may be spoken to in clear
+    #[arg(long, env = "TINWRIGHT_INSECURE_BMCS", num_args = 0..=1, default_missing_value = "true")]
+    pub insecure_bmcs: Option<bool>,
     /// How long open requests may take once the server ends, in seconds [default: 30]
     #[arg(long, env = "TINWRIGHT_DRAIN_SECONDS", value_name = "SECONDS")]
     pub drain_seconds: Option<u64>,
@@ -55,11 +87,20 @@ pub struct Flags {
 #[serde(deny_unknown_fields)]
 struct File {
     data: Option<PathBuf>,
-    listen: Option<SocketAddr>,
+    listen: Option<Vec<SocketAddr>>,
     metrics_listen: Option<SocketAddr>,
     advertise: Option<Vec<String>>,
     insecure: Option<bool>,
     store: Option<Engine>,
+    netboot_interface: Option<String>,
+    netboot_address: Option<Ipv4Addr>,
+    netboot_http_port: Option<u16>,
+    loaders: Option<Vec<PathBuf>>,
+    osie: Option<PathBuf>,
+    files: Option<PathBuf>,
+    console: Option<Vec<String>>,
+    metadata_listen: Option<Vec<SocketAddr>>,
+    insecure_bmcs: Option<bool>,
     drain_seconds: Option<u64>,
     log_format: Option<LogFormat>,
     log: Option<String>,
@@ -91,8 +132,8 @@ pub enum LogFormat {
 pub struct Config {
     /// Where the store and the site's secrets are kept.
     pub data: PathBuf,
-    /// Where the API listens.
-    pub listen: SocketAddr,
+    /// Where the API listens, besides inherited sockets; empty where only these are wanted.
+    pub listen: Vec<SocketAddr>,
     /// Where metrics and health are served.
     pub metrics_listen: SocketAddr,
     /// What else clients call this server.
@@ -101,12 +142,37 @@ pub struct Config {
     pub tls: bool,
     /// Where records are kept.
     pub engine: Engine,
+    /// Network boot; none where it is off.
+    pub netboot: Option<Netboot>,
+    /// Where the metadata service listens.
+    pub metadata_listen: Vec<SocketAddr>,
+    /// Whether BMCs may be spoken to in clear.
+    pub insecure_bmcs: bool,
     /// How long open requests may take once the server ends.
     pub drain: Duration,
     /// How log lines look.
     pub log_format: Format,
     /// Which are written, in `tracing`'s notation.
     pub log: String,
+}
+
+/// Network boot, checked.
+#[derive(Clone, Debug)]
+pub struct Netboot {
+    /// The interface machines are attached to.
+    pub interface: String,
+    /// Our address on it.
+    pub address: Ipv4Addr,
+    /// Where boot HTTP listens.
+    pub http_port: u16,
+    /// Directories with builds of iPXE.
+    pub loaders: Vec<PathBuf>,
+    /// Kernel and initramfs.
+    pub osie: PathBuf,
+    /// Public files.
+    pub files: Option<PathBuf>,
+    /// Consoles of the in-memory environment.
+    pub consoles: Vec<String>,
 }
 
 impl Config {
@@ -116,13 +182,17 @@ impl Config {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let drain = flags.drain_seconds.or(file.drain_seconds).unwrap_or(30);
         let json = flags.log_format.or(file.log_format) == Some(LogFormat::Json);
+        let data = flags.data.clone().or(file.data.clone()).map_or_else(cli::data, Ok)?;
         let config = Self {
-            data: flags.data.or(file.data).map_or_else(cli::data, Ok)?,
-            listen: flags.listen.or(file.listen).unwrap_or(loopback(42113)),
+            netboot: netboot(&flags, &file, &data)?,
+            data,
+            listen: flags.listen.or(file.listen).unwrap_or(vec![loopback(42113)]),
             metrics_listen: flags.metrics_listen.or(file.metrics_listen).unwrap_or(loopback(9464)),
             advertise: flags.advertise.or(file.advertise).unwrap_or_default(),
             tls: !flags.insecure.or(file.insecure).unwrap_or(false),
             engine: flags.store.or(file.store).unwrap_or_default(),
+            metadata_listen: flags.metadata_listen.or(file.metadata_listen).unwrap_or_default(),
+            insecure_bmcs: flags.insecure_bmcs.or(file.insecure_bmcs).unwrap_or(false),
             drain: Duration::from_secs(drain),
             log_format: if json { Format::Json } else { Format::Human },
             log: flags.log.or(file.log).unwrap_or_else(|| "info".into()),
@@ -132,12 +202,21 @@ impl Config {
 
     fn checked(self) -> anyhow::Result<Self> {
         anyhow::ensure!(self.drain <= Duration::from_secs(600), "drain_seconds is over 600");
-        anyhow::ensure!(
-            self.tls || self.listen.ip().is_loopback(),
-            "insecure is for loopback only, but listen is {}",
-            self.listen
-        );
+        let exposed = self.listen.iter().find(|address| !address.ip().is_loopback());
+        if let (false, Some(exposed)) = (self.tls, exposed) {
+            anyhow::bail!("insecure is for loopback only, but listen is {exposed}");
+        }
         Ok(self)
+    }
+
+    /// Where machines find the API: on the interface that they are attached to.
+    pub fn machines_api(&self) -> Option<SocketAddr> {
+        let netboot = self.netboot.as_ref()?;
+        let on_link = |address: &&SocketAddr| {
+            address.ip() == netboot.address || address.ip().is_unspecified()
+        };
+        let port = self.listen.iter().find(on_link).map_or(42113, SocketAddr::port);
+        Some((netboot.address, port).into())
     }
 
     /// Where the site's secrets are kept.
@@ -147,12 +226,14 @@ impl Config {
 
     /// What the server's certificate has to name.
     pub fn names(&self) -> Vec<String> {
-        let own = [
-            Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
-            self.listen.ip(),
-        ];
-        let own = own.into_iter().filter(|address| !address.is_unspecified());
+        let loopback = [Ipv4Addr::LOCALHOST.into(), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        let netboot = self.netboot.iter().map(|netboot| netboot.address.into());
+        let listened = self.listen.iter().map(SocketAddr::ip);
+        let own = loopback
+            .into_iter()
+            .chain(netboot)
+            .chain(listened)
+            .filter(|address| !address.is_unspecified());
         let mut names: Vec<_> = own.map(|address| address.to_string()).collect();
         names.push("localhost".into());
         names.extend(self.advertise.iter().cloned());
@@ -160,6 +241,28 @@ impl Config {
         names.dedup();
         names
     }
+}
+
+/// What was said of network boot; nothing where no interface was.
+fn netboot(flags: &Flags, file: &File, data: &Path) -> anyhow::Result<Option<Netboot>> {
+    let interface = flags.netboot_interface.clone().or(file.netboot_interface.clone());
+    let Some(interface) = interface else { return Ok(None) };
+    let address = match flags.netboot_address.or(file.netboot_address) {
+        Some(address) => address,
+        None => netboot::site::address_of(&interface)
+            .with_context(|| format!("netboot_interface {interface}"))?,
+    };
+    let osie = flags.osie.clone().or(file.osie.clone());
+    let loaders = flags.loaders.clone().or(file.loaders.clone());
+    Ok(Some(Netboot {
+        interface,
+        address,
+        http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
+        loaders: loaders.unwrap_or(vec!["/usr/lib/ipxe".into()]),
+        osie: osie.unwrap_or_else(|| data.join("osie")),
+        files: flags.files.clone().or(file.files.clone()),
+        consoles: flags.console.clone().or(file.console.clone()).unwrap_or_default(),
+    }))
 }
 
 fn read(said: Option<&Path>) -> anyhow::Result<File> {
@@ -185,16 +288,16 @@ mod tests {
 
     #[test]
     fn a_flag_goes_before_the_file_and_that_before_the_default() {
-        let (_dir, flags) = written("listen = '127.0.0.1:1'\nlog = 'debug'\ndrain_seconds = 5");
+        let (_dir, flags) = written("listen = ['127.0.0.1:1']\nlog = 'debug'\ndrain_seconds = 5");
         let config = Config::load(Flags { log: Some("warn".into()), ..flags }).unwrap();
-        assert_eq!(config.listen.port(), 1);
+        assert_eq!(config.listen[0].port(), 1);
         assert_eq!((config.log.as_str(), config.drain), ("warn", Duration::from_secs(5)));
         assert_eq!(config.metrics_listen.port(), 9464);
     }
 
     #[test]
     fn an_unknown_key_and_a_missing_file_are_refused_by_name() {
-        let (_dir, flags) = written("lisen = '127.0.0.1:1'");
+        let (_dir, flags) = written("lisen = ['127.0.0.1:1']");
         let error = format!("{:#}", Config::load(flags).unwrap_err());
         assert!(error.contains("lisen") && error.contains("tinwright.toml"), "{error}");
         let flags = Flags { config: Some("/nowhere/x.toml".into()), ..Flags::default() };
@@ -204,14 +307,14 @@ mod tests {
 
     #[test]
     fn nothing_listens_in_clear_off_loopback() {
-        let (_dir, flags) = written("insecure = true\nlisten = '0.0.0.0:1'");
+        let (_dir, flags) = written("insecure = true\nlisten = ['0.0.0.0:1']");
         let error = Config::load(flags).unwrap_err().to_string();
         assert_eq!(error, "insecure is for loopback only, but listen is 0.0.0.0:1");
     }
 
     #[test]
     fn the_certificate_names_what_is_listened_on_and_advertised() {
-        let (_dir, flags) = written("listen = '192.0.2.1:1'\nadvertise = ['rack.lab']");
+        let (_dir, flags) = written("listen = ['192.0.2.1:1']\nadvertise = ['rack.lab']");
         let names = Config::load(flags).unwrap().names();
         assert_eq!(names, ["127.0.0.1", "192.0.2.1", "::1", "localhost", "rack.lab"]);
     }

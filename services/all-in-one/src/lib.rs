@@ -1,47 +1,45 @@
 //! Every service in one process, talking over in-process gRPC; and the program `tinwright`.
 //!
 //! - [`config`]: what an operator may say.
-//! - [`Server`]: binds, opens, wires, runs, ends.
+//! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them.
 //! - [`maintenance`]: what is done to a store that nobody uses.
 
 pub mod config;
+mod edges;
 pub mod maintenance;
+mod services;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use axum::Router;
-use hardware::Machines;
 use runtime::authority::Site;
 use runtime::listen::Sockets;
-use runtime::observe::Observe;
+use runtime::serve::{self, Door};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::Vitals;
-use runtime::{access::Access, serve};
 use store::Store;
+use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
 
 use crate::config::{Config, Engine};
+use crate::edges::Edges;
+use crate::services::Services;
 
 /// A server whose sockets are bound and whose store is open, so that nothing but time can go wrong at its start.
-#[derive(Debug)]
 pub struct Server {
     config: Config,
-    grpc: TcpListener,
+    grpc: Vec<TcpListener>,
     vitals: TcpListener,
-    site: Site,
-    store: Opened,
+    edges: Edges,
+    site: Arc<Site>,
+    store: Arc<dyn Store>,
 }
 
-/// The store, open.
-struct Opened(Arc<dyn Store>);
-
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").finish_non_exhaustive()
+        f.debug_struct("Server").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -49,18 +47,22 @@ impl Server {
     /// Binds every port, then opens what the data directory holds, or makes it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
-        let grpc = sockets.tcp("grpc", config.listen).await?;
+        let mut grpc = sockets.inherited("grpc")?;
+        for address in &config.listen {
+            grpc.push(Sockets::bind("grpc", *address).await?);
+        }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = Site::open(&config.secrets()).context("opening the site's secrets")?;
         site.keep_admin().context("keeping the operator's certificate")?;
+        let edges = Edges::bind(&config, &site).await?;
         let store = open_store(&config).await?;
         store::schema::settle(&*store).await?;
-        Ok(Self { config, grpc, vitals, site, store: Opened(store) })
+        Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store })
     }
 
     /// Where the API listens.
-    pub fn grpc(&self) -> std::io::Result<SocketAddr> {
-        self.grpc.local_addr()
+    pub fn grpc(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.grpc.iter().map(TcpListener::local_addr).collect()
     }
 
     /// Where metrics and health are.
@@ -70,42 +72,38 @@ impl Server {
 
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: metrics, site, store: Opened(store) } = self;
+        let Self { config, grpc, vitals: page, edges: doors, site, store } = self;
         let vitals = Vitals::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
+        let (inside, pipes) = in_process::pair();
 
-        let hardware = hardware::Api::new(Machines::new(store), edges.stop.clone());
-        inner.tasks.spawn(hardware.clone().run(inner.stop.clone()));
-
+        let services = Services::new(&config, &store, &site, &inside, &edges.stop)?;
         let (reporter, health) = tonic_health::server::health_reporter();
-        let mut routes = Routes::new(health);
-        routes = routes.add_service(hardware.clone().into_service());
-        let app = reflected(routes)?.layer(Access).layer(vitals.register(Observe::new));
+        let app = services.app(health, &vitals)?;
+        inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
+        services.start(&mut inner);
 
-        let tls = config.tls.then(|| site.server(&config.names())).transpose()?.map(Arc::new);
-        edges.tasks.spawn(serve::tcp(grpc, tls, app, edges.stop.clone()));
-        let (page, until) = (vitals.clone().router(), inner.stop.clone());
-        inner.tasks.spawn(serve::tcp(metrics, None, page, until));
+        let door = match config.tls {
+            true => Door::Tls(Arc::new(site.server(&config.names())?)),
+            false => Door::Trusting,
+        };
+        for listener in grpc {
+            let until = edges.stop.clone();
+            edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
+        }
+        let known = doors.start(&inside, &vitals, &mut edges);
+        let (answers, until) = (vitals.clone().router(), inner.stop.clone());
+        inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
 
         edges.tasks.spawn(until_stopped(edges.stop.clone(), async move {
-            hardware.ready().await;
+            services.ready().await;
+            known.ready().await;
             reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
             vitals.set_ready();
             tracing::info!("ready");
         }));
         supervise::run([edges, inner], stop, config.drain).await
     }
-}
-
-/// `routes` and their descriptors, for clients that ask what there is (both versions of the protocol).
-fn reflected(routes: Routes) -> anyhow::Result<Router> {
-    let about = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(tinwright::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let routes = routes.add_service(about().build_v1()?).add_service(about().build_v1alpha()?);
-    Ok(routes.into_axum_router())
 }
 
 /// Does `work`, then waits: a task that ends is taken for a service that failed.
@@ -120,16 +118,14 @@ async fn until_stopped(
 
 /// Opens the engine that `config` names.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let opening = || format!("opening the store in {}", config.data.display());
     Ok(match &config.engine {
         Engine::Memory => Arc::new(store::memory::Memory::default()),
         Engine::Sled => {
             let path = config.data.join("store");
             let opened =
                 tokio::task::spawn_blocking(move || store::sled::Sled::open(&path)).await?;
-            Arc::new(
-                opened
-                    .with_context(|| format!("opening the store in {}", config.data.display()))?,
-            )
+            Arc::new(opened.with_context(opening)?)
         }
     })
 }

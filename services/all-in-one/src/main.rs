@@ -85,7 +85,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(cancel_on_signal(stop.clone()));
     let server = Server::open(config).await?;
-    tracing::info!(grpc = %server.grpc()?, metrics = %server.vitals()?, "listening");
+    tracing::info!(grpc = ?server.grpc()?, metrics = %server.vitals()?, "listening");
     server.run(stop).await
 }
 
@@ -93,7 +93,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
 async fn check(config: &Config, mend: bool) -> anyhow::Result<ExitCode> {
     let report = maintenance::check(config, mend).await?;
     println!("{}", maintenance::told(&report));
-    Ok(if report.is_clean() || mend { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let good = if mend { report.is_mendable() } else { report.is_clean() };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn cancel_on_signal(stop: CancellationToken) {

@@ -9,7 +9,9 @@ use crate::config::Config;
 pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
     let store = crate::open_store(config).await?;
     store::schema::settle(&*store).await?;
-    Ok(Machines::new(store).check(mend).await?)
+    let hardware = Machines::new(store.clone()).check(mend).await?;
+    let instance = instance::Instances::new(store.clone()).check(mend).await?;
+    Ok(hardware.and(instance))
 }
 
 /// The report in words, a line each.

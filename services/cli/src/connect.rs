@@ -7,12 +7,38 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tinwright::common::v1 as common;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::output::Format;
 
 /// How long the server may take to be there.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a silent server is left alone before it is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// The longest message taken from it, in bytes: a page of the largest objects, seen whole.
+pub const LARGEST: usize = 64 << 20;
+
+/// Where to ask, and how to print.
+#[derive(Debug, clap::Args)]
+pub struct Show {
+    /// How to print
+    #[arg(short, long, default_value = "table")]
+    pub output: Format,
+    /// Where to ask
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// How much of an object is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// All but secrets and user data.
+    Basic,
+    /// Everything; for administrators.
+    Full,
+}
 
 /// Which server, and as whom.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,7 +72,8 @@ impl Connection {
             false => endpoint.tls_config(self.tls()?)?,
         };
         let channel = endpoint.connect().await;
-        channel.with_context(|| format!("no server at {}: is it running?", self.server))
+        let hint = "is it running, and is --server right?";
+        channel.with_context(|| format!("no server at {}: {hint}", self.server))
     }
 
     fn tls(&self) -> anyhow::Result<ClientTlsConfig> {
@@ -58,6 +85,15 @@ impl Connection {
         let authority = Certificate::from_pem(read(&folder, "ca.pem")?);
         let own = Identity::from_pem(read(&folder, "admin.pem")?, read(&folder, "admin-key.pem")?);
         Ok(ClientTlsConfig::new().ca_certificate(authority).identity(own))
+    }
+}
+
+impl From<View> for i32 {
+    fn from(view: View) -> Self {
+        match view {
+            View::Basic => common::View::Basic.into(),
+            View::Full => common::View::Full.into(),
+        }
     }
 }
 

@@ -22,20 +22,20 @@ fn hint(code: Code) -> Option<&'static str> {
     match code {
         Code::Unavailable => Some("try again in a moment"),
         Code::Unauthenticated => Some("give the right --data or --secrets"),
+        Code::PermissionDenied => Some("ask as somebody who may: --secrets"),
+        Code::NotFound => Some("see what there is: list"),
+        Code::Aborted => Some("it has changed since: get it, and try again"),
+        Code::OutOfRange => Some("too much at once: begin again"),
         Code::Unimplemented => Some("the server is of another version"),
         Code::DataLoss => Some("look at the server's log"),
         Code::DeadlineExceeded => Some("the server is slow or away: try again"),
+        Code::Unknown => Some("the connection broke: is the server running?"),
         Code::Ok
         | Code::Cancelled
-        | Code::Unknown
         | Code::InvalidArgument
-        | Code::NotFound
         | Code::AlreadyExists
-        | Code::PermissionDenied
         | Code::ResourceExhausted
         | Code::FailedPrecondition
-        | Code::Aborted
-        | Code::OutOfRange
         | Code::Internal => None,
     }
 }

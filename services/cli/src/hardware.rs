@@ -1,74 +1,32 @@
 //! Commands on machines.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::{HardwareId, Mac, json};
-use tokio_stream::StreamExt as _;
+use tinwright::{HardwareId, Mac};
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
-use crate::connect::Connection;
-use crate::output::{self, Format, Row};
+use crate::connect::{LARGEST, Show, View};
+use crate::follow::Watchable;
+use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
+use crate::output::{self, Row, say};
 use crate::{input, tinkerbell};
-
-type Client = HardwareServiceClient<Channel>;
 
 /// What can be done with machines.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Add machines from files: our own form, or the JSON that Tinkerbell's users push
-    Create {
-        /// YAML or JSON file with one or more machines; - for standard input
-        #[arg(short, long = "file", value_name = "FILE", required = true)]
-        files: Vec<PathBuf>,
-        /// Where to ask, and how to print
-        #[command(flatten)]
-        show: Show,
-    },
-    /// Show one machine
-    Get {
-        /// Its id, MAC or address
-        #[arg(value_name = "ID|MAC|ADDRESS")]
-        machine: String,
-        /// Where to ask, and how to print
-        #[command(flatten)]
-        show: Show,
-    },
-    /// List machines
-    List {
-        /// Only those with this label; may be repeated
-        #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = label)]
-        labels: Vec<(String, String)>,
-        /// Where to ask, and how to print
-        #[command(flatten)]
-        show: Show,
-    },
-    /// Print every machine, then every change: one JSON object a line
-    Watch {
-        /// Only this machine
-        #[arg(value_name = "ID")]
-        id: Option<String>,
-        /// Where to ask
-        #[command(flatten)]
-        connection: Connection,
-    },
+    Create(Files),
     /// Replace machines by what files say of them; each must have its id
-    Update {
-        /// YAML or JSON file with one or more machines; - for standard input
-        #[arg(short, long = "file", value_name = "FILE", required = true)]
-        files: Vec<PathBuf>,
-        /// Where to ask, and how to print
-        #[command(flatten)]
-        show: Show,
-    },
+    Update(Files),
     /// Move a machine to another state of its own
     SetState {
-        /// Its id, MAC or address
-        #[arg(value_name = "ID|MAC|ADDRESS")]
+        /// Which
+        #[arg(value_name = pb::Hardware::NAMES)]
         machine: String,
         /// The state
         state: State,
@@ -79,15 +37,9 @@ pub enum Command {
         #[command(flatten)]
         show: Show,
     },
-    /// Remove machines
-    Delete {
-        /// Their ids, MACs or addresses
-        #[arg(value_name = "ID|MAC|ADDRESS", required = true)]
-        machines: Vec<String>,
-        /// Where to ask
-        #[command(flatten)]
-        connection: Connection,
-    },
+    /// What every noun has
+    #[command(flatten)]
+    Noun(noun::Command<pb::Hardware>),
 }
 
 /// States that can be asked for.
@@ -103,14 +55,29 @@ pub enum State {
     Maintenance,
 }
 
-/// Where to ask, and how to print.
-#[derive(Debug, clap::Args)]
-pub struct Show {
-    /// How to print
-    #[arg(short, long, default_value = "table")]
-    output: Format,
-    #[command(flatten)]
-    connection: Connection,
+/// Carries out `command`.
+pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        Command::Create(files) => noun::create::<pb::Hardware>(files, out).await,
+        Command::Update(files) => noun::update::<pb::Hardware>(files, out).await,
+        Command::SetState { machine, state, reason, show } => {
+            let channel = show.connection.open().await?;
+            let id = id(&channel, &machine).await?;
+            let state = pb::State::from(state).into();
+            let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
+            let moved = client(&channel).set_hardware_state(request).await?.into_inner().hardware;
+            say(out, &output::list(moved.as_slice(), show.output)?)
+        }
+        Command::Noun(command) => noun::run(command, out).await,
+    }
+}
+
+/// The id of the machine that goes by `name`.
+pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+    match name.parse::<HardwareId>() {
+        Ok(id) => Ok(id.to_string()),
+        Err(_) => Ok(pb::Hardware::find(channel, name, View::Basic).await?.id),
+    }
 }
 
 impl Row for pb::Hardware {
@@ -119,152 +86,100 @@ impl Row for pb::Hardware {
     fn row(&self, now: SystemTime) -> Vec<String> {
         let first = self.interfaces.first();
         let address = first.and_then(|i| Some(i.dhcp.as_ref()?.address.as_ref()?.address.clone()));
-        let age = self.create_time.and_then(|time| now.duration_since(time.try_into().ok()?).ok());
         vec![
             self.id.clone(),
             self.name.clone(),
-            self.state().as_str_name().trim_start_matches("STATE_").to_lowercase(),
+            output::word(self.state().as_str_name(), "STATE_"),
             first.map_or_else(String::new, |interface| interface.mac.clone()),
             address.unwrap_or_default(),
-            age.map_or_else(String::new, output::ago),
+            output::age(self.create_time, now),
         ]
     }
 }
 
-/// Carries out `command`.
-pub async fn run(command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Create { files, show } => create(files, show).await,
-        Command::Get { machine, show } => {
-            let machine = get(&mut client(&show.connection).await?, &machine).await?;
-            print(&output::one(&machine, show.output)?)
-        }
-        Command::List { labels, show } => list(labels.into_iter().collect(), show).await,
-        Command::Watch { id, connection } => watch(id.unwrap_or_default(), connection).await,
-        Command::Update { files, show } => update(files, show).await,
-        Command::SetState { machine, state, reason, show } => {
-            let mut client = client(&show.connection).await?;
-            let id = get(&mut client, &machine).await?.id;
-            let state = pb::State::from(state).into();
-            let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
-            let machine = client.set_hardware_state(request).await?.into_inner().hardware;
-            print(&output::list(machine.as_slice(), show.output)?)
-        }
-        Command::Delete { machines, connection } => delete(machines, connection).await,
+impl Watchable for pb::Hardware {
+    type Told = pb::WatchHardwareResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(
+        channel: &Channel,
+        id: String,
+        view: View,
+    ) -> Result<Streaming<Self::Told>, Status> {
+        let request = pb::WatchHardwareRequest { id, view: view.into() };
+        Ok(client(channel).watch_hardware(request).await?.into_inner())
     }
 }
 
-async fn create(files: Vec<PathBuf>, show: Show) -> anyhow::Result<()> {
-    let machines = read(&files)?;
-    let (mut client, mut made) = (client(&show.connection).await?, Vec::new());
-    for (origin, hardware) in machines {
-        // An answer that was lost is asked for again by hand; then the id or the MAC says that it is there.
-        let request =
-            pb::CreateHardwareRequest { hardware: Some(hardware), request_id: String::new() };
-        made.extend(client.create_hardware(request).await.context(origin)?.into_inner().hardware);
-    }
-    print(&output::list(&made, show.output)?)
-}
+impl Noun for pb::Hardware {
+    type Choice = Plain;
+    type Sight = Plain;
+    type Removal = Plain;
+    const NOUN: &'static str = "hardware";
+    const NAMES: &'static str = "ID|MAC|ADDRESS";
 
-async fn update(files: Vec<PathBuf>, show: Show) -> anyhow::Result<()> {
-    let machines = read(&files)?;
-    let (mut client, mut made) = (client(&show.connection).await?, Vec::new());
-    for (origin, hardware) in machines {
-        let request = pb::UpdateHardwareRequest { hardware: Some(hardware), update_mask: None };
-        made.extend(client.update_hardware(request).await.context(origin)?.into_inner().hardware);
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = Some(by(name)?);
+        let found = client(channel).get_hardware(pb::GetHardwareRequest { by }).await?;
+        answered(found.into_inner().hardware)
     }
-    print(&output::list(&made, show.output)?)
-}
 
-async fn list(labels: BTreeMap<String, String>, show: Show) -> anyhow::Result<()> {
-    let (mut client, mut machines) = (client(&show.connection).await?, Vec::new());
-    let mut request = pb::ListHardwareRequest { page_size: 1000, labels, ..Default::default() };
-    loop {
-        let page = client.list_hardware(request.clone()).await?.into_inner();
-        machines.extend(page.hardware);
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() {
-            return print(&output::list(&machines, show.output)?);
-        }
+    async fn list(channel: &Channel, wanted: Wanted<Plain>) -> anyhow::Result<Vec<Self>> {
+        noun::pages(async |page_token| {
+            let (labels, view) = (wanted.labels.clone(), wanted.view.into());
+            let request = pb::ListHardwareRequest { page_size: PAGE, page_token, labels, view };
+            let page = client(channel).list_hardware(request).await?.into_inner();
+            Ok((page.hardware, page.next_page_token))
+        })
+        .await
+    }
+
+    async fn delete(&self, channel: &Channel, _: &Plain) -> anyhow::Result<()> {
+        let request = pb::DeleteHardwareRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_hardware(request).await?;
+        Ok(())
     }
 }
 
-async fn watch(id: String, connection: Connection) -> anyhow::Result<()> {
-    use pb::watch_hardware_response::Event;
-    let request = pb::WatchHardwareRequest { id, view: 0 };
-    let mut events = client(&connection).await?.watch_hardware(request).await?.into_inner();
-    while let Some(told) = events.next().await {
-        print(&match told?.event {
-            Some(Event::Hardware(machine)) => output::event("put", &json::write(&machine)?),
-            Some(Event::DeletedId(id)) => {
-                output::event("deleted", &serde_json::json!({ "id": id }))
-            }
-            Some(Event::Synced(_)) => output::event("synced", &serde_json::Value::Null),
-            None => continue, // of a kind that only a newer server knows
-        })?;
-    }
-    Ok(())
-}
-
-async fn delete(machines: Vec<String>, connection: Connection) -> anyhow::Result<()> {
-    let mut client = client(&connection).await?;
-    for machine in machines {
-        let id = get(&mut client, &machine).await?.id;
-        let request = pb::DeleteHardwareRequest { id: id.clone(), revision: 0 };
-        client.delete_hardware(request).await?;
-        print(&format!("hardware {id} deleted"))?;
-    }
-    Ok(())
-}
-
-/// The machine that goes by `name`.
-async fn get(client: &mut Client, name: &str) -> anyhow::Result<pb::Hardware> {
-    use pb::get_hardware_request::By;
-    let by = if name.parse::<HardwareId>().is_ok() {
-        By::Id(name.into())
-    } else if name.parse::<Mac>().is_ok() {
-        By::Mac(name.into())
-    } else if name.parse::<std::net::IpAddr>().is_ok() {
-        By::Address(name.into())
-    } else {
-        anyhow::bail!("{name:?} is no id, MAC or address");
-    };
-    let found = client.get_hardware(pb::GetHardwareRequest { by: Some(by) }).await?;
-    found.into_inner().hardware.context("the server answered without a machine")
-}
-
-/// Every machine in `files`, and where it came from.
-fn read(files: &[PathBuf]) -> anyhow::Result<Vec<(String, pb::Hardware)>> {
-    let mut machines = Vec::new();
-    for file in files {
-        for (n, object) in input::objects(file)?.into_iter().enumerate() {
-            let origin = format!("{}, object {}", file.display(), n + 1);
-            let machine = match tinkerbell::is_hardware(&object) {
+impl Written for pb::Hardware {
+    fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
+        noun::messages(path, input::objects(path)?, |object| {
+            match tinkerbell::is_hardware(&object) {
                 true => tinkerbell::hardware(&object),
                 false => input::message(object),
-            };
-            machines.push((origin.clone(), machine.context(origin)?));
-        }
+            }
+        })
     }
-    Ok(machines)
-}
 
-async fn client(connection: &Connection) -> anyhow::Result<Client> {
-    Ok(HardwareServiceClient::new(connection.open().await?))
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is wanted")?;
-    Ok((key.into(), value.into()))
-}
-
-/// Prints `text`; a reader that has gone away, as `head` does, is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
-    use std::io::{ErrorKind, Write as _};
-    match writeln!(std::io::stdout(), "{text}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        other => other.context("printing"),
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateHardwareRequest { hardware: Some(self), request_id: String::new() };
+        answered(client(channel).create_hardware(request).await?.into_inner().hardware)
     }
+
+    async fn update(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::UpdateHardwareRequest { hardware: Some(self), update_mask: None };
+        answered(client(channel).update_hardware(request).await?.into_inner().hardware)
+    }
+}
+
+fn by(name: &str) -> anyhow::Result<pb::get_hardware_request::By> {
+    use pb::get_hardware_request::By;
+    if name.parse::<HardwareId>().is_ok() {
+        Ok(By::Id(name.into()))
+    } else if name.parse::<Mac>().is_ok() {
+        Ok(By::Mac(name.into()))
+    } else if name.parse::<std::net::IpAddr>().is_ok() {
+        Ok(By::Address(name.into()))
+    } else {
+        anyhow::bail!("{name:?} is no machine's id, MAC or address")
+    }
+}
+
+fn client(channel: &Channel) -> HardwareServiceClient<Channel> {
+    HardwareServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
 }
 
 impl From<State> for pb::State {
@@ -275,5 +190,21 @@ impl From<State> for pb::State {
             State::Failed => Self::Failed,
             State::Maintenance => Self::Maintenance,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pb::get_hardware_request::By;
+
+    #[test]
+    fn a_machine_is_known_by_id_mac_or_address() {
+        let id = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
+        assert_eq!(by(id).unwrap(), By::Id(id.into()));
+        assert_eq!(by("02:00:00:00:00:01").unwrap(), By::Mac("02:00:00:00:00:01".into()));
+        assert_eq!(by("2001:db8::1").unwrap(), By::Address("2001:db8::1".into()));
+        let wrong = by("rack 1").unwrap_err().to_string();
+        assert_eq!(wrong, "\"rack 1\" is no machine's id, MAC or address");
     }
 }

@@ -11,24 +11,34 @@ use tinwright::json;
 
 /// Every object in the file at `path`: its YAML documents, or the members of a list.
 pub fn objects(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let mut text = String::new();
+    parse(&text(path)?).with_context(|| path.display().to_string())
+}
+
+/// The text of the file at `path`.
+pub fn text(path: &Path) -> anyhow::Result<String> {
     if path == Path::new("-") {
+        let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-    } else {
-        text =
-            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        return Ok(text);
     }
-    parse(&text).with_context(|| path.display().to_string())
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The key and the value of an option that is written KEY=VALUE.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is wanted")?;
+    Ok((key.into(), value.into()))
 }
 
 /// Every object in `text`.
-fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+pub fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in yaml_serde::Deserializer::from_str(text) {
-        match Value::deserialize(document)? {
-            Value::Null => {}
-            Value::Array(members) => objects.extend(members),
-            object => objects.push(object),
+        let value = Value::deserialize(document)?;
+        if let Value::Array(members) = value {
+            objects.extend(members);
+        } else if !value.is_null() {
+            objects.push(value);
         }
     }
     anyhow::ensure!(!objects.is_empty(), "there is no object in it");

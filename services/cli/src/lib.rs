@@ -1,17 +1,27 @@
 //! The client commands of `tinwright`.
 //!
 //! - [`connect`]: finding the server and proving who we are.
-//! - [`hardware`]: commands on machines; one module a noun.
+//! - [`noun`]: what can be done with every noun's objects; [`follow`]: watching them.
+//! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`]: each noun's calls, and what only it has.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware as Tinkerbell's users push it.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: one line that says what to do.
+//! - [`osie`]: making what machines boot into; the one command that asks no server.
 
 pub mod connect;
 pub mod failure;
+pub mod follow;
 pub mod hardware;
 pub mod input;
+pub mod instance;
+pub mod noun;
+pub mod osie;
 pub mod output;
+pub mod power;
+pub mod template;
 pub mod tinkerbell;
+pub mod workflow;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,30 +34,55 @@ pub enum Command {
     /// Machines the site owns
     #[command(subcommand, visible_alias = "hw")]
     Hardware(hardware::Command),
+    /// What machines are occupied by
+    #[command(subcommand)]
+    Instance(instance::Command),
+    /// Work that can be done on machines
+    #[command(subcommand)]
+    Template(template::Command),
+    /// Work on machines
+    #[command(subcommand)]
+    Workflow(workflow::Command),
+    /// Machines' power, what they boot, and their BMCs
+    #[command(subcommand)]
+    Power(power::Command),
+    /// The environment machines are provisioned from
+    #[command(subcommand)]
+    Osie(osie::Command),
 }
 
 /// Carries out `command`; tells what went wrong in one line on standard error.
 pub fn run(command: Command) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let done = runtime.context("starting").and_then(|runtime| {
-        runtime.block_on(async {
-            match command {
-                Command::Hardware(command) => hardware::run(command).await,
-            }
-        })
-    });
+    let done = runtime
+        .context("starting")
+        .and_then(|runtime| runtime.block_on(carry_out(command, &mut std::io::stdout())));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(error) if !error.is::<output::Closed>() => {
             eprintln!("tinwright: {}", failure::line(&error));
             ExitCode::FAILURE
         }
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+async fn carry_out(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        Command::Hardware(command) => hardware::run(command, out).await,
+        Command::Instance(command) => instance::run(command, out).await,
+        Command::Template(command) => template::run(command, out).await,
+        Command::Workflow(command) => workflow::run(command, out).await,
+        Command::Power(command) => power::run(command, out).await,
+        Command::Osie(command) => osie::run(command),
     }
 }
 
 /// Prints what makes `shell` complete the commands of `program`.
 pub fn completions(shell: Shell, program: &mut clap::Command) {
-    clap_complete::generate(shell, program, "tinwright", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, program, "tinwright", &mut script);
+    // A shell that reads no further has all it wants.
+    drop(output::raw(&mut std::io::stdout(), &script));
 }
 
 /// Where a server keeps its data if nobody says: the same for the server and for the client beside it.
@@ -60,3 +95,6 @@ pub fn data() -> anyhow::Result<PathBuf> {
     let state = own.or_else(home).context("neither XDG_STATE_HOME nor HOME is set: give --data")?;
     Ok(state.join("tinwright"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,10 +49,8 @@ fn metadata(object: &Object) -> anyhow::Result<Object> {
         Some(Value::String(text)) => serde_json::from_str(text).context("metadata is no JSON")?,
         Some(value) => value.clone(),
     };
-    match parsed {
-        Value::Object(metadata) => Ok(metadata),
-        _ => anyhow::bail!("metadata is no object"),
-    }
+    let Value::Object(metadata) = parsed else { anyhow::bail!("metadata is no object") };
+    Ok(metadata)
 }
 
 /// The metadata that has no field, as the bytes of one JSON object.

@@ -60,13 +60,16 @@ impl Source {
     /// Takes news of instances.
     pub fn instance(&mut self, news: News<Instance>) {
         match news {
-            News::All(all) => {
+            News::All(mut all) => {
+                all.retain(|instance| !instance.released);
                 let gone: Vec<_> = self.occupants.keys().cloned().collect();
                 let occupants = all.iter().map(|one| (one.hardware_id.clone(), one.id.clone()));
                 self.occupants = occupants.collect();
                 self.instances = all.into_iter().map(|one| (one.id.clone(), one)).collect();
                 self.caught_up(1, &gone);
             }
+            // One that failed before anything was done to the machine has let go of it.
+            News::Put(instance) if instance.released => self.instance(News::Deleted(instance.id)),
             News::Put(instance) => {
                 let machine = instance.hardware_id.clone();
                 self.occupants.insert(machine.clone(), instance.id.clone());

@@ -217,6 +217,10 @@ impl Tables {
 
     fn put_instance(&mut self, instance: Instance) {
         self.drop_instance(&instance.id);
+        // One that failed before anything was done to the machine has let go of it.
+        if instance.released {
+            return;
+        }
         self.occupants.insert(instance.hardware_id.clone(), instance.id.clone());
         self.instances.insert(instance.id.clone(), Arc::new(instance));
     }

@@ -1,5 +1,6 @@
 //! What an operator said of the network we boot machines on.
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -35,6 +36,13 @@ pub struct Site {
     pub metadata_route: bool,
     /// What machines boot where the records leave a choice.
     pub policy: Policy,
+}
+
+/// The first IPv4 address of `interface`.
+pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
+    let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
+    let mut own = addresses.filter_map(|one| Some(one.address?.as_sockaddr_in()?.ip()));
+    own.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no IPv4 address"))
 }
 
 impl Site {

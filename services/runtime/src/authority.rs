@@ -16,10 +16,12 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose as Usage, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose as Usage, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -36,6 +38,8 @@ const BACKDATED: Duration = Duration::days(1);
 const AUTHORITY: Duration = Duration::days(3650);
 /// How long a certificate lasts that is issued anew at every start, or before it ends.
 const ISSUED: Duration = Duration::days(398);
+/// How long a machine's certificate lasts; its worker has it renewed.
+const CERTIFIED: Duration = Duration::days(1);
 /// A kept certificate that lasts no longer than this is replaced at start.
 const RENEWED: Duration = Duration::days(90);
 
@@ -56,6 +60,9 @@ pub enum Error {
     /// A certificate cannot be made.
     #[error("issuing a certificate")]
     Issue(#[from] rcgen::Error),
+    /// What asks for a certificate is no request, or not signed with its own key.
+    #[error("the certificate request is not usable")]
+    Request(#[source] rcgen::Error),
     /// Only the process with the authority's key can issue.
     #[error("this process has no key of the site's authority: {0} is missing")]
     NoKey(PathBuf),
@@ -126,12 +133,25 @@ impl Site {
         Ok(config)
     }
 
-    /// A certificate that makes its holder `role`.
+    /// A certificate, with a key, that makes its holder `role`.
     pub fn client(&self, role: Role) -> Result<Identity, Error> {
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![SanType::URI(role.to_string().try_into()?)];
-        params.extended_key_usages = vec![Usage::ClientAuth];
-        self.issue(&role.to_string(), params)
+        self.issue(&role.to_string(), client_params(role)?)
+    }
+
+    /// A certificate in PEM that makes the holder of the key in `request` (PKCS#10, DER) `role`, and when it ends: after a
+    /// day. Nothing but the key is taken from the request.
+    pub fn certify(&self, role: Role, request: &[u8]) -> Result<(String, SystemTime), Error> {
+        let request = CertificateSigningRequestParams::from_der(&request.into());
+        let request = request.map_err(Error::Request)?;
+        let ends = OffsetDateTime::now_utc() + CERTIFIED;
+        let certificate = self.sign(client_params(role)?, &role.to_string(), &request.public_key, ends)?;
+        Ok((certificate, ends.into()))
+    }
+
+    /// SHA-256 of the authority's certificate (DER), in hex: by it a machine knows what it fetched.
+    pub fn fingerprint(&self) -> Result<String, Error> {
+        let digest = digest(&SHA256, &certificate(&self.authority, &self.folder)?);
+        Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Sees to it that the operator's certificate lies in the folder and will last a while.
@@ -145,9 +165,20 @@ impl Site {
         write(&path, admin.certificate.as_bytes())
     }
 
-    fn issue(&self, name: &str, mut params: CertificateParams) -> Result<Identity, Error> {
-        let now = OffsetDateTime::now_utc();
-        (params.not_before, params.not_after) = (now - BACKDATED, now + ISSUED);
+    fn issue(&self, name: &str, params: CertificateParams) -> Result<Identity, Error> {
+        let key = KeyPair::generate()?;
+        let certificate = self.sign(params, name, &key, OffsetDateTime::now_utc() + ISSUED)?;
+        Ok(Identity { certificate, key: Secret::new(key.serialize_pem()) })
+    }
+
+    fn sign(
+        &self,
+        mut params: CertificateParams,
+        name: &str,
+        key: &impl PublicKeyData,
+        ends: OffsetDateTime,
+    ) -> Result<String, Error> {
+        (params.not_before, params.not_after) = (OffsetDateTime::now_utc() - BACKDATED, ends);
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -156,10 +187,15 @@ impl Site {
             return Err(Error::NoKey(path));
         }
         let issuer = Issuer::from_ca_cert_pem(&self.authority, KeyPair::from_pem(&read(&path)?)?)?;
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &issuer)?.pem();
-        Ok(Identity { certificate, key: Secret::new(key.serialize_pem()) })
+        Ok(params.signed_by(key, &issuer)?.pem())
     }
+}
+
+fn client_params(role: Role) -> Result<CertificateParams, Error> {
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![SanType::URI(role.to_string().try_into()?)];
+    params.extended_key_usages = vec![Usage::ClientAuth];
+    Ok(params)
 }
 
 fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
@@ -255,6 +291,22 @@ mod tests {
         let viewer = site.client(Role::Viewer).unwrap();
         assert_eq!(crate::identity::role(&der(&viewer.certificate)), Some(Role::Viewer));
         assert_eq!(crate::identity::role(&der(site.authority())), None);
+    }
+
+    #[test]
+    fn a_machines_request_gets_its_role_and_not_what_it_asks_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut greedy = CertificateParams::default();
+        greedy.subject_alt_names = vec![SanType::URI("tinwright:admin".try_into().unwrap())];
+        let request = greedy.serialize_request(&key).unwrap();
+        let role = Role::Machine(tinwright::HardwareId::new());
+        let (pem, ends) = site.certify(role, request.der()).unwrap();
+        assert_eq!(crate::identity::role(&der(&pem)), Some(role));
+        let left = ends.duration_since(SystemTime::now()).unwrap();
+        assert!(left <= std::time::Duration::from_secs(24 * 60 * 60));
+        assert!(site.certify(role, b"no request").is_err());
     }
 
     #[test]

@@ -53,24 +53,40 @@ impl Sockets {
         Self { inherited: ListenFd::from_env(), names }
     }
 
-    /// The socket named `name`, else one bound to `address`.
+    /// Every inherited socket named `name`.
+    pub fn inherited(&mut self, name: &'static str) -> Result<Vec<TcpListener>, Error> {
+        let mut found = Vec::new();
+        for at in 0..self.names.len() {
+            if self.names[at] == name {
+                found.extend(self.take(name, at)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn take(&mut self, name: &'static str, at: usize) -> Result<Option<TcpListener>, Error> {
+        let mut taken = || {
+            let Some(listener) = self.inherited.take_tcp_listener(at)? else { return Ok(None) };
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener).map(Some)
+        };
+        taken().map_err(|source| Error::Inherited { name, source })
+    }
+
+    /// The inherited socket named `name`, else one bound to `address`.
     pub async fn tcp(
         &mut self,
         name: &'static str,
         address: SocketAddr,
     ) -> Result<TcpListener, Error> {
-        if let Some(at) = self.names.iter().position(|inherited| inherited == name) {
-            let inherited = || {
-                let Some(listener) = self.inherited.take_tcp_listener(at)? else { return Ok(None) };
-                listener.set_nonblocking(true)?;
-                TcpListener::from_std(listener).map(Some)
-            };
-            let mut inherited = inherited;
-            let found = inherited().map_err(|source| Error::Inherited { name, source })?;
-            if let Some(listener) = found {
-                return Ok(listener);
-            }
+        if let Some(listener) = self.inherited(name)?.into_iter().next() {
+            return Ok(listener);
         }
+        Self::bind(name, address).await
+    }
+
+    /// A socket bound to `address`.
+    pub async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
         let bound = TcpListener::bind(address).await;
         bound.map_err(|source| Error::Bind { name, address, source })
     }

@@ -1,5 +1,6 @@
 //! Logs, metrics and health.
 
+use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -26,7 +27,9 @@ pub enum Format {
 /// what is wrong with it.
 pub fn log(format: Format, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::builder().parse(filter)?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    let log = log.with_writer(std::io::stderr);
     let started = match format {
         Format::Human => log.try_init(),
         Format::Json => log.json().try_init(),

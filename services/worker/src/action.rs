@@ -105,6 +105,15 @@ impl Builtin {
         Self::called(last.split(':').next()?)
     }
 
+    /// What is left to the caller as its last act, if this ends the running system.
+    pub fn terminal(self) -> Option<Terminal> {
+        match self {
+            Self::Reboot => Some(Terminal::Reboot),
+            Self::PowerOff => Some(Terminal::PowerOff),
+            Self::Image2Disk | Self::WriteFile | Self::Cexec | Self::Wipe => None,
+        }
+    }
+
     fn called(name: &str) -> Option<Self> {
         match name {
             "image2disk" => Some(Self::Image2Disk),

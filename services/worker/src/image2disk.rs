@@ -21,7 +21,7 @@
 //! | `IMG_VERIFY` | false: do not read back |
 //! | `RETRY_ENABLED` | false: the first interruption is a failure |
 //! | `RETRY_DURATION_MINUTES` | how long to go on without a new byte; 10 |
-//! | `PROGRESS_INTERVAL_SECONDS` | 3, and never under 1 |
+//! | `PROGRESS_INTERVAL_SECONDS` | 1, and never under that |
 //!
 //! `TEXT_LOGGING` is accepted and without effect: progress is not a log here.
 
@@ -92,7 +92,7 @@ impl Order {
             force: environment.flag("IMG_FORCE"),
             verify: environment.choice("IMG_VERIFY") != Some(false),
             patience,
-            interval: Duration::from_secs(seconds.unwrap_or(3)),
+            interval: Duration::from_secs(seconds.unwrap_or(1)),
         })
     }
 }

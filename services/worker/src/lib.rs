@@ -1,4 +1,5 @@
-//! What runs on the machine, in memory: the built-in actions of a workflow.
+//! What runs on the machine, in memory: the built-in actions of a workflow, and around them the program
+//! `tinwright-worker`, which takes them from the control plane (`src/bin/tinwright-worker`).
 //!
 //! ```text
 //! Builtin::named(image reference) ── run(environment, context) ──▶ Outcome
@@ -15,7 +16,7 @@
 //! - [`progress`]: what a long action says while it runs.
 //!
 //! An action never decides to run again: it ends in one [`Outcome`], and a failure is one line that says what failed
-//! and where. Nothing here knows the control plane.
+//! and where. Nothing in this library knows the control plane: that is the program's.
 
 pub mod action;
 mod cexec;

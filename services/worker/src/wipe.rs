@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `DEST_DISK` | disks to erase, separated by commas |
 //! | `WIPE_DISKS` | `all`: every disk of the machine instead, but what is read-only, empty, or built upon other disks |
-//! | `PROGRESS_INTERVAL_SECONDS` | 3, and never under 1 |
+//! | `PROGRESS_INTERVAL_SECONDS` | 1, and never under that |
 //!
 //! Exactly one of the first two must be there: a forgotten variable erases nothing. Where a disk can discard and
 //! promises zeroes after, it does that in seconds; where not, zeroes are written. Neither reaches sectors a disk has
@@ -29,7 +29,7 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
     let paths = disks(environment, disk::every_disk)?;
     let seconds: Option<u64> =
         environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
-    let meter = Meter::new(context.progress.clone(), Duration::from_secs(seconds.unwrap_or(3)));
+    let meter = Meter::new(context.progress.clone(), Duration::from_secs(seconds.unwrap_or(1)));
     let stop = context.stop.clone();
     joined(tokio::task::spawn_blocking(move || {
         let opened: Result<Vec<_>, _> =

@@ -4,8 +4,26 @@
 //! - [`lifecycle`]: a workflow and its actions as values, from created to ended; no I/O, `now` is an argument.
 //! - [`queue`]: which workflow may have a machine, and who stands in the way of the others.
 //! - [`ids`]: the names of things.
+//! - [`api`]: gRPC in, gRPC out; no decisions. [`reconcile`]: what happens without being asked for.
+//! - [`redeeming`]: certificates for workers.
+//! - [`making`]: a workflow made of template, machine and values; [`record`]: what is stored of it.
+//! - [`templates`], [`workflows`], [`logs`]: the records in the store; no gRPC.
+//! - [`queues`]: the queues in memory; [`assigning`]: what a worker does next; [`progress`]: how far it is.
 
+pub mod api;
+pub mod assigning;
 pub mod ids;
 pub mod lifecycle;
+pub mod logs;
+pub mod making;
+pub mod progress;
 pub mod queue;
+pub mod queues;
+pub mod reconcile;
+pub mod record;
+pub mod redeeming;
 pub mod template;
+pub mod templates;
+pub mod workflows;
+
+pub use api::Api;

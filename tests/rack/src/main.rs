@@ -1,24 +1,31 @@
 //! `cargo rack`: everything a newcomer and a build machine need, in one command.
 //!
-//! - [`setup`]: what has to be on the machine, and getting it there.
-//! - [`suite`]: every test, and what the code has to look like.
+//! Without a command it boots the virtual rack and provisions it: `demo`. `suite` is every test, and what the code has to
+//! look like.
 
-mod setup;
+mod demo;
 mod suite;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use rack::setup;
 
 #[derive(Debug, clap::Parser)]
-#[command(name = "cargo rack", bin_name = "cargo rack")]
+#[command(name = "cargo rack", bin_name = "cargo rack", version)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Boot two machines, one BIOS and one UEFI, and provision them; what happens without a command, too
+    Up {
+        /// Take the rack down once both machines are active
+        #[arg(long)]
+        down: bool,
+    },
     /// Install what is missing on this machine, as root; else say what to install
     Setup,
     /// Run every test; further arguments go to cargo test
@@ -33,9 +40,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Setup => setup::packages().and_then(|()| setup::tools().map(drop)),
-        Command::Test { arguments } => suite::test(&arguments),
-        Command::Check => suite::check(),
+        None => demo::up(false),
+        Some(Command::Up { down }) => demo::up(down),
+        Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
+        Some(Command::Test { arguments }) => suite::test(&arguments),
+        Some(Command::Check) => suite::check(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

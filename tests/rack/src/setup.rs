@@ -11,25 +11,50 @@ use anyhow::Context as _;
 /// Debian packages that tests run as peers of ours, or that machines are made of.
 const PACKAGES: &[&str] = &[
     "atftp",
+    "binutils",
     "busybox-static",
+    "bzip2",
     "ca-certificates",
     "cpio",
     "curl",
+    "dnsmasq-base",
+    "dosfstools",
     "e2fsprogs",
+    "etcd-client",
     "etcd-server",
+    "extlinux",
+    "fdisk",
+    "gcc",
+    "gzip",
     "iproute2",
     "ipxe",
+    "ipxe-qemu",
+    "kmod",
+    "libvirt-clients",
+    "libvirt-daemon-system",
+    "libvirt-dev",
+    "mmdebstrap",
+    "mtools",
+    "ovmf",
+    "pkg-config",
     "python3",
+    "python3-dev",
     "python3-venv",
     "qemu-system-x86",
+    "syslinux-common",
+    "systemd-boot-efi",
     "tftp-hpa",
+    "uidmap",
+    "util-linux",
+    "xz-utils",
+    "zstd",
 ];
 
 /// The linter of the contract, as its own project packs it.
 const BUF: &str = "buf-bin==1.75.0";
 
 /// Installs the packages that are missing.
-pub(crate) fn packages() -> anyhow::Result<()> {
+pub fn packages() -> anyhow::Result<()> {
     let missing: Vec<_> = PACKAGES.iter().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -47,8 +72,26 @@ pub(crate) fn packages() -> anyhow::Result<()> {
     run(&mut apt)
 }
 
+/// Runs the script at `path` in the work tree, which fetches peers of ours. Answers the folder where they are.
+pub fn peers(path: &str) -> anyhow::Result<PathBuf> {
+    let folder = root().join("target/peers");
+    run(Command::new("sh").arg(root().join(path)).arg(&folder))?;
+    Ok(folder)
+}
+
+/// A program of the workspace, as the build that this one belongs to made it.
+pub fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    // Tests are in a folder below the programs'.
+    let folders = own.ancestors().skip(1).take(2);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| name.into())
+}
+
 /// Installs the Python tools that are missing. Answers the folder of their programs.
-pub(crate) fn tools() -> anyhow::Result<PathBuf> {
+pub fn tools() -> anyhow::Result<PathBuf> {
     let folder = root().join("target/peers/tools");
     let (programs, mark) = (folder.join("bin"), folder.join("complete"));
     // The mark holds what was installed, and is written last.
@@ -70,13 +113,13 @@ fn is_installed(package: &str) -> bool {
 }
 
 /// The top of the work tree.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here)
 }
 
 /// Runs `command` to its end, which has to be a good one.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|a| a.to_string_lossy().into_owned());
     let line = std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ");

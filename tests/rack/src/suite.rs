@@ -3,11 +3,17 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-use crate::setup::{self, root, run};
+use rack::setup::{self, root, run};
+
+/// Builds the programs that machines and the rack run.
+pub(crate) fn build() -> anyhow::Result<()> {
+    run(&mut cargo(["build", "--workspace", "--bins"]))
+}
 
 /// Runs every test of the workspace on a machine that has what they need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     setup::packages()?;
+    build()?;
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 

@@ -34,6 +34,11 @@ impl Report {
         [corrupt, missing, stray, contested].into_iter().all(Vec::is_empty)
     }
 
+    /// Whether mending is all that it takes.
+    pub fn is_mendable(&self) -> bool {
+        self.corrupt.is_empty() && self.contested.is_empty()
+    }
+
     /// Both in one.
     pub fn and(mut self, other: Self) -> Self {
         self.records += other.records;

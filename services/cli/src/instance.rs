@@ -1,0 +1,265 @@
+//! Commands on instances: what machines are occupied by.
+
+mod create;
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use tinwright::InstanceId;
+use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::get_instance_request::By;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+use crate::connect::{Connection, LARGEST, Show, View};
+use crate::follow::{self, Watchable};
+use crate::hardware;
+use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
+use crate::output::{self, Row, say};
+
+/// What can be done with instances.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Occupy a machine and provision it: from files, or as options say
+    Create(Box<create::Create>),
+    /// Replace instances by what files say of them; each must have its id
+    Update(Files),
+    /// Try again what failed: provisioning, or giving back
+    Retry {
+        /// Which
+        #[arg(value_name = pb::Instance::NAMES)]
+        name: String,
+        /// Where to ask, and how to print
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Wait until an instance has come so far; fail when it cannot any more
+    Wait {
+        /// Which
+        #[arg(value_name = pb::Instance::NAMES)]
+        name: String,
+        /// How far
+        #[arg(long = "for", value_name = "STATE", default_value = "active")]
+        goal: Goal,
+        /// Where to ask
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// What every noun has
+    #[command(flatten)]
+    Noun(noun::Command<pb::Instance>),
+}
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Goal {
+    /// Installed, and its owner's
+    Active,
+    /// Provisioning or giving back failed
+    Failed,
+    /// The machine is given back
+    Gone,
+}
+
+/// How an instance is removed.
+#[derive(Debug, clap::Args)]
+pub struct Removal {
+    /// Without wiping and without switching off; the machine goes to maintenance
+    #[arg(long)]
+    force: bool,
+    /// Until the machine is given back; fail if it cannot be
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Carries out `command`.
+pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        Command::Create(create) => create::run(*create, out).await,
+        Command::Update(files) => noun::update::<pb::Instance>(files, out).await,
+        Command::Retry { name, show } => {
+            let channel = show.connection.open().await?;
+            let id = pb::Instance::find(&channel, &name, View::Basic).await?.id;
+            let retried = client(&channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
+            say(out, &output::list(retried.into_inner().instance.as_slice(), show.output)?)
+        }
+        Command::Wait { name, goal, connection } => {
+            let channel = connection.open().await?;
+            let id = pb::Instance::find(&channel, &name, View::Basic).await?.id;
+            wait(&channel, &id, goal).await?;
+            say(out, &format!("instance {id} is {}", goal.word()))
+        }
+        Command::Noun(command) => noun::run(command, out).await,
+    }
+}
+
+/// Waits until the instance with `id` has reached `goal`.
+pub async fn wait(channel: &Channel, id: &str, goal: Goal) -> anyhow::Result<()> {
+    let judge = |seen: Option<pb::Instance>| goal.reached(id, seen.as_ref());
+    follow::until(channel, id, judge).await?.map_err(anyhow::Error::msg)
+}
+
+impl Goal {
+    /// Whether the instance, or its absence, is what is waited for; or why that will not come by itself. Nothing: not yet.
+    fn reached(self, id: &str, seen: Option<&pb::Instance>) -> Option<Result<(), String>> {
+        let Some(instance) = seen else {
+            let gone = || format!("instance {id} is gone");
+            return Some(if self == Self::Gone { Ok(()) } else { Err(gone()) });
+        };
+        let stuck = || {
+            let reason = &instance.state_reason;
+            format!("instance {id} failed: {reason} (then: tinwright instance retry {id})")
+        };
+        match (self, instance.state.as_str()) {
+            (Self::Active, "active") | (Self::Failed, "failed" | "deprovision_failed") => {
+                Some(Ok(()))
+            }
+            (Self::Active, "failed" | "deprovision_failed")
+            | (Self::Gone, "deprovision_failed") => Some(Err(stuck())),
+            (Self::Active, "deprovisioning") => {
+                Some(Err(format!("instance {id} is being given back")))
+            }
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Failed => "failed",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl Row for pb::Instance {
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "HOSTNAME", "STATE", "HARDWARE", "ADDRESS", "AGE", "REASON"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        vec![
+            self.id.clone(),
+            self.hostname.clone(),
+            output::word(&self.state, ""),
+            self.hardware_id.clone(),
+            self.ips.first().map_or_else(String::new, |ip| ip.address.clone()),
+            output::age(self.create_time, now),
+            self.state_reason.clone(),
+        ]
+    }
+}
+
+impl Watchable for pb::Instance {
+    type Told = pb::WatchInstancesResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(
+        channel: &Channel,
+        id: String,
+        view: View,
+    ) -> Result<Streaming<Self::Told>, Status> {
+        let request = pb::WatchInstancesRequest { id, view: view.into() };
+        Ok(client(channel).watch_instances(request).await?.into_inner())
+    }
+}
+
+impl Noun for pb::Instance {
+    type Choice = Plain;
+    type Sight = Plain;
+    type Removal = Removal;
+    const NOUN: &'static str = "instance";
+    const NAMES: &'static str = "ID|ADDRESS|MACHINE";
+
+    /// By its own id or address, else by the id or MAC of the machine it occupies.
+    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        let by = match (name.parse::<InstanceId>(), name.parse::<std::net::IpAddr>()) {
+            (Ok(_), _) => By::Id(name.into()),
+            (_, Ok(_)) => By::Address(name.into()),
+            (Err(_), Err(_)) => By::HardwareId(hardware::id(channel, name).await?),
+        };
+        let found = match get(channel, by.clone(), view).await {
+            Err(status) if status.code() == Code::NotFound && matches!(by, By::Id(_)) => {
+                get(channel, By::HardwareId(name.into()), view).await.map_err(|_| status)?
+            }
+            other => other?,
+        };
+        answered(found)
+    }
+
+    async fn list(channel: &Channel, wanted: Wanted<Plain>) -> anyhow::Result<Vec<Self>> {
+        noun::pages(async |page_token| {
+            let (labels, view) = (wanted.labels.clone(), wanted.view.into());
+            let request = pb::ListInstancesRequest { page_size: PAGE, page_token, labels, view };
+            let page = client(channel).list_instances(request).await?.into_inner();
+            Ok((page.instances, page.next_page_token))
+        })
+        .await
+    }
+
+    async fn delete(&self, channel: &Channel, removal: &Removal) -> anyhow::Result<()> {
+        let Removal { force, wait: patient } = *removal;
+        let request = pb::DeleteInstanceRequest { id: self.id.clone(), revision: 0, force };
+        client(channel).delete_instance(request).await?;
+        if patient { wait(channel, &self.id, Goal::Gone).await } else { Ok(()) }
+    }
+}
+
+impl Written for pb::Instance {
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateInstanceRequest { instance: Some(self), request_id: String::new() };
+        answered(client(channel).create_instance(request).await?.into_inner().instance)
+    }
+
+    async fn update(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::UpdateInstanceRequest { instance: Some(self), update_mask: None };
+        answered(client(channel).update_instance(request).await?.into_inner().instance)
+    }
+}
+
+async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
+    let request = pb::GetInstanceRequest { by: Some(by), view: view.into() };
+    Ok(client(channel).get_instance(request).await?.into_inner().instance)
+}
+
+fn client(channel: &Channel) -> InstanceServiceClient<Channel> {
+    InstanceServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(state: &str) -> pb::Instance {
+        pb::Instance {
+            state: state.into(),
+            state_reason: "no disk".into(),
+            ..pb::Instance::default()
+        }
+    }
+
+    #[test]
+    fn waiting_goes_on_while_the_goal_may_still_come() {
+        for state in ["queued", "provisioning"] {
+            assert_eq!(Goal::Active.reached("a", Some(&seen(state))), None, "{state}");
+        }
+        assert_eq!(Goal::Active.reached("a", Some(&seen("active"))), Some(Ok(())));
+        assert_eq!(Goal::Gone.reached("a", Some(&seen("deprovisioning"))), None);
+        assert_eq!(Goal::Gone.reached("a", None), Some(Ok(())));
+    }
+
+    #[test]
+    fn waiting_ends_with_the_reason_once_the_goal_cannot_come() {
+        let told = Goal::Active.reached("a", Some(&seen("failed")));
+        let said = "instance a failed: no disk (then: tinwright instance retry a)";
+        assert_eq!(told, Some(Err(said.into())));
+        assert_eq!(
+            Goal::Gone.reached("a", Some(&seen("deprovision_failed"))),
+            Some(Err(said.into()))
+        );
+        assert_eq!(Goal::Active.reached("a", None), Some(Err("instance a is gone".into())));
+    }
+}

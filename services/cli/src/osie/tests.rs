@@ -1,0 +1,102 @@
+//! Building from small made-up kernels, and booting a real one.
+
+mod boot;
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::failure;
+
+/// The files of a kernel package with one module that we want and one that we do not.
+const KERNEL: &[(&str, &str)] = &[
+    ("boot/vmlinuz-7", "the kernel"),
+    ("lib/modules/7/kernel/virtio_net.ko", "a module"),
+    ("lib/modules/7/kernel/floppy.ko", "another"),
+    ("lib/modules/7/modules.dep", "kernel/floppy.ko:\nkernel/virtio_net.ko:\n"),
+    ("lib/modules/7/modules.alias", "alias virtio:d00000001v* virtio_net\n"),
+    ("lib/modules/7/modules.softdep", ""),
+    ("lib/modules/7/modules.builtin", "kernel/ext4.ko\n"),
+];
+
+/// Puts `files` into `root`, last changed at `time`.
+fn lay_out<'a>(root: &Path, files: impl Iterator<Item = &'a (&'a str, &'a str)>, time: SystemTime) {
+    for (path, content) in files {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        std::fs::File::open(path).unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// `tinwright osie build` with these options besides `--output`.
+fn build(output: &Path, options: &[(&str, &Path)]) -> anyhow::Result<()> {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: Command,
+    }
+    let output = [("--output", output)];
+    let options =
+        output.iter().chain(options).flat_map(|(flag, path)| [(*flag).into(), path.into()]);
+    let words = ["osie", "build"].map(PathBuf::from).into_iter().chain(options);
+    run(<Line as clap::Parser>::parse_from(words).command)
+}
+
+/// What a build from `files`, last changed at `time`, puts out: kernel and initramfs.
+fn built<'a>(
+    files: impl Iterator<Item = &'a (&'a str, &'a str)>,
+    time: SystemTime,
+) -> [Vec<u8>; 2] {
+    let place = tempfile::tempdir().unwrap();
+    let (root, worker) = (place.path().join("root"), place.path().join("worker"));
+    lay_out(&root, files, time);
+    lay_out(place.path(), [("worker", "#!/bin/sh\n")].iter(), time);
+    let output = place.path().join("new/output");
+    build(&output, &[("--kernel-root", &root), ("--worker", &worker)]).unwrap();
+    ["vmlinuz-x86_64", "initramfs-x86_64"].map(|name| std::fs::read(output.join(name)).unwrap())
+}
+
+#[test]
+fn the_same_parts_give_the_same_bytes_elsewhere_and_later() {
+    let now = SystemTime::now();
+    let one = built(KERNEL.iter(), now);
+    let other = built(KERNEL.iter().rev(), now - Duration::from_secs(1_000_000));
+    assert!(one == other);
+    assert_eq!(one[0], b"the kernel");
+}
+
+#[test]
+fn only_wanted_modules_are_in_the_image() {
+    let [_, initramfs] = built(KERNEL.iter(), SystemTime::now());
+    let unpacked = zstd::decode_all(initramfs.as_slice()).unwrap();
+    let holds = |text: &str| unpacked.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(holds("lib/modules/7/kernel/virtio_net.ko\0"));
+    assert!(!holds("kernel/floppy.ko"));
+}
+
+/// What a build with this worker and this busybox fails with, in one line.
+fn refused(worker: &str, busybox: &str) -> String {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(root.path(), KERNEL.iter(), SystemTime::now());
+    let kernel = Kernel::at(root.path()).unwrap();
+    let authorities = root.path().join("none");
+    let parts = Parts { kernel, worker: worker.into(), busybox: busybox.into(), authorities };
+    failure::line(&parts.initramfs().unwrap_err().into())
+}
+
+#[test]
+fn what_cannot_run_on_the_machine_is_refused_in_one_line() {
+    let told = "worker /bin/bash needs a loader and libraries: give one that is linked statically";
+    assert_eq!(refused("/bin/bash", "/bin/busybox"), told);
+    let told = "/nowhere is not there: install busybox-static";
+    assert_eq!(refused("/bin/busybox", "/nowhere"), told);
+    let told = "/bin/bash needs a loader and libraries: install busybox-static";
+    assert_eq!(refused("/bin/busybox", "/bin/bash"), told);
+}
+
+#[test]
+fn a_missing_worker_is_named() {
+    let told = "cannot read /nowhere: No such file or directory (os error 2)";
+    assert_eq!(refused("/nowhere", "/bin/busybox"), told);
+}

@@ -1,0 +1,218 @@
+//! A machine of QEMU's boots the image, with Debian's kernel, on a network of the test's own.
+//!
+//! It has two network cards, and only the second has a cable. The worker is a script that says what it finds, and ends.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use super::build;
+
+const MAC: &str = "52:54:00:00:00:11";
+
+/// How long the whole boot may take under emulation.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const WORKER: &str = r#"#!/bin/sh
+say() { echo "worker: $*"; }
+say address $(ip -4 -o addr show | grep -v ' lo ')
+say route $(ip route show default)
+say hostname $(hostname), $(cat /etc/resolv.conf)
+say mtu $(cat /sys/class/net/*/mtu)
+mkdir -p /mnt && mount -t ext4 -o ro /dev/vda /mnt && say mounted $(cat /mnt/marker)
+umount /mnt
+say file systems $(cat /proc/filesystems)
+say asked $(modprobe dm-mod && grep device-mapper /proc/misc)
+say trusts $(grep -c BEGIN /etc/ssl/certs/ca-certificates.crt) authorities
+exit 3
+"#;
+
+#[test]
+fn a_machine_boots_finds_its_network_and_disk_and_keeps_its_worker_running() {
+    let site = Site::new();
+    // The last of two equal keys counts.
+    let mac = MAC.to_uppercase();
+    let mut machine = site.boot(&format!("hw_addr=52:54:00:00:00:10 hw_addr={mac}"));
+    machine.says(&format!("osie: asking for an address on eth1, {MAC}"));
+    machine.says("osie: no address yet: trying again in 5 s");
+    let _late = site.serve_addresses();
+    machine.says("osie: eth1 has 198.51.100.77/24, router 198.51.100.1, name servers 198.51.100.1");
+    machine.says("osie: disks: /dev/vda (64 MiB)");
+    machine.says("osie: starting the worker");
+    machine.says("worker: address 3: eth1 inet 198.51.100.77/24 brd 198.51.100.255");
+    machine.says("worker: route default via 198.51.100.1 dev eth1");
+    machine.says("worker: hostname machine-1, search rack.example nameserver 198.51.100.1");
+    machine.says("worker: mtu 1500 1400 65536");
+    machine.says("worker: mounted from the host");
+    assert!(machine.says("worker: file systems").ends_with("ext4 xfs vfat"));
+    assert!(machine.says("worker: asked").ends_with("device-mapper"));
+    machine.says(&format!("worker: trusts {} authorities", authorities()));
+    machine.says("osie: the worker ended with exit code 3: starting it again in 1 s");
+    machine.says("osie: starting the worker");
+}
+
+#[test]
+fn told_no_mac_it_asks_on_every_interface_with_the_tag_it_was_told() {
+    let site = Site::new();
+    let mut cable = site.command("tcpdump");
+    cable.args("-i tap0 -n -e -l vlan 5 and udp dst port 67".split(' ')).stderr(Stdio::null());
+    let mut cable = Program::start(cable);
+    let mut machine = site.boot("vlan_id=5");
+    machine.says("osie: asking for an address on eth0.5, 52:54:00:00:00:10");
+    machine.says(&format!("osie: asking for an address on eth1.5, {MAC}"));
+    cable.says(&format!("Request from {MAC}"));
+}
+
+/// How many authorities this host trusts, and so the image.
+fn authorities() -> usize {
+    let bundle = std::fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap();
+    bundle.lines().filter(|line| line.contains("BEGIN")).count()
+}
+
+static SITES: AtomicU32 = AtomicU32::new(0);
+
+/// A namespace with the cable to the machine, and the files it boots. All is gone when it is dropped.
+struct Site {
+    namespace: String,
+    place: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this makes a network namespace: run it as root"
+        );
+        let number = SITES.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("osie-{}-{number}", std::process::id());
+        let site = Self { namespace, place: tempfile::tempdir().unwrap() };
+        site.build();
+        site.make_disk();
+        let name = &site.namespace;
+        for command in [
+            format!("netns add {name}"),
+            format!("-n {name} tuntap add tap0 mode tap"),
+            format!("-n {name} addr add 198.51.100.1/24 dev tap0"),
+            format!("-n {name} link set tap0 up"),
+        ] {
+            done(Command::new("ip").args(command.split(' ')));
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn build(&self) {
+        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/kernel");
+        let worker = self.path("worker");
+        std::fs::write(&worker, WORKER).unwrap();
+        build(self.place.path(), &[("--worker", &worker), ("--cache", &cache)]).unwrap();
+    }
+
+    fn make_disk(&self) {
+        let (content, disk) = (self.path("content"), self.path("disk"));
+        std::fs::create_dir(&content).unwrap();
+        std::fs::write(content.join("marker"), "from the host").unwrap();
+        std::fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        done(Command::new("mkfs.ext4").args(["-q", "-F", "-d"]).arg(content).arg(disk));
+    }
+
+    /// Runs `program` on the site's network.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, program]).stdin(Stdio::null());
+        command
+    }
+
+    fn serve_addresses(&self) -> Program {
+        let (conf, leases) = (self.path("udhcpd.conf"), self.path("leases"));
+        std::fs::write(&leases, "").unwrap();
+        let text = format!(
+            "interface tap0\nlease_file {}\npidfile {}\nstatic_lease {MAC} 198.51.100.77\n\
+             start 198.51.100.80\nend 198.51.100.90\nopt subnet 255.255.255.0\nopt router 198.51.100.1\n\
+             opt dns 198.51.100.1\nopt domain rack.example\nopt hostname machine-1\nopt mtu 1400\n",
+            leases.display(),
+            self.path("pid").display(),
+        );
+        std::fs::write(&conf, text).unwrap();
+        let mut server = self.command("/bin/busybox");
+        server.arg("udhcpd").arg("-f").arg(conf).stderr(Stdio::null());
+        Program::start(server)
+    }
+
+    /// Starts the machine, with `told` on the kernel's command line.
+    fn boot(&self, told: &str) -> Program {
+        let mut qemu = self.command("qemu-system-x86_64");
+        qemu.args("-accel tcg,thread=single -cpu max -m 512 -nodefaults -no-reboot".split(' '));
+        qemu.args(["-display", "none", "-serial", "stdio"]);
+        qemu.arg("-kernel").arg(self.path("vmlinuz-x86_64"));
+        qemu.arg("-initrd").arg(self.path("initramfs-x86_64"));
+        // On a busy host an emulated timer is late, which a kernel that checks it calls broken, and stops.
+        let quick = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
+        qemu.arg("-append").arg(format!("{quick} {told}"));
+        qemu.args(["-device", "e1000e,mac=52:54:00:00:00:10"]);
+        qemu.args(["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no"]);
+        qemu.args(["-device", &format!("virtio-net-pci,netdev=n,mac={MAC}")]);
+        qemu.arg("-drive")
+            .arg(format!("if=virtio,format=raw,file={}", self.path("disk").display()));
+        Program::start(qemu)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _gone = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
+/// A running program and what it prints. It ends when this is dropped.
+struct Program {
+    process: Child,
+    lines: Receiver<String>,
+    until: Instant,
+}
+
+impl Program {
+    fn start(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (told, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.split(b'\n').map_while(Result::ok) {
+                let _nobody_listens = told.send(String::from_utf8_lossy(&line).trim().to_owned());
+            }
+        });
+        Self { process, lines, until: Instant::now() + PATIENCE }
+    }
+
+    /// Waits for a line that has `text` in it; what came before is only printed.
+    fn says(&mut self, text: &str) -> String {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line = line.unwrap_or_else(|error| panic!("waiting for `{text}`: {error}"));
+            println!("{line}");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+/// Runs `command` to its good end.
+fn done(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}

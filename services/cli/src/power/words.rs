@@ -1,0 +1,51 @@
+//! What BMCs are told to do, as people say it.
+
+use tinwright::power::v1::Operation;
+use tinwright::power::v1::operation::boot::Mode;
+use tinwright::power::v1::operation::{Boot, Power, What};
+
+use crate::output::word;
+
+/// Such as `soft-off`, or `boot pxe once`.
+pub(super) fn operation(operation: &Operation) -> String {
+    match &operation.what {
+        Some(What::Power(power)) => {
+            word(Power::try_from(*power).unwrap_or_default().as_str_name(), "POWER_")
+        }
+        Some(What::Boot(to)) => format!("boot {}", boot(to)),
+        None => String::new(), // of a kind that only a newer server knows
+    }
+}
+
+/// Such as `disk always by legacy`. Without an override it is the machine's own order: `none`.
+pub(super) fn boot(boot: &Boot) -> String {
+    let device = word(boot.device().as_str_name(), "DEVICE_");
+    if matches!(device.as_str(), "none" | "unspecified") {
+        return "none".to_owned();
+    }
+    let often = if boot.persistent { "always" } else { "once" };
+    match boot.mode() {
+        Mode::Unspecified => format!("{device} {often}"),
+        mode @ (Mode::Uefi | Mode::Legacy) => {
+            format!("{device} {often} by {}", word(mode.as_str_name(), "MODE_"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tinwright::power::v1::operation::boot::Device;
+
+    #[test]
+    fn an_operation_is_told_as_the_command_that_asks_for_it() {
+        let soft_off = Operation { what: Some(What::Power(Power::SoftOff.into())) };
+        assert_eq!(operation(&soft_off), "soft-off");
+        let mut disk = Boot { persistent: true, ..Boot::default() };
+        disk.set_device(Device::Disk);
+        disk.set_mode(Mode::Legacy);
+        let disk = Operation { what: Some(What::Boot(disk)) };
+        assert_eq!(operation(&disk), "boot disk always by legacy");
+        assert_eq!(boot(&Boot::default()), "none");
+    }
+}

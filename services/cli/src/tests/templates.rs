@@ -1,0 +1,148 @@
+//! Templates: what every noun's commands do, on the smallest of them.
+
+use tinwright::watch::Event;
+use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::template_service_server::{TemplateService, TemplateServiceServer};
+use tokio_stream::Iter;
+use tonic::transport::server::Router;
+use tonic::transport::{Endpoint, Server};
+use tonic::{Request, Response, Status};
+
+use super::{beside, fake, told};
+use crate::follow;
+
+const ID: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
+
+/// Two templates on two pages. What is created is answered as it came; only `wipe` goes by its name.
+struct Templates;
+
+fn named(name: &str) -> pb::Template {
+    pb::Template {
+        id: ID.into(),
+        name: name.into(),
+        data: "tasks: []\n".into(),
+        ..Default::default()
+    }
+}
+
+fake! {
+    impl TemplateService for Templates {
+        type WatchTemplatesStream = Iter<std::vec::IntoIter<Result<pb::WatchTemplatesResponse, Status>>>;
+
+        async fn watch_templates(
+            &self,
+            _: Request<pb::WatchTemplatesRequest>,
+        ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
+            let events = [Event::Put(named("wipe")), Event::Synced, Event::Deleted(ID.into())];
+            let told: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
+            Ok(Response::new(tokio_stream::iter(told)))
+        }
+
+        async fn list_templates(
+            &self,
+            request: Request<pb::ListTemplatesRequest>,
+        ) -> Result<Response<pb::ListTemplatesResponse>, Status> {
+            let (name, next) = match request.into_inner().page_token.as_str() {
+                "" => ("wipe", "after-wipe"),
+                "after-wipe" => ("debian", ""),
+                other => return Err(Status::invalid_argument(other)),
+            };
+            Ok(Response::new(pb::ListTemplatesResponse {
+                templates: vec![named(name)],
+                next_page_token: next.into(),
+            }))
+        }
+
+        async fn create_template(
+            &self,
+            request: Request<pb::CreateTemplateRequest>,
+        ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
+            let template = request.into_inner().template;
+            Ok(Response::new(pb::CreateTemplateResponse { template }))
+        }
+
+        async fn get_template(
+            &self,
+            request: Request<pb::GetTemplateRequest>,
+        ) -> Result<Response<pb::GetTemplateResponse>, Status> {
+            match request.into_inner().by {
+                Some(pb::get_template_request::By::Name(name)) if name == "wipe" => {
+                    Ok(Response::new(pb::GetTemplateResponse { template: Some(named("wipe")) }))
+                }
+                other => Err(Status::not_found(format!("no template {other:?}"))),
+            }
+        }
+
+        async fn delete_template(
+            &self,
+            request: Request<pb::DeleteTemplateRequest>,
+        ) -> Result<Response<pb::DeleteTemplateResponse>, Status> {
+            assert_eq!(request.into_inner().id, ID);
+            Ok(Response::new(pb::DeleteTemplateResponse {}))
+        }
+    }
+    refuses {
+        update_template: UpdateTemplateRequest => UpdateTemplateResponse,
+    }
+}
+
+fn server() -> Router {
+    Server::builder().add_service(TemplateServiceServer::new(Templates))
+}
+
+#[tokio::test]
+async fn a_list_holds_every_page() {
+    let (printed, ended) = told("template list", server()).await;
+    let lines: Vec<_> = printed.lines().map(str::trim_end).collect();
+    let row = |name: &str| format!("{ID}  {name}");
+    assert_eq!(lines[1..], [row("wipe"), row("debian")]);
+    assert_eq!((lines[0].split_whitespace().nth(1), ended), (Some("NAME"), Ok(())));
+}
+
+#[tokio::test]
+async fn a_watch_prints_an_event_a_line() {
+    let (printed, ended) = told("template watch", server()).await;
+    let wanted = [
+        format!(r#"{{"event":"put","object":{{"id":"{ID}","name":"wipe","data":"tasks: []\n"}}}}"#),
+        r#"{"event":"synced","object":null}"#.to_owned(),
+        format!(r#"{{"event":"deleted","object":{{"id":"{ID}"}}}}"#),
+    ];
+    assert_eq!(printed.lines().collect::<Vec<_>>(), wanted);
+    assert_eq!(ended, Ok(()));
+}
+
+#[tokio::test]
+async fn a_file_is_the_template_itself() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "tasks:\n{{ range .X }}\n{{ end }}\n").unwrap();
+    let path = file.path().display();
+    let (printed, _) = told(&format!("template create -o json -f {path}"), server()).await;
+    let made: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(made, serde_json::json!([{"data": "tasks:\n{{ range .X }}\n{{ end }}\n"}]));
+}
+
+#[tokio::test]
+async fn people_get_the_yaml_and_programs_the_message() {
+    let (people, _) = told("template get wipe", server()).await;
+    assert_eq!(people, "tasks: []\n");
+    let (programs, _) = told("template get wipe -o json", server()).await;
+    let object: serde_json::Value = serde_json::from_str(&programs).unwrap();
+    assert_eq!(object["name"], "wipe");
+}
+
+#[tokio::test]
+async fn what_goes_by_a_name_is_removed_by_its_id() {
+    let (printed, ended) = told("template delete wipe debian", server()).await;
+    assert_eq!(printed, format!("template {ID} deleted\n"));
+    assert_eq!(ended, Err("no template Some(Name(\"debian\")) (see what there is: list)".into()));
+}
+
+#[tokio::test]
+async fn what_is_not_among_all_there_is_counts_as_gone() {
+    let gone = beside(server(), async |url| {
+        let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+        let judge = |seen: Option<pb::Template>| Some(seen.is_none());
+        follow::until(&channel, "another", judge).await.unwrap()
+    });
+    assert!(gone.await);
+}

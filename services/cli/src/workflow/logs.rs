@@ -1,0 +1,171 @@
+//! What a workflow's actions wrote, byte for byte, on standard output. Which action begins is told on standard error.
+
+use std::io::Write;
+
+use anyhow::Context as _;
+use tinwright::workflow::v1 as pb;
+use tokio_stream::StreamExt as _;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::{client, has_ended, table};
+use crate::connect::View;
+use crate::follow;
+use crate::noun::Noun as _;
+use crate::output::raw;
+
+/// Prints the logs of the workflow with `id`: all actions' in the order they run, or one's. With `follow`, waits for each to
+/// begin and to end; a server that goes away is waited for, and nothing printed twice.
+pub(super) async fn print(
+    channel: &Channel,
+    id: &str,
+    action: Option<&str>,
+    follow: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let workflow = pb::Workflow::find(channel, id, View::Basic).await?;
+    let chosen = match action {
+        Some(name) => vec![named(&workflow, name)?],
+        None => workflow.actions.iter().collect(),
+    };
+    let alone = chosen.len() == 1;
+    for action in chosen {
+        let goes_on = follow && begun(channel, &workflow.id, &action.id).await?;
+        if !alone {
+            eprintln!("==> {} <==", table::name(action));
+        }
+        log(channel, &workflow.id, &action.id, goes_on, out).await?;
+    }
+    Ok(())
+}
+
+/// The action that goes by `name`.
+fn named<'a>(workflow: &'a pb::Workflow, name: &str) -> anyhow::Result<&'a pb::Action> {
+    let goes_by = |action: &&pb::Action| {
+        action.id == name || action.name == name || table::name(action) == name
+    };
+    let mut found = workflow.actions.iter().filter(goes_by);
+    let first = found.next().with_context(|| {
+        let names: Vec<_> = workflow.actions.iter().map(table::name).collect();
+        format!("no action {name:?}: there are {}", names.join(", "))
+    })?;
+    anyhow::ensure!(
+        found.next().is_none(),
+        "several tasks have an action {name:?}: give TASK/NAME"
+    );
+    Ok(first)
+}
+
+/// Waits until the action has begun. False if it never will, since the workflow has ended.
+async fn begun(channel: &Channel, workflow: &str, action: &str) -> anyhow::Result<bool> {
+    use pb::ActionState as State;
+    let judge = |seen: Option<pb::Workflow>| {
+        let Some(workflow) = seen else { return Some(false) };
+        let state = workflow.actions.iter().find(|one| one.id == action).map(pb::Action::state);
+        let waits = matches!(state, Some(State::Unspecified | State::Pending | State::Leased));
+        if waits && has_ended(workflow.state()) { Some(false) } else { (!waits).then_some(true) }
+    };
+    follow::until(channel, workflow, judge).await
+}
+
+/// Prints the log of one action, its tries one after another.
+async fn log(
+    channel: &Channel,
+    workflow: &str,
+    action: &str,
+    follow: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut printed = Printed::default();
+    let mut failures = 0;
+    loop {
+        match stream(channel, workflow, action, follow, &mut printed, out).await {
+            Err(error) if follow && failures < follow::PATIENCE && away(&error) => failures += 1,
+            other => return other,
+        }
+        tokio::time::sleep(follow::PAUSE).await;
+    }
+}
+
+async fn stream(
+    channel: &Channel,
+    workflow: &str,
+    action: &str,
+    follow: bool,
+    printed: &mut Printed,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let (workflow_id, action_id) = (workflow.to_owned(), action.to_owned());
+    let request = pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow };
+    let mut chunks = client(channel).read_log(request).await?.into_inner();
+    while let Some(chunk) = chunks.next().await {
+        raw(out, printed.fresh(&chunk?))?;
+    }
+    Ok(())
+}
+
+fn away(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Status>().is_some_and(follow::is_passing)
+}
+
+/// How much of a log was printed: the try, and the bytes of it.
+#[derive(Debug, Default)]
+struct Printed {
+    attempt: i32,
+    end: u64,
+}
+
+impl Printed {
+    /// What of `chunk` was not printed yet, and from now on counts as printed. Tries come in order.
+    fn fresh<'a>(&mut self, chunk: &'a pb::ReadLogResponse) -> &'a [u8] {
+        if chunk.attempt < self.attempt {
+            return &[];
+        }
+        if chunk.attempt > self.attempt {
+            *self = Self { attempt: chunk.attempt, end: 0 };
+        }
+        let known = usize::try_from(self.end.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
+        self.end = self.end.max(chunk.offset.saturating_add(chunk.data.len() as u64));
+        chunk.data.get(known..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(attempt: i32, offset: u64, data: &str) -> pb::ReadLogResponse {
+        pb::ReadLogResponse { attempt, offset, data: data.into() }
+    }
+
+    #[test]
+    fn what_is_read_again_is_not_printed_again() {
+        let mut printed = Printed::default();
+        let chunks = [
+            chunk(1, 0, "one "),
+            chunk(2, 0, "two "),
+            chunk(1, 0, "one "),
+            chunk(2, 0, "two and "),
+            chunk(2, 8, "three"),
+        ];
+        let told: Vec<u8> = chunks.iter().flat_map(|chunk| printed.fresh(chunk).to_vec()).collect();
+        assert_eq!(String::from_utf8(told).unwrap(), "one two and three");
+    }
+
+    #[test]
+    fn an_action_is_known_by_its_name_where_no_other_task_has_it() {
+        let action = |task: &str, name: &str| pb::Action {
+            task_name: task.into(),
+            name: name.into(),
+            ..pb::Action::default()
+        };
+        let actions = vec![action("os", "write"), action("os", "boot"), action("data", "write")];
+        let workflow = pb::Workflow { actions, ..pb::Workflow::default() };
+        assert_eq!(named(&workflow, "boot").unwrap().task_name, "os");
+        assert_eq!(named(&workflow, "data/write").unwrap().task_name, "data");
+        let several = named(&workflow, "write").unwrap_err().to_string();
+        assert_eq!(several, "several tasks have an action \"write\": give TASK/NAME");
+        let none = named(&workflow, "wipe").unwrap_err().to_string();
+        assert_eq!(none, "no action \"wipe\": there are os/write, os/boot, data/write");
+    }
+}

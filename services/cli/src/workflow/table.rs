@@ -1,0 +1,129 @@
+//! A workflow for people: what it is, then its actions in the order they run.
+
+use std::time::SystemTime;
+
+use indicatif::HumanBytes;
+use tinwright::workflow::v1 as pb;
+
+use crate::output::{self, Row};
+
+/// `workflow` and its actions.
+pub(super) fn workflow(workflow: &pb::Workflow, now: SystemTime) -> String {
+    let facts = output::facts(&[
+        ("workflow", workflow.id.clone()),
+        ("template", workflow.template_name.clone()),
+        ("hardware", workflow.hardware_id.clone()),
+        ("instance", workflow.instance_id.clone()),
+        ("state", state(workflow.state())),
+        ("reason", workflow.state_reason.clone()),
+        ("behind", workflow.blocked_by.clone()),
+        ("age", output::age(workflow.create_time, now)),
+    ]);
+    format!("{facts}\n{}", output::table(&workflow.actions))
+}
+
+/// A workflow's state in plain words.
+pub(super) fn state(state: pb::WorkflowState) -> String {
+    output::word(state.as_str_name(), "WORKFLOW_STATE_")
+}
+
+/// An action's state in plain words.
+pub(super) fn action_state(state: pb::ActionState) -> String {
+    output::word(state.as_str_name(), "ACTION_STATE_")
+}
+
+/// What people call an action: its name is unique only inside its task.
+pub(super) fn name(action: &pb::Action) -> String {
+    format!("{}/{}", action.task_name, action.name)
+}
+
+/// How far an action is: `writing 1.00 GiB of 4.00 GiB`. Nothing once it has ended: where it stood is not where it got.
+pub(super) fn progress(action: &pb::Action) -> String {
+    let Some(progress) = action.progress.as_ref().filter(|_| is_running(action)) else {
+        return String::new();
+    };
+    let phase = &progress.phase;
+    match (progress.bytes, progress.total_bytes) {
+        (0, 0) => phase.clone(),
+        (bytes, 0) => format!("{phase} {}", HumanBytes(bytes)),
+        (bytes, total) => format!("{phase} {} of {}", HumanBytes(bytes), HumanBytes(total)),
+    }
+}
+
+/// Whether somebody works on it.
+pub(super) fn is_running(action: &pb::Action) -> bool {
+    action.state() == pb::ActionState::Running
+}
+
+impl Row for pb::Action {
+    const COLUMNS: &'static [&'static str] =
+        &["ACTION", "STATE", "FAILED", "LOST", "PROGRESS", "REASON"];
+
+    fn row(&self, _: SystemTime) -> Vec<String> {
+        vec![
+            name(self),
+            action_state(self.state()),
+            self.failed_attempts.to_string(),
+            self.lost_attempts.to_string(),
+            progress(self),
+            self.reason.clone(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(name: &str, state: pb::ActionState) -> pb::Action {
+        let progress = pb::Progress {
+            phase: "writing".into(),
+            bytes: 1 << 30,
+            total_bytes: 4 << 30,
+            time: None,
+        };
+        pb::Action {
+            task_name: "os".into(),
+            name: name.into(),
+            state: state.into(),
+            progress: Some(progress),
+            ..pb::Action::default()
+        }
+    }
+
+    #[test]
+    fn a_workflow_is_told_as_people_read_it() {
+        let mut failed = action("stream", pb::ActionState::Failed);
+        (failed.failed_attempts, failed.reason) = (2, "checksum differs".into());
+        let told = workflow(
+            &pb::Workflow {
+                id: "w1".into(),
+                template_name: "debian".into(),
+                state: pb::WorkflowState::Running.into(),
+                state_reason: "trying again".into(),
+                actions: vec![failed, action("grow", pb::ActionState::Running)],
+                ..pb::Workflow::default()
+            },
+            SystemTime::UNIX_EPOCH,
+        );
+        let lines: Vec<_> = told.lines().map(str::trim_end).collect();
+        let wanted = [
+            "workflow   w1",
+            "template   debian",
+            "state      running",
+            "reason     trying again",
+            "",
+            "ACTION     STATE    FAILED  LOST  PROGRESS                      REASON",
+            "os/stream  failed   2       0                                   checksum differs",
+            "os/grow    running  0       0     writing 1.00 GiB of 4.00 GiB",
+        ];
+        assert_eq!(lines, wanted);
+    }
+
+    #[test]
+    fn an_unknown_total_is_not_told() {
+        let mut running = action("grow", pb::ActionState::Running);
+        running.progress.as_mut().unwrap().total_bytes = 0;
+        assert_eq!(progress(&running), "writing 1.00 GiB");
+    }
+}

@@ -1,0 +1,242 @@
+//! The gRPC face of the instances.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use runtime::access;
+use store::Store;
+use store::mirror::Mirror;
+use store::records::Report;
+use store::records::requests::Request as Asked;
+use store::serving;
+use tinwright::common::v1::View;
+use tinwright::fault::{self, Violations};
+use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tinwright::{HardwareId, InstanceId, check};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use crate::instances::{By, Error, Instances, Occupancy};
+use crate::peers::Peers;
+use crate::reconcile::Reconciler;
+
+/// Serves [`Instances`] over gRPC, and brings machines to them and back.
+#[derive(Clone, Debug)]
+pub struct Api {
+    instances: Instances,
+    mirror: Mirror<Occupancy>,
+    peers: Peers,
+    stop: CancellationToken,
+}
+
+impl Api {
+    /// An API over what `store` keeps, which asks the services behind the channels, and whose watches end at `stop`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        hardware: Channel,
+        workflow: Channel,
+        power: Channel,
+        stop: CancellationToken,
+    ) -> Self {
+        let instances = Instances::new(store);
+        let mirror = Mirror::new(instances.records().clone());
+        Self { instances, mirror, peers: Peers::new(hardware, workflow, power), stop }
+    }
+
+    /// As a service for a tonic router.
+    pub fn into_service(self) -> InstanceServiceServer<Self> {
+        InstanceServiceServer::new(self)
+    }
+
+    /// Resolves once watches can be answered.
+    pub async fn ready(&self) {
+        self.mirror.ready().await;
+    }
+
+    /// Follows the records and reconciles until `stop`: later than the watches, which are fed by it.
+    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let reconciler = Reconciler::new(self.instances, self.peers);
+        let mirror = self.mirror.clone();
+        let (served, ()) = tokio::join!(
+            serving::run(self.mirror, stop.clone()),
+            Box::pin(reconciler.run(mirror, stop)),
+        );
+        served
+    }
+
+    /// Whether records and claims agree; with `mend`, making them. No service may have the store open meanwhile.
+    pub async fn check(&self, mend: bool) -> Result<Report, Error> {
+        self.instances.check(mend).await
+    }
+}
+
+#[tonic::async_trait]
+impl InstanceService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn create_instance(
+        &self,
+        request: Request<pb::CreateInstanceRequest>,
+    ) -> Result<Response<pb::CreateInstanceResponse>, Status> {
+        let request = request.into_inner();
+        check::length(&request.request_id, 128).map_err(|e| Violations::one("request_id", e))?;
+        let asked = Asked::new(&request.request_id, &request);
+        let pb::CreateInstanceRequest { instance, request_id: _ } = request;
+        let made = self.instances.create(given(instance)?, asked).await?;
+        Ok(Response::new(pb::CreateInstanceResponse { instance: Some(basic(made)) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn get_instance(
+        &self,
+        request: Request<pb::GetInstanceRequest>,
+    ) -> Result<Response<pb::GetInstanceResponse>, Status> {
+        let view = access::view(&request, request.get_ref().view())?;
+        let found = self.instances.get(&by(request.into_inner().by)?).await?;
+        Ok(Response::new(pb::GetInstanceResponse { instance: Some(shown(found, view)) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_instances(
+        &self,
+        request: Request<pb::ListInstancesRequest>,
+    ) -> Result<Response<pb::ListInstancesResponse>, Status> {
+        let view = access::view(&request, request.get_ref().view())?;
+        let pb::ListInstancesRequest { page_size, page_token, labels, view: _ } =
+            request.into_inner();
+        let size = serving::page_size(page_size)?;
+        let listing = self.instances.list(&page_token, size, &labels).await?;
+        let instances = listing.records.into_iter().map(|found| shown(found, view)).collect();
+        let next_page_token = listing.next.unwrap_or_default();
+        Ok(Response::new(pb::ListInstancesResponse { instances, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn update_instance(
+        &self,
+        request: Request<pb::UpdateInstanceRequest>,
+    ) -> Result<Response<pb::UpdateInstanceResponse>, Status> {
+        let pb::UpdateInstanceRequest { instance, update_mask } = request.into_inner();
+        let mut update = given(instance)?;
+        update.id = id("instance.id", &update.id)?.to_string();
+        let paths = update_mask.unwrap_or_default().paths;
+        let new = self.instances.update(update, &paths).await?;
+        Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(basic(new)) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
+    async fn delete_instance(
+        &self,
+        request: Request<pb::DeleteInstanceRequest>,
+    ) -> Result<Response<pb::DeleteInstanceResponse>, Status> {
+        let pb::DeleteInstanceRequest { id: name, revision, force } = request.into_inner();
+        let going = self.instances.delete(id("id", &name)?, revision, force).await?;
+        Ok(Response::new(pb::DeleteInstanceResponse { instance: Some(basic(going)) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
+    async fn retry_instance(
+        &self,
+        request: Request<pb::RetryInstanceRequest>,
+    ) -> Result<Response<pb::RetryInstanceResponse>, Status> {
+        let retried = self.instances.retry(id("id", &request.into_inner().id)?).await?;
+        Ok(Response::new(pb::RetryInstanceResponse { instance: Some(basic(retried)) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn report_phone_home(
+        &self,
+        request: Request<pb::ReportPhoneHomeRequest>,
+    ) -> Result<Response<pb::ReportPhoneHomeResponse>, Status> {
+        let pb::ReportPhoneHomeRequest { hardware_id, instance_id } = request.into_inner();
+        let hardware = hardware("hardware_id", &hardware_id)?;
+        let instance = match instance_id.as_str() {
+            "" => None,
+            text => Some(id("instance_id", text)?),
+        };
+        self.instances.phone_home(hardware, instance).await?;
+        Ok(Response::new(pb::ReportPhoneHomeResponse {}))
+    }
+
+    type WatchInstancesStream =
+        Pin<Box<dyn Stream<Item = Result<pb::WatchInstancesResponse, Status>> + Send>>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_instances(
+        &self,
+        request: Request<pb::WatchInstancesRequest>,
+    ) -> Result<Response<Self::WatchInstancesStream>, Status> {
+        let view = access::view(&request, request.get_ref().view())?;
+        let watcher = match request.get_ref().id.as_str() {
+            "" => self.mirror.watch(),
+            one => self.mirror.watch_one(&id("id", one)?.to_string()),
+        };
+        let told = serving::watch(watcher, self.stop.clone(), move |found| shown(found, view));
+        Ok(Response::new(Box::pin(told)))
+    }
+}
+
+fn shown(instance: pb::Instance, view: View) -> pb::Instance {
+    match view {
+        View::Full => instance,
+        View::Unspecified | View::Basic => basic(instance),
+    }
+}
+
+/// Without what is secret.
+fn basic(instance: pb::Instance) -> pb::Instance {
+    pb::Instance {
+        userdata: String::new(),
+        crypted_root_password: String::new(),
+        extra: Vec::new(),
+        ..instance
+    }
+}
+
+fn given(instance: Option<pb::Instance>) -> Result<pb::Instance, Violations> {
+    instance.ok_or_else(|| Violations::one("instance", "is missing"))
+}
+
+fn id(field: &str, text: &str) -> Result<InstanceId, Violations> {
+    text.parse().map_err(|reason| Violations::one(field, reason))
+}
+
+fn hardware(field: &str, text: &str) -> Result<HardwareId, Violations> {
+    text.parse().map_err(|reason| Violations::one(field, reason))
+}
+
+fn by(by: Option<pb::get_instance_request::By>) -> Result<By, Violations> {
+    use pb::get_instance_request::By as Given;
+    match by {
+        None => Err(Violations::one("by", "is missing: give id, hardware_id or address")),
+        Some(Given::Id(text)) => id("id", &text).map(By::Id),
+        Some(Given::HardwareId(text)) => hardware("hardware_id", &text).map(By::Hardware),
+        Some(Given::Address(text)) => match check::address(&text) {
+            Ok(address) => Ok(By::Address(address.to_string())),
+            Err(reason) => Err(Violations::one("address", reason)),
+        },
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::Illegal(_) | Error::NotQueued(_) => {
+                fault::precondition("STATE", "instance", text)
+            }
+            Error::Leaving(id) => fault::precondition("STATE", &id, text),
+            Error::NotOccupant { hardware, .. } => {
+                fault::precondition("OCCUPANT", &hardware.to_string(), text)
+            }
+            Error::Unknown(_) => Self::new(Code::DataLoss, text),
+            Error::Records(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Who is shown what, and which code says what to do next.
+
+use runtime::identity::{Caller, Role};
+use store::memory::Memory;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use super::*;
+use crate::site::{MACHINE, Site};
+
+fn api() -> Api {
+    let [hardware, workflow, power] = Site::new().channels();
+    Api::new(Arc::new(Memory::default()), hardware, workflow, power, CancellationToken::new())
+}
+
+fn secretive() -> pb::Instance {
+    pb::Instance {
+        hardware_id: MACHINE.into(),
+        hostname: "web".into(),
+        userdata: "hunter2".into(),
+        crypted_root_password: "$6$hunter2$hunter2".into(),
+        extra: br#"{"customdata": "hunter2"}"#.into(),
+        ..pb::Instance::default()
+    }
+}
+
+async fn create(api: &Api, instance: pb::Instance) -> Result<pb::Instance, Status> {
+    let request = pb::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+    let answer = api.create_instance(Request::new(request)).await?;
+    Ok(answer.into_inner().instance.unwrap())
+}
+
+/// What `role` is shown of the machine's instance.
+async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> {
+    let by = Some(pb::get_instance_request::By::HardwareId(MACHINE.into()));
+    let mut request = Request::new(pb::GetInstanceRequest { by, view: view.into() });
+    request.extensions_mut().insert(Caller(Some(role)));
+    Ok(api.get_instance(request).await?.into_inner().instance.unwrap())
+}
+
+fn secrets(instance: &pb::Instance) -> usize {
+    let pb::Instance { userdata, crypted_root_password, extra, .. } = instance;
+    userdata.len() + crypted_root_password.len() + extra.len()
+}
+
+#[tokio::test]
+async fn secrets_are_shown_in_full_views_to_those_who_may_have_them() {
+    let api = api();
+    create(&api, secretive()).await.unwrap();
+    let basic = get(&api, Role::Admin, View::Basic).await.unwrap();
+    assert_eq!((secrets(&basic), basic.hostname.as_str()), (0, "web"));
+    for role in [Role::Admin, Role::Service] {
+        let full = get(&api, role, View::Full).await.unwrap();
+        assert_eq!((full.userdata, full.extra), (secretive().userdata, secretive().extra));
+    }
+    let refused = get(&api, Role::Operator, View::Full).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn no_answer_to_a_change_shows_a_secret() {
+    let api = api();
+    let made = create(&api, secretive()).await.unwrap();
+    let update = pb::Instance { hostname: "db".into(), ..made.clone() };
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["hostname".into()] });
+    let request = pb::UpdateInstanceRequest { instance: Some(update), update_mask };
+    let updated = api.update_instance(Request::new(request)).await.unwrap().into_inner().instance;
+    let request = pb::DeleteInstanceRequest { id: made.id.clone(), ..Default::default() };
+    let deleted = api.delete_instance(Request::new(request)).await.unwrap().into_inner().instance;
+    for shown in [made, updated.unwrap(), deleted.unwrap()] {
+        assert_eq!(secrets(&shown), 0, "{}", shown.state);
+    }
+}
+
+#[tokio::test]
+async fn listings_and_watches_leave_secrets_out() {
+    let api = api();
+    create(&api, secretive()).await.unwrap();
+    let mirror = api.mirror.clone();
+    let stop = CancellationToken::new();
+    let _running = tokio::spawn({
+        let stop = stop.clone();
+        async move { mirror.run(stop).await }
+    });
+    let _stopped = stop.drop_guard();
+    let all = Request::new(pb::ListInstancesRequest::default());
+    let listed = api.list_instances(all).await.unwrap().into_inner().instances;
+    let watch = Request::new(pb::WatchInstancesRequest::default());
+    let mut watched = api.watch_instances(watch).await.unwrap().into_inner();
+    let told = futures_util::StreamExt::next(&mut watched).await.unwrap().unwrap().event;
+    let Some(pb::watch_instances_response::Event::Instance(told)) = told else { panic!() };
+    assert_eq!((secrets(&listed[0]), secrets(&told)), (0, 0));
+    assert_eq!(listed, [told]);
+}
+
+#[tokio::test]
+async fn codes_say_what_to_do_next() {
+    let api = api();
+    let made = create(&api, secretive()).await.unwrap();
+    let taken = create(&api, secretive()).await.unwrap_err();
+    assert_eq!(taken.code(), Code::AlreadyExists);
+    assert_eq!(taken.get_details_resource_info().unwrap().resource_name, made.id);
+    let active = pb::Instance { state: "active".into(), ..secretive() };
+    assert_eq!(create(&api, active).await.unwrap_err().code(), Code::FailedPrecondition);
+    let home = |hardware_id: &str, instance_id: &str| {
+        let (hardware_id, instance_id) = (hardware_id.to_owned(), instance_id.to_owned());
+        api.report_phone_home(Request::new(pb::ReportPhoneHomeRequest { hardware_id, instance_id }))
+    };
+    assert!(home(MACHINE, &made.id).await.is_ok());
+    let code = |outcome: Result<_, Status>| outcome.unwrap_err().code();
+    assert_eq!(code(home(MACHINE, MACHINE).await), Code::FailedPrecondition);
+    assert_eq!(code(home(&made.id, "").await), Code::NotFound);
+    assert_eq!(code(home("x", "").await), Code::InvalidArgument);
+}

@@ -1,0 +1,147 @@
+//! What an instance's record may say, and the form it is stored in.
+//!
+//! [`normal`] answers with the stored form (host name in lower case, addresses canonical with their family, flags one by
+//! one), or with everything that is wrong, field by field (control-plane specification, sections 3.2 and 3.5).
+
+mod extra;
+mod ip;
+mod ssh_key;
+mod system;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tinwright::check::{self, Refused};
+use tinwright::fault::Violations;
+use tinwright::instance::v1 as pb;
+use tinwright::{HardwareId, TemplateId};
+
+/// The longest user data, in bytes.
+const USERDATA: usize = 64 * 1024;
+/// The longest text that crypt(3) makes (`CRYPT_OUTPUT_SIZE`), in bytes.
+const CRYPTED: usize = 384;
+/// The most addresses: with its indexes, old and new, a record fits one commit.
+const IPS: usize = 32;
+/// The most tags.
+const TAGS: usize = 128;
+/// The longest tag, in bytes.
+const TAG: usize = 255;
+/// The most keys.
+const SSH_KEYS: usize = 64;
+/// The most values for a template.
+const VALUES: usize = 256;
+/// The longest of these values all together, in bytes.
+const VALUES_LENGTH: usize = 64 * 1024;
+
+/// `instance` as it is stored, but for what only the server writes; or what is wrong with it.
+pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
+    let mut wrong = Violations::default();
+    references(&mut instance, &mut wrong);
+    if !instance.hostname.is_empty()
+        && let Some(name) = wrong.take("hostname", check::hostname(&instance.hostname))
+    {
+        instance.hostname = name;
+    }
+    wrong.take("labels", check::labels(&instance.labels));
+    if let Some(os) = &instance.os {
+        system::check(os, &mut wrong);
+    }
+    ips(&mut instance.ips, &mut wrong);
+    wrong.take("userdata", userdata(&instance.userdata));
+    let password = &instance.crypted_root_password;
+    if !is_crypted(password) {
+        wrong.add("crypted_root_password", "is neither crypt(3) text nor * or !");
+    }
+    tags(&mut instance.tags, &mut wrong);
+    ssh_keys(&mut instance.ssh_keys, &mut wrong);
+    extra::check(&instance.extra, &mut wrong);
+    values(&instance.template_values, &mut wrong);
+    wrong.or(instance)
+}
+
+/// Ids of what the instance refers to, in their one spelling.
+fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
+    match instance.hardware_id.parse::<HardwareId>() {
+        Ok(id) => instance.hardware_id = id.to_string(),
+        Err(reason) => wrong.add("hardware_id", reason),
+    }
+    let pb::Instance { template_id, deprovision_template_id, .. } = instance;
+    for (field, text) in
+        [("template_id", template_id), ("deprovision_template_id", deprovision_template_id)]
+    {
+        if !text.is_empty()
+            && let Some(id) = wrong.take(field, text.parse::<TemplateId>())
+        {
+            *text = id.to_string();
+        }
+    }
+}
+
+fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
+    wrong.take("ips", check::count(ips.len(), IPS));
+    let mut seen = BTreeSet::new();
+    for (n, ip) in ips.iter_mut().enumerate() {
+        wrong.below(&format!("ips[{n}]"), ip::normalize(ip));
+        if !seen.insert(ip.address.clone()) {
+            wrong.add(format!("ips[{n}].address"), format!("{} is there twice", ip.address));
+        }
+    }
+}
+
+fn userdata(text: &str) -> Result<(), String> {
+    check::length(text, USERDATA).map_err(|e| e.to_string())?;
+    if text.contains('\0') {
+        return Err("has a zero byte: binary data goes into base64 MIME".into());
+    }
+    Ok(())
+}
+
+/// Whether `text` is nothing, a lock, or what crypt(3) makes; never a password in plain. Its value is not for messages.
+fn is_crypted(text: &str) -> bool {
+    const FIXED: [&str; 5] = ["$1$", "$5$", "$6$", "$y$", "$7$"];
+    // These families have a letter or more before the next dollar sign: $2b$, $argon2id$.
+    const FAMILIES: [&str; 2] = ["$2", "$argon2"];
+    let hash = FIXED.iter().find_map(|prefix| text.strip_prefix(prefix)).or_else(|| {
+        let rest = FAMILIES.iter().find_map(|family| text.strip_prefix(family))?;
+        let (variant, hash) = rest.split_once('$')?;
+        (variant.len() <= 2 && variant.bytes().all(|b| b.is_ascii_lowercase())).then_some(hash)
+    });
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b':');
+    matches!(text, "" | "*" | "!")
+        || hash.is_some_and(|hash| !hash.is_empty()) && printable && text.len() <= CRYPTED
+}
+
+/// Metadata lists tags one a line: none may hold a newline, nor be there twice.
+fn tags(tags: &mut Vec<String>, wrong: &mut Violations) {
+    wrong.take("tags", check::count(tags.len(), TAGS));
+    for (n, tag) in tags.iter().enumerate() {
+        let field = format!("tags[{n}]");
+        wrong.take(field.clone(), check::length(tag, TAG));
+        if tag.is_empty() || tag.chars().any(char::is_control) {
+            wrong.add(field, "is empty or has a control character");
+        }
+    }
+    let mut seen = BTreeSet::new();
+    tags.retain(|tag| seen.insert(tag.clone()));
+}
+
+fn ssh_keys(keys: &mut [String], wrong: &mut Violations) {
+    wrong.take("ssh_keys", check::count(keys.len(), SSH_KEYS));
+    for (n, key) in keys.iter_mut().enumerate() {
+        *key = key.trim_matches([' ', '\t']).to_owned();
+        wrong.take(format!("ssh_keys[{n}]"), ssh_key::check(key));
+    }
+}
+
+fn values(values: &BTreeMap<String, String>, wrong: &mut Violations) {
+    wrong.take("template_values", check::count(values.len(), VALUES));
+    let given = values.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if given > VALUES_LENGTH {
+        wrong.add("template_values", Refused::TooLong { given, most: VALUES_LENGTH });
+    }
+    if values.keys().any(|key| key.is_empty() || key.chars().any(char::is_control)) {
+        wrong.add("template_values", "has a key that is empty or has a control character");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! What runs on the machine: a script of the owner's own, or an operating system by name.
+
+use tinwright::check;
+use tinwright::fault::Violations;
+use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
+
+/// The longest script, in bytes.
+const SCRIPT: usize = 64 * 1024;
+/// The longest name of a distribution, in bytes.
+const DISTRO: usize = 63;
+/// The longest version or tag, in bytes.
+const VERSION: usize = 128;
+
+/// Notes what is wrong with `os`.
+pub(super) fn check(os: &Os, wrong: &mut Violations) {
+    match os {
+        Os::CustomIpxe(script) => wrong.below("custom_ipxe", custom_ipxe(script)),
+        Os::OperatingSystem(system) => wrong.below("operating_system", operating_system(system)),
+    }
+}
+
+fn custom_ipxe(CustomIpxe { url, contents, always_pxe: _ }: &CustomIpxe) -> Violations {
+    let mut wrong = Violations::default();
+    match (url.is_empty(), contents.is_empty()) {
+        (true, true) => wrong.add("url", "is empty, and so is contents: one of them is needed"),
+        (false, false) => wrong.add("url", "is given, and so is contents: only one can be run"),
+        (false, true) => {
+            wrong.take("url", check::url(url, &["http", "https", "tftp"]));
+        }
+        (true, false) => {
+            wrong.take("contents", check::length(contents, SCRIPT));
+            if !contents.starts_with("#!ipxe") || contents.contains('\0') {
+                wrong.add("contents", "does not begin with #!ipxe, or has a zero byte");
+            }
+        }
+    }
+    wrong
+}
+
+fn operating_system(system: &OperatingSystem) -> Violations {
+    let OperatingSystem { distro, version, tag } = system;
+    let mut wrong = Violations::default();
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    if distro.is_empty() || distro.len() > DISTRO || !distro.bytes().all(plain) {
+        let shown: String = distro.chars().take(DISTRO).collect();
+        wrong.add(
+            "distro",
+            format!(
+                "{shown:?} is not 1 to 63 lower-case letters, digits, dots, underscores and hyphens"
+            ),
+        );
+    }
+    for (field, text) in [("version", version), ("tag", tag)] {
+        wrong.take(field, check::length(text, VERSION));
+        if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            wrong.add(field, "has a space or what cannot be printed");
+        }
+    }
+    wrong
+}

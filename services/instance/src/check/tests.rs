@@ -1,0 +1,231 @@
+//! What is stored of an instance, and what is refused by name.
+
+use super::*;
+use pb::Instance;
+use pb::instance::ip::{Family, Flag};
+use pb::instance::{CustomIpxe, Ip, OperatingSystem, Os};
+use proptest::prelude::*;
+
+const MACHINE: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
+
+fn instance() -> Instance {
+    Instance { hardware_id: MACHINE.into(), ..Instance::default() }
+}
+
+fn ip(address: &str, cidr: u32, gateway: &str) -> Instance {
+    let ip = Ip { address: address.into(), cidr, gateway: gateway.into(), ..Ip::default() };
+    Instance { ips: vec![ip], ..instance() }
+}
+
+fn refused(instance: Instance) -> String {
+    normal(instance).unwrap_err().to_string()
+}
+
+#[test]
+fn a_record_is_stored_in_canonical_form() {
+    let stored = normal(Instance {
+        hardware_id: MACHINE.to_uppercase(),
+        hostname: "Web-1.Example.ORG".into(),
+        tags: ["b", "a", "b"].map(String::from).into(),
+        ips: vec![Ip { flags: vec![2, 1, 2], ..ip("2001:DB8:0::7", 0, "").ips[0].clone() }],
+        ..instance()
+    })
+    .unwrap();
+    assert_eq!(
+        (stored.hardware_id.as_str(), stored.hostname.as_str()),
+        (MACHINE, "web-1.example.org")
+    );
+    assert_eq!(stored.tags, ["b", "a"]);
+    let ip = &stored.ips[0];
+    assert_eq!((ip.address.as_str(), ip.cidr, ip.family()), ("2001:db8::7", 128, Family::V6));
+    assert_eq!(ip.flags, [Flag::Public as i32, Flag::Management as i32]);
+}
+
+#[test]
+fn every_wrong_field_is_named_at_once() {
+    let text = refused(Instance {
+        hardware_id: "x".into(),
+        hostname: "-a".into(),
+        template_id: "debian".into(),
+        tags: vec!["a\nb".into()],
+        ssh_keys: vec!["ssh-dss AAAA".into()],
+        userdata: "\0".into(),
+        ..ip("224.0.0.1", 24, "")
+    });
+    for field in [
+        "hardware_id",
+        "hostname",
+        "template_id",
+        "tags[0]",
+        "ssh_keys[0]",
+        "userdata",
+        "ips[0].address",
+    ] {
+        assert!(text.contains(&format!("{field}: ")), "{field} in {text}");
+    }
+}
+
+#[test]
+fn a_script_is_given_by_exactly_one_of_url_and_contents() {
+    let script = |url: &str, contents: &str| Instance {
+        os: Some(Os::CustomIpxe(CustomIpxe {
+            url: url.into(),
+            contents: contents.into(),
+            always_pxe: true,
+        })),
+        ..instance()
+    };
+    assert!(normal(script("tftp://192.0.2.1/boot", "")).is_ok());
+    assert!(normal(script("", "#!ipxe\nshell")).is_ok());
+    for (url, contents, field) in [
+        ("", "", "custom_ipxe.url: is empty"),
+        ("http://h/x", "#!ipxe", "custom_ipxe.url: is given"),
+        ("ftp://h/x", "", "custom_ipxe.url"),
+        ("http://h/a b", "", "custom_ipxe.url"),
+        ("", "#!/bin/sh", "custom_ipxe.contents"),
+        ("", &format!("#!ipxe{}", "x".repeat(65536)), "custom_ipxe.contents"),
+    ] {
+        assert!(refused(script(url, contents)).starts_with(field), "{url} {contents:.20}");
+    }
+}
+
+#[test]
+fn an_operating_system_is_named_in_words_a_path_can_hold() {
+    let system = |distro: &str, version: &str| Instance {
+        os: Some(Os::OperatingSystem(OperatingSystem {
+            distro: distro.into(),
+            version: version.into(),
+            tag: String::new(),
+        })),
+        ..instance()
+    };
+    assert!(normal(system("debian", "13.2")).is_ok());
+    for (distro, version, field) in [
+        ("", "", "operating_system.distro"),
+        ("Debian", "", "operating_system.distro"),
+        (&"d".repeat(64), "", "operating_system.distro"),
+        ("debian", "13 2", "operating_system.version"),
+        ("debian", &"1".repeat(129), "operating_system.version"),
+    ] {
+        assert!(refused(system(distro, version)).starts_with(field), "{distro:?} {version:?}");
+    }
+}
+
+#[test]
+fn a_gateway_is_inside_its_prefix_where_the_prefix_has_room() {
+    for (address, cidr, gateway) in [
+        ("192.0.2.7", 24, "192.0.2.1"),
+        ("192.0.2.7", 31, "198.51.100.1"),
+        ("192.0.2.7", 0, "198.51.100.1"),
+        ("2001:db8::7", 64, "fe80::1"),
+        ("2001:db8::7", 127, "2001:db8:1::1"),
+    ] {
+        assert!(normal(ip(address, cidr, gateway)).is_ok(), "{address}/{cidr} {gateway}");
+    }
+    for (address, cidr, gateway) in [
+        ("192.0.2.7", 24, "192.0.3.1"),
+        ("192.0.2.7", 30, "198.51.100.1"),
+        ("192.0.2.7", 24, "169.254.0.1"),
+        ("192.0.2.7", 32, "2001:db8::1"),
+        ("2001:db8::7", 64, "2001:db8:1::1"),
+    ] {
+        assert!(
+            refused(ip(address, cidr, gateway)).starts_with("ips[0].gateway"),
+            "{address} {gateway}"
+        );
+    }
+}
+
+#[test]
+fn addresses_are_hosts_of_their_family_and_there_once() {
+    assert!(refused(ip("192.0.2.7", 33, "")).starts_with("ips[0].cidr"));
+    assert!(refused(ip("::", 64, "")).starts_with("ips[0].address"));
+    let mut twice = ip("192.0.2.7", 24, "");
+    twice.ips.push(ip("::ffff:192.0.2.7", 24, "").ips[0].clone());
+    assert!(refused(twice).starts_with("ips[1].address: 192.0.2.7 is there twice"));
+    let mut other = ip("192.0.2.7", 24, "");
+    other.ips[0].family = Family::V6.into();
+    assert!(refused(other).starts_with("ips[0].family"));
+}
+
+#[test]
+fn flags_are_joined_as_bits_and_no_other_bit_is_taken() {
+    let flags = |flags: &[i32]| {
+        let mut instance = ip("192.0.2.7", 24, "");
+        instance.ips[0].flags = flags.into();
+        normal(instance).map(|stored| stored.ips[0].flags.clone())
+    };
+    assert_eq!(flags(&[3]), Ok(vec![1, 2]), "a peer's bit mask");
+    assert_eq!(flags(&[0, 1, 1]), Ok(vec![1]));
+    for wrong in [4, 5, -1] {
+        assert!(flags(&[wrong]).is_err());
+    }
+}
+
+#[test]
+fn a_password_is_crypted_or_locked() {
+    let password =
+        |text: &str| normal(Instance { crypted_root_password: text.into(), ..instance() });
+    for right in
+        ["", "*", "!", "$6$salt$hash", "$2b$12$abc", "$y$j9T$x", "$argon2id$v=19$x", "$7$x"]
+    {
+        assert!(password(right).is_ok(), "{right}");
+    }
+    for wrong in
+        ["hunter2", "$6$", "$6$a:b", "$6$a\nb", "$9$x", "$2$x y", "$argon2", "**", "$2bbbb$x"]
+    {
+        let text = password(wrong).unwrap_err().to_string();
+        assert!(text.starts_with("crypted_root_password: ") && !text.contains(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn user_data_and_tags_are_bounded() {
+    let long = Instance { userdata: "x".repeat(65537), ..instance() };
+    assert_eq!(refused(long), "userdata: has 65537 bytes, at most 65536 are allowed");
+    let many = Instance { tags: (0..129).map(|n| n.to_string()).collect(), ..instance() };
+    assert_eq!(refused(many), "tags: has 129 entries, at most 128 are allowed");
+    assert!(refused(Instance { tags: vec![String::new()], ..instance() }).starts_with("tags[0]"));
+    let values = [("k".to_owned(), "v".repeat(65536))].into();
+    assert!(
+        refused(Instance { template_values: values, ..instance() }).starts_with("template_values")
+    );
+}
+
+#[test]
+fn extra_is_one_json_object_beside_the_typed_fields() {
+    let extra = |text: &str| normal(Instance { extra: text.to_owned().into(), ..instance() });
+    assert!(extra(r#"{"storage": {"disks": []}, "customdata": 1}"#).is_ok());
+    let deep = format!("{{\"a\": {}{}}}", "[".repeat(33), "]".repeat(33));
+    for wrong in
+        ["[]", "{", r#"{"a": 1, "a": 2}"#, &deep, r#"{"ssh_keys": []}"#, r#"{"sshKeys": []}"#]
+    {
+        let text = extra(wrong).unwrap_err().to_string();
+        assert!(text.starts_with("extra: "), "{wrong}: {text}");
+    }
+    let secret = extra(r#"["hunter2"]"#).unwrap_err().to_string();
+    assert!(!secret.contains("hunter2"), "{secret}");
+}
+
+proptest! {
+    #[test]
+    fn the_stored_form_is_its_own_stored_form(
+        a: [u8; 4], cidr in 0..40_u32, flags in proptest::collection::vec(0..4, 0..4),
+        host in "[a-zA-Z0-9-]{0,9}", tags in proptest::collection::vec("[ab]{1,2}", 0..5),
+    ) {
+        let mut given = ip(&std::net::Ipv4Addr::from(a).to_string(), cidr, "");
+        given.ips[0].flags = flags;
+        if let Ok(stored) = normal(Instance { hostname: host, tags, ..given }) {
+            prop_assert_eq!(normal(stored.clone()), Ok(stored));
+        }
+    }
+
+    #[test]
+    fn no_text_breaks_the_checks(text in "\\PC*", bytes: Vec<u8>) {
+        let given = Instance {
+            hostname: text.clone(), crypted_root_password: text.clone(), extra: bytes,
+            ssh_keys: vec![text.clone()], tags: vec![text.clone()], ..ip(&text, 24, &text)
+        };
+        let _verdict = normal(given);
+    }
+}

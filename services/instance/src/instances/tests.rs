@@ -1,0 +1,275 @@
+//! Instances in a store: claimed, found, changed, given back.
+
+use std::sync::atomic::Ordering;
+
+use pb::instance::Ip;
+use proptest::prelude::*;
+use store::memory::Memory;
+use tinwright::instance::v1::CreateInstanceRequest;
+
+use super::*;
+use crate::site::{Frail, MACHINE};
+
+const OTHER: &str = "0a8e5f66-90b3-4f0e-9a55-6d1f0c2b3a44";
+
+fn instances() -> Instances {
+    Instances::new(Arc::new(Memory::default()))
+}
+
+fn on(hardware: &str, address: &str) -> pb::Instance {
+    let ips = vec![Ip { address: address.into(), ..Ip::default() }];
+    pb::Instance { hardware_id: hardware.into(), ips, ..pb::Instance::default() }
+}
+
+fn machine(id: &str) -> By {
+    By::Hardware(id.parse().unwrap())
+}
+
+fn id(instance: &pb::Instance) -> InstanceId {
+    instance.id.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_machine_and_an_address_have_one_occupant_and_the_error_says_who() {
+    let instances = instances();
+    let first = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    assert_eq!((first.state.as_str(), first.generation), ("queued", 1));
+    for (wrong, what) in [
+        (on(MACHINE, "192.0.2.2"), format!("occupant {MACHINE}")),
+        (on(OTHER, "::ffff:192.0.2.1"), "address 192.0.2.1".into()),
+    ] {
+        let taken = instances.create(wrong, None).await.unwrap_err().to_string();
+        assert_eq!(taken, format!("{what} is taken by instance {}", first.id));
+    }
+    assert_eq!(instances.list("", 10, &BTreeMap::new()).await.unwrap().records, [first]);
+}
+
+#[tokio::test]
+async fn whether_a_machine_is_occupied_is_one_read_of_an_index() {
+    let memory = Arc::new(Memory::default());
+    let made = Instances::new(memory.clone()).create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let counted = Arc::new(Frail::new(memory, usize::MAX, false));
+    let instances = Instances::new(counted.clone());
+    assert_eq!(instances.get(&machine(MACHINE)).await.unwrap(), made);
+    assert_eq!(
+        counted.gets.load(Ordering::Relaxed),
+        2,
+        "the index entry, and the record it leads to"
+    );
+    assert!(instances.get(&machine(OTHER)).await.is_err());
+    assert_eq!(counted.gets.load(Ordering::Relaxed), 3, "the index entry that is not there");
+    assert_eq!(counted.lists.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_request_asked_twice_makes_one_instance() {
+    let instances = instances();
+    let body = |address| CreateInstanceRequest {
+        instance: Some(on(MACHINE, address)),
+        request_id: "r".into(),
+    };
+    let asked = |address| Request::new("r", &body(address));
+    let first = instances.create(on(MACHINE, "192.0.2.1"), asked("192.0.2.1")).await.unwrap();
+    let again = instances.create(on(MACHINE, "192.0.2.1"), asked("192.0.2.1")).await.unwrap();
+    assert_eq!(first, again);
+    let other = instances.create(on(MACHINE, "192.0.2.2"), asked("192.0.2.2")).await;
+    assert!(matches!(other, Err(Error::Records(records::Error::Reused(id))) if id == "r"));
+}
+
+#[tokio::test]
+async fn what_only_the_server_writes_is_not_taken_from_a_caller() {
+    let instances = instances();
+    let made = instances
+        .create(
+            pb::Instance {
+                forced: true,
+                released: true,
+                generation: 7,
+                state_reason: "x".into(),
+                workflow_id: "w".into(),
+                ..on(MACHINE, "192.0.2.1")
+            },
+            None,
+        )
+        .await
+        .unwrap();
+    assert!(!made.forced && !made.released && made.state_reason.is_empty());
+    assert_eq!((made.generation, made.workflow_id.as_str()), (1, ""));
+    let active = pb::Instance { state: "active".into(), ..on(OTHER, "192.0.2.2") };
+    let refused = instances.create(active, None).await.unwrap_err().to_string();
+    assert_eq!(refused, "an instance begins queued, not \"active\"");
+}
+
+#[tokio::test]
+async fn an_update_replaces_what_its_mask_names_and_its_claims() {
+    let instances = instances();
+    let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let update = pb::Instance {
+        id: made.id.clone(),
+        revision: made.revision,
+        hostname: "new".into(),
+        userdata: "not named".into(),
+        ..on(OTHER, "192.0.2.2")
+    };
+    let new = instances.update(update, &["ips".into(), "hostname".into()]).await.unwrap();
+    assert_eq!((new.hostname.as_str(), new.userdata.as_str()), ("new", ""));
+    assert_eq!(new.hardware_id, MACHINE);
+    assert_eq!(instances.get(&By::Address("192.0.2.2".into())).await.unwrap(), new);
+    assert!(instances.get(&By::Address("192.0.2.1".into())).await.is_err());
+    assert!(instances.check(false).await.unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn a_stale_update_and_an_unknown_field_change_nothing() {
+    let instances = instances();
+    let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let update = |revision| pb::Instance { revision, hostname: "x".into(), ..made.clone() };
+    assert!(instances.update(update(made.revision + 1), &[]).await.unwrap_err().is_stale());
+    for path in ["state", "hardware_id", "forced"] {
+        assert!(matches!(
+            instances.update(update(0), &[path.into()]).await,
+            Err(Error::Invalid(_))
+        ));
+    }
+    assert_eq!(instances.get(&By::Id(id(&made))).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn a_script_and_an_operating_system_exclude_each_other_in_updates_too() {
+    use pb::instance::{CustomIpxe, OperatingSystem, Os};
+    let instances = instances();
+    let script = CustomIpxe { contents: "#!ipxe".into(), ..CustomIpxe::default() };
+    let debian = OperatingSystem { distro: "debian".into(), ..OperatingSystem::default() };
+    let scripted = pb::Instance { os: Some(Os::CustomIpxe(script)), ..on(MACHINE, "192.0.2.1") };
+    let made = instances.create(scripted, None).await.unwrap();
+    let update = |os, path: &str| {
+        let update = pb::Instance { os, revision: 0, ..made.clone() };
+        let paths = [path.to_owned()];
+        let instances = &instances;
+        async move { instances.update(update, &paths).await.unwrap().os }
+    };
+    assert!(update(None, "operating_system").await == made.os, "the other one is named");
+    let system = Some(Os::OperatingSystem(debian));
+    assert!(update(system.clone(), "operating_system").await == system);
+    assert!(update(None, "operating_system").await.is_none());
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_changes_no_more_and_is_deleted_once() {
+    let instances = instances();
+    let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let going = instances.delete(id(&made), made.revision, false).await.unwrap();
+    assert_eq!(going.state, "deprovisioning");
+    assert_eq!(instances.delete(id(&made), 0, false).await.unwrap(), going);
+    let update = pb::Instance { revision: 0, hostname: "x".into(), ..made.clone() };
+    let refused = instances.update(update, &[]).await.unwrap_err().to_string();
+    assert_eq!(refused, format!("instance {} is being deleted", made.id));
+    assert!(instances.delete(id(&made), 0, true).await.unwrap().forced);
+}
+
+#[tokio::test]
+async fn of_two_changes_at_once_neither_is_lost_nor_refused() {
+    let frail = Frail::new(Arc::new(Memory::default()), usize::MAX, false);
+    let instances = Instances::new(Arc::new(frail));
+    let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let update = |hostname: &str, tag: &str| {
+        let (hostname, tags) = (hostname.to_owned(), vec![tag.to_owned()]);
+        pb::Instance { revision: 0, hostname, tags, ..made.clone() }
+    };
+    let (name, tag) = (["hostname".to_owned()], ["tags".to_owned()]);
+    let both = tokio::join!(
+        instances.update(update("web", ""), &name),
+        instances.update(update("", "blue"), &tag),
+    );
+    assert!(both.0.is_ok() && both.1.is_ok());
+    let stored = instances.get(&By::Id(id(&made))).await.unwrap();
+    assert_eq!((stored.hostname.as_str(), stored.tags), ("web", vec!["blue".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_machine_that_takes_itself_for_another_instance_is_refused() {
+    let instances = instances();
+    let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let other = InstanceId::new();
+    let refused = instances.phone_home(MACHINE.parse().unwrap(), Some(other)).await.unwrap_err();
+    let text = format!("hardware {MACHINE} is not occupied by instance {other}");
+    assert_eq!(refused.to_string(), text);
+    assert!(instances.phone_home(OTHER.parse().unwrap(), None).await.is_err(), "not occupied");
+    assert_eq!(instances.get(&By::Id(id(&made))).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn the_first_call_home_of_a_generation_is_the_one_that_is_kept() {
+    let instances = instances();
+    let queued = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let call = || instances.phone_home(MACHINE.parse().unwrap(), None);
+    call().await.unwrap();
+    let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
+    assert_eq!(begun.phone_home_time, None, "nothing was installed when it called");
+    call().await.unwrap();
+    let called = instances.get(&machine(MACHINE)).await.unwrap();
+    assert!(called.phone_home_time.is_some());
+    call().await.unwrap();
+    assert_eq!(instances.get(&machine(MACHINE)).await.unwrap(), called, "not even its revision");
+    let failed = instances.advance(&called, Event::Failed, "", |_| {}).await.unwrap();
+    let again = instances.retry(id(&failed)).await.unwrap();
+    assert_eq!((again.generation, again.phone_home_time), (2, None));
+}
+
+#[tokio::test]
+async fn a_machine_that_was_let_go_of_is_claimed_again_by_a_retry_if_it_is_free() {
+    let instances = instances();
+    let first = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let released = instances.advance(&first, Event::Unusable, "gone", |_| {}).await.unwrap();
+    assert_eq!((released.state.as_str(), released.released), ("failed", true));
+    let second = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let taken = instances.retry(id(&first)).await.unwrap_err().to_string();
+    assert!(taken.ends_with(&format!("is taken by instance {}", second.id)), "{taken}");
+    let second = instances.advance(&second, Event::Unusable, "", |_| {}).await.unwrap();
+    assert_eq!(instances.delete(id(&second), 0, false).await.unwrap().state, "deleted");
+    assert_eq!(instances.retry(id(&first)).await.unwrap().state, "queued");
+    assert_eq!(instances.get(&machine(MACHINE)).await.unwrap().id, first.id);
+}
+
+const EVENTS: [Event; 7] = [
+    Event::Began,
+    Event::Unusable,
+    Event::Installed,
+    Event::Failed,
+    Event::Retry,
+    Event::Delete,
+    Event::Cleaned,
+];
+
+proptest! {
+    /// A step is an event to one of three instances, or the wish for another on the same machine.
+    #[test]
+    fn a_machine_has_one_occupant_and_a_claim_for_every_instance_that_occupies(
+        steps in proptest::collection::vec((0..3_usize, 0..9_usize), 0..40)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let instances = instances();
+            for (which, what) in steps {
+                let all = instances.list("", 10, &BTreeMap::new()).await.unwrap().records;
+                match (all.get(which), EVENTS.get(what)) {
+                    (Some(old), Some(event)) => {
+                        let _illegal = instances.advance(old, *event, "", |_| {}).await;
+                    }
+                    _ if all.len() < 3 => {
+                        let _taken = instances.create(on(MACHINE, "192.0.2.1"), None).await;
+                    }
+                    _ => {}
+                }
+                prop_assert!(instances.check(false).await.unwrap().is_clean());
+                let all = instances.list("", 10, &BTreeMap::new()).await.unwrap().records;
+                let occupies = |i: &&pb::Instance| State::try_from(*i).unwrap().occupies();
+                let occupants: Vec<_> = all.iter().filter(occupies).collect();
+                prop_assert!(occupants.len() <= 1);
+                let claimed = instances.get(&machine(MACHINE)).await.ok();
+                prop_assert_eq!(claimed.as_ref(), occupants.first().copied());
+            }
+            Ok(())
+        })?;
+    }
+}

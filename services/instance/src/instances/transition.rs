@@ -1,0 +1,37 @@
+//! What an event changes in an instance's record besides its state.
+
+use std::time::SystemTime;
+
+use tinwright::instance::v1 as pb;
+
+use super::Error;
+use crate::state::{Event, State};
+
+/// `old` after `event`, which happened at `now` for `reason`. Nothing changes where the event was there before.
+pub fn after(
+    old: &pb::Instance,
+    event: Event,
+    reason: &str,
+    now: SystemTime,
+) -> Result<pb::Instance, Error> {
+    let from = State::try_from(old)?;
+    let to = from.after(event)?;
+    let mut new = old.clone();
+    if from == to {
+        return Ok(new);
+    }
+    to.write(&mut new);
+    new.state_reason = reason.to_owned();
+    new.workflow_id.clear();
+    match to {
+        State::Queued => {
+            new.generation += 1;
+            (new.install_time, new.phone_home_time) = (None, None);
+        }
+        State::Provisioning => new.begin_time = new.begin_time.or(Some(now.into())),
+        State::Active => new.install_time = new.install_time.or(Some(now.into())),
+        State::Deprovisioning => new.generation += 1,
+        State::Failed | State::Released | State::DeprovisionFailed | State::Gone => {}
+    }
+    Ok(new)
+}

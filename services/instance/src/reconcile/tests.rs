@@ -1,0 +1,110 @@
+//! Machines brought to their instances and back, step by step, at a site where everything can go wrong.
+
+mod faults;
+mod giving_back;
+mod provisioning;
+mod running;
+
+use std::sync::Arc;
+
+use store::Store;
+use store::memory::Memory;
+use tinwright::InstanceId;
+use tinwright::hardware::v1::State as HardwareState;
+use tinwright::instance::v1::instance::{CustomIpxe, Os};
+use tinwright::workflow::v1::WorkflowState as Workflow;
+
+use super::*;
+use crate::instances::By;
+use crate::site::{MACHINE, Site};
+
+const TEMPLATE: &str = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12";
+
+/// An instance at a site.
+struct Bench {
+    site: Site,
+    store: Arc<Memory>,
+    instances: Instances,
+    reconciler: Reconciler,
+    id: InstanceId,
+}
+
+fn templated() -> Instance {
+    Instance {
+        hardware_id: MACHINE.into(),
+        template_id: TEMPLATE.into(),
+        userdata: "hunter2".into(),
+        ..Instance::default()
+    }
+}
+
+fn scripted() -> Instance {
+    let script = CustomIpxe { contents: "#!ipxe".into(), ..CustomIpxe::default() };
+    Instance { template_id: String::new(), os: Some(Os::CustomIpxe(script)), ..templated() }
+}
+
+impl Bench {
+    async fn new(instance: Instance) -> Self {
+        let (site, store) = (Site::new(), Arc::new(Memory::default()));
+        let instances = Instances::new(store.clone());
+        let made = instances.create(instance, None).await.unwrap();
+        let reconciler = Reconciler::new(instances.clone(), site.peers());
+        Self { site, store, instances, reconciler, id: made.id.parse().unwrap() }
+    }
+
+    /// One whose machine its instance has.
+    async fn active(instance: Instance) -> Self {
+        let bench = Self::new(instance).await;
+        bench.settle().await;
+        bench.site.end(Workflow::Success, "");
+        assert_eq!(bench.settled().await, "active");
+        bench
+    }
+
+    /// Makes steps until there is nothing to do but to wait.
+    async fn settle(&self) -> Then {
+        drive(&self.reconciler, &self.id.to_string()).await.unwrap()
+    }
+
+    /// The state after that.
+    async fn settled(&self) -> String {
+        self.settle().await;
+        self.state().await
+    }
+
+    async fn state(&self) -> String {
+        self.found().await.map_or("gone".into(), |instance| instance.state)
+    }
+
+    async fn found(&self) -> Option<Instance> {
+        self.instances.records().get(&self.id.to_string()).await.unwrap()
+    }
+
+    async fn reason(&self) -> String {
+        self.found().await.unwrap().state_reason
+    }
+
+    /// Whether the machine is claimed.
+    async fn occupied(&self) -> bool {
+        self.instances.get(&By::Hardware(MACHINE.parse().unwrap())).await.is_ok()
+    }
+
+    async fn delete(&self, force: bool) {
+        self.instances.delete(self.id, 0, force).await.unwrap();
+    }
+
+    async fn call_home(&self) {
+        self.instances.phone_home(MACHINE.parse().unwrap(), Some(self.id)).await.unwrap();
+    }
+}
+
+/// Makes steps until there is nothing to do but to wait, or one fails.
+async fn drive(reconciler: &Reconciler, id: &str) -> Result<Then, Error> {
+    for _ in 0..50 {
+        match reconciler.settle(id).await? {
+            Then::Again => {}
+            then @ (Then::Wait(_) | Then::Idle) => return Ok(then),
+        }
+    }
+    panic!("{id} does not settle");
+}

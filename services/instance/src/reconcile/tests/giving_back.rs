@@ -1,0 +1,133 @@
+//! From active to gone, and what may come between.
+
+use tinwright::hardware::v1::Policy;
+
+use super::*;
+
+const OTHER: &str = "0a8e5f66-90b3-4f0e-9a55-6d1f0c2b3a44";
+
+#[tokio::test]
+async fn a_machine_is_wiped_and_switched_off_before_it_is_free() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "deprovisioning");
+    let request = bench.site.known().created[1].clone();
+    assert_eq!(request.request_id, format!("{}/deprovision/2", bench.id));
+    assert_eq!(request.template_id, "");
+    assert!(request.template_data.contains("WIPE_DISKS: all") && request.values.is_empty());
+    assert!(request.boot_options.unwrap().power_off_after && bench.occupied().await);
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "gone");
+    assert!(!bench.occupied().await);
+}
+
+#[tokio::test]
+async fn nothing_of_it_stays_in_the_store_when_it_is_gone() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    bench.settle().await;
+    bench.site.end(Workflow::Success, "");
+    bench.settle().await;
+    let left = bench.store.list("", "", 10).await.unwrap().pairs;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn the_instances_clean_up_goes_before_the_machines() {
+    let machines = Policy { deprovision_template_id: TEMPLATE.into(), ..Policy::default() };
+    for (own, used) in [("", TEMPLATE), (OTHER, OTHER)] {
+        let wished = Instance { deprovision_template_id: own.into(), ..templated() };
+        let bench = Bench::active(wished).await;
+        bench.site.policy(machines.clone());
+        bench.delete(false).await;
+        bench.settle().await;
+        let request = bench.site.known().created[1].clone();
+        assert_eq!((request.template_id.as_str(), request.template_data.as_str()), (used, ""));
+    }
+}
+
+#[tokio::test]
+async fn a_clean_up_that_fails_keeps_the_claim_and_can_be_retried() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    bench.settle().await;
+    bench.site.end(Workflow::Failed, "disk is in use");
+    assert_eq!(bench.settled().await, "deprovision_failed");
+    assert!(bench.reason().await.ends_with("failed: disk is in use") && bench.occupied().await);
+    bench.instances.retry(bench.id).await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.site.request_ids()[2], format!("{}/deprovision/3", bench.id));
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "gone");
+}
+
+#[tokio::test]
+async fn a_clean_up_that_is_deleted_has_not_cleaned() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    bench.settle().await;
+    bench.site.known().workflows.pop();
+    assert_eq!(bench.settled().await, "deprovision_failed");
+    assert!(bench.occupied().await);
+}
+
+#[tokio::test]
+async fn by_force_a_machine_goes_unwiped_into_maintenance() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(true).await;
+    assert_eq!(bench.settled().await, "gone");
+    assert_eq!(bench.site.known().created.len(), 1, "no clean-up");
+    let machine = bench.site.known().machine.clone().unwrap();
+    assert_eq!(machine.state(), HardwareState::Maintenance);
+    let reason = format!("taken by force from instance {}, not wiped", bench.id);
+    assert_eq!(machine.state_reason, reason);
+}
+
+#[tokio::test]
+async fn force_ends_a_clean_up_that_does_not_end() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    bench.settle().await;
+    bench.delete(true).await;
+    assert_eq!(bench.settled().await, "gone");
+    assert_eq!(bench.site.known().workflows[1].state(), Workflow::Cancelled);
+}
+
+#[tokio::test]
+async fn what_installs_is_cancelled_before_the_clean_up_is_queued() {
+    let bench = Bench::new(templated()).await;
+    bench.settle().await;
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "deprovisioning");
+    let states: Vec<_> = bench.site.known().workflows.iter().map(|each| each.state()).collect();
+    assert_eq!(states, [Workflow::Cancelled, Workflow::Pending]);
+}
+
+#[tokio::test]
+async fn a_machine_that_nothing_was_done_to_is_free_without_wiping() {
+    let bench = Bench::new(templated()).await;
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "gone");
+    assert!(bench.site.request_ids().is_empty());
+}
+
+#[tokio::test]
+async fn a_machine_that_vanished_is_given_back() {
+    let bench = Bench::active(templated()).await;
+    bench.site.known().machine = None;
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "gone");
+}
+
+#[tokio::test]
+async fn a_machine_in_maintenance_is_cleaned_when_it_comes_out() {
+    let bench = Bench::active(templated()).await;
+    bench.site.set_machine_state(HardwareState::Maintenance, "");
+    bench.delete(false).await;
+    assert!(matches!(bench.settle().await, Then::Wait(_)));
+    assert_eq!(bench.reason().await, "waits: the machine is in maintenance");
+    assert_eq!(bench.site.request_ids().len(), 1);
+    bench.site.set_machine_state(HardwareState::Provisionable, "");
+    bench.settle().await;
+    assert_eq!((bench.reason().await, bench.site.request_ids().len()), (String::new(), 2));
+}

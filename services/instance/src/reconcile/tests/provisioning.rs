@@ -1,0 +1,215 @@
+//! From queued to active, or failed with a reason.
+
+use tinwright::hardware::v1::Policy;
+use tinwright::hardware::v1::policy::PhoneHome;
+use tinwright::workflow::v1::boot_options::Mode;
+use tonic::Status;
+
+use super::*;
+
+fn required() -> Policy {
+    Policy { phone_home: PhoneHome::Required.into(), ..Policy::default() }
+}
+
+#[tokio::test]
+async fn a_template_installs_the_machine() {
+    let values = [("disk".to_owned(), "/dev/sda".to_owned())].into();
+    let bench = Bench::new(Instance { template_values: values, ..templated() }).await;
+    assert_eq!(bench.settled().await, "provisioning");
+    let request = bench.site.known().created[0].clone();
+    assert_eq!(request.request_id, format!("{}/provision/1", bench.id));
+    assert_eq!((request.template_id.as_str(), request.hardware_id.as_str()), (TEMPLATE, MACHINE));
+    assert_eq!(
+        (request.instance_id.clone(), request.values["disk"].as_str()),
+        (bench.id.to_string(), "/dev/sda")
+    );
+    let options = request.boot_options.unwrap();
+    assert_eq!((options.mode(), options.power_off_after), (Mode::Netboot, false));
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "active");
+    let instance = bench.found().await.unwrap();
+    assert_eq!((instance.workflow_ids.len(), instance.workflow_id.as_str()), (1, ""));
+    assert!(instance.install_time.is_some());
+}
+
+#[tokio::test]
+async fn a_machine_that_may_not_be_used_is_let_go_of_and_the_reason_kept() {
+    for (state, words) in [
+        (HardwareState::Failed, "is failed: fan"),
+        (HardwareState::Maintenance, "is in maintenance: fan"),
+        (HardwareState::Deleting, "is being deleted: fan"),
+    ] {
+        let bench = Bench::new(templated()).await;
+        bench.site.set_machine_state(state, "fan");
+        assert_eq!(bench.settled().await, "failed");
+        assert_eq!(bench.reason().await, format!("hardware {MACHINE} {words}"));
+        assert!(!bench.occupied().await && bench.site.known().created.is_empty());
+        bench.instances.create(templated(), None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_is_not_there_is_let_go_of() {
+    let bench = Bench::new(templated()).await;
+    bench.site.known().machine = None;
+    assert_eq!(bench.settled().await, "failed");
+    assert_eq!(bench.reason().await, format!("hardware {MACHINE} not found"));
+    assert!(!bench.occupied().await);
+    bench.delete(false).await;
+    assert_eq!(bench.state().await, "gone", "there is nothing to give back");
+}
+
+#[tokio::test]
+async fn a_machine_that_something_was_done_to_stays_claimed() {
+    let bench = Bench::new(templated()).await;
+    bench.settle().await;
+    bench.site.end(Workflow::Failed, "no disk");
+    bench.settle().await;
+    bench.site.set_machine_state(HardwareState::Maintenance, "");
+    bench.instances.retry(bench.id).await.unwrap();
+    assert_eq!(bench.settled().await, "failed");
+    assert!(bench.occupied().await);
+}
+
+#[tokio::test]
+async fn a_workflow_that_ends_badly_fails_the_instance_with_its_words() {
+    for (end, how) in [
+        (Workflow::Failed, "failed"),
+        (Workflow::Timeout, "took too long"),
+        (Workflow::Cancelled, "was cancelled"),
+    ] {
+        let bench = Bench::new(templated()).await;
+        bench.settle().await;
+        bench.site.end(end, "task os: action stream: 404");
+        assert_eq!(bench.settled().await, "failed");
+        let workflow = bench.site.known().workflows[0].id.clone();
+        let reason = format!("workflow {workflow} {how}: task os: action stream: 404");
+        assert_eq!(bench.reason().await, reason);
+        assert!(bench.occupied().await);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_is_a_new_generation_with_a_workflow_of_its_own() {
+    let bench = Bench::new(templated()).await;
+    bench.settle().await;
+    bench.site.end(Workflow::Failed, "");
+    bench.settle().await;
+    bench.instances.retry(bench.id).await.unwrap();
+    bench.instances.retry(bench.id).await.unwrap();
+    bench.settle().await;
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "active");
+    let asked = [1, 2].map(|generation| format!("{}/provision/{generation}", bench.id));
+    assert_eq!(bench.site.request_ids(), asked);
+    assert!(bench.instances.retry(bench.id).await.is_err(), "nothing failed");
+}
+
+#[tokio::test]
+async fn a_refused_workflow_fails_the_instance_with_the_words_of_the_refusal() {
+    let bench = Bench::new(templated()).await;
+    let refusal = Status::invalid_argument("template \"debian\" line 12: no field \"disk\"");
+    bench.site.known().refusal = Some(refusal);
+    assert_eq!(bench.settled().await, "failed");
+    let reason = "the workflow service refused: template \"debian\" line 12: no field \"disk\"";
+    assert_eq!(bench.reason().await, reason);
+}
+
+#[tokio::test]
+async fn a_workflow_that_is_deleted_fails_its_instance() {
+    let bench = Bench::new(templated()).await;
+    bench.settle().await;
+    let workflow = bench.site.known().workflows.remove(0);
+    assert_eq!(bench.settled().await, "failed");
+    assert_eq!(bench.reason().await, format!("workflow {} was deleted", workflow.id));
+}
+
+#[tokio::test]
+async fn a_call_home_that_policy_wants_is_waited_for() {
+    let bench = Bench::new(templated()).await;
+    bench.site.policy(required());
+    bench.settle().await;
+    bench.site.end(Workflow::Success, "");
+    let waits = bench.settle().await;
+    assert!(matches!(waits, Then::Wait(left) if left > Duration::from_secs(29 * 60)), "{waits:?}");
+    assert_eq!(
+        (bench.state().await, bench.reason().await),
+        ("provisioning".into(), "waits for phone home".into())
+    );
+    bench.call_home().await;
+    assert_eq!((bench.settled().await, bench.reason().await), ("active".into(), String::new()));
+}
+
+#[tokio::test]
+async fn a_system_that_calls_before_the_workflow_ends_is_heard() {
+    let bench = Bench::new(templated()).await;
+    bench.site.policy(required());
+    bench.settle().await;
+    bench.call_home().await;
+    assert_eq!(bench.settled().await, "provisioning");
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "active");
+}
+
+#[tokio::test]
+async fn a_system_that_never_calls_is_given_half_an_hour() {
+    let bench = Bench::new(templated()).await;
+    bench.site.policy(required());
+    bench.settle().await;
+    bench.site.end(Workflow::Success, "");
+    bench.settle().await;
+    let old = bench.found().await.unwrap();
+    let mut early = old.clone();
+    early.install_time.as_mut().unwrap().seconds -= 30 * 60;
+    bench.instances.put(&old, early).await.unwrap();
+    assert_eq!(
+        (bench.settled().await, bench.reason().await),
+        ("active".into(), "no phone home".into())
+    );
+    bench.call_home().await;
+    assert_eq!(bench.reason().await, "");
+}
+
+#[tokio::test]
+async fn a_script_of_the_owners_own_is_booted_once_and_ends_by_a_call() {
+    let bench = Bench::new(scripted()).await;
+    assert_eq!(bench.settle().await, Then::Idle);
+    assert_eq!(
+        (bench.state().await, bench.reason().await),
+        ("provisioning".into(), "boots its own script".into())
+    );
+    bench.settle().await;
+    assert_eq!(bench.site.request_ids().len(), 1);
+    assert!(bench.site.request_ids()[0].starts_with(&format!("{}/boot-", bench.id)));
+    assert!(bench.site.known().created.is_empty());
+    bench.call_home().await;
+    assert_eq!(bench.settled().await, "active");
+}
+
+#[tokio::test]
+async fn a_machine_without_a_bmc_is_switched_on_by_hand() {
+    let bench = Bench::new(scripted()).await;
+    bench.site.known().has_bmc = false;
+    assert_eq!(bench.settled().await, "provisioning");
+    assert_eq!(bench.reason().await, "no BMC: switch the machine on by hand");
+}
+
+#[tokio::test]
+async fn where_nothing_is_to_be_installed_the_instance_is_active_at_once() {
+    let bench = Bench::new(Instance { template_id: String::new(), ..templated() }).await;
+    assert_eq!(bench.settled().await, "active");
+    assert!(bench.site.request_ids().is_empty());
+}
+
+#[tokio::test]
+async fn only_the_latest_hundred_workflows_are_remembered() {
+    let mut instance = templated();
+    for n in 0..105 {
+        provision::waits_for(&mut instance, &n.to_string());
+    }
+    assert_eq!(instance.workflow_ids.len(), 100);
+    assert_eq!(
+        (instance.workflow_ids[0].as_str(), instance.workflow_ids[99].as_str()),
+        ("5", "104")
+    );
+}

@@ -1,0 +1,75 @@
+//! The whole service: records, watches, workflows and time drive each other.
+
+use tinwright::watch::Event as Told;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::api::Api;
+
+/// The service at a site, run by its own loop.
+struct Running {
+    site: Site,
+    instances: Instances,
+    mirror: Mirror<Occupancy>,
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let (site, store) = (Site::new(), Arc::new(Memory::default()));
+        let instances = Instances::new(store.clone());
+        let [hardware, workflow, power] = site.channels();
+        let stop = CancellationToken::new();
+        let api = Api::new(store, hardware, workflow, power, stop.clone());
+        let task = tokio::spawn(api.run(stop.clone()));
+        let mirror = Mirror::new(instances.records().clone());
+        Self { site, instances, mirror, stop, task }
+    }
+
+    /// Waits until the instance is told of as `wanted` wants it; nothing for gone.
+    async fn until(&self, wanted: impl Fn(Option<&Instance>) -> bool) {
+        let follow = async {
+            let mut watcher = self.mirror.watch();
+            loop {
+                let seen = match watcher.next().await.unwrap() {
+                    Told::Put(instance) => wanted(Some(&instance)),
+                    Told::Deleted(_) => wanted(None),
+                    Told::Synced => false,
+                };
+                if seen {
+                    return;
+                }
+            }
+        };
+        let bounded = tokio::time::timeout(Duration::from_secs(20), follow);
+        tokio::select! {
+            () = self.mirror.run(self.stop.clone()) => panic!("stopped"),
+            seen = bounded => seen.expect("within 20 s"),
+        }
+    }
+
+    async fn until_state(&self, state: &str) {
+        self.until(|instance| instance.is_some_and(|it| it.state == state)).await;
+    }
+
+    async fn until_work(&self) {
+        self.until(|instance| instance.is_some_and(|it| !it.workflow_id.is_empty())).await;
+    }
+}
+
+#[tokio::test]
+async fn an_instance_comes_and_goes_by_itself_and_the_service_ends_when_told() {
+    let running = Running::start();
+    let made = running.instances.create(templated(), None).await.unwrap();
+    running.until_work().await;
+    running.site.end(Workflow::Success, "");
+    running.until_state("active").await;
+    running.instances.delete(made.id.parse().unwrap(), 0, false).await.unwrap();
+    running.until_work().await;
+    running.site.end(Workflow::Success, "");
+    running.until(|instance| instance.is_none()).await;
+    running.stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(20), running.task).await;
+    ended.expect("within 20 s").unwrap().unwrap();
+}

@@ -1,0 +1,231 @@
+//! The services of a site for tests, as far as instances need them.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt as _, stream};
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_server::HardwareService;
+use tinwright::power::v1 as power;
+use tinwright::power::v1::power_service_server::PowerService;
+use tinwright::watch::Event;
+use tinwright::workflow::v1 as wf;
+use tinwright::workflow::v1::workflow_service_server::WorkflowService;
+use tinwright::{PowerJobId, WorkflowId};
+use tokio_stream::wrappers::BroadcastStream;
+use tonic::{Request, Response, Status};
+
+use super::{Known, Site, ended};
+
+type Told<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Site {
+    /// Carries out `call`, and answers if the answer is not to be lost.
+    fn carry_out<T>(
+        &self,
+        call: impl FnOnce(&mut Known) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let mut known = self.known();
+        let heard = known.call()?;
+        let answer = call(&mut known)?;
+        if heard { Ok(Response::new(answer)) } else { Err(Status::unavailable("answer lost")) }
+    }
+}
+
+/// Calls that no instance makes, as the async trait spells them.
+macro_rules! never_called {
+    ($($name:ident($request:ty) -> $response:ty;)*) => {$(
+        fn $name<'site, 'call>(
+            &'site self,
+            _request: Request<$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
+        where
+            'site: 'call,
+            Self: 'call,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        }
+    )*};
+}
+
+fn missing() -> Status {
+    Status::not_found("not found")
+}
+
+#[tonic::async_trait]
+impl HardwareService for Site {
+    async fn get_hardware(
+        &self,
+        request: Request<hw::GetHardwareRequest>,
+    ) -> Result<Response<hw::GetHardwareResponse>, Status> {
+        let by = request.into_inner().by;
+        self.carry_out(|known| {
+            let wanted = |machine: &&hw::Hardware| {
+                by == Some(hw::get_hardware_request::By::Id(machine.id.clone()))
+            };
+            let machine = known.machine.as_ref().filter(wanted).ok_or_else(missing)?;
+            Ok(hw::GetHardwareResponse { hardware: Some(machine.clone()) })
+        })
+    }
+
+    async fn set_hardware_state(
+        &self,
+        request: Request<hw::SetHardwareStateRequest>,
+    ) -> Result<Response<hw::SetHardwareStateResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out(|known| {
+            let machine = known.machine.as_mut().ok_or_else(missing)?;
+            (machine.state, machine.state_reason) = (request.state, request.reason);
+            Ok(hw::SetHardwareStateResponse { hardware: Some(machine.clone()) })
+        })
+    }
+
+    type WatchHardwareStream = Told<hw::WatchHardwareResponse>;
+
+    never_called! {
+        create_hardware(hw::CreateHardwareRequest) -> hw::CreateHardwareResponse;
+        list_hardware(hw::ListHardwareRequest) -> hw::ListHardwareResponse;
+        update_hardware(hw::UpdateHardwareRequest) -> hw::UpdateHardwareResponse;
+        delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
+        watch_hardware(hw::WatchHardwareRequest) -> Self::WatchHardwareStream;
+    }
+}
+
+#[tonic::async_trait]
+impl WorkflowService for Site {
+    async fn create_workflow(
+        &self,
+        request: Request<wf::CreateWorkflowRequest>,
+    ) -> Result<Response<wf::CreateWorkflowResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out(|known| {
+            if let Some(refusal) = &known.refusal {
+                return Err(refusal.clone());
+            }
+            if let Some(id) = known.answered(&request.request_id, &request)? {
+                let made = known.workflows.iter().find(|made| made.id == id);
+                return made.cloned().ok_or_else(missing);
+            }
+            let workflow = wf::Workflow {
+                id: WorkflowId::new().to_string(),
+                labels: request.labels.clone(),
+                hardware_id: request.hardware_id.clone(),
+                instance_id: request.instance_id.clone(),
+                state: wf::WorkflowState::Pending.into(),
+                ..wf::Workflow::default()
+            };
+            known.keep(&request.request_id, &request, &workflow.id);
+            known.created.push(request);
+            known.workflows.push(workflow.clone());
+            Ok(workflow)
+        })
+        .map(|made| made.map(|made| wf::CreateWorkflowResponse { workflow: Some(made) }))
+    }
+
+    async fn get_workflow(
+        &self,
+        request: Request<wf::GetWorkflowRequest>,
+    ) -> Result<Response<wf::GetWorkflowResponse>, Status> {
+        let id = request.into_inner().id;
+        self.carry_out(|known| {
+            let workflow = known.workflows.iter().find(|each| each.id == id);
+            let workflow = Some(workflow.ok_or_else(missing)?.clone());
+            Ok(wf::GetWorkflowResponse { workflow })
+        })
+    }
+
+    async fn list_workflows(
+        &self,
+        request: Request<wf::ListWorkflowsRequest>,
+    ) -> Result<Response<wf::ListWorkflowsResponse>, Status> {
+        let request = request.into_inner();
+        // One a page, so that who stops after the first page is found out.
+        self.carry_out(|known| {
+            let all = known.workflows.iter().filter(|each| each.hardware_id == request.hardware_id);
+            let mut after = all.filter(|each| each.id > request.page_token).cloned();
+            let workflows: Vec<_> = after.next().into_iter().collect();
+            let last = workflows.last().map(|each| each.id.clone()).unwrap_or_default();
+            let next_page_token = after.next().map(|_| last).unwrap_or_default();
+            Ok(wf::ListWorkflowsResponse { workflows, next_page_token })
+        })
+    }
+
+    async fn cancel_workflow(
+        &self,
+        request: Request<wf::CancelWorkflowRequest>,
+    ) -> Result<Response<wf::CancelWorkflowResponse>, Status> {
+        let id = request.into_inner().id;
+        self.carry_out(|known| {
+            let found = known.workflows.iter_mut().find(|each| each.id == id);
+            let workflow = found.ok_or_else(missing)?;
+            if !ended(workflow) {
+                workflow.set_state(wf::WorkflowState::Cancelled);
+            }
+            Ok(wf::CancelWorkflowResponse { workflow: Some(workflow.clone()) })
+        })
+    }
+
+    type WatchWorkflowsStream = Told<wf::WatchWorkflowsResponse>;
+
+    async fn watch_workflows(
+        &self,
+        _request: Request<wf::WatchWorkflowsRequest>,
+    ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
+        let changes = BroadcastStream::new(self.changes.subscribe())
+            .filter_map(|change| std::future::ready(change.ok()))
+            .map(Event::Put);
+        let all: Vec<_> = self.known().workflows.iter().cloned().map(Event::Put).collect();
+        let told = stream::iter(all.into_iter().chain([Event::Synced])).chain(changes);
+        Ok(Response::new(Box::pin(told.map(|event| Ok(event.into())))))
+    }
+
+    type ReadLogStream = Told<wf::ReadLogResponse>;
+
+    never_called! {
+        delete_workflow(wf::DeleteWorkflowRequest) -> wf::DeleteWorkflowResponse;
+        read_log(wf::ReadLogRequest) -> Self::ReadLogStream;
+        note_boot(wf::NoteBootRequest) -> wf::NoteBootResponse;
+    }
+}
+
+#[tonic::async_trait]
+impl PowerService for Site {
+    async fn create_power_job(
+        &self,
+        request: Request<power::CreatePowerJobRequest>,
+    ) -> Result<Response<power::CreatePowerJobResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out(|known| {
+            if !known.has_bmc {
+                return Err(missing());
+            }
+            let id = match known.answered(&request.request_id, &request)? {
+                Some(id) => id,
+                None => {
+                    let id = PowerJobId::new().to_string();
+                    known.keep(&request.request_id, &request, &id);
+                    known.jobs.push(request);
+                    id
+                }
+            };
+            let power_job = Some(power::PowerJob { id, ..power::PowerJob::default() });
+            Ok(power::CreatePowerJobResponse { power_job })
+        })
+    }
+
+    type WatchBmcsStream = Told<power::WatchBmcsResponse>;
+    type WatchPowerJobsStream = Told<power::WatchPowerJobsResponse>;
+
+    never_called! {
+        create_bmc(power::CreateBmcRequest) -> power::CreateBmcResponse;
+        get_bmc(power::GetBmcRequest) -> power::GetBmcResponse;
+        list_bmcs(power::ListBmcsRequest) -> power::ListBmcsResponse;
+        update_bmc(power::UpdateBmcRequest) -> power::UpdateBmcResponse;
+        delete_bmc(power::DeleteBmcRequest) -> power::DeleteBmcResponse;
+        watch_bmcs(power::WatchBmcsRequest) -> Self::WatchBmcsStream;
+        get_power_state(power::GetPowerStateRequest) -> power::GetPowerStateResponse;
+        get_power_job(power::GetPowerJobRequest) -> power::GetPowerJobResponse;
+        list_power_jobs(power::ListPowerJobsRequest) -> power::ListPowerJobsResponse;
+        cancel_power_job(power::CancelPowerJobRequest) -> power::CancelPowerJobResponse;
+        watch_power_jobs(power::WatchPowerJobsRequest) -> Self::WatchPowerJobsStream;
+    }
+}

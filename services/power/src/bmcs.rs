@@ -1,0 +1,185 @@
+//! The BMCs, as the store keeps them: what callers see in one record, the password sealed in another beside it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use prost_types::Timestamp;
+use runtime::seal::Seal;
+use runtime::secret::Secret;
+use store::records::requests::Request;
+use store::records::{Change, Listing, Records};
+use store::{Commit, Expect, Handle, Store};
+use tinwright::fault::Violations;
+use tinwright::power::v1 as pb;
+use tinwright::{BmcId, HardwareId};
+
+use crate::Error;
+use crate::check;
+use crate::redfish::Target;
+use crate::stored::{Bmc, Password, Sealed};
+
+/// Whether a BMC may be spoken to in clear text, where anybody on the way reads its password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clear {
+    /// Only https.
+    Refused,
+    /// http as well: somebody said so aloud.
+    Allowed,
+}
+
+/// Which BMC is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The one with this id.
+    Id(BmcId),
+    /// The one of this machine.
+    Hardware(HardwareId),
+}
+
+/// The BMCs.
+#[derive(Clone, Debug)]
+pub struct Bmcs {
+    records: Records<Bmc>,
+    passwords: Records<Sealed>,
+    seal: Arc<Seal>,
+    clear: Clear,
+}
+
+impl Bmcs {
+    /// Those kept in `store`, their passwords sealed with `seal`: the site's, of kind "bmc".
+    pub fn new(store: Arc<dyn Store>, seal: Seal, clear: Clear) -> Self {
+        let store = Handle::new(store, "power");
+        let (records, passwords) = (Records::new(store.clone()), Records::new(store));
+        Self { records, passwords, seal: Arc::new(seal), clear }
+    }
+
+    /// The records underneath.
+    pub fn records(&self) -> &Records<Bmc> {
+        &self.records
+    }
+
+    /// Adds a BMC. Repeating the same `request` answers as the first time.
+    pub async fn create(&self, bmc: pb::Bmc, request: Option<Request>) -> Result<pb::Bmc, Error> {
+        let mut bmc = newborn(check::normal(bmc, self.clear)?)?;
+        let password = self.sealed(&bmc.id, &std::mem::take(&mut bmc.password))?;
+        let beside = self.passwords.to_create(&password);
+        Ok(self.records.create(&bmc, beside, request.as_ref()).await?)
+    }
+
+    /// The BMC that is meant.
+    pub async fn get(&self, by: By) -> Result<pb::Bmc, Error> {
+        Ok(match by {
+            By::Id(id) => self.records.require(&id.to_string()).await?,
+            By::Hardware(id) => self.records.require_by("hardware", &id.to_string()).await?,
+        })
+    }
+
+    /// At most `limit` BMCs after the id `after` that have all of `labels`.
+    pub async fn list(
+        &self,
+        after: &str,
+        limit: usize,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Listing<pb::Bmc>, Error> {
+        let has =
+            |bmc: &pb::Bmc| labels.iter().all(|(key, value)| bmc.labels.get(key) == Some(value));
+        Ok(self.records.list(after, limit, has).await?)
+    }
+
+    /// Replaces the fields of a BMC that `paths` names. A password that is not given stays, unless the BMC is to be found
+    /// elsewhere: it was given for the old place, and whoever moves a BMC shall not learn it.
+    pub async fn update(&self, update: pb::Bmc, paths: &[String]) -> Result<pb::Bmc, Error> {
+        let old = self.records.at(&update.id, update.revision).await?;
+        let sealed = self.passwords.require(&old.id).await?;
+        let named = paths.iter().any(|path| path == "password")
+            || !update.password.is_empty() && paths.is_empty();
+        let mut new = check::normal(merged(&old, update, paths)?, self.clear)?;
+        if new.redfish_url != old.redfish_url && !named {
+            return Err(
+                Violations::one("password", "is needed again where redfish_url changes").into()
+            );
+        }
+        let given = std::mem::take(&mut new.password);
+        if new == old && !named {
+            return Ok(old);
+        }
+        new.update_time = Some(Timestamp::from(SystemTime::now()));
+        let mut change = self.records.to_replace(&old, &new);
+        if named {
+            change = change.and(self.passwords.to_replace(&sealed, &self.sealed(&old.id, &given)?));
+        }
+        new.revision = self.records.commit(change).await?.0.cast_signed();
+        Ok(new)
+    }
+
+    /// Removes a BMC that has no job.
+    pub async fn delete(&self, id: BmcId, revision: i64) -> Result<(), Error> {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        let queue = format!("queue/{}", old.hardware_id);
+        if self.records.store().get(&queue).await.map_err(store::records::Error::from)?.is_some() {
+            return Err(Error::Busy(old.hardware_id));
+        }
+        let sealed = self.passwords.require(&old.id).await?;
+        // A job that is made meanwhile makes the queue, and this fails; one made later misses the BMC.
+        let idle = Commit { expect: vec![Expect::Absent(queue)], writes: Vec::new() };
+        let gone = self.records.to_delete(&old).and(self.passwords.to_delete(&sealed));
+        self.records.commit(gone.and(Change::from(idle))).await?;
+        Ok(())
+    }
+
+    /// Where `bmc` is and how to get in.
+    pub async fn target(&self, bmc: &pb::Bmc) -> Result<Target, Error> {
+        let sealed = self.passwords.require(&bmc.id).await?;
+        let password = self.seal.open(&bmc.id, &sealed.sealed)?;
+        Ok(Target {
+            url: bmc.redfish_url.clone(),
+            system: bmc.system_id.clone(),
+            username: bmc.username.clone(),
+            password: Secret::new(String::from_utf8_lossy(password.expose()).into_owned()),
+            certificate: check::digest(&bmc.certificate_sha256),
+        })
+    }
+
+    fn sealed(&self, id: &str, password: &str) -> Result<Password, Error> {
+        let sealed = self.seal.close(id, password.as_bytes())?;
+        Ok(Password { id: id.to_owned(), revision: 0, sealed })
+    }
+}
+
+/// A record as it is first stored.
+fn newborn(mut bmc: pb::Bmc) -> Result<pb::Bmc, Violations> {
+    let id = match bmc.id.as_str() {
+        "" => BmcId::new(),
+        given => given.parse().map_err(|reason| Violations::one("id", reason))?,
+    };
+    bmc.id = id.to_string();
+    bmc.revision = 0;
+    bmc.create_time = Some(Timestamp::from(SystemTime::now()));
+    bmc.update_time = bmc.create_time;
+    Ok(bmc)
+}
+
+/// `old` with the fields that `paths` names, or every mutable one, from `update`.
+fn merged(old: &pb::Bmc, update: pb::Bmc, paths: &[String]) -> Result<pb::Bmc, Violations> {
+    const MUTABLE: [&str; 6] =
+        ["labels", "redfish_url", "system_id", "username", "password", "certificate_sha256"];
+    let mut new = old.clone();
+    let all = MUTABLE.map(str::to_owned);
+    let mut wrong = Violations::default();
+    for path in if paths.is_empty() { &all[..] } else { paths } {
+        match path.as_str() {
+            "labels" => new.labels.clone_from(&update.labels),
+            "redfish_url" => new.redfish_url.clone_from(&update.redfish_url),
+            "system_id" => new.system_id.clone_from(&update.system_id),
+            "username" => new.username.clone_from(&update.username),
+            "password" => new.password.clone_from(&update.password),
+            "certificate_sha256" => new.certificate_sha256.clone_from(&update.certificate_sha256),
+            other => wrong.add("update_mask", format!("{other:?} is no field that can be updated")),
+        }
+    }
+    wrong.or(new)
+}
+
+#[cfg(test)]
+mod tests;

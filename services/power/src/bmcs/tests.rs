@@ -1,0 +1,96 @@
+//! BMCs in a store: made, found, changed, removed; their passwords never seen.
+
+use super::*;
+use runtime::secret::SiteKey;
+use store::memory::Memory;
+use store::records;
+
+fn bmcs() -> (Arc<Memory>, Bmcs) {
+    let store = Arc::new(Memory::default());
+    let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
+    (store.clone(), Bmcs::new(store, seal, Clear::Refused))
+}
+
+fn bmc(hardware: HardwareId) -> pb::Bmc {
+    pb::Bmc {
+        hardware_id: hardware.to_string(),
+        redfish_url: "https://192.0.2.1".into(),
+        username: "admin".into(),
+        password: "hunter2".into(),
+        ..pb::Bmc::default()
+    }
+}
+
+async fn password(bmcs: &Bmcs, bmc: &pb::Bmc) -> String {
+    bmcs.target(bmc).await.unwrap().password.expose().clone()
+}
+
+#[tokio::test]
+async fn a_password_is_stored_sealed_and_shown_to_nobody() {
+    let (store, bmcs) = bmcs();
+    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    assert_eq!(made.password, "");
+    let all = store.list("", "", 100).await.unwrap().pairs;
+    assert_eq!(all.len(), 3, "record, index, password");
+    assert!(!all.iter().any(|(_, at)| at.value.windows(7).any(|part| part == b"hunter2")));
+    assert_eq!(password(&bmcs, &made).await, "hunter2");
+}
+
+#[tokio::test]
+async fn a_machine_has_one_bmc() {
+    let (_, bmcs) = bmcs();
+    let hardware = HardwareId::new();
+    let made = bmcs.create(bmc(hardware), None).await.unwrap();
+    assert_eq!(bmcs.get(By::Hardware(hardware)).await.unwrap(), made);
+    let second = bmcs.create(bmc(hardware), None).await.unwrap_err().to_string();
+    assert_eq!(second, format!("hardware {hardware} is taken by BMC {}", made.id));
+}
+
+#[tokio::test]
+async fn a_password_that_is_not_given_stays() {
+    let (_, bmcs) = bmcs();
+    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let update = pb::Bmc { username: "root".into(), ..made.clone() };
+    let renamed = bmcs.update(update, &[]).await.unwrap();
+    assert_eq!((renamed.username.as_str(), renamed.password.as_str()), ("root", ""));
+    assert_eq!(password(&bmcs, &renamed).await, "hunter2");
+    let update = pb::Bmc { password: "other".into(), ..renamed.clone() };
+    let changed = bmcs.update(update, &["password".into()]).await.unwrap();
+    assert_ne!(changed.revision, renamed.revision);
+    assert_eq!(password(&bmcs, &changed).await, "other");
+}
+
+#[tokio::test]
+async fn a_password_is_not_sent_to_a_place_it_was_not_given_for() {
+    let (_, bmcs) = bmcs();
+    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let moved = pb::Bmc { redfish_url: "https://192.0.2.66".into(), ..made.clone() };
+    let refused = bmcs.update(moved.clone(), &["redfish_url".into()]).await.unwrap_err();
+    assert!(refused.to_string().starts_with("password: is needed again"), "{refused}");
+    assert!(bmcs.update(moved.clone(), &[]).await.is_err());
+    let given = pb::Bmc { password: "new".into(), ..moved };
+    let moved = bmcs.update(given, &[]).await.unwrap();
+    assert_eq!(password(&bmcs, &moved).await, "new");
+}
+
+#[tokio::test]
+async fn a_stale_update_and_an_unknown_field_change_nothing() {
+    let (_, bmcs) = bmcs();
+    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let stale = pb::Bmc { revision: made.revision + 1, ..made.clone() };
+    let stale = bmcs.update(stale, &[]).await;
+    assert!(matches!(stale, Err(Error::Records(records::Error::Changed { .. }))));
+    let other = bmcs.update(made.clone(), &["hardware_id".into()]).await;
+    assert!(matches!(other, Err(Error::Invalid(_))));
+    assert_eq!(bmcs.get(By::Id(made.id.parse().unwrap())).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn a_deleted_bmc_leaves_nothing_behind() {
+    let (store, bmcs) = bmcs();
+    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    bmcs.delete(made.id.parse().unwrap(), made.revision).await.unwrap();
+    assert!(store.list("", "", 1).await.unwrap().pairs.is_empty());
+    let again = bmcs.delete(made.id.parse().unwrap(), 0).await;
+    assert!(matches!(again, Err(Error::Records(records::Error::Missing { .. }))));
+}

@@ -1,0 +1,171 @@
+//! What a BMC's record and a job may say.
+
+use reqwest::Url;
+use tinwright::fault::Violations;
+use tinwright::power::v1 as pb;
+use tinwright::power::v1::operation::{Boot, Power, What, boot};
+use tinwright::{HardwareId, check};
+
+use crate::bmcs::Clear;
+
+/// The longest short text, in bytes.
+const SHORT: usize = 255;
+/// The most operations of a job.
+const OPERATIONS: usize = 16;
+
+/// `bmc` as it is stored, but for what only the server writes; or what is wrong with it.
+pub fn normal(mut bmc: pb::Bmc, clear: Clear) -> Result<pb::Bmc, Violations> {
+    let mut wrong = Violations::default();
+    wrong.take("labels", check::labels(&bmc.labels));
+    match bmc.hardware_id.parse::<HardwareId>() {
+        Ok(id) => bmc.hardware_id = id.to_string(),
+        Err(reason) => wrong.add("hardware_id", reason),
+    }
+    if let Some(url) = wrong.take("redfish_url", url(&bmc.redfish_url, clear)) {
+        bmc.redfish_url = url;
+    }
+    let pb::Bmc { system_id, username, password, .. } = &bmc;
+    for (field, text) in [("system_id", system_id), ("username", username), ("password", password)]
+    {
+        wrong.take(field, check::length(text, SHORT));
+        if text.chars().any(char::is_control) {
+            wrong.add(field, "has a control character");
+        }
+    }
+    if bmc.username.contains(':') {
+        wrong.add("username", "has a colon, which Basic authentication cannot say (RFC 7617 §2)");
+    }
+    bmc.certificate_sha256 = bmc.certificate_sha256.replace(':', "").to_ascii_lowercase();
+    if !bmc.certificate_sha256.is_empty() && digest(&bmc.certificate_sha256).is_none() {
+        wrong.add("certificate_sha256", "is no SHA-256 in hex: 64 digits");
+    }
+    wrong.or(bmc)
+}
+
+/// The digest that `hex` spells.
+pub(crate) fn digest(hex: &str) -> Option<[u8; 32]> {
+    let digits: Option<Vec<u8>> =
+        hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let (pairs, rest) = digits.as_ref()?.as_chunks::<2>();
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    bytes.try_into().ok().filter(|_| rest.is_empty())
+}
+
+/// A URL of a service's root: scheme, host and port. What lies below is for the service to say.
+fn url(text: &str, clear: Clear) -> Result<String, String> {
+    check::length(text, 2048).map_err(|reason| reason.to_string())?;
+    let url: Url = text.parse().map_err(|_| format!("{text:?} is no URL"))?;
+    match (url.scheme(), clear) {
+        ("https", _) | ("http", Clear::Allowed) => {}
+        ("http", Clear::Refused) => {
+            return Err("is not https, and the server was not told to allow that".into());
+        }
+        _ => return Err("is neither https nor http".into()),
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("holds credentials: they have fields of their own".into());
+    }
+    let root = matches!(url.path().trim_end_matches('/'), "" | "/redfish" | "/redfish/v1");
+    if !root || url.query().is_some() || url.fragment().is_some() {
+        return Err("has a path: only scheme, host and port are wanted".into());
+    }
+    Ok(url.origin().ascii_serialization())
+}
+
+/// What is wrong with the operations of a job.
+pub fn operations(operations: &[pb::Operation]) -> Result<(), Violations> {
+    let mut wrong = Violations::default();
+    if operations.is_empty() {
+        wrong.add("operations", "is empty: one to sixteen are wanted");
+    }
+    wrong.take("operations", check::count(operations.len(), OPERATIONS));
+    for (n, operation) in operations.iter().enumerate() {
+        let field = |name| format!("operations[{n}].{name}");
+        match &operation.what {
+            None => wrong.add(field("what"), "is missing: give power or boot"),
+            Some(What::Power(number)) => {
+                if !Power::try_from(*number).is_ok_and(|power| power != Power::Unspecified) {
+                    wrong.add(field("power"), format!("{number} is nothing a machine can do"));
+                }
+            }
+            Some(What::Boot(boot)) => wrong.below(&field("boot"), boot_of(boot)),
+        }
+    }
+    wrong.or(())
+}
+
+fn boot_of(boot: &Boot) -> Violations {
+    let mut wrong = Violations::default();
+    let Boot { device, persistent: _, mode } = boot;
+    if !boot::Device::try_from(*device).is_ok_and(|device| device != boot::Device::Unspecified) {
+        wrong.add("device", format!("{device} is no device"));
+    }
+    if boot::Mode::try_from(*mode).is_err() {
+        wrong.add("mode", format!("{mode} is no mode"));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bmc(redfish_url: &str) -> pb::Bmc {
+        let hardware_id = HardwareId::new().to_string();
+        pb::Bmc { hardware_id, redfish_url: redfish_url.into(), ..pb::Bmc::default() }
+    }
+
+    #[test]
+    fn a_service_root_is_stored_as_its_origin() {
+        for text in ["https://192.0.2.1:443", "https://192.0.2.1/", "https://192.0.2.1/redfish/v1/"]
+        {
+            let stored = normal(bmc(text), Clear::Refused).unwrap();
+            assert_eq!(stored.redfish_url, "https://192.0.2.1");
+        }
+    }
+
+    #[test]
+    fn clear_text_has_to_be_said_aloud() {
+        assert!(normal(bmc("http://192.0.2.1"), Clear::Refused).is_err());
+        assert!(normal(bmc("http://192.0.2.1"), Clear::Allowed).is_ok());
+    }
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        let wrong = pb::Bmc {
+            hardware_id: "r2".into(),
+            redfish_url: "https://u:p@192.0.2.1".into(),
+            username: "a:b".into(),
+            password: "x\n".into(),
+            certificate_sha256: "ab".into(),
+            ..pb::Bmc::default()
+        };
+        let wrong = normal(wrong, Clear::Allowed).unwrap_err();
+        let fields: Vec<_> = wrong.iter().map(|v| v.field.as_str()).collect();
+        let all = ["hardware_id", "redfish_url", "password", "username", "certificate_sha256"];
+        assert_eq!(fields, all);
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_as_openssl_prints_it() {
+        let colons = "AB:".repeat(31) + "AB";
+        let bmc = pb::Bmc { certificate_sha256: colons, ..bmc("https://192.0.2.1") };
+        let stored = normal(bmc, Clear::Refused).unwrap();
+        assert_eq!(digest(&stored.certificate_sha256), Some([0xab; 32]));
+        assert_eq!(digest("ä".repeat(32).as_str()), None);
+        assert_eq!(digest(&"a".repeat(65)), None);
+    }
+
+    #[test]
+    fn a_job_has_one_to_sixteen_whole_operations() {
+        let on = pb::Operation { what: Some(What::Power(Power::On.into())) };
+        assert!(operations(&[on; 16]).is_ok());
+        assert!(operations(&[on; 17]).is_err());
+        assert!(operations(&[]).is_err());
+        for what in
+            [None, Some(What::Power(0)), Some(What::Power(99)), Some(What::Boot(Boot::default()))]
+        {
+            assert!(operations(&[pb::Operation { what }]).is_err());
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a request to this service failed, and what its caller is told.
+
+use runtime::seal::Broken;
+use runtime::secret::Refused;
+use store::records;
+use tinwright::fault::{self, Violations};
+use tonic::Status;
+
+use crate::redfish;
+
+/// Why a request about BMCs or jobs failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request itself is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Violations),
+    /// The BMC of this machine has a job.
+    #[error("the BMC of hardware {0} has a job")]
+    Busy(String),
+    /// The BMC of this machine has so many jobs that it takes no more.
+    #[error("the BMC of hardware {0} has too many jobs waiting")]
+    Full(String),
+    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    #[error(transparent)]
+    Records(#[from] records::Error),
+    /// The stored password was sealed with another key, or for another BMC.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// The password cannot be sealed.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The BMC said no, or nothing.
+    #[error(transparent)]
+    Bmc(#[from] redfish::Error),
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::Busy(hardware) => fault::precondition("JOBS", &hardware, text),
+            Error::Full(_) => Self::resource_exhausted(text),
+            Error::Records(error) => error.into(),
+            Error::Broken(_) => {
+                tracing::error!(reason = text, "a stored password cannot be opened");
+                Self::data_loss(text)
+            }
+            Error::Refused(_) => Self::internal(text),
+            Error::Bmc(error) if error.is_transient() => Self::unavailable(error.in_full()),
+            Error::Bmc(error) => fault::precondition("BMC", "bmc", error.in_full()),
+        }
+    }
+}

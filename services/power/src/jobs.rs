@@ -1,0 +1,213 @@
+//! The jobs, as the store keeps them, and the queue of each machine.
+//!
+//! A job and its place in the queue are written in one commit, so the two never disagree. What is first in a queue is
+//! carried out, which is why a BMC does one job at a time.
+
+use std::time::{Duration, SystemTime};
+
+use prost_types::Timestamp;
+use store::records::requests::Request;
+use store::records::{self, Change, Listing, Records};
+use tinwright::power::v1 as pb;
+use tinwright::power::v1::power_job::State;
+use tinwright::{HardwareId, PowerJobId};
+
+use crate::bmcs::{Bmcs, By};
+use crate::state::{self, Event};
+use crate::stored::{Job, Progress, Queue, Waiting};
+use crate::{Error, check};
+
+/// How many jobs of a machine wait at most.
+const WAITING: usize = 64;
+/// How often a change is tried that others get in the way of.
+const TRIES: usize = 16;
+/// How long an ended job is kept.
+pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How many jobs are looked through at a time.
+const PAGE: usize = 500;
+
+/// The first job of a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// The job: it has not ended.
+    pub job: pb::PowerJob,
+    /// The queue it is the first of.
+    pub queue: Queue,
+}
+
+/// The jobs.
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    records: Records<Job>,
+    queues: Records<Waiting>,
+    bmcs: Bmcs,
+}
+
+impl Jobs {
+    /// Those for `bmcs`, kept in the same store.
+    pub fn new(bmcs: Bmcs) -> Self {
+        let store = bmcs.records().store();
+        Self { records: Records::new(store.clone()), queues: Records::new(store.clone()), bmcs }
+    }
+
+    /// The records underneath.
+    pub fn records(&self) -> &Records<Job> {
+        &self.records
+    }
+
+    /// The BMCs that carry them out.
+    pub fn bmcs(&self) -> &Bmcs {
+        &self.bmcs
+    }
+
+    /// Adds a job for the BMC of a machine, behind those that wait already. Repeating the same `request` answers as the first
+    /// time.
+    pub async fn create(
+        &self,
+        hardware: HardwareId,
+        operations: Vec<pb::Operation>,
+        request: Option<Request>,
+    ) -> Result<pb::PowerJob, Error> {
+        check::operations(&operations)?;
+        if let Some(made) = self.records.answered(request.as_ref()).await? {
+            return Ok(made);
+        }
+        let job = newborn(hardware, operations);
+        let mut tries = TRIES;
+        loop {
+            let bmc = self.bmcs.get(By::Hardware(hardware)).await?;
+            let there = self.bmcs.records().unchanged(&bmc).and(self.enqueued(&job).await?);
+            match self.records.create(&job, there, request.as_ref()).await {
+                Err(records::Error::Changed { .. } | records::Error::Exists { .. })
+                    if tries > 0 =>
+                {
+                    tries -= 1;
+                }
+                made => return Ok(made?),
+            }
+        }
+    }
+
+    /// The job that goes by `id`.
+    pub async fn get(&self, id: PowerJobId) -> Result<pb::PowerJob, Error> {
+        Ok(self.records.require(&id.to_string()).await?)
+    }
+
+    /// At most `limit` jobs after the id `after`, of one machine or of all.
+    pub async fn list(
+        &self,
+        after: &str,
+        limit: usize,
+        hardware: Option<HardwareId>,
+    ) -> Result<Listing<pb::PowerJob>, Error> {
+        let hardware = hardware.map(|id| id.to_string());
+        let wanted = |job: &pb::PowerJob| hardware.as_ref().is_none_or(|id| *id == job.hardware_id);
+        Ok(self.records.list(after, limit, wanted).await?)
+    }
+
+    /// Ends a job before its next step. One that has ended stays as it ended.
+    pub async fn cancel(&self, id: PowerJobId) -> Result<pb::PowerJob, Error> {
+        let mut tries = TRIES;
+        loop {
+            let job = self.records.require(&id.to_string()).await?;
+            if state::ended(&job) {
+                return Ok(job);
+            }
+            let queue = self.queues.require(&job.hardware_id).await?;
+            match self.record(&Head { job, queue }, Event::Cancel, None).await {
+                Err(Error::Records(records::Error::Changed { .. })) if tries > 0 => tries -= 1,
+                done => return Ok(done?.job),
+            }
+        }
+    }
+
+    /// What the BMC of a machine is to do next.
+    pub async fn head(&self, hardware: &str) -> Result<Option<Head>, Error> {
+        let Some(queue) = self.queues.get(hardware).await? else { return Ok(None) };
+        let Some(id) = queue.job_ids.first() else { return Ok(None) };
+        let job = self.records.require(id).await?;
+        Ok(Some(Head { job, queue }))
+    }
+
+    /// Stores what happened to a job together with how far it is. A job that ended leaves the queue. Fails as changed if
+    /// anybody else wrote either meanwhile: read again, then decide again.
+    pub async fn record(
+        &self,
+        head: &Head,
+        event: Event,
+        progress: Option<Progress>,
+    ) -> Result<Head, Error> {
+        let changed = |_| records::Error::Changed { noun: "power job", id: head.job.id.clone() };
+        let mut job = state::after(&head.job, event, SystemTime::now()).map_err(changed)?;
+        let mut queue = head.queue.clone();
+        if state::ended(&job) {
+            let first = queue.job_ids.first() == Some(&job.id);
+            queue.progress = queue.progress.filter(|_| !first);
+            queue.job_ids.retain(|id| *id != job.id);
+        } else {
+            queue.progress = progress;
+        }
+        let moved = match queue.job_ids.is_empty() {
+            true => self.queues.to_delete(&head.queue),
+            false => self.queues.to_replace(&head.queue, &queue),
+        };
+        let revision =
+            self.records.commit(self.records.to_replace(&head.job, &job).and(moved)).await?;
+        (job.revision, queue.revision) = (revision.0.cast_signed(), revision.0.cast_signed());
+        Ok(Head { job, queue })
+    }
+
+    /// Removes the jobs that ended more than [`KEPT`] before `now`. Answers how many.
+    pub async fn sweep(&self, now: SystemTime) -> Result<usize, Error> {
+        let (mut after, mut gone) = (String::new(), 0);
+        loop {
+            let (jobs, more) = self.records.page(&after, PAGE).await?;
+            for job in jobs.iter().filter(|job| is_old(job, now)) {
+                self.records.commit(self.records.to_delete(job)).await?;
+                gone += 1;
+            }
+            match jobs.last() {
+                Some(last) if more => after.clone_from(&last.id),
+                _ => return Ok(gone),
+            }
+        }
+    }
+
+    /// The change that puts `job` at the end of its machine's queue.
+    async fn enqueued(&self, job: &pb::PowerJob) -> Result<Change, Error> {
+        let Some(old) = self.queues.get(&job.hardware_id).await? else {
+            let hardware_id = job.hardware_id.clone();
+            let job_ids = vec![job.id.clone()];
+            return Ok(self.queues.to_create(&Queue { hardware_id, job_ids, ..Queue::default() }));
+        };
+        let mut new = old.clone();
+        new.job_ids.push(job.id.clone());
+        if new.job_ids.len() > WAITING {
+            return Err(Error::Full(job.hardware_id.clone()));
+        }
+        Ok(self.queues.to_replace(&old, &new))
+    }
+}
+
+/// A record as it is first stored.
+fn newborn(hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
+    let now = Some(Timestamp::from(SystemTime::now()));
+    pb::PowerJob {
+        id: PowerJobId::new().to_string(),
+        create_time: now,
+        update_time: now,
+        hardware_id: hardware.to_string(),
+        operations,
+        state: State::Pending.into(),
+        state_reason: "waits for its turn".into(),
+        ..pb::PowerJob::default()
+    }
+}
+
+fn is_old(job: &pb::PowerJob, now: SystemTime) -> bool {
+    let end = job.end_time.and_then(|end| SystemTime::try_from(end).ok());
+    end.and_then(|end| end.checked_add(KEPT)).is_some_and(|forget| forget < now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! A power job's life.
+//!
+//! ```text
+//! pending ──begin──▶ running ──verified (the last)──▶ success
+//!    │                │ ▲ └──try, verified──┐
+//!    │                │ └───────────────────┘
+//!    └──fail, cancel──┴─▶ failed, cancelled
+//! ```
+//!
+//! An ended job stays as it ended.
+
+use std::time::SystemTime;
+
+use prost_types::Timestamp;
+use tinwright::power::v1::PowerJob;
+use tinwright::power::v1::power_job::State;
+
+/// What happens to a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It has become its BMC's turn.
+    Begin,
+    /// The present operation is tried once more, for or because of this.
+    Try(String),
+    /// Something worth knowing, in the present try.
+    Note(String),
+    /// The present operation is done and was read back, with what could not be verified as asked.
+    Verified(Vec<String>),
+    /// It cannot be done, for this reason.
+    Fail(String),
+    /// Somebody wants it no longer.
+    Cancel,
+}
+
+/// The job has ended, or has not begun: this does not happen to it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a power job that is {} cannot take this step", .0.as_str_name())]
+pub struct Illegal(State);
+
+/// Whether `job` has ended.
+pub fn ended(job: &PowerJob) -> bool {
+    match job.state() {
+        State::Success | State::Failed | State::Cancelled => true,
+        State::Unspecified | State::Pending | State::Running => false,
+    }
+}
+
+/// The job after `event`. Beginning and cancelling twice is doing so once.
+pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, Illegal> {
+    let mut next = job.clone();
+    next.update_time = Some(Timestamp::from(now));
+    match (job.state(), event) {
+        (State::Pending, Event::Begin) => {
+            next.set_state(State::Running);
+            next.start_time = next.update_time;
+            next.state_reason.clear();
+        }
+        (State::Running, Event::Begin) => return Ok(job.clone()),
+        (State::Running, Event::Try(what)) => {
+            next.attempt = next.attempt.saturating_add(1);
+            next.state_reason = what;
+        }
+        (State::Running, Event::Note(what)) => next.state_reason = what,
+        (State::Running, Event::Verified(downgrades)) => verified(&mut next, downgrades),
+        (State::Pending | State::Running, Event::Fail(reason)) => {
+            end(&mut next, State::Failed, reason);
+        }
+        (State::Pending | State::Running, Event::Cancel) => {
+            end(&mut next, State::Cancelled, "cancelled on request".into());
+        }
+        (State::Success | State::Failed | State::Cancelled, Event::Cancel) => {
+            return Ok(job.clone());
+        }
+        (state, _) => return Err(Illegal(state)),
+    }
+    Ok(next)
+}
+
+fn verified(job: &mut PowerJob, downgrades: Vec<String>) {
+    let done = job.completed_operations;
+    job.downgrades.extend(downgrades.into_iter().map(|what| format!("operation {done}: {what}")));
+    job.completed_operations = done.saturating_add(1);
+    job.attempt = 0;
+    job.state_reason.clear();
+    if usize::try_from(job.completed_operations).is_ok_and(|done| done >= job.operations.len()) {
+        end(job, State::Success, String::new());
+    }
+}
+
+fn end(job: &mut PowerJob, state: State, reason: String) {
+    job.set_state(state);
+    job.state_reason = reason;
+    job.end_time = job.update_time;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::UNIX_EPOCH;
+    use tinwright::power::v1::Operation;
+
+    fn job(operations: usize) -> PowerJob {
+        let operations = vec![Operation::default(); operations];
+        PowerJob { operations, state: State::Pending.into(), ..PowerJob::default() }
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            Just(Event::Begin),
+            Just(Event::Try("again".into())),
+            Just(Event::Note("odd".into())),
+            Just(Event::Verified(vec!["once reads as continuous".into()])),
+            Just(Event::Fail("no".into())),
+            Just(Event::Cancel),
+        ]
+    }
+
+    #[test]
+    fn a_job_ends_in_success_with_its_last_operation() {
+        let mut job = job(2);
+        for event in [Event::Begin, Event::Verified(vec![]), Event::Verified(vec!["x".into()])] {
+            assert!(!ended(&job));
+            job = after(&job, event, UNIX_EPOCH).unwrap();
+        }
+        assert_eq!((job.state(), job.completed_operations), (State::Success, 2));
+        assert_eq!(job.downgrades, ["operation 1: x"]);
+    }
+
+    #[test]
+    fn a_verified_operation_starts_the_next_ones_tries_afresh() {
+        let mut job = job(2);
+        for event in [Event::Begin, Event::Try("on".into()), Event::Try("on".into())] {
+            job = after(&job, event, UNIX_EPOCH).unwrap();
+        }
+        assert_eq!(job.attempt, 2);
+        assert_eq!(after(&job, Event::Verified(vec![]), UNIX_EPOCH).unwrap().attempt, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_a_job_never_leaves_its_end_and_counts_only_what_is_verified(
+            events in proptest::collection::vec(event(), 0..40),
+        ) {
+            let mut job = job(3);
+            for event in events {
+                let verified = matches!(event, Event::Verified(_));
+                let Ok(next) = after(&job, event, UNIX_EPOCH) else { continue };
+                if ended(&job) {
+                    prop_assert_eq!(&next, &job);
+                }
+                prop_assert_eq!(
+                    next.completed_operations, job.completed_operations + i32::from(verified)
+                );
+                prop_assert_eq!(next.state() == State::Success, next.completed_operations == 3);
+                prop_assert_eq!(next.end_time.is_some(), ended(&next));
+                job = next;
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A BMC that is not ours: sushy-emulator with its fake driver, on a port of its own, gone with its owner.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Where the emulator is.
+static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let peers = crate_root.join("../../target/peers");
+    let done = Command::new(crate_root.join("tests/peers.sh")).arg(&peers).status().unwrap();
+    assert!(done.success(), "tests/peers.sh could not fetch the emulator: {done}");
+    peers.canonicalize().unwrap()
+});
+
+/// Who may use an emulator that wants to know.
+pub(crate) const USER: &str = "operator";
+/// And how they prove it.
+pub(crate) const PASSWORD: &str = "correct horse";
+
+/// A running emulator.
+#[derive(Debug)]
+pub(crate) struct Emulator {
+    process: Child,
+    /// Its origin.
+    pub(crate) url: String,
+    /// SHA-256 of its certificate, in hex; empty where it has none.
+    pub(crate) fingerprint: String,
+    directory: TempDir,
+}
+
+impl Emulator {
+    /// In clear text, open to everybody, with systems of these names, all off.
+    pub(crate) fn open(systems: &[String]) -> Self {
+        Self::start(systems, "http", String::new(), |_| String::new())
+    }
+
+    /// With TLS and a password, and one system.
+    pub(crate) fn guarded(system: &str) -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["bmc.invalid".into()]).unwrap();
+        let digest = sha256(made.cert.der());
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        Self::start(&[system.to_owned()], "https", digest, |directory| {
+            fs::write(directory.join("cert.pem"), &certificate).unwrap();
+            fs::write(directory.join("key.pem"), &key).unwrap();
+            fs::write(directory.join("htpasswd"), htpasswd()).unwrap();
+            let at = |name: &str| directory.join(name).display().to_string();
+            format!(
+                "SUSHY_EMULATOR_SSL_CERT = {:?}\nSUSHY_EMULATOR_SSL_KEY = {:?}\nSUSHY_EMULATOR_AUTH_FILE = {:?}\n",
+                at("cert.pem"),
+                at("key.pem"),
+                at("htpasswd"),
+            )
+        })
+    }
+
+    fn start(
+        systems: &[String],
+        scheme: &str,
+        fingerprint: String,
+        more: impl Fn(&Path) -> String,
+    ) -> Self {
+        let directory = TempDir::new().unwrap();
+        let fakes: Vec<_> = systems.iter().enumerate().map(|(n, name)| fake(n, name)).collect();
+        // Its delays are random, of 1 to 11 seconds: here the least of them.
+        let config = format!(
+            "import random\nrandom.randint = lambda least, most: least\n\
+             SUSHY_EMULATOR_FAKE_DRIVER = True\nSUSHY_EMULATOR_LISTEN_IP = '127.0.0.1'\n\
+             SUSHY_EMULATOR_LISTEN_PORT = 0\nSUSHY_EMULATOR_STATE_DIR = {:?}\n\
+             SUSHY_EMULATOR_FAKE_SYSTEMS = [{}]\n{}",
+            directory.path(),
+            fakes.join(", "),
+            more(directory.path()),
+        );
+        fs::write(directory.path().join("conf.py"), config).unwrap();
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let process = Command::new(PEERS.join("power-venv/bin/sushy-emulator"))
+            .arg("--config")
+            .arg(directory.path().join("conf.py"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut emulator = Self { process, url: String::new(), fingerprint, directory };
+        emulator.url = emulator.listening(scheme);
+        emulator
+    }
+
+    /// Waits until it says where it listens.
+    fn listening(&mut self, scheme: &str) -> String {
+        let begin = format!("Running on {scheme}://127.0.0.1:");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            let port = log.split_once(&begin).map(|(_, rest)| rest.split_whitespace().next());
+            if let Some(Some(port)) = port {
+                return format!("{scheme}://127.0.0.1:{port}");
+            }
+            assert!(self.process.try_wait().unwrap().is_none(), "the emulator ended: {log}");
+            assert!(Instant::now() < deadline, "the emulator does not listen: {log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+/// The id of its `n`-th system.
+pub(crate) fn id(n: usize) -> String {
+    format!("00000000-0000-4000-8000-{n:012}")
+}
+
+fn fake(n: usize, name: &str) -> String {
+    format!("{{'uuid': '{}', 'name': '{name}', 'power_state': 'Off', 'nics': []}}", id(n))
+}
+
+/// The line that lets [`USER`] in, as bcrypt makes it.
+fn htpasswd() -> String {
+    let code = format!(
+        "import bcrypt; print('{USER}:' + bcrypt.hashpw(b'{PASSWORD}', bcrypt.gensalt(4)).decode())"
+    );
+    let python = PEERS.join("power-venv/bin/python");
+    let made = Command::new(python).args(["-c", &code]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::{Digest as _, Sha256};
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,203 @@
+//! From a call to a machine that is on: the whole service against a BMC with TLS and a password.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::emulator::Emulator;
+use crate::site::{self, PACE, bmc, boot, power};
+use power::Api;
+use store::memory::Memory;
+use tinwright::HardwareId;
+use tinwright::in_process;
+use tinwright::power::v1 as pb;
+use tinwright::power::v1::get_power_state_response::PowerState;
+use tinwright::power::v1::operation::Power;
+use tinwright::power::v1::operation::boot::Device;
+use tinwright::power::v1::power_job::State;
+use tinwright::power::v1::power_service_client::PowerServiceClient;
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::Code;
+use tonic::transport::{Channel, Server};
+
+/// The service, running, and a client of it.
+struct Service {
+    client: PowerServiceClient<Channel>,
+    tasks: JoinSet<()>,
+    stop: DropGuard,
+}
+
+async fn service() -> Service {
+    service_over(Arc::new(Memory::default())).await
+}
+
+async fn service_over(store: Arc<Memory>) -> Service {
+    let stop = CancellationToken::new();
+    let api = Api::new(site::jobs(store), PACE, stop.clone());
+    let (channel, accepted) = in_process::pair();
+    let mut tasks = JoinSet::new();
+    let (run, end) = (api.clone(), stop.clone());
+    tasks.spawn(async move { run.run(end).await.unwrap() });
+    api.ready().await;
+    let served = Server::builder().add_service(api.into_service());
+    tasks.spawn(async move { served.serve_with_incoming(accepted).await.unwrap() });
+    Service { client: PowerServiceClient::new(channel), tasks, stop: stop.drop_guard() }
+}
+
+impl Service {
+    /// Ends it in order: its reconciler returns once it was told to.
+    async fn end(mut self) {
+        drop((self.stop, self.client));
+        tokio::time::timeout(Duration::from_secs(30), self.tasks.join_next())
+            .await
+            .expect("an end");
+    }
+
+    async fn add(&mut self, bmc: pb::Bmc) -> pb::Bmc {
+        let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: "add".into() };
+        self.client.create_bmc(request).await.unwrap().into_inner().bmc.unwrap()
+    }
+
+    async fn job(&mut self, hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
+        let hardware_id = hardware.to_string();
+        let request =
+            pb::CreatePowerJobRequest { hardware_id, operations, request_id: String::new() };
+        self.client.create_power_job(request).await.unwrap().into_inner().power_job.unwrap()
+    }
+
+    /// The job once it is as `wanted` says.
+    async fn until(&mut self, id: &str, wanted: impl Fn(&pb::PowerJob) -> bool) -> pb::PowerJob {
+        let request = pb::WatchPowerJobsRequest { id: id.into() };
+        let mut watch = self.client.watch_power_jobs(request).await.unwrap().into_inner();
+        let told = async {
+            while let Some(told) = watch.message().await.unwrap() {
+                match told.event {
+                    Some(pb::watch_power_jobs_response::Event::PowerJob(job)) if wanted(&job) => {
+                        return job;
+                    }
+                    _ => {}
+                }
+            }
+            panic!("the watch ended");
+        };
+        tokio::time::timeout(Duration::from_secs(60), told)
+            .await
+            .expect("the state that is waited for")
+    }
+
+    async fn power_state(
+        &mut self,
+        hardware: HardwareId,
+    ) -> Result<pb::GetPowerStateResponse, tonic::Status> {
+        let request = pb::GetPowerStateRequest { hardware_id: hardware.to_string() };
+        self.client.get_power_state(request).await.map(|answer| answer.into_inner())
+    }
+}
+
+fn ended(job: &pb::PowerJob) -> bool {
+    job.end_time.is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_is_told_to_boot_from_the_network_and_comes_on() {
+    let emulator = Emulator::guarded("node1");
+    let mut service = service().await;
+    let hardware = HardwareId::new();
+    let record = bmc(hardware, &emulator.url, "node1");
+    service.add(pb::Bmc { certificate_sha256: emulator.fingerprint.clone(), ..record }).await;
+    assert_eq!(service.power_state(hardware).await.unwrap().power_state(), PowerState::Off);
+
+    let made = service.job(hardware, vec![boot(Device::Pxe), power(Power::On)]).await;
+    let job = service.until(&made.id, ended).await;
+
+    assert_eq!((job.state(), job.state_reason.as_str()), (State::Success, ""));
+    assert_eq!((job.completed_operations, job.downgrades.len()), (2, 1));
+    let state = service.power_state(hardware).await.unwrap();
+    assert_eq!(state.power_state(), PowerState::On);
+    assert_eq!(state.boot.unwrap().device(), Device::Pxe);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_with_another_certificate_is_told_nothing() {
+    let emulator = Emulator::guarded("node1");
+    let mut service = service().await;
+    for certificate_sha256 in [String::new(), "ab".repeat(32)] {
+        let hardware = HardwareId::new();
+        let record = bmc(hardware, &emulator.url, "");
+        let request = pb::CreateBmcRequest {
+            bmc: Some(pb::Bmc { certificate_sha256, ..record }),
+            request_id: String::new(),
+        };
+        service.client.create_bmc(request).await.unwrap();
+        let refused = service.power_state(hardware).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("certificate"), "{}", refused.message());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_fails_the_job_at_once_and_says_so() {
+    let emulator = Emulator::guarded("node1");
+    let mut service = service().await;
+    let hardware = HardwareId::new();
+    let certificate_sha256 = emulator.fingerprint.clone();
+    let record = bmc(hardware, &emulator.url, "");
+    service.add(pb::Bmc { certificate_sha256, password: "wrong".into(), ..record }).await;
+    let refused = service.power_state(hardware).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+
+    let made = service.job(hardware, vec![power(Power::On)]).await;
+    let job = service.until(&made.id, ended).await;
+
+    assert_eq!((job.state(), job.attempt), (State::Failed, 0));
+    assert!(job.state_reason.contains("does not let us in (401"), "{}", job.state_reason);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_job_is_cancelled_before_its_next_step_and_the_next_one_begins() {
+    let emulator = Emulator::open(&["node1".into()]);
+    let mut service = service().await;
+    let hardware = HardwareId::new();
+    service.add(bmc(hardware, &emulator.url, "")).await;
+    let first = service.job(hardware, vec![power(Power::On), boot(Device::Pxe)]).await;
+    let second = service.job(hardware, vec![power(Power::Off)]).await;
+    assert_eq!(second.state(), State::Pending);
+    service.until(&first.id, |job| job.state() == State::Running).await;
+
+    let cancel = pb::CancelPowerJobRequest { id: first.id.clone() };
+    service.client.cancel_power_job(cancel).await.unwrap();
+
+    let second = service.until(&second.id, ended).await;
+    assert_eq!(second.state(), State::Success, "{}", second.state_reason);
+    let first = service.until(&first.id, ended).await;
+    assert_eq!(first.state(), State::Cancelled);
+    assert_eq!(service.power_state(hardware).await.unwrap().boot.unwrap().device(), Device::Disk);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_asked_twice_makes_one_bmc_and_no_answer_holds_its_password() {
+    let mut service = service().await;
+    let record = bmc(HardwareId::new(), "https://127.0.0.1:1", "");
+    let made = service.add(record.clone()).await;
+    assert_eq!(made.password, "");
+    assert_eq!(service.add(record).await, made);
+    let listed = service.client.list_bmcs(pb::ListBmcsRequest::default()).await.unwrap();
+    assert_eq!(listed.into_inner().bmcs, [made]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_on_in_the_process_that_comes_after() {
+    let emulator = Emulator::open(&["node1".into()]);
+    let store = Arc::new(Memory::default());
+    let mut service = service_over(store.clone()).await;
+    let hardware = HardwareId::new();
+    service.add(bmc(hardware, &emulator.url, "")).await;
+    let made = service.job(hardware, vec![power(Power::On), power(Power::Off)]).await;
+    service.until(&made.id, |job| job.attempt > 0).await;
+    service.end().await;
+
+    let mut service = service_over(store).await;
+    let job = service.until(&made.id, ended).await;
+
+    assert_eq!((job.state(), job.completed_operations), (State::Success, 2));
+}

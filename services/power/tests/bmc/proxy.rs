@@ -1,0 +1,256 @@
+//! What stands between a test and the emulator: it passes everything on, but for the faults it was told to make and the
+//! things that this emulator lacks (sessions, versions, tasks).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// What goes wrong, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// 503, to be tried again after a second; nothing is done.
+    Busy,
+    /// What was asked is done, and the answer is cut off.
+    Cut,
+    /// 202: what was asked is done when its task is looked at for the second time.
+    Task,
+    /// 202, and the task fails.
+    FailedTask,
+    /// 401; nothing is done.
+    Forgotten,
+    /// 204; nothing is done.
+    Nothing,
+    /// Somebody else changes the system first, so its version is another.
+    Overtaken,
+    /// 400 with this in its ExtendedInfo.
+    Refused(&'static str),
+    /// 307 to the same place on another host.
+    Elsewhere,
+}
+
+/// What this BMC has that the emulator has not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras {
+    /// Sessions: without one's token nothing but the root is answered.
+    pub(crate) sessions: bool,
+    /// A version in every answer about a system, wanted back with a PATCH.
+    pub(crate) versions: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    emulator: String,
+    extras: Extras,
+    faults: Vec<(Method, Fault)>,
+    seen: Vec<String>,
+    version: u32,
+    sessions: u32,
+    token: Option<u32>,
+    task: Option<(Request<Bytes>, u32, bool)>,
+}
+
+type Bmc = Arc<Mutex<Shared>>;
+
+/// A running proxy.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    /// Its origin.
+    pub(crate) url: String,
+    shared: Bmc,
+    server: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// In front of the emulator at `emulator`.
+    pub(crate) async fn start(emulator: &str, extras: Extras) -> Self {
+        let shared = Shared { emulator: emulator.to_owned(), extras, ..Shared::default() };
+        let shared = Arc::new(Mutex::new(shared));
+        let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await;
+        let listener = listener.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let app = Router::new().fallback(answer).with_state(shared.clone());
+        let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { url, shared, server }
+    }
+
+    /// Makes `fault` once, at the next request by `method` that is no login.
+    pub(crate) fn fail(&self, method: Method, fault: Fault) {
+        self.shared.lock().unwrap().faults.push((method, fault));
+    }
+
+    /// The requests that were to change something, as `METHOD what`, in their order.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.shared.lock().unwrap().seen.clone()
+    }
+
+    /// How many sessions were made.
+    pub(crate) fn sessions(&self) -> u32 {
+        self.shared.lock().unwrap().sessions
+    }
+
+    /// Whether a session is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.shared.lock().unwrap().token.is_some()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn answer(State(bmc): State<Bmc>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let request = Request::from_parts(parts, to_bytes(body, 1 << 20).await.unwrap());
+    if let Some(answer) = own(&bmc, &request) {
+        return answer;
+    }
+    if request.uri().path() == "/task" {
+        return look(&bmc).await;
+    }
+    note(&bmc, &request);
+    let fault = take(&bmc, request.method());
+    match fault {
+        None => passed(&bmc, request).await,
+        Some(Fault::Cut) => {
+            passed(&bmc, request).await;
+            let cut = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
+            (StatusCode::OK, Body::from_stream(cut)).into_response()
+        }
+        Some(Fault::Overtaken) => {
+            bmc.lock().unwrap().version += 1;
+            passed(&bmc, request).await
+        }
+        Some(fault) => refused(&bmc, request, fault),
+    }
+}
+
+/// What is done in the place of passing `request` on.
+fn refused(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
+    match fault {
+        Fault::Busy => {
+            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response()
+        }
+        Fault::Forgotten => {
+            bmc.lock().unwrap().token = None;
+            StatusCode::UNAUTHORIZED.into_response()
+        }
+        Fault::Refused(text) => {
+            let info = json!({"error": {"@Message.ExtendedInfo": [{"Message": text}]}});
+            (StatusCode::BAD_REQUEST, info.to_string()).into_response()
+        }
+        Fault::Elsewhere => {
+            let to = format!("http://127.0.0.2:9{}", request.uri().path());
+            (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)]).into_response()
+        }
+        Fault::Task | Fault::FailedTask => {
+            bmc.lock().unwrap().task = Some((request, 0, fault == Fault::FailedTask));
+            (StatusCode::ACCEPTED, [(header::LOCATION, "/task")]).into_response()
+        }
+        Fault::Nothing | Fault::Cut | Fault::Overtaken => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// Sessions, where this BMC has them.
+fn own(bmc: &Bmc, request: &Request<Bytes>) -> Option<Response> {
+    let mut bmc = bmc.lock().unwrap();
+    let path = request.uri().path();
+    if !bmc.extras.sessions || path == "/redfish/v1/" {
+        return None;
+    }
+    let token =
+        request.headers().get("x-auth-token").and_then(|token| token.to_str().ok()?.parse().ok());
+    match (request.method(), path) {
+        (&Method::POST, "/sessions") => {
+            bmc.sessions += 1;
+            bmc.token = Some(bmc.sessions);
+            let token = bmc.sessions.to_string();
+            let headers = [("x-auth-token", token.as_str()), ("location", "/sessions/1")];
+            Some((StatusCode::CREATED, headers).into_response())
+        }
+        (&Method::DELETE, "/sessions/1") => {
+            bmc.token = None;
+            Some(StatusCode::NO_CONTENT.into_response())
+        }
+        _ if token.is_none() || token != bmc.token => {
+            Some(StatusCode::UNAUTHORIZED.into_response())
+        }
+        _ => None,
+    }
+}
+
+/// A task that ends at the second look.
+async fn look(bmc: &Bmc) -> Response {
+    let task = bmc.lock().unwrap().task.take();
+    match task {
+        None => StatusCode::NOT_FOUND.into_response(),
+        Some((request, 0, fails)) => {
+            bmc.lock().unwrap().task = Some((request, 1, fails));
+            (StatusCode::ACCEPTED, json!({"TaskState": "Running"}).to_string()).into_response()
+        }
+        Some((_, _, true)) => {
+            let messages = json!([{"Message": "The fan is missing."}]);
+            json!({"TaskState": "Exception", "Messages": messages}).to_string().into_response()
+        }
+        Some((request, _, false)) => passed(bmc, request).await,
+    }
+}
+
+fn take(bmc: &Bmc, method: &Method) -> Option<Fault> {
+    let mut bmc = bmc.lock().unwrap();
+    let at = bmc.faults.iter().position(|(wanted, _)| wanted == method)?;
+    Some(bmc.faults.remove(at).1)
+}
+
+fn note(bmc: &Bmc, request: &Request<Bytes>) {
+    let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+    let what = body.get("ResetType").or(body.pointer("/Boot/BootSourceOverrideTarget"));
+    if *request.method() != Method::GET {
+        let what = what.and_then(Value::as_str).unwrap_or_default();
+        bmc.lock().unwrap().seen.push(format!("{} {what}", request.method()));
+    }
+}
+
+/// Passes `request` on to the emulator.
+async fn passed(bmc: &Bmc, request: Request<Bytes>) -> Response {
+    let (emulator, extras, version) = {
+        let bmc = bmc.lock().unwrap();
+        (bmc.emulator.clone(), bmc.extras, format!("W/\"{}\"", bmc.version))
+    };
+    let (parts, body) = request.into_parts();
+    let patch = parts.method == Method::PATCH;
+    let seen = parts.headers.get(header::IF_MATCH).and_then(|seen| seen.to_str().ok());
+    if extras.versions && patch && seen != Some(version.as_str()) {
+        return StatusCode::PRECONDITION_FAILED.into_response();
+    }
+    let mut headers = HeaderMap::new();
+    for name in [header::CONTENT_TYPE, header::AUTHORIZATION] {
+        parts.headers.get(&name).map(|value| headers.insert(name, value.clone()));
+    }
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
+    let to = format!("{emulator}{}", parts.uri.path());
+    let sent = client.build().unwrap().request(parts.method, to).headers(headers).body(body);
+    let answer = sent.send().await.unwrap();
+    let (status, mut headers) = (answer.status(), HeaderMap::new());
+    if let Some(location) = answer.headers().get(header::LOCATION) {
+        headers.insert(header::LOCATION, location.clone());
+    }
+    if extras.versions {
+        headers.insert(header::ETAG, HeaderValue::from_str(&version).unwrap());
+    }
+    let mut bytes = answer.bytes().await.unwrap();
+    if extras.sessions && parts.uri.path() == "/redfish/v1/" {
+        let mut root: Value = serde_json::from_slice(&bytes).unwrap();
+        root["Links"] = json!({"Sessions": {"@odata.id": "/sessions"}});
+        bytes = root.to_string().into();
+    }
+    (status, headers, bytes).into_response()
+}

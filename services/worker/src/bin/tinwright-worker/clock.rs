@@ -1,0 +1,47 @@
+//! The machine's clock, which may never have been set: certificates have no meaning before it is.
+
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_settime};
+
+/// What to set the clock to, if it stands before the time at which this boot's script was written. It is never turned
+/// back: a clock that is ahead may be right, and the script old.
+pub(crate) fn correction(now: SystemTime, boot_time: Option<SystemTime>) -> Option<SystemTime> {
+    boot_time.filter(|boot_time| now < *boot_time)
+}
+
+/// Sets the machine's clock. Needs CAP_SYS_TIME.
+pub(crate) fn set(time: SystemTime) -> io::Result<()> {
+    let since = time.duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+    Ok(clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(since))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_clock_that_is_late_is_set_to_the_servers() {
+        assert_eq!(correction(at(12), Some(at(1_800_000_000))), Some(at(1_800_000_000)));
+    }
+
+    #[test]
+    fn a_clock_that_is_right_or_ahead_is_left_alone() {
+        for now in [1_800_000_000, 1_800_000_001, 4_000_000_000] {
+            assert_eq!(correction(at(now), Some(at(1_800_000_000))), None, "{now}");
+        }
+    }
+
+    #[test]
+    fn without_a_boot_time_the_clock_is_left_alone() {
+        assert_eq!(correction(at(0), None), None);
+    }
+}

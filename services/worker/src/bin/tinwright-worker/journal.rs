@@ -1,0 +1,142 @@
+//! What must outlive this process: its identity, and the result of an action until the control plane has it.
+//!
+//! One small JSON file each, in a folder in memory that only root reads: it is there after a crash of the worker, and
+//! gone after a reboot. A file is written beside, flushed, and renamed, so it is whole or not there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::fs::{self, DirBuilder, File, OpenOptions};
+use tokio::io::AsyncWriteExt as _;
+
+/// The folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("journal {}", path.display())]
+pub(crate) struct Error {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// What a file in the journal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// Who we are to the site.
+    Identity,
+    /// The action under way, or its result.
+    Attempt,
+}
+
+impl Page {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity.json",
+            Self::Attempt => "attempt.json",
+        }
+    }
+}
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Journal {
+    folder: PathBuf,
+}
+
+impl Journal {
+    /// Opens the journal in `folder`, which is made if it is not there.
+    pub(crate) async fn open(folder: &Path) -> Result<Self, Error> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder).await;
+        made.map_err(failed(folder))?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// What `page` holds. What is there and makes no sense is as good as absent: nobody else writes here.
+    pub(crate) async fn read<T: DeserializeOwned>(&self, page: Page) -> Result<Option<T>, Error> {
+        let path = self.folder.join(page.name());
+        let text = match fs::read(&path).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(failed(&path))?,
+        };
+        let read = serde_json::from_slice(&text);
+        let warn = |error: &serde_json::Error| {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(path = %path.display(), error, "the journal's page makes no sense");
+        };
+        Ok(read.inspect_err(warn).ok())
+    }
+
+    /// Makes `page` hold `content`, durably once this returns.
+    pub(crate) async fn write(&self, page: Page, content: &impl Serialize) -> Result<(), Error> {
+        let path = self.folder.join(page.name());
+        let text = serde_json::to_vec(content).map_err(io::Error::from);
+        let text = text.map_err(failed(&path))?;
+        self.replace(&path, &text).await.map_err(failed(&path))
+    }
+
+    async fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        let draft = path.with_extension("new");
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&draft).await?;
+        file.write_all(text).await?;
+        file.sync_all().await?;
+        fs::rename(&draft, path).await?;
+        File::open(&self.folder).await?.sync_all().await
+    }
+
+    /// Makes `page` hold nothing.
+    pub(crate) async fn clear(&self, page: Page) -> Result<(), Error> {
+        let path = self.folder.join(page.name());
+        match fs::remove_file(&path).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(failed(&path)),
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    async fn journal() -> (tempfile::TempDir, Journal) {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&folder.path().join("worker")).await.unwrap();
+        (folder, journal)
+    }
+
+    #[tokio::test]
+    async fn a_page_is_read_back_until_it_is_cleared() {
+        let (_folder, journal) = journal().await;
+        assert_eq!(journal.read::<u32>(Page::Attempt).await.unwrap(), None);
+        journal.write(Page::Attempt, &7).await.unwrap();
+        let again = Journal::open(&journal.folder).await.unwrap();
+        assert_eq!(again.read(Page::Attempt).await.unwrap(), Some(7));
+        journal.clear(Page::Attempt).await.unwrap();
+        journal.clear(Page::Attempt).await.unwrap();
+        assert_eq!(again.read::<u32>(Page::Attempt).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn only_its_owner_reads_it() {
+        let (_folder, journal) = journal().await;
+        journal.write(Page::Identity, &"key").await.unwrap();
+        for path in [journal.folder.clone(), journal.folder.join("identity.json")] {
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_makes_no_sense_is_none() {
+        let (_folder, journal) = journal().await;
+        std::fs::write(journal.folder.join("attempt.json"), "{\"half").unwrap();
+        assert_eq!(journal.read::<u32>(Page::Attempt).await.unwrap(), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Who believes whom.
+
+use std::time::Duration;
+
+use runtime::{Caller, Role};
+
+use crate::files::Files;
+use crate::machine::Machine;
+use crate::plane::Plane;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_token_is_said_on_the_console_and_opens_nothing() {
+    let plane = Plane::serve([]).await;
+    plane.tell(|state| state.refuse_token = true);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let machine = Machine::boot(&plane, &files);
+    machine.says("the boot token is refused: this machine must be booted again").await;
+    let state = plane.state();
+    assert_eq!((state.redeems.len(), state.asked.len()), (1, 0));
+    assert_eq!(state.redeems[0].boot_token, "TOKEN");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_of_another_fingerprint_is_not_believed() {
+    let (plane, other) = (Plane::serve([]).await, Plane::serve([]).await);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let cmdline = format!(
+        "boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}",
+        files.boot_url(),
+        plane.address,
+        other.ca_sha256()
+    );
+    let machine = Machine::told(&cmdline);
+    machine.says("the site cannot be trusted").await;
+    assert!(machine.console().contains(&other.ca_sha256()));
+    assert!(plane.state().redeems.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_another_authority_is_given_no_token() {
+    let (plane, other) = (Plane::serve([]).await, Plane::serve([]).await);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let cmdline = format!(
+        "boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}",
+        files.boot_url(),
+        other.address,
+        plane.ca_sha256()
+    );
+    let machine = Machine::told(&cmdline);
+    machine.says("invalid peer certificate").await;
+    assert!(other.state().redeems.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_renewed_before_it_ends_and_the_new_one_is_shown() {
+    let plane = Plane::serve([]).await;
+    plane.tell(|state| state.lifetime = Some(Duration::from_secs(4)));
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let (first, renewed) = (Role::Machine(plane.hardware), Role::Machine(plane.renewed));
+    let shows = |role| {
+        move |state: &crate::plane::State| {
+            state.asked.iter().any(|(_, caller)| *caller == Caller(Some(role)))
+        }
+    };
+    plane.until(shows(first)).await;
+    plane.until(shows(renewed)).await;
+    let state = plane.until(|state| state.renewals.len() > 1).await;
+    assert_eq!(state.renewals[..2], [Caller(Some(first)), Caller(Some(renewed))]);
+    assert_eq!(state.redeems.len(), 1);
+}

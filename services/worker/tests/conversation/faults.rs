@@ -1,0 +1,115 @@
+//! Servers and workers that die in the middle: nothing is lost, and nothing is done twice.
+
+use std::fs;
+
+use tempfile::NamedTempFile;
+use tinwright::workflow::v1::ActionState;
+use uuid::Uuid;
+
+use crate::disk::LoopDisk;
+use crate::files::Files;
+use crate::machine::{Machine, assignment, until};
+use crate::plane::Plane;
+use crate::work::{image, shell};
+
+/// What a shell prints for `seq 1 20000`: 106 KiB, seven pieces.
+fn numbers() -> String {
+    (1..=20_000).map(|number| format!("{number}\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_written_to_its_end_while_the_server_is_away() {
+    let mut plane = Plane::serve([]).await;
+    let (image, disk) = (image(12), NamedTempFile::new().unwrap());
+    let files = Files::serve(plane.ca(), image.clone()).await;
+    let (url, path) = (files.image_url(), disk.path().display().to_string());
+    let variables = [("IMG_URL", url.as_str()), ("DEST_DISK", &path)];
+    plane.tell(|state| state.queue.push_back(assignment("l1", "image2disk", &variables)));
+    let machine = Machine::boot(&plane, &files);
+    plane.until(|state| !state.progress.is_empty()).await;
+    plane.kill().await;
+    files.open();
+    machine.says("no success; trying again").await;
+    until(|| fs::read(&disk).unwrap() == image).await;
+    until(|| machine.attempt().unwrap().contains("\"ended\"")).await;
+    plane.start().await;
+    assert_eq!(plane.result("l1").await.state(), ActionState::Success);
+    let state = plane.state();
+    assert_eq!((state.starts.len(), state.redeems.len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_of_the_log_arrives_though_the_server_was_killed_while_it_was_written() {
+    let disk = LoopDisk::ext4();
+    let gate = tempfile::tempdir().unwrap();
+    let open = gate.path().join("open");
+    let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
+    let mut plane =
+        Plane::serve([shell("l1", &disk, &format!("echo begun; {wait}; seq 1 20000"))]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let machine = Machine::boot(&plane, &files);
+    plane.until(|state| state.log("l1") == "begun\n").await;
+    plane.kill().await;
+    fs::write(&open, "").unwrap();
+    until(|| machine.attempt().unwrap().contains("\"ended\"")).await;
+    plane.start().await;
+    assert_eq!(plane.result("l1").await.state(), ActionState::Success);
+    assert!(plane.state().log("l1") == format!("begun\n{}", numbers()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_lost_of_a_log_is_sent_again() {
+    let disk = LoopDisk::ext4();
+    let gate = tempfile::tempdir().unwrap();
+    let open = gate.path().join("open");
+    let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
+    let plane = Plane::serve([shell("l1", &disk, &format!("seq 1 20000; {wait}; echo end"))]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    plane.until(|state| state.log("l1").len() > 20_000).await;
+    plane.tell(|state| state.logs.get_mut("l1").unwrap().truncate(5000));
+    fs::write(&open, "").unwrap();
+    plane.result("l1").await;
+    let state = plane.state();
+    assert!(state.resumptions > 0 && state.log("l1") == format!("{}end\n", numbers()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_outlives_the_worker_that_could_not_tell_it() {
+    let disk = LoopDisk::ext4();
+    let plane = Plane::serve([shell("l1", &disk, "echo once; exit 4")]).await;
+    plane.tell(|state| state.deaf = true);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    plane.until(|state| !state.sent.is_empty()).await;
+    machine.kill().await;
+    plane.tell(|state| state.deaf = false);
+    machine.start();
+    let result = plane.result("l1").await;
+    assert_eq!((result.state(), result.tail.as_str()), (ActionState::Failed, "once\n"));
+    let state = plane.until(|state| state.asked.len() == 2).await;
+    assert_eq!((state.starts.len(), state.redeems.len()), (1, 1));
+    let [first, second] = [0, 1].map(|at: usize| state.asked[at].0.holder.clone().unwrap());
+    assert_eq!(first.boot_id, second.boot_id);
+    assert_ne!(first.process_id, second.process_id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_that_died_with_its_worker_is_neither_told_nor_claimed_and_nothing_of_it_runs() {
+    let disk = LoopDisk::ext4();
+    let lease = Uuid::new_v4().to_string();
+    let plane = Plane::serve([shell(&lease, &disk, "echo $$; exec sleep 100")]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    let begun = plane.until(|state| state.log(&lease).ends_with('\n')).await;
+    machine.kill().await;
+    let command = format!("/proc/{}/cmdline", begun.log(&lease).trim());
+    assert!(fs::read_to_string(&command).unwrap().starts_with("sleep"));
+    plane.tell(|state| state.queue.clear());
+    machine.start();
+    let state = plane.until(|state| state.asked.len() > 1).await;
+    assert!(state.sent.is_empty() && state.asked[1].0.running_lease_id.is_empty());
+    assert!(fs::read(&command).unwrap_or_default().is_empty());
+    machine.says("its end is unknown").await;
+    assert_eq!(machine.attempt(), None);
+}

@@ -1,0 +1,123 @@
+//! The program, run as init runs it, on a machine that only pretends to reboot.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+use tinwright::workflow::v1::{Action, Assignment};
+use tokio::process::{Child, Command};
+
+use crate::BOUND;
+use crate::files::Files;
+use crate::plane::Plane;
+
+/// A machine with the program on it, which is killed when dropped.
+pub(crate) struct Machine {
+    folder: TempDir,
+    cmdline: String,
+    worker: Option<Child>,
+}
+
+impl Machine {
+    /// One that was booted for `plane`, from `files`.
+    pub(crate) fn boot(plane: &Plane, files: &Files) -> Self {
+        Self::told(&format!(
+            "quiet boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}\n",
+            files.boot_url(),
+            plane.address,
+            plane.ca_sha256()
+        ))
+    }
+
+    /// One that was booted with `cmdline`.
+    pub(crate) fn told(cmdline: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut machine = Self { folder, cmdline: cmdline.to_owned(), worker: None };
+        machine.start();
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts the program, the first time or again.
+    pub(crate) fn start(&mut self) {
+        fs::write(self.path("cmdline"), &self.cmdline).unwrap();
+        let console = File::options().create(true).append(true).open(self.path("console")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright-worker"));
+        command.arg("--cmdline").arg(self.path("cmdline"));
+        command.arg("--journal").arg(self.path("journal"));
+        command.arg("--roots").arg(self.path("absent")).arg("--no-reboot");
+        command.stdin(Stdio::null()).stderr(console.try_clone().unwrap()).stdout(console);
+        self.worker = Some(command.kill_on_drop(true).spawn().unwrap());
+    }
+
+    /// Kills the program where it stands.
+    pub(crate) async fn kill(&mut self) {
+        self.worker.take().unwrap().kill().await.unwrap();
+    }
+
+    /// Waits until the program has ended, and says whether it did well.
+    pub(crate) async fn ended(&mut self) -> bool {
+        let ended = tokio::time::timeout(BOUND, self.worker.as_mut().unwrap().wait()).await;
+        ended.unwrap().unwrap().success()
+    }
+
+    /// What it has said.
+    pub(crate) fn console(&self) -> String {
+        fs::read_to_string(self.path("console")).unwrap()
+    }
+
+    /// Waits until it has said `text`.
+    pub(crate) async fn says(&self, text: &str) {
+        until(|| self.console().contains(text)).await;
+    }
+
+    /// What the journal knows of the present attempt.
+    pub(crate) fn attempt(&self) -> Option<String> {
+        fs::read_to_string(self.path("journal/attempt.json")).ok()
+    }
+}
+
+impl Drop for Machine {
+    /// Takes the commands it runs along, each of which leads a group of its own.
+    fn drop(&mut self) {
+        let Some(id) = self.worker.as_ref().and_then(Child::id) else { return };
+        let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        let children = threads
+            .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+        for child in children.collect::<String>().split_whitespace() {
+            if let Some(group) = child.parse().ok().and_then(Pid::from_raw) {
+                let _gone_already = kill_process_group(group, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Waits until `so`, looking now and then.
+pub(crate) async fn until(mut so: impl FnMut() -> bool) {
+    let reached = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, reached).await.unwrap();
+}
+
+/// An action to run, under the lease of its name.
+pub(crate) fn assignment(lease: &str, image: &str, environment: &[(&str, &str)]) -> Assignment {
+    let action = Action {
+        id: "7".into(),
+        task_name: "install".into(),
+        name: lease.into(),
+        image: image.into(),
+        environment: environment.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        ..Action::default()
+    };
+    let (lease_id, workflow_id) = (lease.into(), "workflow".into());
+    Assignment { lease_id, workflow_id, action: Some(action), instance_id: String::new() }
+}

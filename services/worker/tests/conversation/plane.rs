@@ -1,0 +1,319 @@
+//! A control plane: real TLS under a real site authority, and a memory in the place of a store.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    CertificateSigningRequestParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use runtime::authority::Site;
+use runtime::serve::{self, Door};
+use runtime::{Caller, Role};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tinwright::HardwareId;
+use tinwright::workflow::v1::worker_service_server::{WorkerService, WorkerServiceServer};
+use tinwright::workflow::v1::*;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use crate::BOUND;
+
+/// What the control plane is told to do, and what it has heard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// Work to give, the first until its result has come.
+    pub(crate) queue: VecDeque<Assignment>,
+    pub(crate) refuse_token: bool,
+    pub(crate) refuse_start: bool,
+    /// Results are not taken: the store is away.
+    pub(crate) deaf: bool,
+    pub(crate) stop: bool,
+    pub(crate) reboot: bool,
+    /// How long certificates are said to last; a day if not said.
+    pub(crate) lifetime: Option<Duration>,
+
+    pub(crate) redeems: Vec<RedeemRequest>,
+    pub(crate) renewals: Vec<Caller>,
+    pub(crate) asked: Vec<(NextActionRequest, Caller)>,
+    pub(crate) starts: Vec<StartActionRequest>,
+    pub(crate) progress: Vec<ReportProgressRequest>,
+    /// Results that were sent, taken or not, and those that were taken.
+    pub(crate) sent: Vec<FinishActionRequest>,
+    pub(crate) finishes: Vec<FinishActionRequest>,
+    pub(crate) logs: HashMap<String, Vec<u8>>,
+    pub(crate) resumptions: u32,
+}
+
+impl State {
+    /// What was logged under `lease`.
+    pub(crate) fn log(&self, lease: &str) -> String {
+        self.logs
+            .get(lease)
+            .map(|log| String::from_utf8_lossy(log).into_owned())
+            .unwrap_or_default()
+    }
+}
+
+/// The site, of which the server is a part that can be killed and started again.
+pub(crate) struct Plane {
+    secrets: TempDir,
+    pub(crate) hardware: HardwareId,
+    /// Which role renewed certificates name: another one, so that they are told apart.
+    pub(crate) renewed: HardwareId,
+    state: Arc<watch::Sender<State>>,
+    pub(crate) address: SocketAddr,
+    server: Option<JoinHandle<()>>,
+}
+
+impl Plane {
+    /// One that serves, with `queue` to do.
+    pub(crate) async fn serve(queue: impl IntoIterator<Item = Assignment>) -> Self {
+        let queue = queue.into_iter().collect();
+        let mut plane = Self {
+            secrets: TempDir::new().unwrap(),
+            hardware: HardwareId::new(),
+            renewed: HardwareId::new(),
+            state: Arc::new(watch::Sender::new(State { queue, ..State::default() })),
+            address: ([127, 0, 0, 1], 0).into(),
+            server: None,
+        };
+        plane.start().await;
+        plane
+    }
+
+    /// Starts the server where it was before.
+    pub(crate) async fn start(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let tls = self.site().server(&["127.0.0.1".to_owned()]).unwrap();
+        let service = Service {
+            state: self.state.clone(),
+            secrets: self.secrets.path().to_owned(),
+            roles: [self.hardware, self.renewed],
+        };
+        let app = Routes::new(WorkerServiceServer::new(service)).into_axum_router();
+        let never = CancellationToken::new();
+        self.server = Some(tokio::spawn(async move {
+            serve::tcp(listener, Door::Tls(Arc::new(tls)), app, never).await.unwrap();
+        }));
+    }
+
+    /// Ends the server in the middle of whatever it does.
+    pub(crate) async fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.abort();
+            let _aborted = server.await;
+        }
+    }
+
+    fn site(&self) -> Site {
+        Site::open(self.secrets.path()).unwrap()
+    }
+
+    pub(crate) fn ca(&self) -> String {
+        self.site().authority().to_owned()
+    }
+
+    /// As `ca_sha256=` has it.
+    pub(crate) fn ca_sha256(&self) -> String {
+        let ca = CertificateDer::from_pem_slice(self.ca().as_bytes()).unwrap();
+        Sha256::digest(ca).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(crate) fn tell(&self, change: impl FnOnce(&mut State)) {
+        self.state.send_modify(change);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// The state as soon as it is so.
+    pub(crate) async fn until(&self, so: impl FnMut(&State) -> bool) -> State {
+        let mut state = self.state.subscribe();
+        let reached = tokio::time::timeout(BOUND, state.wait_for(so)).await;
+        let reached = reached.ok().and_then(Result::ok).map(|state| state.clone());
+        reached.unwrap_or_else(|| panic!("not reached: {:?}", self.state()))
+    }
+
+    /// The result of `lease`, once it is taken.
+    pub(crate) async fn result(&self, lease: &str) -> FinishActionRequest {
+        let of = |state: &State| state.finishes.iter().find(|it| it.lease_id == lease).cloned();
+        of(&self.until(|state| of(state).is_some()).await).unwrap()
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        self.server.iter().for_each(JoinHandle::abort);
+    }
+}
+
+struct Service {
+    state: Arc<watch::Sender<State>>,
+    secrets: std::path::PathBuf,
+    roles: [HardwareId; 2],
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn caller<T>(request: &Request<T>) -> Caller {
+    *request.extensions().get().unwrap()
+}
+
+impl Service {
+    fn issue(&self, csr: Vec<u8>, hardware: HardwareId) -> String {
+        let key = std::fs::read_to_string(self.secrets.join("ca-key.pem")).unwrap();
+        let ca = std::fs::read_to_string(self.secrets.join("ca.pem")).unwrap();
+        let issuer = Issuer::from_ca_cert_pem(&ca, KeyPair::from_pem(&key).unwrap()).unwrap();
+        let mut csr = CertificateSigningRequestParams::from_der(&csr.into()).unwrap();
+        let role = Role::Machine(hardware).to_string();
+        csr.params.subject_alt_names = vec![SanType::URI(role.try_into().unwrap())];
+        csr.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        csr.params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        csr.params.use_authority_key_identifier_extension = true;
+        csr.signed_by(&issuer).unwrap().pem()
+    }
+
+    fn expire_time(&self) -> Option<prost_types::Timestamp> {
+        let lifetime = self.state.borrow().lifetime.unwrap_or(Duration::from_secs(86_400));
+        Some((SystemTime::now() + lifetime).into())
+    }
+
+    fn hear<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut answer = None;
+        self.state.send_modify(|state| answer = Some(change(state)));
+        answer.unwrap()
+    }
+
+    /// Refuses who shows no machine's certificate.
+    fn machine<T>(request: &Request<T>) -> Result<(), Status> {
+        match caller(request) {
+            Caller(Some(Role::Machine(_))) => Ok(()),
+            Caller(_) => Err(Status::permission_denied("machines only")),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerService for Service {
+    async fn redeem(&self, request: Request<RedeemRequest>) -> Answer<RedeemResponse> {
+        let request = request.into_inner();
+        let csr = request.csr.clone();
+        let known = self.hear(|state| {
+            let mut earlier = state.redeems.iter();
+            // As the contract has it: the same key again is good, another one is not.
+            let fresh = earlier.all(|it| key(&it.csr) == key(&csr));
+            state.redeems.push(request);
+            fresh && !state.refuse_token
+        });
+        if !known {
+            return Err(Status::permission_denied("the boot token was used with another key"));
+        }
+        let [hardware, _] = self.roles;
+        Ok(Response::new(RedeemResponse {
+            certificate: self.issue(csr, hardware),
+            hardware_id: hardware.to_string(),
+            expire_time: self.expire_time(),
+        }))
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Answer<RenewResponse> {
+        Self::machine(&request)?;
+        self.hear(|state| state.renewals.push(caller(&request)));
+        let [_, renewed] = self.roles;
+        let certificate = self.issue(request.into_inner().csr, renewed);
+        Ok(Response::new(RenewResponse { certificate, expire_time: self.expire_time() }))
+    }
+
+    async fn next_action(&self, request: Request<NextActionRequest>) -> Answer<NextActionResponse> {
+        Self::machine(&request)?;
+        let caller = caller(&request);
+        self.hear(|state| state.asked.push((request.into_inner(), caller)));
+        let mut state = self.state.subscribe();
+        let some = state.wait_for(|state| !state.queue.is_empty() || state.reboot);
+        let _held = tokio::time::timeout(Duration::from_millis(500), some).await;
+        let state = self.state.borrow();
+        let (assignment, reboot) = (state.queue.front().cloned(), state.reboot);
+        Ok(Response::new(NextActionResponse { assignment, reboot }))
+    }
+
+    async fn start_action(
+        &self,
+        request: Request<StartActionRequest>,
+    ) -> Answer<StartActionResponse> {
+        Self::machine(&request)?;
+        let refuse = self.hear(|state| {
+            state.starts.push(request.into_inner());
+            if state.refuse_start {
+                state.queue.pop_front();
+            }
+            state.refuse_start
+        });
+        match refuse {
+            true => Err(Status::failed_precondition("the lease is not current")),
+            false => Ok(Response::new(StartActionResponse {})),
+        }
+    }
+
+    async fn report_progress(
+        &self,
+        request: Request<ReportProgressRequest>,
+    ) -> Answer<ReportProgressResponse> {
+        Self::machine(&request)?;
+        let stop = self.hear(|state| {
+            state.progress.push(request.into_inner());
+            state.stop
+        });
+        Ok(Response::new(ReportProgressResponse { stop }))
+    }
+
+    async fn append_log(&self, request: Request<AppendLogRequest>) -> Answer<AppendLogResponse> {
+        Self::machine(&request)?;
+        let AppendLogRequest { lease_id, offset, data, .. } = request.into_inner();
+        assert!(data.len() <= 16 << 10);
+        self.hear(|state| {
+            let log = state.logs.entry(lease_id).or_default();
+            let Some(known) = log.len().checked_sub(usize::try_from(offset).unwrap()) else {
+                state.resumptions += 1;
+                let length = log.len();
+                return Err(Status::out_of_range(format!("offset {offset}: go on from {length}")));
+            };
+            log.extend(data.iter().skip(known));
+            Ok(Response::new(AppendLogResponse { next_offset: log.len() as u64 }))
+        })
+    }
+
+    async fn finish_action(
+        &self,
+        request: Request<FinishActionRequest>,
+    ) -> Answer<FinishActionResponse> {
+        Self::machine(&request)?;
+        let finish = request.into_inner();
+        self.hear(|state| {
+            state.sent.push(finish.clone());
+            if state.deaf {
+                return Err(Status::unavailable("the store is away"));
+            }
+            state.queue.retain(|it| it.lease_id != finish.lease_id);
+            state.finishes.push(finish);
+            Ok(Response::new(FinishActionResponse {}))
+        })
+    }
+}
+
+/// The public key that `csr` is for.
+fn key(csr: &[u8]) -> Vec<u8> {
+    let csr = CertificateSigningRequestParams::from_der(&csr.to_vec().into()).unwrap();
+    rcgen::PublicKeyData::der_bytes(&csr.public_key).to_vec()
+}

@@ -1,0 +1,143 @@
+//! Work that is taken, done and told.
+
+use std::fs;
+
+use tempfile::NamedTempFile;
+use tinwright::workflow::v1::{ActionState, Assignment};
+
+use crate::disk::LoopDisk;
+use crate::files::Files;
+use crate::machine::{Machine, assignment, until};
+use crate::plane::Plane;
+
+/// An image of so many MiB, no two bytes of it in a row alike.
+pub(crate) fn image(size: usize) -> Vec<u8> {
+    (0..size << 20).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// To run `line` by a shell, beside a file system on `disk`.
+pub(crate) fn shell(lease: &str, disk: &LoopDisk, line: &str) -> Assignment {
+    let variables = [
+        ("BLOCK_DEVICE", disk.path.as_str()),
+        ("FS_TYPE", "ext4"),
+        ("DEFAULT_INTERPRETER", "/bin/sh -c"),
+        ("CMD_LINE", line),
+    ];
+    assignment(lease, "quay.io/tinkerbell/actions/cexec:latest", &variables)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_written_and_told_of_from_the_first_byte_to_success() {
+    let plane = Plane::serve([]).await;
+    let (image, disk) = (image(12), NamedTempFile::new().unwrap());
+    let files = Files::serve(plane.ca(), image.clone()).await;
+    let (url, path) = (files.image_url(), disk.path().display().to_string());
+    let variables = [("IMG_URL", url.as_str()), ("DEST_DISK", &path)];
+    plane.tell(|state| state.queue.push_back(assignment("l1", "image2disk:v1.0.0", &variables)));
+    let machine = Machine::boot(&plane, &files);
+    let told = plane.until(|state| !state.progress.is_empty()).await;
+    assert_eq!((told.starts[0].lease_id.as_str(), told.starts[0].terminal), ("l1", false));
+    let progress = told.progress[0].progress.clone().unwrap();
+    assert_eq!((progress.phase.as_str(), progress.total_bytes), ("writing", 12 << 20));
+    files.open();
+    let result = plane.result("l1").await;
+    assert_eq!((result.state(), result.reason.as_str()), (ActionState::Success, ""));
+    assert!(result.duration.is_some() && fs::read(&disk).unwrap() == image);
+    assert!(plane.state().log("l1").starts_with("writing\n"));
+    until(|| machine.attempt().is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_tells_its_reason_and_the_last_lines() {
+    let disk = LoopDisk::ext4();
+    let plane =
+        Plane::serve([shell("l1", &disk, "echo $TINK_ACTION_ID; echo no grub >&2; exit 3")]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let result = plane.result("l1").await;
+    assert_eq!(result.state(), ActionState::Failed);
+    assert!(result.reason.ends_with("ended with exit code 3"), "{}", result.reason);
+    let mut lines: Vec<_> = result.tail.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["7", "no grub"]);
+    assert_eq!(plane.state().log("l1"), result.tail);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_is_no_built_in_fails_in_one_line_and_the_next_action_is_taken() {
+    let disk = LoopDisk::ext4();
+    let queue = [assignment("l1", "alpine:3", &[]), shell("l2", &disk, "true")];
+    let plane = Plane::serve(queue).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let result = plane.result("l1").await;
+    assert_eq!(result.state(), ActionState::Failed);
+    assert!(result.reason.starts_with("\"alpine:3\" is no built-in action"), "{}", result.reason);
+    assert_eq!(plane.result("l2").await.state(), ActionState::Success);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_to_go_on_is_cancelled_and_told_as_failed() {
+    let disk = LoopDisk::ext4();
+    let plane = Plane::serve([shell("l1", &disk, "echo begun; exec sleep 3600")]).await;
+    plane.tell(|state| state.stop = true);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let result = plane.result("l1").await;
+    assert_eq!(result.state(), ActionState::Failed);
+    assert_eq!(
+        (result.reason.as_str(), result.tail.as_str()),
+        ("cexec: stopped, as was asked", "begun\n")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_too_long_is_ended_and_told_as_that() {
+    let disk = LoopDisk::ext4();
+    let mut slow = shell("l1", &disk, "exec sleep 3600");
+    let second = prost_types::Duration { seconds: 1, nanos: 0 };
+    slow.action.as_mut().unwrap().timeout = Some(second);
+    let plane = Plane::serve([slow]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let result = plane.result("l1").await;
+    assert_eq!(result.state(), ActionState::Timeout);
+    assert_eq!(result.reason, "cexec: not done within 1s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_lease_an_action_is_not_begun() {
+    let disk = LoopDisk::ext4();
+    let mark = NamedTempFile::new().unwrap();
+    let line = format!("echo run > {}", mark.path().display());
+    let plane = Plane::serve([shell("l1", &disk, &line)]).await;
+    plane.tell(|state| state.refuse_start = true);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let state = plane.until(|state| state.asked.len() > 2).await;
+    assert_eq!((state.starts.len(), state.sent.len()), (1, 0));
+    assert_eq!(fs::read(mark.path()).unwrap(), b"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reboot_is_told_before_it_is_done_and_nothing_after_it() {
+    let plane = Plane::serve([assignment("l1", "reboot", &[])]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    assert!(machine.ended().await);
+    assert!(machine.console().contains("would reboot"));
+    let state = plane.state();
+    assert_eq!((state.starts.len(), state.starts[0].terminal), (1, true));
+    assert_eq!((state.sent.len(), state.asked.len()), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_with_nothing_to_do_reboots_when_it_is_told_to() {
+    let plane = Plane::serve([]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    plane.until(|state| state.asked.len() > 1).await;
+    plane.tell(|state| state.reboot = true);
+    assert!(machine.ended().await);
+    assert!(machine.console().contains("would reboot"));
+}

@@ -1,0 +1,96 @@
+//! What comes of a template, a machine and values.
+
+use super::*;
+
+const DATA: &str = r#"
+name: install
+global_timeout: 60
+tasks:
+- name: os
+  worker: "{{ .device_1 }}"
+  environment: {DISK: "{{ index .Hardware.Disks 0 }}"}
+  actions:
+  - {name: write, image: image2disk, environment: {URL: "{{ .url }}", PLAN: "{{ .hardware.plan }}"}}
+  - {name: skip, image: cexec, if: "false"}
+"#;
+
+const ID: &str = "0193a6c5-0000-7000-8000-000000000001";
+
+fn machine() -> hw::Hardware {
+    let address =
+        hw::Address { address: "192.0.2.7".into(), prefix_length: 24, gateway: String::new() };
+    let dhcp = hw::Dhcp { address: Some(address), ..hw::Dhcp::default() };
+    let mac = "02:00:00:00:00:07".into();
+    let interface = hw::Interface { mac, dhcp: Some(dhcp), ..hw::Interface::default() };
+    hw::Hardware {
+        id: ID.into(),
+        plan: "big".into(),
+        interfaces: vec![interface],
+        disks: vec![hw::Disk { device: "/dev/sda".into() }],
+        ..hw::Hardware::default()
+    }
+}
+
+fn asked(values: &[(&str, &str)]) -> pb::CreateWorkflowRequest {
+    let values =
+        values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    pb::CreateWorkflowRequest {
+        values,
+        hardware_id: ID.into(),
+        template_id: "x".into(),
+        ..Default::default()
+    }
+}
+
+fn made(data: &str, values: &[(&str, &str)]) -> Result<pb::Workflow, String> {
+    let template = pb::Template { name: "install".into(), data: data.into(), ..Default::default() };
+    workflow(&asked(values), &template, &machine(), SystemTime::now())
+        .map_err(|wrong| wrong.to_string())
+}
+
+#[test]
+fn values_hardware_and_the_older_form_are_rendered_into_actions() {
+    let workflow = made(DATA, &[("url", "http://192.0.2.1/d.gz")]).unwrap();
+    let environment = ["DISK=/dev/sda", "PLAN=big", "URL=http://192.0.2.1/d.gz"];
+    assert_eq!(workflow.actions[0].environment, environment);
+    assert_eq!(workflow.actions[0].hardware_id, ID);
+    assert_eq!(workflow.actions[1].state(), pb::ActionState::Skipped);
+    assert!(workflow.wants_machine && workflow.rendered.contains("02:00:00:00:00:07"));
+    assert_eq!(workflow.time_limit.map(|limit| limit.seconds), Some(60));
+}
+
+#[test]
+fn a_value_that_is_missing_is_named_with_its_line_and_no_other_value_is_told() {
+    let wrong = made(DATA, &[("secret", "hunter2")]).unwrap_err();
+    assert_eq!(wrong, r#"template: template "install" line 9: no field "url" in the values given"#);
+}
+
+#[test]
+fn a_worker_is_this_machine_by_id_mac_or_address_in_any_notation() {
+    for worker in [
+        ID,
+        "0193A6C5-0000-7000-8000-000000000001",
+        "02-00-00-00-00-07",
+        "0200.0000.0007",
+        "192.0.2.7",
+    ] {
+        let workflow = made(DATA, &[("url", "u"), ("device_1", worker)]);
+        assert!(workflow.is_ok_and(|workflow| workflow.actions[0].hardware_id == ID), "{worker}");
+    }
+    for worker in ["02:00:00:00:00:08", "192.0.2.8", "x"] {
+        let wrong = made(DATA, &[("url", "u"), ("device_1", worker)]).unwrap_err();
+        let expected = format!(
+            "template: task \"os\" names worker {worker:?}, which is no known machine: this one is {ID}"
+        );
+        assert_eq!(wrong, expected);
+    }
+}
+
+#[test]
+fn a_request_has_one_template_and_values_of_bounded_size() {
+    let both = pb::CreateWorkflowRequest { template_data: "x".into(), ..asked(&[]) };
+    assert!(check(&both).unwrap_err().to_string().starts_with("template_id"));
+    let large = "x".repeat(VALUES);
+    assert!(check(&asked(&[("a", &large)])).unwrap_err().to_string().starts_with("values"));
+    assert_eq!(check(&asked(&[("a", "b")])), Ok(()));
+}

@@ -1,0 +1,257 @@
+//! From a template to an end.
+
+use runtime::Role;
+use runtime::boot_token::Purpose;
+use tinwright::HardwareId;
+use tinwright::common::v1::View;
+use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tonic::Code;
+
+use crate::machines::NOBODY;
+use crate::site::{Site, TWO, request};
+
+use pb::WorkflowState as State;
+
+#[tokio::test]
+async fn a_worker_runs_two_actions_to_success() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    assert_eq!((made.state(), made.wants_machine), (State::Pending, true));
+    let worker = site.worker(machine);
+    let first = worker.begin().await;
+    let action = first.action.clone().unwrap();
+    assert_eq!(
+        (action.name.as_str(), action.environment),
+        ("write", vec!["URL=http://192.0.2.1/d.gz".to_owned()])
+    );
+    worker.succeed(&first).await;
+    let second = worker.begin().await;
+    assert_eq!(second.action.as_ref().unwrap().name, "configure");
+    worker.succeed(&second).await;
+    let ended = site.ended(&made.id).await;
+    assert_eq!((ended.state(), ended.wants_machine), (State::Success, false));
+    assert!(site.power.jobs().is_empty(), "nobody asked for any");
+    assert!(site.api.check(false).await.unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn why_an_action_failed_and_its_last_words_are_told() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, &TWO.replace("retries: 1, ", "")).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    worker.finish(&it, pb::ActionState::Failed, "exit\ncode 1", "no space left").await.unwrap();
+    let ended = site.ended(&made.id).await;
+    assert_eq!(
+        (ended.state(), ended.state_reason.as_str()),
+        (State::Failed, r#"action "write": exit code 1"#)
+    );
+    assert_eq!(ended.actions[0].tail, "no space left");
+    assert_eq!(ended.actions[1].state(), pb::ActionState::Pending);
+}
+
+#[tokio::test]
+async fn a_failed_try_is_made_again_after_its_pause_without_being_asked_for() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let first = worker.begin().await;
+    worker.finish(&first, pb::ActionState::Failed, "cut off", "tail").await.unwrap();
+    assert_eq!(site.get(&made.id).await.actions[0].reason, "cut off");
+    let second = worker.next().await;
+    assert_eq!(second.action.unwrap().lease.unwrap().attempt, 2);
+    assert_ne!(first.lease_id, second.lease_id);
+}
+
+#[tokio::test]
+async fn a_cancelled_workflow_stops_its_worker_first() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    assert!(!worker.progress(&it, 1).await.unwrap());
+    let request = pb::CancelWorkflowRequest { id: made.id.clone() };
+    site.workflows().cancel_workflow(request.clone()).await.unwrap();
+    site.until(&made.id, |found| found.stop_time.is_some()).await;
+    assert!(worker.progress(&it, 2).await.unwrap());
+    worker.finish(&it, pb::ActionState::Failed, "stopped", "").await.unwrap();
+    let ended = site.ended(&made.id).await;
+    assert_eq!(ended.state(), State::Cancelled);
+    let again = site.workflows().cancel_workflow(request).await.unwrap().into_inner().workflow;
+    assert_eq!(again.unwrap().revision, ended.revision);
+}
+
+#[tokio::test]
+async fn progress_is_seen_at_once_though_it_is_not_stored_each_time() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    worker.progress(&it, 1).await.unwrap();
+    let stored = site.until(&made.id, |found| found.actions[0].progress.is_some()).await;
+    for bytes in [2, 3] {
+        worker.progress(&it, bytes).await.unwrap();
+        let seen = site.get(&made.id).await;
+        assert_eq!(seen.actions[0].progress.as_ref().map(|progress| progress.bytes), Some(bytes));
+        assert_eq!(seen.revision, stored.revision, "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn a_log_is_followed_to_the_end_of_its_action() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    assert_eq!(worker.log(&it, 0, b"one ").await.unwrap(), 4);
+    let writing = async {
+        assert_eq!(worker.log(&it, 4, b"two").await.unwrap(), 7);
+        assert_eq!(worker.log(&it, 9, b"x").await.unwrap_err().code(), Code::OutOfRange);
+        worker.succeed(&it).await;
+    };
+    let (log, ()) = tokio::join!(site.log(&made, 0, true), writing);
+    assert_eq!(log, b"one two");
+    let large = worker.log(&it, 7, &[b'x'; 16 * 1024 + 1]).await;
+    assert_eq!(large.unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_workflow_whose_time_is_over_ends_by_itself() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made =
+        site.workflow(machine, &TWO.replace("name: two", "name: two\nglobal_timeout: 1")).await;
+    site.worker(machine).begin().await;
+    let ended = site.ended(&made.id).await;
+    assert_eq!(
+        (ended.state(), ended.actions[0].state()),
+        (State::Timeout, pb::ActionState::Timeout)
+    );
+    assert_eq!(ended.state_reason, r#"action "write" took longer than it may"#);
+}
+
+#[tokio::test]
+async fn environments_are_shown_only_in_full_and_full_only_to_admins() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    assert!(made.rendered.is_empty() && made.actions[0].environment.is_empty());
+    assert!(site.get(&made.id).await.rendered.contains("192.0.2.1"));
+    let mut viewer = WorkflowServiceClient::new(site.channel(Some(Role::Viewer)));
+    let full = pb::ListWorkflowsRequest { view: View::Full.into(), ..Default::default() };
+    assert_eq!(viewer.list_workflows(full).await.unwrap_err().code(), Code::PermissionDenied);
+    let basic =
+        viewer.list_workflows(pb::ListWorkflowsRequest::default()).await.unwrap().into_inner();
+    assert!(
+        basic.workflows[0].actions[0].environment.is_empty()
+            && basic.workflows[0].rendered.is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_worker_sees_its_own_machines_work_and_no_other() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.workflow(machine, TWO).await;
+    let it = site.worker(machine).begin().await;
+    let stranger = site.worker(HardwareId::new());
+    let refused = [
+        stranger.start(&it, false).await.unwrap_err(),
+        stranger.progress(&it, 1).await.unwrap_err(),
+        stranger.log(&it, 0, b"x").await.unwrap_err(),
+        stranger.finish(&it, pb::ActionState::Success, "", "").await.unwrap_err(),
+    ];
+    assert!(refused.iter().all(|status| status.code() == Code::PermissionDenied), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_door_of_ours_may_speak_for_a_machine_it_names() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.workflow(machine, TWO).await;
+    let question = site.worker(machine).question("");
+    let mut door = WorkerServiceClient::new(site.channel(Some(Role::Service)));
+    let unnamed = door.next_action(question.clone()).await.unwrap_err();
+    assert_eq!(unnamed.code(), Code::InvalidArgument);
+    let mut named = tonic::Request::new(question);
+    named.metadata_mut().insert("tinwright-hardware-id", machine.to_string().parse().unwrap());
+    assert!(door.next_action(named).await.unwrap().into_inner().assignment.is_some());
+}
+
+#[tokio::test]
+async fn a_request_asked_twice_makes_one_workflow_and_what_is_missing_is_named() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let mut workflows = site.workflows();
+    let own = |id: HardwareId| pb::CreateWorkflowRequest {
+        template_data: TWO.into(),
+        request_id: "r".into(),
+        ..request(id)
+    };
+    let first =
+        workflows.create_workflow(own(machine)).await.unwrap().into_inner().workflow.unwrap();
+    let again =
+        workflows.create_workflow(own(machine)).await.unwrap().into_inner().workflow.unwrap();
+    assert_eq!(first.id, again.id);
+    let other = workflows.create_workflow(own(HardwareId::new())).await.unwrap_err();
+    assert_eq!(other.code(), Code::AlreadyExists);
+    let nobody =
+        pb::CreateWorkflowRequest { request_id: String::new(), ..own(NOBODY.parse().unwrap()) };
+    let missing = workflows.create_workflow(nobody).await.unwrap_err();
+    assert_eq!(
+        (missing.code(), missing.message()),
+        (Code::NotFound, &*format!("hardware {NOBODY} not found"))
+    );
+    let template = pb::CreateWorkflowRequest { template_id: NOBODY.into(), ..request(machine) };
+    let missing = workflows.create_workflow(template).await.unwrap_err();
+    assert_eq!(
+        (missing.code(), missing.message()),
+        (Code::NotFound, &*format!("template {NOBODY} not found"))
+    );
+}
+
+#[tokio::test]
+async fn a_mistyped_template_is_refused_with_words() {
+    let mut site = Site::new().await;
+    let template = pb::Template { data: TWO.replace("retries", "retrys"), ..Default::default() };
+    let request = pb::CreateTemplateRequest { template: Some(template), request_id: String::new() };
+    let refused = site.templates().create_template(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(
+        refused.message().contains("unknown field `retrys`")
+            && refused.message().contains("line 7")
+    );
+}
+
+#[tokio::test]
+async fn an_ended_workflow_is_deleted_with_its_log_and_no_other_is() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    worker.log(&it, 0, b"x").await.unwrap();
+    let delete = pb::DeleteWorkflowRequest { id: made.id.clone() };
+    let early = site.workflows().delete_workflow(delete.clone()).await.unwrap_err();
+    assert_eq!(early.code(), Code::FailedPrecondition);
+    worker.succeed(&it).await;
+    let it = worker.begin().await;
+    worker.succeed(&it).await;
+    site.ended(&made.id).await;
+    site.workflows().delete_workflow(delete.clone()).await.unwrap();
+    assert_eq!(site.workflows().delete_workflow(delete).await.unwrap_err().code(), Code::NotFound);
+    let report = site.api.check(false).await.unwrap();
+    assert_eq!((report.records, report.is_clean()), (0, true));
+}
+
+#[tokio::test]
+async fn a_boot_token_becomes_a_certificate_without_one() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let now = std::time::SystemTime::now();
+    let boot_token =
+        site.tokens.mint(Purpose::Identity, machine, [192, 0, 2, 7].into(), now).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec();
+    let request = pb::RedeemRequest { boot_token, csr, holder: None };
+    let mut nobody = WorkerServiceClient::new(site.channel(None));
+    let given = nobody.redeem(request).await.unwrap().into_inner();
+    assert_eq!(given.certificate, format!("tinwright:machine:{machine}"));
+    let refused = nobody.redeem(pb::RedeemRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+}

@@ -1,0 +1,49 @@
+//! One workflow at a time on each machine.
+
+use tinwright::HardwareId;
+use tinwright::workflow::v1 as pb;
+
+use crate::site::{Site, TWO, soon};
+
+#[tokio::test]
+async fn the_second_waits_behind_the_first_says_so_and_follows_it() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let first = site.workflow(machine, TWO).await;
+    let second = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    assert_eq!(it.workflow_id, first.id);
+    let waits = site.get(&second.id).await;
+    assert_eq!(waits.blocked_by, first.id);
+    assert_eq!(waits.state_reason, format!("behind workflow {}", first.id));
+    worker.finish(&it, pb::ActionState::Timeout, "", "").await.unwrap();
+    let it = worker.next().await;
+    assert_eq!(it.workflow_id, first.id, "a try is left");
+    worker.start(&it, false).await.unwrap();
+    worker.finish(&it, pb::ActionState::Timeout, "", "").await.unwrap();
+    assert_eq!(worker.next().await.workflow_id, second.id);
+}
+
+#[tokio::test]
+async fn a_held_call_is_answered_when_there_is_work_for_its_machine() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let worker = site.worker(machine);
+    let waiting = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.next().await }
+    });
+    site.workflow(HardwareId::new(), TWO).await;
+    let made = site.workflow(machine, TWO).await;
+    assert_eq!(soon(waiting).await.unwrap().workflow_id, made.id);
+}
+
+#[tokio::test]
+async fn a_machines_workflows_are_listed_without_those_of_others() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = [site.workflow(machine, TWO).await.id, site.workflow(machine, TWO).await.id];
+    site.workflow(HardwareId::new(), TWO).await;
+    let request =
+        pb::ListWorkflowsRequest { hardware_id: machine.to_string(), ..Default::default() };
+    let found = site.workflows().list_workflows(request).await.unwrap().into_inner().workflows;
+    assert_eq!(found.into_iter().map(|found| found.id).collect::<Vec<_>>(), made);
+}

@@ -1,0 +1,101 @@
+//! Who restarted? The same table as the lifecycle's, through the front door; and words that come late or twice.
+
+use tinwright::HardwareId;
+use tinwright::workflow::v1 as pb;
+use tonic::Code;
+
+use crate::site::{Site, TWO, soon};
+
+use pb::WorkflowState as State;
+
+const LEAVES: &str = r#"
+name: leaves
+tasks:
+- name: os
+  worker: "{{ .device_1 }}"
+  actions: [{name: reboot, image: reboot}]
+"#;
+
+#[tokio::test]
+async fn a_restarted_worker_that_still_runs_its_action_goes_on_under_the_same_lease() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    let new = worker.again("b1", "p2");
+    let told = soon(new.client.clone().next_action(new.question(&it.lease_id)))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(told.assignment.unwrap().lease_id, it.lease_id);
+}
+
+#[tokio::test]
+async fn what_a_restart_or_a_reboot_interrupts_is_run_again_and_the_old_lease_is_dead() {
+    for (boot, process) in [("b1", "p2"), ("b2", "p3")] {
+        let (mut site, machine) = (Site::new().await, HardwareId::new());
+        let made = site.workflow(machine, TWO).await;
+        let worker = site.worker(machine);
+        let it = worker.begin().await;
+        let again = worker.again(boot, process).next().await;
+        assert_eq!(again.action.as_ref().unwrap().name, "write");
+        assert_eq!(site.get(&made.id).await.actions[0].lost_attempts, 1);
+        assert_eq!(worker.start(&it, false).await.unwrap_err().code(), Code::FailedPrecondition);
+        assert_eq!(worker.progress(&it, 1).await.unwrap_err().code(), Code::FailedPrecondition);
+        let before = site.get(&made.id).await;
+        worker.succeed(&it).await;
+        assert_eq!(site.get(&made.id).await, before, "a late result changes nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_result_told_twice_is_told_once() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    worker.finish(&it, pb::ActionState::Success, "", "first").await.unwrap();
+    let before = site.get(&made.id).await;
+    worker.finish(&it, pb::ActionState::Success, "", "second").await.unwrap();
+    worker.finish(&it, pb::ActionState::Failed, "x", "third").await.unwrap();
+    assert_eq!(site.get(&made.id).await, before);
+}
+
+#[tokio::test]
+async fn the_disks_turn_comes_with_the_start_of_the_last_reboot_and_its_end_with_the_boot() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, LEAVES).await;
+    let worker = site.worker(machine);
+    let it = worker.next().await;
+    worker.start(&it, true).await.unwrap();
+    let leaving = site.get(&made.id).await;
+    assert_eq!((leaving.state(), leaving.wants_machine), (State::Running, false));
+    let boot = pb::NoteBootRequest { hardware_id: machine.to_string() };
+    site.workflows().note_boot(boot.clone()).await.unwrap();
+    assert_eq!(site.ended(&made.id).await.state(), State::Success);
+    site.workflows().note_boot(boot).await.unwrap();
+}
+
+#[tokio::test]
+async fn after_an_installation_its_boot_is_told_to_leave_and_another_is_not() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let request = pb::CreateWorkflowRequest {
+        template_data: TWO.into(),
+        instance_id: "i".into(),
+        ..crate::site::request(machine)
+    };
+    site.workflows().create_workflow(request).await.unwrap();
+    let worker = site.worker(machine);
+    for _ in 0..2 {
+        let it = worker.begin().await;
+        worker.succeed(&it).await;
+    }
+    assert!(worker.told().await.reboot);
+    let next = worker.again("b2", "p2");
+    let (told, later) = tokio::join!(next.told(), site.workflow(machine, TWO));
+    assert_eq!(
+        told.assignment.map(|it| it.workflow_id),
+        Some(later.id),
+        "held until there was work"
+    );
+}

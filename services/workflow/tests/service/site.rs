@@ -1,0 +1,192 @@
+//! A running service, and what is around it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use runtime::boot_token::Tokens;
+use runtime::{Caller, Role, SiteKey};
+use store::Store;
+use store::memory::Memory;
+use tinwright::HardwareId;
+use tinwright::common::v1::View;
+use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
+use tinwright::in_process;
+use tinwright::power::v1::power_service_server::PowerServiceServer;
+use tinwright::watch::{Event, Watched as _};
+use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::service::InterceptorLayer;
+use tonic::transport::{Channel, Server};
+use workflow::Api;
+use workflow::redeeming::{Issued, Issuer, NotIssued};
+
+use crate::machines::Machines;
+use crate::power::Power;
+use crate::worker::Worker;
+
+/// Two actions: the first may be tried again, the second may not.
+pub(crate) const TWO: &str = r#"
+name: two
+tasks:
+- name: os
+  worker: "{{ .device_1 }}"
+  actions:
+  - {name: write, image: image2disk, retries: 1, environment: {URL: "{{ .url }}"}}
+  - {name: configure, image: cexec}
+"#;
+
+/// Everything, while it is kept.
+pub(crate) struct Site {
+    pub(crate) api: Api,
+    pub(crate) power: Power,
+    pub(crate) tokens: Arc<Tokens>,
+    tasks: JoinSet<()>,
+    _stop: DropGuard,
+}
+
+/// Issues what can be read by people.
+struct Clerk;
+
+impl Issuer for Clerk {
+    fn issue(&self, role: Role, _: &[u8]) -> Result<Issued, NotIssued> {
+        Ok(Issued { certificate: role.to_string(), expires: SystemTime::UNIX_EPOCH })
+    }
+}
+
+impl Site {
+    /// A new one.
+    pub(crate) async fn new() -> Self {
+        Self::over(Arc::new(Memory::default()), Power::default()).await
+    }
+
+    /// One over what `store` keeps already.
+    pub(crate) async fn over(store: Arc<dyn Store>, power: Power) -> Self {
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (hardware, pipes) = in_process::pair();
+        let server = Server::builder().add_service(HardwareServiceServer::new(Machines));
+        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        let (bmcs, pipes) = in_process::pair();
+        let server = Server::builder().add_service(PowerServiceServer::new(power.clone()));
+        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        let tokens = Arc::new(Tokens::new(&SiteKey::new([1; 32])).unwrap());
+        let api = Api::new(store, hardware, bmcs, tokens.clone(), Arc::new(Clerk), stop.clone());
+        let (running, until) = (api.clone(), stop.clone());
+        tasks.spawn(async move { running.run(until).await.unwrap() });
+        Self { api, power, tokens, tasks, _stop: stop.drop_guard() }
+    }
+
+    /// A connection of `role`'s.
+    pub(crate) fn channel(&mut self, role: Option<Role>) -> Channel {
+        let (channel, pipes) = in_process::pair();
+        let as_caller = move |mut request: tonic::Request<()>| {
+            request.extensions_mut().insert(Caller(role));
+            Ok(request)
+        };
+        let server = Server::builder()
+            .layer(InterceptorLayer::new(as_caller))
+            .add_service(self.api.template_service())
+            .add_service(self.api.workflow_service())
+            .add_service(self.api.worker_service());
+        self.tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        channel
+    }
+
+    /// The workflows, for an admin.
+    pub(crate) fn workflows(&mut self) -> WorkflowServiceClient<Channel> {
+        WorkflowServiceClient::new(self.channel(Some(Role::Admin)))
+    }
+
+    /// The templates, for an admin.
+    pub(crate) fn templates(&mut self) -> TemplateServiceClient<Channel> {
+        TemplateServiceClient::new(self.channel(Some(Role::Admin)))
+    }
+
+    /// The worker in boot `b1`, process `p1` of `machine`.
+    pub(crate) fn worker(&mut self, machine: HardwareId) -> Worker {
+        Worker::new(self.channel(Some(Role::Machine(machine))), "b1", "p1")
+    }
+
+    /// A workflow of a template of its own.
+    pub(crate) async fn workflow(&mut self, machine: HardwareId, template: &str) -> pb::Workflow {
+        self.workflow_with(machine, template, pb::BootOptions::default()).await
+    }
+
+    /// The same, with boot options.
+    pub(crate) async fn workflow_with(
+        &mut self,
+        machine: HardwareId,
+        template: &str,
+        options: pb::BootOptions,
+    ) -> pb::Workflow {
+        let request = pb::CreateWorkflowRequest {
+            template_data: template.into(),
+            boot_options: Some(options),
+            ..request(machine)
+        };
+        self.workflows().create_workflow(request).await.unwrap().into_inner().workflow.unwrap()
+    }
+
+    /// As it is stored now.
+    pub(crate) async fn get(&mut self, id: &str) -> pb::Workflow {
+        let request = pb::GetWorkflowRequest { id: id.into(), view: View::Full.into() };
+        self.workflows().get_workflow(request).await.unwrap().into_inner().workflow.unwrap()
+    }
+
+    /// As it is as soon as `wanted` holds of it.
+    pub(crate) async fn until(
+        &mut self,
+        id: &str,
+        wanted: impl Fn(&pb::Workflow) -> bool,
+    ) -> pb::Workflow {
+        let mut workflows = self.workflows();
+        let watch = async {
+            let request = pb::WatchWorkflowsRequest { id: id.into(), view: View::Full.into() };
+            let mut stream = workflows.watch_workflows(request).await.unwrap().into_inner();
+            loop {
+                if let Some(Event::Put(found)) = stream.message().await.unwrap().unwrap().event()
+                    && wanted(&found)
+                {
+                    return found;
+                }
+            }
+        };
+        soon(watch).await
+    }
+
+    /// As it ended.
+    pub(crate) async fn ended(&mut self, id: &str) -> pb::Workflow {
+        self.until(id, |found| found.end_time.is_some()).await
+    }
+
+    /// An action's log.
+    pub(crate) async fn log(
+        &mut self,
+        workflow: &pb::Workflow,
+        action: usize,
+        follow: bool,
+    ) -> Vec<u8> {
+        let (workflow_id, action_id) = (workflow.id.clone(), workflow.actions[action].id.clone());
+        let request = pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow };
+        let mut stream = self.workflows().read_log(request).await.unwrap().into_inner();
+        let mut log = Vec::new();
+        while let Some(chunk) = stream.message().await.unwrap() {
+            log.extend(chunk.data);
+        }
+        log
+    }
+}
+
+/// A request for a workflow on `machine`, without a template.
+pub(crate) fn request(machine: HardwareId) -> pb::CreateWorkflowRequest {
+    let values = [("url".to_owned(), "http://192.0.2.1/d.gz".to_owned())].into();
+    pb::CreateWorkflowRequest { hardware_id: machine.to_string(), values, ..Default::default() }
+}
+
+/// What comes of it before a test counts as stuck.
+pub(crate) async fn soon<T>(it: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), it).await.expect("nothing came of it in 30 s")
+}

@@ -1,0 +1,98 @@
+//! A worker that does as it is told by a test.
+
+use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::site::soon;
+
+/// One process in one boot.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub(crate) client: WorkerServiceClient<Channel>,
+    channel: Channel,
+    pub(crate) boot: String,
+    pub(crate) process: String,
+}
+
+impl Worker {
+    pub(crate) fn new(channel: Channel, boot: &str, process: &str) -> Self {
+        let client = WorkerServiceClient::new(channel.clone());
+        Self { client, channel, boot: boot.into(), process: process.into() }
+    }
+
+    /// The worker on the same machine in another boot or process.
+    pub(crate) fn again(&self, boot: &str, process: &str) -> Self {
+        Self::new(self.channel.clone(), boot, process)
+    }
+
+    pub(crate) fn question(&self, running: &str) -> pb::NextActionRequest {
+        let holder = pb::Holder { boot_id: self.boot.clone(), process_id: self.process.clone() };
+        pb::NextActionRequest { holder: Some(holder), running_lease_id: running.into() }
+    }
+
+    /// What it is told next.
+    pub(crate) async fn told(&self) -> pb::NextActionResponse {
+        soon(self.client.clone().next_action(self.question(""))).await.unwrap().into_inner()
+    }
+
+    /// What it is to run next.
+    pub(crate) async fn next(&self) -> pb::Assignment {
+        self.told().await.assignment.expect("an assignment")
+    }
+
+    pub(crate) async fn start(&self, it: &pb::Assignment, terminal: bool) -> Result<(), Status> {
+        let (workflow_id, lease_id) = (it.workflow_id.clone(), it.lease_id.clone());
+        let request = pb::StartActionRequest { workflow_id, lease_id, terminal };
+        self.client.clone().start_action(request).await.map(drop)
+    }
+
+    /// What it is to run next, begun.
+    pub(crate) async fn begin(&self) -> pb::Assignment {
+        let it = self.next().await;
+        self.start(&it, false).await.unwrap();
+        it
+    }
+
+    pub(crate) async fn finish(
+        &self,
+        it: &pb::Assignment,
+        state: pb::ActionState,
+        reason: &str,
+        tail: &str,
+    ) -> Result<(), Status> {
+        let request = pb::FinishActionRequest {
+            workflow_id: it.workflow_id.clone(),
+            lease_id: it.lease_id.clone(),
+            state: state.into(),
+            reason: reason.into(),
+            tail: tail.into(),
+            duration: None,
+        };
+        self.client.clone().finish_action(request).await.map(drop)
+    }
+
+    pub(crate) async fn succeed(&self, it: &pb::Assignment) {
+        self.finish(it, pb::ActionState::Success, "", "").await.unwrap();
+    }
+
+    /// Whether it is told to stop.
+    pub(crate) async fn progress(&self, it: &pb::Assignment, bytes: u64) -> Result<bool, Status> {
+        let (workflow_id, lease_id) = (it.workflow_id.clone(), it.lease_id.clone());
+        let progress = Some(pb::Progress { bytes, ..Default::default() });
+        let request = pb::ReportProgressRequest { workflow_id, lease_id, progress };
+        Ok(self.client.clone().report_progress(request).await?.into_inner().stop)
+    }
+
+    pub(crate) async fn log(
+        &self,
+        it: &pb::Assignment,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<u64, Status> {
+        let (workflow_id, lease_id) = (it.workflow_id.clone(), it.lease_id.clone());
+        let request = pb::AppendLogRequest { workflow_id, lease_id, offset, data: data.into() };
+        Ok(self.client.clone().append_log(request).await?.into_inner().next_offset)
+    }
+}

@@ -1,0 +1,105 @@
+#!/bin/sh
+# Makes the operating system that the rack installs: Debian with cloud-init, once for BIOS and once for UEFI.
+# usage: image.sh CACHE       leaves debian-bios.raw.zst and debian-uefi.raw.zst there, each with the SHA-256 and the length of what it unpacks to
+#
+# The root is made once and kept; the images take seconds. Neither the kernel's partition parser nor vfat is needed on this
+# host: partitions are reached by their offsets, and the ESP is filled with mtools.
+set -eu
+cache=$1
+mkdir -p "$cache"
+cache=$(cd "$cache" && pwd)
+exec 9>"$cache/image.lock"
+flock 9
+[ -e "$cache/debian-uefi.raw.zst.sha256" ] && [ -e "$cache/debian-bios.raw.zst.sha256" ] && exit 0
+
+work=$(mktemp -d "$cache/image.XXXXXX")
+loop=
+clean() {
+    mountpoint -q "$work/mount" && umount "$work/mount"
+    [ -z "$loop" ] || losetup -d "$loop"
+    rm -rf "$work"
+}
+trap clean EXIT
+
+packages=systemd-sysv,udev,dbus,iproute2,isc-dhcp-client,ifupdown,netbase,ca-certificates,openssh-server,cloud-init
+packages=$packages,linux-image-cloud-amd64,initramfs-tools,kmod,procps,zstd,e2fsprogs,util-linux,python3
+if [ ! -e "$cache/debian-root.tar" ]; then
+    echo "rack: making a Debian root (some minutes, once)" >&2
+    mmdebstrap --quiet --variant=minbase --include="$packages" \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/root.tar" >&2
+    mv "$work/root.tar" "$cache/debian-root.tar"
+fi
+mkdir "$work/root" "$work/mount"
+tar -C "$work/root" -xf "$cache/debian-root.tar"
+root=$work/root
+echo node > "$root/etc/hostname"
+echo 'LABEL=root / ext4 defaults,noatime 0 1' > "$root/etc/fstab"
+rm -f "$root"/etc/ssh/ssh_host_*
+: > "$root/etc/machine-id"
+cat > "$root/etc/cloud/cloud.cfg.d/90_rack.cfg" <<'CFG'
+datasource_list: [ Ec2 ]
+datasource: {Ec2: {strict_id: false, max_wait: 120, timeout: 10}}
+cloud_init_modules: [seed_random, write-files, set_hostname, users-groups, ssh]
+cloud_config_modules: [runcmd]
+cloud_final_modules: [scripts-user, phone-home, power-state-change]
+ssh_genkeytypes: [ed25519]
+CFG
+echo 'policy: enabled' > "$root/etc/cloud/ds-identify.cfg"
+kernel=$(basename "$root"/boot/vmlinuz-* | sed s/vmlinuz-//)
+options="root=LABEL=root ro console=tty0 console=ttyS0 net.ifnames=0 mitigations=off"
+
+fill() { # image offset size: an ext4 of this size (in MiB) at this offset, with the root in it
+    loop=$(losetup -f --show -o $(($2 * 512)) --sizelimit $(($3 * 1048576)) "$1")
+    mkfs.ext4 -q -L root -O ^64bit,^metadata_csum -m 0 "$loop"
+    mount "$loop" "$work/mount"
+    cp -a "$root/." "$work/mount/"
+}
+done_with() {
+    umount "$work/mount"
+    losetup -d "$loop"
+    loop=
+}
+pack() { # image name
+    zstd -q -3 -T1 "$1" -o "$cache/$2.zst"
+    echo "$(sha256sum "$1" | cut -d' ' -f1) $(stat -c %s "$1")" > "$work/sum"
+    rm "$1"
+    mv "$work/sum" "$cache/$2.zst.sha256"
+}
+
+size=1100
+truncate -s $((size + 1))M "$work/bios.raw"
+printf 'label: dos\nstart=2048, size=%s, type=83, bootable\n' $((size * 2048)) | sfdisk -q "$work/bios.raw"
+fill "$work/bios.raw" 2048 $size
+mkdir -p "$work/mount/boot/extlinux"
+cat > "$work/mount/boot/extlinux/extlinux.conf" <<CFG
+serial 0 115200
+default l
+timeout 1
+label l
+ kernel /boot/vmlinuz-$kernel
+ append initrd=/boot/initrd.img-$kernel $options
+CFG
+extlinux --install "$work/mount/boot/extlinux" 2>/dev/null
+done_with
+dd if=/usr/lib/EXTLINUX/mbr.bin of="$work/bios.raw" conv=notrunc bs=440 count=1 status=none
+pack "$work/bios.raw" debian-bios.raw
+
+esp=128
+truncate -s $((size + esp + 2))M "$work/uefi.raw"
+printf 'label: gpt\nstart=2048, size=%s, type=U\nstart=%s, size=%s, type=L, name=root\n' \
+    $((esp * 2048)) $(((esp + 1) * 2048)) $((size * 2048)) | sfdisk -q "$work/uefi.raw"
+truncate -s ${esp}M "$work/esp"
+mkfs.vfat -F 32 -n ESP "$work/esp" > /dev/null
+mmd -i "$work/esp" ::/EFI ::/EFI/BOOT ::/loader ::/loader/entries
+mcopy -i "$work/esp" /usr/lib/systemd/boot/efi/systemd-bootx64.efi ::/EFI/BOOT/BOOTX64.EFI
+mcopy -i "$work/esp" "$root/boot/vmlinuz-$kernel" ::/vmlinuz
+mcopy -i "$work/esp" "$root/boot/initrd.img-$kernel" ::/initrd.img
+echo 'timeout 0' > "$work/loader.conf"
+printf 'title Debian\nlinux /vmlinuz\ninitrd /initrd.img\noptions %s\n' "$options" > "$work/l.conf"
+mcopy -i "$work/esp" "$work/loader.conf" ::/loader/loader.conf
+mcopy -i "$work/esp" "$work/l.conf" ::/loader/entries/l.conf
+dd if="$work/esp" of="$work/uefi.raw" bs=1M seek=1 conv=notrunc,sparse status=none
+fill "$work/uefi.raw" $(((esp + 1) * 2048)) $size
+done_with
+pack "$work/uefi.raw" debian-uefi.raw

@@ -1,0 +1,71 @@
+//! Somebody on the machines' network who is no machine of libvirt's: an interface with a MAC, in a namespace of its own.
+
+use std::ffi::OsStr;
+use std::process::{Command, Output};
+
+use anyhow::Context as _;
+
+use crate::lab::Lab;
+use crate::setup::run;
+
+/// A namespace with one interface, `eth0`, on the lab's bridge. Dropping it takes it away.
+#[derive(Debug)]
+pub struct Client {
+    name: String,
+}
+
+impl Client {
+    /// One with this MAC, and no address.
+    pub fn new(lab: &Lab, number: u8, mac: &str) -> anyhow::Result<Self> {
+        let name = format!("{}c{number}", lab.name());
+        run(Command::new("ip").args(["netns", "add", &name]))?;
+        let client = Self { name };
+        let (ours, bridge) = (format!("v{number}"), lab.name());
+        let link =
+            ["link", "add", &ours, "type", "veth", "peer", "name", "eth0", "netns", &client.name];
+        run(Command::new("ip").args(["-n", bridge]).args(link))?;
+        run(Command::new("ip").args(["-n", bridge, "link", "set", &ours, "master", "br0", "up"]))?;
+        client.ip(&format!("link set eth0 address {mac} up"))?;
+        client.ip("link set lo up")?;
+        Ok(client)
+    }
+
+    /// What `ip` is told inside.
+    pub fn ip(&self, line: &str) -> anyhow::Result<()> {
+        run(Command::new("ip").args(["-n", &self.name]).args(line.split_whitespace()))
+    }
+
+    /// Gives it `address` and the way to everything else.
+    pub fn settle(&self, address: &str) -> anyhow::Result<()> {
+        self.ip(&format!("addr add {address}/24 dev eth0"))?;
+        self.ip(&format!("route replace default via {} dev eth0", crate::SERVER))
+    }
+
+    /// Runs `program` inside, to its end.
+    pub fn run<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> anyhow::Result<Output> {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
+        command.args(arguments).output().with_context(|| format!("running {program}"))
+    }
+
+    /// Status and body of a GET, asked from `source`.
+    pub fn get(&self, source: &str, url: &str) -> anyhow::Result<(u16, String)> {
+        let arguments = ["-s", "-m", "10", "--interface", source, "-w", "\n%{http_code}", url];
+        let output = self.run("curl", arguments)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, status) = text.rsplit_once('\n').context("no status")?;
+        Ok((status.parse()?, body.to_owned()))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("ip").args(["netns", "del", &self.name])) {
+            eprintln!("rack: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Machines, as libvirt runs them: firmware, a network interface on the bridge, a disk file, a serial log.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::lab::{Lab, wait};
+use crate::setup::run;
+
+/// What a machine starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// SeaBIOS, with iPXE in the interface's ROM.
+    Bios,
+    /// OVMF, with its own network stack.
+    Uefi,
+}
+
+/// A machine of the rack.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its name, also its host name.
+    pub name: String,
+    /// System UUID: its BMC's name for it.
+    pub uuid: String,
+    /// Of its one interface.
+    pub mac: String,
+    /// Reserved for it.
+    pub address: String,
+    /// What it starts with.
+    pub firmware: Firmware,
+    /// Its disk, a sparse file.
+    pub disk: PathBuf,
+}
+
+/// The size of a machine's disk, in bytes.
+pub const DISK: u64 = 2 * 1024 * 1024 * 1024;
+/// A machine's memory, in MiB.
+const MEMORY: u32 = 1280;
+
+impl Machine {
+    /// The machine with this number, from 1; powered off, its disk empty.
+    pub fn new(lab: &Lab, number: u8, firmware: Firmware) -> anyhow::Result<Self> {
+        let disk = lab.path(format!("m{number}.raw"));
+        std::fs::File::create(&disk)?.set_len(DISK)?;
+        Ok(Self {
+            name: format!("m{number}"),
+            uuid: format!("00000000-0000-4000-8000-0000000000{number:02x}"),
+            mac: format!("52:54:00:00:01:{number:02x}"),
+            address: format!("198.51.100.{}", 10 + number),
+            firmware,
+            disk,
+        })
+    }
+
+    /// What its serial port said, in its last life.
+    pub fn console(&self, lab: &Lab) -> String {
+        let bytes = std::fs::read(lab.path(format!("{}.serial", self.name))).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn domain(&self, lab: &Lab) -> String {
+        let Self { name, uuid, mac, disk, .. } = self;
+        let (chipset, loader, rom) = match self.firmware {
+            Firmware::Bios => ("pc", String::new(), ""),
+            Firmware::Uefi => {
+                let variables = lab.path(format!("{name}.vars"));
+                let loader = format!(
+                    "<loader readonly='yes' type='pflash'>/usr/share/OVMF/OVMF_CODE_4M.fd</loader>\
+                     <nvram template='/usr/share/OVMF/OVMF_VARS_4M.fd'>{}</nvram>",
+                    variables.display()
+                );
+                // Without the interface's ROM, OVMF's own driver boots.
+                ("q35", loader, "<rom enabled='no'/>")
+            }
+        };
+        let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
+        format!(
+            "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{MEMORY}</memory>
+<vcpu>1</vcpu><os><type arch='x86_64' machine='{chipset}'>hvm</type>{loader}
+<boot dev='network'/><boot dev='hd'/></os><features><acpi/></features>
+<cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>
+<on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
+<source file='{disk}'/><target dev='vda' bus='virtio'/></disk>
+<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/>{rom}</interface>
+<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
+<serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
+            serial = serial.display()
+        )
+    }
+}
+
+/// Whether the first `length` bytes of `disk` are zero.
+pub fn reads_as_zeroes(disk: &Path, length: u64) -> anyhow::Result<bool> {
+    use std::io::Read as _;
+    let (mut file, mut buffer) = (std::fs::File::open(disk)?.take(length), vec![0; 1 << 20]);
+    loop {
+        let read = file.read(&mut buffer)?;
+        let part = buffer.get(..read).unwrap_or_default();
+        if read == 0 || part.iter().any(|byte| *byte != 0) {
+            return Ok(read == 0);
+        }
+    }
+}
+
+/// libvirt in the lab.
+#[derive(Debug)]
+pub struct Hypervisor {
+    /// Where clients find it.
+    pub uri: String,
+}
+
+impl Hypervisor {
+    /// Starts libvirt in `lab`, with state of its own: several run side by side.
+    pub fn start(lab: &mut Lab) -> anyhow::Result<Self> {
+        let sockets = lab.path("libvirt");
+        std::fs::create_dir(&sockets)?;
+        let folder = sockets.display();
+        std::fs::write(
+            sockets.join("libvirtd.conf"),
+            format!(
+                "unix_sock_dir = \"{folder}\"\nunix_sock_rw_perms = \"0777\"\n\
+                 auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\n"
+            ),
+        )?;
+        std::fs::write(
+            sockets.join("qemu.conf"),
+            "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\n\
+             stdio_handler = \"file\"\nremember_owner = 0\nnamespaces = []\n",
+        )?;
+        let script = format!(
+            "for d in /run/libvirt /var/lib/libvirt /var/log/libvirt /etc/libvirt/qemu; do
+               mkdir -p $d; mount -t tmpfs t $d; done
+             mount --bind {folder}/qemu.conf /etc/libvirt/qemu.conf
+             exec libvirtd --config {folder}/libvirtd.conf --pid-file {folder}/libvirtd.pid"
+        );
+        let mut command = lab.command("unshare");
+        command.args(["-m", "--propagation", "slave", "sh", "-c", &script]);
+        lab.start("libvirtd", &mut command)?;
+        let socket = sockets.join("libvirt-sock");
+        let hypervisor = Self { uri: format!("qemu+unix:///system?socket={}", socket.display()) };
+        // The first start looks at what every QEMU can do, which takes a while.
+        wait("libvirt", Duration::from_secs(60), || {
+            let asked = hypervisor.virsh().args(["list", "--name"]).output();
+            asked.is_ok_and(|asked| asked.status.success()).then_some(())
+        })?;
+        Ok(hypervisor)
+    }
+
+    /// Racks `machine`; it stays off.
+    pub fn define(&self, lab: &Lab, machine: &Machine) -> anyhow::Result<()> {
+        let file = lab.path(format!("{}.xml", machine.name));
+        std::fs::write(&file, machine.domain(lab))?;
+        let mut define = self.virsh();
+        run(define.arg("--quiet").arg("define").arg(&file)).context("defining a machine")
+    }
+
+    /// Whether `machine` has power.
+    pub fn is_on(&self, machine: &Machine) -> anyhow::Result<bool> {
+        let state = self.virsh().args(["domstate", &machine.name]).output()?;
+        Ok(String::from_utf8_lossy(&state.stdout).trim() == "running")
+    }
+
+    /// Stops `machine` in its tracks.
+    pub fn suspend(&self, machine: &Machine) -> anyhow::Result<()> {
+        run(self.virsh().args(["--quiet", "suspend", &machine.name]))
+    }
+
+    /// Lets `machine` go on.
+    pub fn resume(&self, machine: &Machine) -> anyhow::Result<()> {
+        run(self.virsh().args(["--quiet", "resume", &machine.name]))
+    }
+
+    fn virsh(&self) -> Command {
+        let mut virsh = Command::new("virsh");
+        virsh.args(["-c", &self.uri]);
+        virsh
+    }
+}

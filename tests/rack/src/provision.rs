@@ -1,0 +1,269 @@
+//! What an operator does with a machine: racks it, wires its BMC, asks for a system on it, gives it back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::instance::v1 as occ;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::power::v1 as power;
+use tinwright::power::v1::power_service_client::PowerServiceClient;
+use tinwright::workflow::v1 as wf;
+use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tokio_stream::StreamExt as _;
+use tonic::transport::Channel;
+
+use crate::bmc::Redfish;
+use crate::machines::{Firmware, Machine};
+use crate::{SERVER, setup};
+
+/// The key that may log in on what the rack installs.
+pub const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEFwLV0NcVQc3xFGfoGqwvLyHWHVsvGvXPSZc0mYTg/R operator@rack";
+
+/// Writes an image to the disk and boots it.
+const TEMPLATE: &str = r#"
+version: "0.1"
+name: debian
+global_timeout: 3600
+tasks:
+  - name: install
+    worker: "{{.device_1}}"
+    actions:
+      - name: write-image
+        image: quay.io/tinkerbell/actions/image2disk:latest
+        timeout: 1800
+        environment:
+          DEST_DISK: /dev/vda
+          IMG_URL: "{{.image_url}}"
+          IMG_SHA256: "{{.image_sha256}}"
+          COMPRESSED: "true"
+      - name: boot-from-disk
+        image: reboot
+        timeout: 600
+"#;
+
+/// Says on the console who the machine takes itself for, by cloud-init's own records.
+const USERDATA: &str = "#cloud-config
+write_files:
+  - path: /etc/rack-was-here
+    content: user data arrived
+phone_home:
+  url: http://169.254.169.254/phone-home
+  post: [instance_id, hostname]
+  tries: 10
+runcmd:
+  - [sh, -c, 'echo \"RACK id=$(cloud-init query instance_id) host=$(hostname) file=$(cat /etc/rack-was-here | tr \" \" -) key=$(cut -d\" \" -f3 /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys 2>/dev/null | tail -n1)\" > /dev/console']
+";
+
+/// An image the rack can install.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Its name below `/files`.
+    pub name: String,
+    /// SHA-256 of the file as it is downloaded, in hex.
+    pub packed_sha256: String,
+    /// SHA-256 of the disk's bytes, in hex.
+    pub raw_sha256: String,
+    /// How many these are.
+    pub raw_length: u64,
+}
+
+/// The folder of images, made if they are not there yet.
+pub fn images() -> anyhow::Result<PathBuf> {
+    let folder = setup::root().join("target/peers/rack");
+    let script = setup::root().join("tests/rack/assets/image.sh");
+    setup::run(std::process::Command::new("sh").arg(script).arg(&folder))?;
+    Ok(folder)
+}
+
+/// The image for machines with `firmware`, in `folder`.
+pub fn image(folder: &std::path::Path, firmware: Firmware) -> anyhow::Result<Image> {
+    let name = match firmware {
+        Firmware::Bios => "debian-bios.raw.zst",
+        Firmware::Uefi => "debian-uefi.raw.zst",
+    };
+    let about = std::fs::read_to_string(folder.join(format!("{name}.sha256")))?;
+    let (raw, length) = about.trim().split_once(' ').context("digest and length of the image")?;
+    Ok(Image {
+        name: name.to_owned(),
+        packed_sha256: sha256(&folder.join(name), None)?,
+        raw_sha256: raw.to_owned(),
+        raw_length: length.parse()?,
+    })
+}
+
+/// SHA-256 of the first `length` bytes of a file, or of all, in hex.
+pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<String> {
+    use sha2::{Digest as _, Sha256};
+    use std::io::Read as _;
+    let mut file = std::fs::File::open(path)?.take(length.unwrap_or(u64::MAX));
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        digest.update(buffer.get(..read).unwrap_or_default());
+    }
+}
+
+/// Somebody with the operator's certificate.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    channel: Channel,
+}
+
+impl Operator {
+    /// One who speaks through `channel`.
+    pub fn new(channel: Channel) -> Self {
+        Self { channel }
+    }
+
+    /// Adds the record of `machine`. Answers its id.
+    pub async fn rack(&self, machine: &Machine) -> anyhow::Result<String> {
+        let address = hw::Address {
+            address: machine.address.clone(),
+            prefix_length: 24,
+            gateway: SERVER.to_string(),
+        };
+        let dhcp = hw::Dhcp {
+            address: Some(address),
+            hostname: machine.name.clone(),
+            ..Default::default()
+        };
+        let interface = hw::Interface {
+            mac: machine.mac.clone(),
+            name: "eth0".into(),
+            dhcp: Some(dhcp),
+            netboot: Some(hw::Netboot { allow_pxe: true, ..Default::default() }),
+        };
+        let policy =
+            hw::Policy { phone_home: hw::policy::PhoneHome::Required.into(), ..Default::default() };
+        let hardware = hw::Hardware {
+            name: machine.name.clone(),
+            facility: "rack".into(),
+            state: hw::State::Provisionable.into(),
+            interfaces: vec![interface],
+            disks: vec![hw::Disk { device: "/dev/vda".into() }],
+            policy: Some(policy),
+            ..Default::default()
+        };
+        let request = hw::CreateHardwareRequest { hardware: Some(hardware), ..Default::default() };
+        let made =
+            HardwareServiceClient::new(self.channel.clone()).create_hardware(request).await?;
+        Ok(made.into_inner().hardware.context("no hardware in the answer")?.id)
+    }
+
+    /// Tells where the BMC of the hardware `id`, which is `machine`, is.
+    pub async fn wire(&self, id: &str, machine: &Machine, redfish: &Redfish) -> anyhow::Result<()> {
+        let bmc = power::Bmc {
+            hardware_id: id.to_owned(),
+            redfish_url: redfish.url.clone(),
+            system_id: machine.uuid.clone(),
+            username: "admin".into(),
+            password: "unused".into(),
+            certificate_sha256: redfish.certificate_sha256.clone(),
+            ..Default::default()
+        };
+        let request = power::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };
+        PowerServiceClient::new(self.channel.clone()).create_bmc(request).await?;
+        Ok(())
+    }
+
+    /// Adds the template that installs images. Answers its id.
+    pub async fn template(&self) -> anyhow::Result<String> {
+        let template = wf::Template { data: TEMPLATE.into(), ..Default::default() };
+        let request = wf::CreateTemplateRequest { template: Some(template), ..Default::default() };
+        let made =
+            TemplateServiceClient::new(self.channel.clone()).create_template(request).await?;
+        Ok(made.into_inner().template.context("no template in the answer")?.id)
+    }
+
+    /// Asks for `image` on the hardware `id`, named `hostname`. Answers the instance.
+    pub async fn install(
+        &self,
+        id: &str,
+        template_id: &str,
+        hostname: &str,
+        image: &Image,
+    ) -> anyhow::Result<occ::Instance> {
+        let values = BTreeMap::from([
+            ("image_url".to_owned(), format!("http://{SERVER}:7080/files/{}", image.name)),
+            ("image_sha256".to_owned(), image.packed_sha256.clone()),
+        ]);
+        let os = occ::instance::OperatingSystem {
+            distro: "debian".into(),
+            version: "12".into(),
+            ..Default::default()
+        };
+        let instance = occ::Instance {
+            hostname: hostname.to_owned(),
+            os: Some(occ::instance::Os::OperatingSystem(os)),
+            hardware_id: id.to_owned(),
+            template_id: template_id.to_owned(),
+            template_values: values,
+            userdata: USERDATA.into(),
+            ssh_keys: vec![SSH_KEY.into()],
+            ..Default::default()
+        };
+        let request = occ::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+        let made =
+            InstanceServiceClient::new(self.channel.clone()).create_instance(request).await?;
+        made.into_inner().instance.context("no instance in the answer")
+    }
+
+    /// Waits until the instance `id` is in `state`, for `most` at the longest; tells each state on the way. An instance that
+    /// fails, or is gone where that is not what is waited for, ends the wait.
+    pub async fn until(
+        &self,
+        id: &str,
+        state: &str,
+        most: Duration,
+        mut tell: impl FnMut(&occ::Instance),
+    ) -> anyhow::Result<()> {
+        use occ::watch_instances_response::Event;
+        let (began, mut last) = (Instant::now(), String::new());
+        let request = occ::WatchInstancesRequest { id: id.to_owned(), view: 0 };
+        let mut client = InstanceServiceClient::new(self.channel.clone());
+        let mut events = client.watch_instances(request).await?.into_inner();
+        loop {
+            let left = most.saturating_sub(began.elapsed());
+            let next = tokio::time::timeout(left, events.next()).await;
+            let next =
+                next.with_context(|| format!("instance {id} is still {last} after {most:?}"))?;
+            match next.context("the watch ended")??.event {
+                Some(Event::Instance(instance)) => {
+                    tell(&instance);
+                    if instance.state == state {
+                        return Ok(());
+                    }
+                    let failed = matches!(instance.state.as_str(), "failed" | "deprovision_failed");
+                    anyhow::ensure!(!failed, "{}: {}", instance.state, instance.state_reason);
+                    last = instance.state;
+                }
+                Some(Event::DeletedId(_)) if state == "deleted" => return Ok(()),
+                Some(Event::DeletedId(_)) => anyhow::bail!("instance {id} is gone"),
+                Some(Event::Synced(_)) | None => {}
+            }
+        }
+    }
+
+    /// Gives the machine of the instance `id` back.
+    pub async fn release(&self, id: &str) -> anyhow::Result<()> {
+        let request = occ::DeleteInstanceRequest { id: id.to_owned(), ..Default::default() };
+        InstanceServiceClient::new(self.channel.clone()).delete_instance(request).await?;
+        Ok(())
+    }
+
+    /// Every workflow of the hardware `id`.
+    pub async fn workflows(&self, id: &str) -> anyhow::Result<Vec<wf::Workflow>> {
+        let request = wf::ListWorkflowsRequest { hardware_id: id.to_owned(), ..Default::default() };
+        let listed =
+            WorkflowServiceClient::new(self.channel.clone()).list_workflows(request).await?;
+        Ok(listed.into_inner().workflows)
+    }
+}

@@ -1,0 +1,152 @@
+//! What is on the machines' network: addresses, loaders, scripts and metadata, each for whom it is meant.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rack::client::Client;
+use rack::lab::Lab;
+use rack::server::Server;
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+
+const NODE: (&str, &str) = ("52:54:00:00:02:01", "198.51.100.51");
+const INSTALLED: (&str, &str) = ("52:54:00:00:02:02", "198.51.100.52");
+const SERVER: &str = "http://198.51.100.1:7080";
+
+struct Site {
+    lab: Lab,
+    ids: Vec<String>,
+}
+
+/// A server that knows two machines: one that may boot from the network, and one that may not.
+async fn site() -> Site {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "these tests make network namespaces: run them as root"
+    );
+    let mut lab = Lab::new().unwrap();
+    let osie = lab.path("osie");
+    std::fs::create_dir(&osie).unwrap();
+    std::fs::write(osie.join("vmlinuz-x86_64"), "a kernel").unwrap();
+    let server = Server::new(&lab, &osie, &osie).unwrap();
+    server.start(&mut lab).unwrap();
+    let mut hardware = HardwareServiceClient::new(server.channel().await.unwrap());
+    let mut ids = Vec::new();
+    for ((mac, address), allow_pxe) in [(NODE, true), (INSTALLED, false)] {
+        let address = hw::Address {
+            address: address.into(),
+            prefix_length: 24,
+            gateway: "198.51.100.1".into(),
+        };
+        let interface = hw::Interface {
+            mac: mac.into(),
+            dhcp: Some(hw::Dhcp { address: Some(address), ..Default::default() }),
+            netboot: Some(hw::Netboot { allow_pxe, ..Default::default() }),
+            ..Default::default()
+        };
+        let hardware_record = hw::Hardware {
+            interfaces: vec![interface],
+            facility: "lab1".into(),
+            ..Default::default()
+        };
+        let request =
+            hw::CreateHardwareRequest { hardware: Some(hardware_record), ..Default::default() };
+        let made = hardware.create_hardware(request).await.unwrap().into_inner();
+        ids.push(made.hardware.unwrap().id);
+    }
+    Site { lab, ids }
+}
+
+/// What udhcpc was given, as it tells its script; nothing where it was given nothing.
+fn lease(lab: &Lab, client: &Client, more: &[&str]) -> Option<String> {
+    let script = lab.path("lease.sh");
+    std::fs::write(&script, "#!/bin/sh\n[ \"$1\" != bound ] || env\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.display().to_string();
+    let mut arguments =
+        vec!["udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "3", "-T", "2", "-s", &script];
+    arguments.extend(more);
+    let output = client.run("busybox", arguments).unwrap();
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_machine_gets_its_address_and_an_unknown_one_nothing() {
+    let site = site().await;
+    let known = Client::new(&site.lab, 1, NODE.0).unwrap();
+    let given = lease(&site.lab, &known, &[]).unwrap();
+    assert!(given.contains("ip=198.51.100.51") && given.contains("router=198.51.100.1"), "{given}");
+    let again = lease(&site.lab, &known, &["-r", "198.51.100.77"]).unwrap();
+    assert!(again.contains("ip=198.51.100.51"), "{again}");
+    let unknown = Client::new(&site.lab, 2, "52:54:00:00:02:99").unwrap();
+    assert_eq!(lease(&site.lab, &unknown, &[]), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn firmware_is_sent_for_a_loader_or_to_its_next_device() {
+    let site = site().await;
+    let pxe = ["-V", "PXEClient:Arch:00007:UNDI:003016", "-x", "0x5d:0007", "-O", "67"];
+    for (number, (mac, _), file) in
+        [(1, NODE, "snponly.efi"), (2, INSTALLED, "netboot-not-allowed")]
+    {
+        let client = Client::new(&site.lab, number, mac).unwrap();
+        let given = lease(&site.lab, &client, &pxe).unwrap();
+        assert!(
+            given.contains(&format!("bootfile={file}"))
+                || given.contains(&format!("boot_file={file}")),
+            "{given}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loader_arrives_whole_by_tftp() {
+    let site = site().await;
+    let client = Client::new(&site.lab, 1, NODE.0).unwrap();
+    client.settle(NODE.1).unwrap();
+    let here = site.lab.path("loader");
+    let target = here.display().to_string();
+    let arguments = ["-s", "-m", "20", "-o", &target, "tftp://198.51.100.1/snponly.efi"];
+    assert!(client.run("curl", arguments).unwrap().status.success());
+    assert!(std::fs::read(&here).unwrap() == std::fs::read("/usr/lib/ipxe/snponly.efi").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_is_for_its_machine_and_nobody_else() {
+    let site = site().await;
+    let client = Client::new(&site.lab, 1, NODE.0).unwrap();
+    client.settle(NODE.1).unwrap();
+    client.ip("addr add 198.51.100.99/24 dev eth0").unwrap();
+    let ask = |source: &str, path: &str| client.get(source, &format!("{SERVER}{path}")).unwrap();
+    let (status, script) = ask(NODE.1, "/52-54-00-00-02-01/auto.ipxe");
+    assert_eq!(status, 200);
+    assert!(script.starts_with("#!ipxe") && script.contains(&format!("worker_id={}", site.ids[0])));
+    let nothing = String::new();
+    assert_eq!(
+        ask("198.51.100.99", "/52-54-00-00-02-01/auto.ipxe"),
+        (403, nothing.clone()),
+        "another address"
+    );
+    assert_eq!(ask(NODE.1, "/52-54-00-00-02-02/auto.ipxe"), (403, nothing.clone()), "another MAC");
+    assert_eq!(ask(NODE.1, "/52-54-00-00-02-99/auto.ipxe"), (404, nothing.clone()), "nobody's MAC");
+    assert_eq!(ask("198.51.100.99", "/auto.ipxe"), (404, nothing), "nobody's address");
+    let base = script.lines().find_map(|line| line.strip_prefix("set base ")).unwrap().to_owned();
+    let path = base.strip_prefix(SERVER).unwrap();
+    assert_eq!(ask(NODE.1, &format!("{path}/vmlinuz-x86_64")), (200, "a kernel".into()));
+    assert_eq!(ask("198.51.100.99", &format!("{path}/vmlinuz-x86_64")).0, 403);
+    assert!(ask(NODE.1, &format!("{path}/ca.pem")).1.contains("BEGIN CERTIFICATE"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_knows_a_machine_by_its_address() {
+    let site = site().await;
+    let client = Client::new(&site.lab, 1, NODE.0).unwrap();
+    client.settle(NODE.1).unwrap();
+    client.ip("addr add 198.51.100.99/24 dev eth0").unwrap();
+    let ask = |source: &str, path: &str| {
+        client.get(source, &format!("http://169.254.169.254/latest/meta-data/{path}")).unwrap()
+    };
+    assert_eq!(ask(NODE.1, "instance-id"), (200, site.ids[0].clone()));
+    assert_eq!(ask(NODE.1, "placement/availability-zone"), (200, "lab1a".into()));
+    assert_eq!(ask("198.51.100.99", "instance-id"), (404, String::new()));
+}
