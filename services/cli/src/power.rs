@@ -43,6 +43,9 @@ pub enum Command {
     Reset(Switch),
     /// Say what a machine boots next
     Boot {
+        /// Of which machine
+        #[command(flatten)]
+        switch: Switch,
         /// From where
         device: Device,
         /// At every boot, not only the next
@@ -54,9 +57,6 @@ pub enum Command {
         /// By the BIOS, or UEFI's imitation of one
         #[arg(long)]
         legacy: bool,
-        /// Of which machine
-        #[command(flatten)]
-        switch: Switch,
     },
     /// List what BMCs were told to do: of all machines, or of one
     Jobs {
@@ -119,7 +119,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         Command::Cycle(switch) => job::start(switch, What::Power(Power::Cycle.into()), out).await,
         Command::Reset(switch) => job::start(switch, What::Power(Power::Reset.into()), out).await,
-        Command::Boot { device, persistent, uefi, legacy, switch } => {
+        Command::Boot { switch, device, persistent, uefi, legacy } => {
             let mut boot = operation::Boot { persistent, ..operation::Boot::default() };
             boot.set_device(device.into());
             boot.set_mode(mode(uefi, legacy));

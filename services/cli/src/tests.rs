@@ -77,6 +77,13 @@ fn a_new_instance_is_described_by_files_or_by_options_but_not_by_both() {
 }
 
 #[test]
+fn the_machine_is_named_before_what_it_boots() {
+    let parsed = |text: &str| Program::try_parse_from(text.split(' ')).map(|_| ());
+    assert!(parsed("tinwright power boot 192.0.2.10 pxe --uefi --wait").is_ok());
+    assert!(parsed("tinwright power boot 192.0.2.10 pxe --uefi --legacy").is_err());
+}
+
+#[test]
 fn a_password_is_no_argument() {
     let typed = "tinwright power bmc create --hardware a --url b --username c --password d";
     assert!(Program::try_parse_from(typed.split(' ')).is_err());

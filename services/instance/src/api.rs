@@ -157,6 +157,7 @@ impl InstanceService for Api {
             text => Some(id("instance_id", text)?),
         };
         self.instances.phone_home(hardware, instance).await?;
+        self.peers.note_boot(&hardware_id).await;
         Ok(Response::new(pb::ReportPhoneHomeResponse {}))
     }
 

@@ -62,6 +62,15 @@ impl Peers {
         Ok(found("hardware", asked)?.and_then(|answer| answer.hardware))
     }
 
+    /// Tells that the machine is in a new boot: its installed system has called. Best effort, since the workflow service
+    /// learns it from other signs as well, and the call itself is stored.
+    pub async fn note_boot(&self, hardware_id: &str) {
+        let request = wf::NoteBootRequest { hardware_id: hardware_id.to_owned() };
+        if let Err(status) = self.workflow.clone().note_boot(request).await {
+            tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
+        }
+    }
+
     /// Puts the machine into maintenance for `reason`. One that is gone, or on its way out, needs no holding.
     pub async fn hold(&self, id: &str, reason: String) -> Result<(), Error> {
         let mut request =

@@ -20,8 +20,9 @@ use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose as Usage, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose as Usage, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+    SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -144,7 +145,8 @@ impl Site {
         let request = CertificateSigningRequestParams::from_der(&request.into());
         let request = request.map_err(Error::Request)?;
         let ends = OffsetDateTime::now_utc() + CERTIFIED;
-        let certificate = self.sign(client_params(role)?, &role.to_string(), &request.public_key, ends)?;
+        let certificate =
+            self.sign(client_params(role)?, &role.to_string(), &request.public_key, ends)?;
         Ok((certificate, ends.into()))
     }
 

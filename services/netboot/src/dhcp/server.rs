@@ -14,7 +14,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Class, Client};
+use super::client::Client;
 use super::{Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
 use crate::Mac;
 use crate::boots::Boots;
@@ -138,9 +138,9 @@ impl Server {
         self.declined.lock().unwrap_or_else(PoisonError::into_inner).get(&mac).copied()
     }
 
-    /// Firmware that asks is a machine that has just been started.
+    /// Firmware that asks is a machine that has just been started; many a network interface has iPXE for its firmware.
     fn note_firmware(&self, request: &Packet, hardware: &str) {
-        let firmware = matches!(Client::of(request, None).class, Class::Pxe | Class::Http);
+        let firmware = Client::of(request, None).class.boots();
         if firmware && request.kind() == Some(MessageType::Discover) {
             // Best effort: with the queue full, the worker's new boot id says the same later.
             let _full = self.firmware.try_send(hardware.to_owned());

@@ -22,6 +22,8 @@ pub enum Outcome {
 }
 
 const AT_ONCE: Outcome = Outcome::Again(Duration::ZERO);
+/// After how many tries a BMC that fails by itself is believed to know no other answer to what it was asked.
+const CONVINCED: i32 = 3;
 
 /// Carries out the jobs of one machine.
 #[derive(Debug)]
@@ -128,6 +130,7 @@ impl Worker {
         progress.accepted = false;
         let intent = Event::Try(format!("asked: {}", ask.name));
         let head = self.jobs.record(&head, intent, Some(progress.clone())).await?;
+        let tries = head.job.attempt;
         let Some((_, bmc)) = &mut self.bmc else { return Ok(AT_ONCE) };
         match bmc.ask(system, &ask.how).await {
             Ok(()) => {
@@ -136,7 +139,7 @@ impl Worker {
                 self.jobs.record(&head, waits, Some(progress)).await?;
                 Ok(AT_ONCE)
             }
-            Err(error) if error.is_refusal() => {
+            Err(error) if error.is_refusal() || error.is_internal() && tries >= CONVINCED => {
                 progress.refused.push(ask.name.clone());
                 let note = Event::Note(format!("{}: {}", ask.name, error.in_full()));
                 self.jobs.record(&head, note, Some(progress)).await?;

@@ -54,6 +54,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the BMC failed by itself (500): it may do better in a moment, or never do this at all.
+    pub fn is_internal(&self) -> bool {
+        matches!(self, Self::Busy { status, .. } if *status == StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     /// Whether the same request may succeed later, unchanged.
     pub fn is_transient(&self) -> bool {
         match self {
