@@ -100,10 +100,11 @@ struct Issuer(Arc<Site>);
 
 impl workflow::redeeming::Issuer for Issuer {
     fn issue(&self, role: Role, csr: &[u8]) -> Result<Issued, NotIssued> {
-        let (certificate, expires) = self.0.certify(role, csr).map_err(|e| match e {
-            authority::Error::Request(_) => NotIssued::Request,
-            other => NotIssued::Authority(other.into()),
-        })?;
+        let (certificate, expires) = match self.0.certify(role, csr) {
+            Ok(made) => made,
+            Err(authority::Error::Request(_)) => return Err(NotIssued::Request),
+            Err(error) => return Err(NotIssued::Authority(error.into())),
+        };
         Ok(Issued { certificate, expires })
     }
 }
