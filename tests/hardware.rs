@@ -8,6 +8,8 @@ use std::time::Duration;
 use runtime::Role;
 use support::start;
 use tinwright::hardware::v1::{self as pb, watch_hardware_response::Event};
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::instance::v1::{CreateInstanceRequest, Instance};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic_types::StatusExt as _;
@@ -103,5 +105,32 @@ async fn pages_together_have_every_machine_once() {
     macs.sort();
     let all: Vec<_> = (1..=7).map(|n| format!("02:00:00:00:00:{n:02x}")).collect();
     assert_eq!(macs, all);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn an_occupied_machine_stays_and_a_free_one_goes_and_leaves_its_names() {
+    let server = start().await;
+    let mut hardware = server.hardware(Role::Admin).await;
+    let mut instances = InstanceServiceClient::new(server.channel(Some(Role::Admin)).await);
+    let mut ready = create(1);
+    ready.hardware.as_mut().unwrap().state = pb::State::Provisionable.into();
+    let made =
+        hardware.create_hardware(ready.clone()).await.unwrap().into_inner().hardware.unwrap();
+    let instance = Instance { hardware_id: made.id.clone(), ..Instance::default() };
+    let request = CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+    instances.create_instance(request).await.unwrap();
+    let delete = pb::DeleteHardwareRequest { id: made.id.clone(), revision: 0 };
+    let refused = hardware.delete_hardware(delete).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("is occupied by instance"), "{}", refused.message());
+    let by = Some(pb::get_hardware_request::By::Id(made.id));
+    let kept = hardware.get_hardware(pb::GetHardwareRequest { by }).await.unwrap().into_inner();
+    assert_eq!(kept.hardware.unwrap().state(), pb::State::Provisionable);
+    let free = hardware.create_hardware(create(2)).await.unwrap().into_inner().hardware.unwrap();
+    let delete = pb::DeleteHardwareRequest { id: free.id, revision: free.revision };
+    hardware.delete_hardware(delete.clone()).await.unwrap();
+    assert_eq!(hardware.delete_hardware(delete).await.unwrap_err().code(), Code::NotFound);
+    hardware.create_hardware(create(2)).await.unwrap();
     server.end().await;
 }

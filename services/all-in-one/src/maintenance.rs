@@ -1,17 +1,25 @@
 //! What is done to a store that nobody uses.
 
-use hardware::Machines;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use runtime::authority::Site;
 use store::records::Report;
+use tinwright::in_process;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
 pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
     let store = crate::open_store(config).await?;
     store::schema::settle(&*store).await?;
-    let hardware = Machines::new(store.clone()).check(mend).await?;
-    let instance = instance::Instances::new(store.clone()).check(mend).await?;
-    Ok(hardware.and(instance))
+    let site = Arc::new(Site::open(&config.secrets()).context("opening the site's secrets")?);
+    // Nobody is called: looking at records takes no peer.
+    let (nobody, _) = in_process::pair();
+    let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
+    services.check(mend).await
 }
 
 /// The report in words, a line each.

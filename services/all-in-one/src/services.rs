@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use hardware::Machines;
+use hardware::{Machines, Occupancy};
 use power::{Bmcs, Clear, Jobs, Pace};
 use runtime::access::Access;
 use runtime::authority::Site;
@@ -14,6 +14,7 @@ use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use runtime::{Role, authority};
 use store::Store;
+use store::records::Report;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Channel;
@@ -45,7 +46,11 @@ impl Services {
         let bmcs = Bmcs::new(store.clone(), Seal::new(site.key(), "bmc")?, clear);
         let (tokens, issuer) = (Arc::new(Tokens::new(site.key())?), Arc::new(Issuer(site.clone())));
         Ok(Self {
-            hardware: hardware::Api::new(Machines::new(store.clone()), stop()),
+            hardware: hardware::Api::new(
+                Machines::new(store.clone()),
+                Occupancy::new(inside()),
+                stop(),
+            ),
             instance: instance::Api::new(store.clone(), inside(), inside(), inside(), stop()),
             power: power::Api::new(Jobs::new(bmcs), Pace::default(), stop()),
             workflow: workflow::Api::new(store.clone(), inside(), inside(), tokens, issuer, stop()),
@@ -81,6 +86,15 @@ impl Services {
         tier.tasks.spawn(self.instance.clone().run(tier.stop.clone()));
         tier.tasks.spawn(self.power.clone().run(tier.stop.clone()));
         tier.tasks.spawn(self.workflow.clone().run(tier.stop.clone()));
+    }
+
+    /// Whether all their records and indexes agree; with `mend`, making them.
+    pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<Report> {
+        let hardware = self.hardware.check(mend).await?;
+        let instance = self.instance.check(mend).await?;
+        let power = self.power.check(mend).await?;
+        let workflow = self.workflow.check(mend).await?;
+        Ok(hardware.and(instance).and(power).and(workflow))
     }
 
     /// Resolves once each can answer.

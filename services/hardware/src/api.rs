@@ -6,6 +6,7 @@ use futures_util::Stream;
 use runtime::access;
 use store::mirror::Mirror;
 use store::records::requests::Request as Asked;
+use store::records::{self, Report};
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::fault::{self, Violations};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::machines::{By, Error, Machine, Machines};
+use crate::occupancy::Occupancy;
 use crate::state::State;
 
 /// Serves [`Machines`] over gRPC.
@@ -23,14 +25,15 @@ use crate::state::State;
 pub struct Api {
     machines: Machines,
     mirror: Mirror<Machine>,
+    occupancy: Occupancy,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `machines`, whose watches end at `stop`.
-    pub fn new(machines: Machines, stop: CancellationToken) -> Self {
+    /// An API over `machines`, whose watches end at `stop`; `occupancy` says which of them are taken.
+    pub fn new(machines: Machines, occupancy: Occupancy, stop: CancellationToken) -> Self {
         let mirror = Mirror::new(machines.records().clone());
-        Self { machines, mirror, stop }
+        Self { machines, mirror, occupancy, stop }
     }
 
     /// As a service for a tonic router.
@@ -41,6 +44,11 @@ impl Api {
     /// Resolves once watches can be answered.
     pub async fn ready(&self) {
         self.mirror.ready().await;
+    }
+
+    /// Whether records and indexes agree; with `mend`, making them.
+    pub async fn check(&self, mend: bool) -> Result<Report, records::Error> {
+        self.machines.records().check(mend).await
     }
 
     /// Follows the records until `stop`: later than the watches, which are fed by it.
@@ -121,7 +129,7 @@ impl HardwareService for Api {
         request: Request<pb::DeleteHardwareRequest>,
     ) -> Result<Response<pb::DeleteHardwareResponse>, Status> {
         let pb::DeleteHardwareRequest { id: name, revision } = request.into_inner();
-        self.machines.delete(id("id", &name)?, revision).await?;
+        self.machines.delete(id("id", &name)?, revision, &self.occupancy).await?;
         Ok(Response::new(pb::DeleteHardwareResponse {}))
     }
 
@@ -180,6 +188,11 @@ impl From<Error> for Status {
         match error {
             Error::Invalid(violations) => violations.into(),
             Error::Illegal(_) => fault::precondition("STATE", "hardware", error.to_string()),
+            Error::Occupied { ref id, .. } => {
+                let subject = format!("hardware/{id}");
+                fault::precondition("OCCUPIED", &subject, error.to_string())
+            }
+            Error::Unasked(_) => Self::unavailable(error.to_string()),
             Error::Records(error) => error.into(),
         }
     }

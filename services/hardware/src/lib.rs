@@ -4,13 +4,16 @@
 //! - [`state`]: a machine's own life, as values; no I/O.
 //! - [`check`]: what a machine's record may say, and the form it is stored in.
 //! - [`machines`]: the records in the store; no gRPC.
+//! - [`occupancy`]: the one question asked of somebody else.
 //!
 //! Who uses a machine is the instance service's to say, and no secret is kept here.
 
 pub mod api;
 pub mod check;
 pub mod machines;
+pub mod occupancy;
 pub mod state;
 
 pub use api::Api;
 pub use machines::{Error, Machines};
+pub use occupancy::Occupancy;

@@ -12,13 +12,14 @@ use std::time::SystemTime;
 
 use prost_types::Timestamp;
 use store::records::requests::Request;
-use store::records::{self, Change, Index, Kind, Listing, Records, Report};
+use store::records::{self, Change, Index, Kind, Listing, Records};
 use store::{Handle, Store};
 use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
 use tinwright::{HardwareId, Mac};
 
 use crate::check;
+use crate::occupancy::Occupancy;
 use crate::state::{Illegal, NoState, State};
 
 /// Why a request about machines failed.
@@ -30,6 +31,17 @@ pub enum Error {
     /// The machine's state does not lead there.
     #[error(transparent)]
     Illegal(#[from] Illegal),
+    /// An instance occupies the machine.
+    #[error("hardware {id} is occupied by instance {by}: delete that first")]
+    Occupied {
+        /// The machine.
+        id: String,
+        /// The instance.
+        by: String,
+    },
+    /// Nobody can say whether an instance occupies the machine.
+    #[error("the instance service did not answer")]
+    Unasked(#[source] Box<tonic::Status>),
     /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
@@ -154,16 +166,30 @@ impl Machines {
         Ok(self.records.replace(&old, new).await?)
     }
 
-    /// Removes a machine.
-    pub async fn delete(&self, id: HardwareId, revision: i64) -> Result<(), Error> {
+    /// Removes a machine, unless something occupies it. It is marked first, so that nothing new can take it while the
+    /// question is asked; whoever claimed it before is found.
+    pub async fn delete(
+        &self,
+        id: HardwareId,
+        revision: i64,
+        occupancy: &Occupancy,
+    ) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        self.records.commit(self.records.to_delete(&old)).await?;
-        Ok(())
-    }
-
-    /// Whether records and indexes agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<Report, Error> {
-        Ok(self.records.check(mend).await?)
+        let before = state(&old)?;
+        let marked = self.records.replace(&old, moved(&old, State::Deleting)).await?;
+        match occupancy.occupant(&old.id).await {
+            Ok(None) => {
+                self.records.commit(self.records.to_delete(&marked)).await?;
+                Ok(())
+            }
+            answer => {
+                self.records.replace(&marked, moved(&marked, State::kept(before))).await?;
+                Err(match answer {
+                    Ok(by) => Error::Occupied { id: old.id, by: by.unwrap_or_default() },
+                    Err(status) => Error::Unasked(Box::new(status)),
+                })
+            }
+        }
     }
 }
 
@@ -187,6 +213,14 @@ fn newborn(mut hardware: pb::Hardware) -> Result<pb::Hardware, Error> {
     hardware.create_time = Some(Timestamp::from(SystemTime::now()));
     hardware.update_time = hardware.create_time;
     Ok(hardware)
+}
+
+fn moved(hardware: &pb::Hardware, to: State) -> pb::Hardware {
+    let state = pb::State::from(to).into();
+    if hardware.state == state {
+        return hardware.clone();
+    }
+    touched(pb::Hardware { state, ..hardware.clone() })
 }
 
 fn touched(hardware: pb::Hardware) -> pb::Hardware {

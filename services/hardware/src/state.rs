@@ -43,6 +43,12 @@ pub struct Illegal {
 pub struct NoState;
 
 impl State {
+    /// The state after the machine may not go, it having been in `before`. After a restart nobody knows what that was:
+    /// then somebody has to look.
+    pub fn kept(before: Self) -> Self {
+        if before == Self::Deleting { Self::Maintenance } else { before }
+    }
+
     /// The state after somebody asked for `to`. Asking for the present one changes nothing.
     pub fn after(self, to: Self) -> Result<Self, Illegal> {
         match (self, to) {
@@ -116,6 +122,15 @@ mod tests {
             assert_eq!(state.after(state), Ok(state));
             assert_eq!(state.after(State::Deleting).is_ok(), state == State::Deleting);
             assert_eq!(State::Deleting.after(state).is_ok(), state == State::Deleting);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_kept_is_what_it_was_or_somebody_looks() {
+        for state in ALL {
+            let kept = State::kept(state);
+            let expected = if state == State::Deleting { State::Maintenance } else { state };
+            assert_eq!(kept, expected);
         }
     }
 

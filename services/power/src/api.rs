@@ -5,6 +5,7 @@ use std::pin::Pin;
 use futures_util::Stream;
 use store::mirror::Mirror;
 use store::records::requests::Request as Asked;
+use store::records::{self, Report};
 use store::serving;
 use tinwright::fault::Violations;
 use tinwright::power::v1 as pb;
@@ -47,6 +48,12 @@ impl Api {
     /// Resolves once watches can be answered.
     pub async fn ready(&self) {
         tokio::join!(self.bmc_mirror.ready(), self.job_mirror.ready());
+    }
+
+    /// Whether records and indexes agree; with `mend`, making them.
+    pub async fn check(&self, mend: bool) -> Result<Report, records::Error> {
+        let bmcs = self.jobs.bmcs().records().check(mend).await?;
+        Ok(bmcs.and(self.jobs.records().check(mend).await?))
     }
 
     /// Follows the records and carries out jobs until `stop`: later than the watches, which are fed by it. A job that is
