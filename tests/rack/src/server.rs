@@ -54,8 +54,9 @@ impl Server {
         // The number 3 and the pid are what LISTEN_FDS asks for; the shell becomes the server.
         let line =
             format!("exec 3<&{number}; LISTEN_FDS=1 LISTEN_FDNAMES=grpc LISTEN_PID=$$ exec \"$@\"");
-        let mut command = lab.command("sh");
-        command.args(["-c", &line, "sh"]).arg(setup::program("tinwright")).arg("serve");
+        // Not sh: Debian's takes no number of two digits there.
+        let mut command = lab.command("bash");
+        command.args(["-c", &line, "bash"]).arg(setup::program("tinwright")).arg("serve");
         command.args(["--log", "info,netboot=debug", "--listen", &format!("{SERVER}:42113")]);
         command.arg("--data").arg(&self.data).args(["--netboot-interface", "br0"]);
         command.arg("--osie").arg(&self.osie).arg("--files").arg(&self.files);
