@@ -76,11 +76,34 @@ impl Growth {
     }
 }
 
+/// Whether nothing more can be written: the action is over, or will never begin because its workflow is.
 fn has_ended(record: &pb::Workflow, action: &str) -> bool {
-    use pb::ActionState as State;
+    use pb::{ActionState as State, WorkflowState as Whole};
+    let over = match record.state() {
+        Whole::Success | Whole::Failed | Whole::Timeout | Whole::Cancelled => true,
+        Whole::Unspecified | Whole::Pending | Whole::Preparing | Whole::Running | Whole::Post => {
+            false
+        }
+    };
     let found = record.actions.iter().find(|one| one.id == action);
-    found.is_none_or(|action| match action.state() {
+    over || found.is_none_or(|action| match action.state() {
         State::Success | State::Failed | State::Timeout | State::Skipped => true,
         State::Unspecified | State::Pending | State::Leased | State::Running => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_that_never_began_is_over_with_its_workflow() {
+        let action = pb::Action { id: "a".into(), ..pb::Action::default() };
+        let mut record = pb::Workflow { actions: vec![action], ..pb::Workflow::default() };
+        record.set_state(pb::WorkflowState::Running);
+        assert!(!has_ended(&record, "a"));
+        assert!(has_ended(&record, "gone"));
+        record.set_state(pb::WorkflowState::Cancelled);
+        assert!(has_ended(&record, "a"));
+    }
 }
