@@ -8,8 +8,8 @@
 //!
 //! Every byte of the image is written once, in order, however often the download breaks: what is downloaded is never
 //! asked for again, so there is nothing to write twice. The stages hold 16 MiB of blocks, a few MiB of replies, 2 MiB
-//! of fingerprints per TiB, and the unpacker's window, which the image's maker chose (8 MiB for `zstd -19`, 65 MiB
-//! for `xz -9`, at most 128 MiB).
+//! of fingerprints per TiB, and the unpacker's window, which the image's maker chose (8 MiB for `zstd -19`, 64 MiB
+//! for `xz -9`, 128 MiB for `zstd --long`). One above 128 MiB, or above half of the memory that is free, is refused.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -25,14 +25,13 @@
 //!
 //! `TEXT_LOGGING` is accepted and without effect: progress is not a log here.
 
-mod fetch;
 mod unpack;
 mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Url;
 use tokio::sync::mpsc;
@@ -43,19 +42,18 @@ use crate::disk::Disk;
 use crate::disk::block::Block;
 use crate::download::{self, Download, Patience};
 use crate::environment::{self, Environment};
-use crate::progress::{Meter, Phase, Report};
+use crate::fetch;
+use crate::progress::Meter;
+use crate::unpack::{Packing, Wish};
 
 /// Blocks under way: one filling, one being written, and one on either side of the handover.
 const BLOCKS: usize = 4;
-
-/// Replies waiting to be unpacked, each of what one read of a connection gives.
-const REPLIES: usize = 16;
 
 /// A checked request.
 struct Order {
     url: Url,
     disk: PathBuf,
-    compressed: Option<bool>,
+    packed: Wish,
     checksum: Option<Checksum>,
     force: bool,
     verify: bool,
@@ -87,7 +85,11 @@ impl Order {
         Ok(Self {
             url: download::url(environment, "IMG_URL")?,
             disk: environment.required("DEST_DISK")?.into(),
-            compressed: environment.choice("COMPRESSED"),
+            packed: match environment.choice("COMPRESSED") {
+                Some(true) => Wish::Packed("COMPRESSED is true"),
+                Some(false) => Wish::AsItComes,
+                None => Wish::IfPacked,
+            },
             checksum: environment.parsed("IMG_CHECKSUM", SUM)?.or(sha256),
             force: environment.flag("IMG_FORCE"),
             verify: environment.choice("IMG_VERIFY") != Some(false),
@@ -105,11 +107,7 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
 
     let client = download::client(&context.roots, &order.patience)?;
     let meter = Meter::new(context.progress.clone(), order.interval);
-    let on_wait = |trouble: &download::Trouble, position: u64| {
-        let waiting =
-            || Report { phase: Phase::Waiting(trouble.to_string()), done: position, total: None };
-        meter.report(Instant::now(), waiting);
-    };
+    let on_wait = fetch::waiting(&meter);
     let opening = Download::open(&client, order.url.clone(), &order.patience, &on_wait);
     let download = context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)??;
     pass(&order, context, download, disk, &meter).await
@@ -124,17 +122,17 @@ async fn pass(
     meter: &Meter,
 ) -> Result<(), Error> {
     let head = fetch::head(&mut download, &context.stop).await?;
-    let format = unpack::format(order.compressed, &order.url, &head)?;
+    let packing = Packing::of(&order.url, &head, order.packed)?;
     let (at, total) = (download::shown(&order.url), download.length());
-    if format.is_none() {
+    if !packing.is_packed() {
         fits(order, &disk, &download)?;
     }
-    let (replies, unpacking) = mpsc::channel(REPLIES);
+    let (replies, unpacking) = mpsc::channel(fetch::REPLIES);
     let (filled, writing) = mpsc::channel(BLOCKS);
     let (emptied, empties) = mpsc::channel(BLOCKS);
     let downloaded = Arc::new(AtomicU64::new(0));
     let circle = unpack::Circle { empties, filled, downloaded: downloaded.clone() };
-    let unpacker = tokio::spawn(unpack::run(unpacking, format, circle, at.clone()));
+    let unpacker = tokio::spawn(unpack::run(unpacking, packing, circle));
     let writer = write::Writer {
         disk,
         meter: meter.clone(),
@@ -152,11 +150,9 @@ async fn pass(
     let fetched = fetched?;
     let (writer, written) = written??;
     unpacked??;
-    tracing::info!(
-        bytes = written.bytes,
-        downloaded = downloaded.load(Ordering::Relaxed),
-        "image written"
-    );
+    let (bytes, downloaded) = (written.bytes, downloaded.load(Ordering::Relaxed));
+    let line = format!("wrote {bytes} bytes, out of {downloaded} downloaded\n");
+    context.progress.output(line.as_bytes());
     joined(tokio::task::spawn_blocking(move || writer.finish(&written, verify))).await??;
     fetched.check(order.checksum.as_ref()).map_err(|source| Error::Sum { at, source })
 }

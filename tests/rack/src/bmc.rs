@@ -8,7 +8,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::lab::{Lab, wait};
 use crate::machines::Hypervisor;
-use crate::setup;
 
 /// Where it listens, inside the lab.
 const PORT: u16 = 8009;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use anyhow::Context as _;
 
 use crate::lab::Lab;
-use crate::setup::run;
+use setup::run;
 
 /// A namespace with one interface, `eth0`, on the lab's bridge. Dropping it takes it away.
 #[derive(Debug)]
@@ -28,6 +28,11 @@ impl Client {
         client.ip(&format!("link set eth0 address {mac} up"))?;
         client.ip("link set lo up")?;
         Ok(client)
+    }
+
+    /// The namespace's name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What `ip` is told inside.

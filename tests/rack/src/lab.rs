@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::SERVER;
-use crate::setup::run;
+use setup::run;
 
 /// How long a process may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@
 //! - [`client`]: somebody else on the machines' network.
 //! - [`server`]: Tinwright in the lab, and clients for it.
 //! - [`provision`]: records of the machines, and what is asked of the server.
-//! - [`setup`]: what has to be on the host.
+//! - [`site`]: all of it, standing.
 //!
 //! Nothing is ever sent outside the namespace.
 
@@ -22,7 +22,7 @@ pub mod lab;
 pub mod machines;
 pub mod provision;
 pub mod server;
-pub mod setup;
+pub mod site;
 
 use std::net::Ipv4Addr;
 

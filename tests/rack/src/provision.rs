@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 
 use crate::bmc::Redfish;
 use crate::machines::{Firmware, Machine};
-use crate::{SERVER, setup};
+use crate::SERVER;
 
 /// The key that may log in on what the rack installs.
 pub const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEFwLV0NcVQc3xFGfoGqwvLyHWHVsvGvXPSZc0mYTg/R operator@rack";
@@ -257,6 +257,32 @@ impl Operator {
         let request = occ::DeleteInstanceRequest { id: id.to_owned(), ..Default::default() };
         InstanceServiceClient::new(self.channel.clone()).delete_instance(request).await?;
         Ok(())
+    }
+
+    /// The workflow `id`.
+    pub async fn workflow(&self, id: &str) -> anyhow::Result<wf::Workflow> {
+        let request = wf::GetWorkflowRequest { id: id.to_owned(), ..Default::default() };
+        let found = WorkflowServiceClient::new(self.channel.clone()).get_workflow(request).await?;
+        found.into_inner().workflow.context("no workflow in the answer")
+    }
+
+    /// Tells of the work on the hardware `id`, whenever there is news, until a workflow of it has succeeded.
+    pub async fn work_of(&self, id: &str, tell: impl Fn(&wf::Workflow)) -> anyhow::Result<()> {
+        use wf::watch_workflows_response::Event;
+        let mut client = WorkflowServiceClient::new(self.channel.clone());
+        let everything = wf::WatchWorkflowsRequest::default();
+        let mut events = client.watch_workflows(everything).await?.into_inner();
+        while let Some(told) = events.next().await {
+            if let Some(Event::Workflow(work)) = told?.event
+                && work.hardware_id == id
+            {
+                tell(&work);
+                if work.state() == wf::WorkflowState::Success {
+                    return Ok(());
+                }
+            }
+        }
+        anyhow::bail!("the watch of workflows ended")
     }
 
     /// Every workflow of the hardware `id`.

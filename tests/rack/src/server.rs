@@ -11,7 +11,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::lab::{Lab, wait};
-use crate::{SERVER, setup};
+use crate::SERVER;
 
 /// Kernel and initramfs of the operating system installation environment: made whenever the worker is another.
 pub fn osie() -> anyhow::Result<PathBuf> {

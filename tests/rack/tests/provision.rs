@@ -3,50 +3,23 @@
 
 use std::time::Duration;
 
-use rack::bmc::Redfish;
-use rack::lab::{Lab, wait};
-use rack::machines::{Firmware, Hypervisor, Machine};
-use rack::provision::{Image, Operator, image, images, sha256};
-use rack::server::{Server, osie};
+use rack::client::Client;
+use rack::lab::wait;
+use rack::machines::{Firmware, Machine, reads_as_zeroes};
+use rack::provision::{Image, image, images, sha256};
+use rack::server::osie;
+use rack::site::Site;
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{ActionState, WorkflowState};
 
 /// How long one machine may take to be active, beside another that is being provisioned.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-struct Rack {
-    lab: Lab,
-    hypervisor: Hypervisor,
-    redfish: Redfish,
-    server: Server,
-    images: std::path::PathBuf,
-}
-
-fn rack() -> Rack {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "the rack makes network namespaces: run it as root"
-    );
-    let (osie, images) = (osie().unwrap(), images().unwrap());
-    let mut lab = Lab::new().unwrap();
-    let hypervisor = Hypervisor::start(&mut lab).unwrap();
-    let redfish = Redfish::start(&mut lab, &hypervisor).unwrap();
-    let server = Server::new(&lab, &osie, &images).unwrap();
-    server.start(&mut lab).unwrap();
-    Rack { lab, hypervisor, redfish, server, images }
-}
-
 /// The image is on the disk, byte for byte, before the machine boots it.
-async fn the_disk_holds_the_image(
-    rack: &Rack,
-    operator: &Operator,
-    machine: &Machine,
-    id: &str,
-    image: &Image,
-) {
+async fn the_disk_holds_the_image(site: &Site, machine: &Machine, id: &str, image: &Image) {
     let written = async {
         loop {
-            let workflows = operator.workflows(id).await.unwrap();
+            let workflows = site.operator.workflows(id).await.unwrap();
             let workflow = workflows.last().cloned().unwrap_or_default();
             let failed = workflow.state() == WorkflowState::Failed;
             assert!(!failed, "{}: {}", machine.name, workflow.state_reason);
@@ -58,16 +31,16 @@ async fn the_disk_holds_the_image(
         }
     };
     tokio::time::timeout(PATIENCE, written).await.expect("the image is written");
-    rack.hypervisor.suspend(machine).unwrap();
+    site.hypervisor.suspend(machine).unwrap();
     let digest = sha256(&machine.disk, Some(image.raw_length)).unwrap();
-    rack.hypervisor.resume(machine).unwrap();
+    site.hypervisor.resume(machine).unwrap();
     assert_eq!(digest, image.raw_sha256, "{}", machine.name);
 }
 
 /// What the installed system said of itself, by cloud-init's records.
-fn the_system_knows_itself(rack: &Rack, machine: &Machine, instance: &Instance) {
+fn the_system_knows_itself(site: &Site, machine: &Machine, instance: &Instance) {
     let said = wait("the system's word", Duration::from_secs(120), || {
-        let console = machine.console(&rack.lab);
+        let console = machine.console(&site.lab);
         console.lines().find_map(|line| Some(line.split_once("RACK ")?.1.to_owned()))
     });
     let said = said.unwrap();
@@ -81,41 +54,52 @@ fn the_system_knows_itself(rack: &Rack, machine: &Machine, instance: &Instance) 
     }
 }
 
+/// The hardware's id, the machine, and the instance that is active on it.
 async fn provision(
-    rack: &Rack,
-    operator: &Operator,
+    site: &Site,
     template: &str,
     number: u8,
     firmware: Firmware,
-) -> (Machine, Instance) {
-    let machine = Machine::new(&rack.lab, number, firmware).unwrap();
-    rack.hypervisor.define(&rack.lab, &machine).unwrap();
-    let image = image(&rack.images, firmware).unwrap();
-    let id = operator.rack(&machine).await.unwrap();
-    operator.wire(&id, &machine, &rack.redfish).await.unwrap();
-    let instance = operator.install(&id, template, &machine.name, &image).await.unwrap();
-    the_disk_holds_the_image(rack, operator, &machine, &id, &image).await;
+) -> (String, Machine, Instance) {
+    let machine = Machine::new(&site.lab, number, firmware).unwrap();
+    let id = site.rack(&machine).await.unwrap();
+    let instance = site.install(&id, &machine, template).await.unwrap();
+    let image = image(&site.server.files, firmware).unwrap();
+    the_disk_holds_the_image(site, &machine, &id, &image).await;
     let tell = |instance: &Instance| {
         println!("{} is {} {}", machine.name, instance.state, instance.state_reason);
     };
-    operator.until(&instance.id, "active", PATIENCE, tell).await.unwrap();
-    the_system_knows_itself(rack, &machine, &instance);
-    (machine, instance)
+    site.operator.until(&instance.id, "active", PATIENCE, tell).await.unwrap();
+    the_system_knows_itself(site, &machine, &instance);
+    (id, machine, instance)
+}
+
+/// What the metadata service has at the address of `machine`, which is off: somebody else asks from there.
+fn metadata(site: &Site, machine: &Machine, path: &str) -> (u16, String) {
+    let stand_in = Client::new(&site.lab, 9, &machine.mac).unwrap();
+    stand_in.settle(&machine.address).unwrap();
+    stand_in.get(&machine.address, &format!("http://169.254.169.254/latest/{path}")).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_bare_machines_come_up_as_themselves_and_one_is_given_back() {
-    let rack = rack();
-    let operator = Operator::new(rack.server.channel().await.unwrap());
-    let template = operator.template().await.unwrap();
+    let site = Site::start(&osie().unwrap(), &images().unwrap()).await.unwrap();
+    let template = site.operator.template().await.unwrap();
     let (bios, uefi) = tokio::join!(
-        provision(&rack, &operator, &template, 1, Firmware::Bios),
-        provision(&rack, &operator, &template, 2, Firmware::Uefi),
+        provision(&site, &template, 1, Firmware::Bios),
+        provision(&site, &template, 2, Firmware::Uefi),
     );
-    let ((machine, instance), _) = (bios, uefi);
-    operator.release(&instance.id).await.unwrap();
-    operator.until(&instance.id, "deleted", PATIENCE, |_| {}).await.unwrap();
-    assert!(!rack.hypervisor.is_on(&machine).unwrap(), "switched off by its BMC");
-    let image = image(&rack.images, Firmware::Bios).unwrap();
-    assert!(rack::machines::reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "wiped");
+    std::fs::copy(site.lab.path("tinwright.log"), "/tmp/e2e.log").unwrap();
+    let (id, machine, instance) = bios;
+    site.operator.release(&instance.id).await.unwrap();
+    site.operator.until(&instance.id, "deleted", PATIENCE, |_| {}).await.unwrap();
+    assert!(!site.hypervisor.is_on(&machine).unwrap(), "switched off by its BMC");
+    let image = image(&site.server.files, Firmware::Bios).unwrap();
+    assert!(reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "wiped");
+
+    assert_eq!(metadata(&site, &machine, "user-data"), (404, String::new()));
+    assert_eq!(metadata(&site, &machine, "meta-data/instance-id"), (200, id.clone()), "itself");
+    let second = site.install(&id, &machine, &template).await.unwrap();
+    site.operator.until(&second.id, "provisioning", PATIENCE, |_| {}).await.unwrap();
+    let _ = uefi;
 }

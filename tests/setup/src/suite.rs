@@ -3,25 +3,27 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-use rack::setup::{self, root, run};
+use setup::{packages, program, root, run, tools};
 
-/// Builds the programs that machines and the rack run.
-pub(crate) fn build() -> anyhow::Result<()> {
-    run(&mut cargo(["build", "--workspace", "--bins"]))
+/// Boots the rack before a newcomer's eyes.
+pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
+    packages()?;
+    build()?;
+    run(Command::new(program("rack")).args(arguments))
 }
 
 /// Runs every test of the workspace on a machine that has what they need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
-    setup::packages()?;
+    packages()?;
     build()?;
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 
 /// Format, lints, documentation, contract.
 pub(crate) fn check() -> anyhow::Result<()> {
-    setup::packages()?;
+    packages()?;
     run(&mut cargo(["fmt", "--all", "--check"]))?;
-    run(Command::new(setup::tools()?.join("buf")).arg("lint").current_dir(root()))?;
+    run(Command::new(tools()?.join("buf")).arg("lint").current_dir(root()))?;
     run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
     // Private items are documented too, so links to them lead somewhere.
@@ -33,4 +35,9 @@ fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(root());
     cargo
+}
+
+/// Builds the programs that machines and the rack run: all at once, for one choice of features.
+fn build() -> anyhow::Result<()> {
+    run(&mut cargo(["build", "--workspace", "--bins"]))
 }

@@ -1,0 +1,54 @@
+//! `cargo rack`: everything a newcomer and a build machine need, in one command.
+//!
+//! Without a command it boots the virtual rack and provisions it; that, every test, and what the code has to look like are
+//! in `suite`. This program is small, so that it soon says what it is about to do.
+
+mod suite;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[derive(Debug, clap::Parser)]
+#[command(name = "cargo rack", bin_name = "cargo rack", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Boot two machines, one BIOS and one UEFI, and provision them; what happens without a command, too
+    Up {
+        /// Take the rack down once both machines are active
+        #[arg(long)]
+        down: bool,
+    },
+    /// Install what is missing on this machine, as root; else say what to install
+    Setup,
+    /// Run every test; further arguments go to cargo test
+    Test {
+        /// Such as a test's name
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Look at format, lints, contract and documentation
+    Check,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        None => suite::up(&[]),
+        Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
+        Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
+        Some(Command::Test { arguments }) => suite::test(&arguments),
+        Some(Command::Check) => suite::check(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo rack: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
