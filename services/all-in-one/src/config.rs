@@ -2,6 +2,11 @@
 //!
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
+//!
+//! `etcd` checks what is said of a cluster, `split` which services are here and where the others are.
+
+mod etcd;
+mod split;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,14 +17,18 @@ use clap::ValueEnum;
 use runtime::telemetry::Format;
 use serde::Deserialize;
 
+pub use self::split::{Peer, Service, Split};
+
 /// Where the file is looked for if nobody says: it need not be there.
 const FILE: &str = "/etc/tinwright/tinwright.toml";
 
-/// What can be said on the command line and in the environment.
-#[derive(Clone, Debug, Default, clap::Args)]
+/// What can be said on the command line, in the environment, and under the same names in the file.
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Flags {
     /// Configuration file (TOML); keys are these flags' names, with underscores
     #[arg(long, env = "TINWRIGHT_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
     pub config: Option<PathBuf>,
     /// Where the store and the site's secrets are kept
     #[arg(long, env = "TINWRIGHT_DATA", value_name = "DIR")]
@@ -36,9 +45,39 @@ pub struct Flags {
     /// Serve gRPC in clear, which is allowed on loopback only; whoever gets there is admin
     #[arg(long, env = "TINWRIGHT_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     pub insecure: Option<bool>,
-    /// Where records are kept [default: sled]
+    /// Serve these only [default: all that is configured]; the others are asked where --peers says
+    #[arg(long, env = "TINWRIGHT_ONLY", value_name = "SERVICE", value_delimiter = ',')]
+    pub only: Option<Vec<Service>>,
+    /// Where services are that are not served here: SERVICE=URL, or a URL for all that are not named. Besides its own data
+    /// directory a process needs a copy of the secrets (site.key, ca.pem, service.pem, service-key.pem; ca-key.pem unless
+    /// it serves netboot and metadata only)
+    #[arg(long, env = "TINWRIGHT_PEERS", value_name = "[SERVICE=]URL", value_delimiter = ',')]
+    pub peers: Option<Vec<Peer>>,
+    /// Where records are kept [default: sled]; etcd for replicas, of which each needs a copy of the first one's directory of
+    /// secrets (secrets in the data directory) before its first start
     #[arg(long, env = "TINWRIGHT_STORE", value_name = "ENGINE")]
     pub store: Option<Engine>,
+    /// Client addresses of the cluster's members, all http or all https [default: http://127.0.0.1:2379]
+    #[arg(long, env = "TINWRIGHT_ETCD_ENDPOINTS", value_name = "URL", value_delimiter = ',')]
+    pub etcd_endpoints: Option<Vec<String>>,
+    /// What every key begins with there [default: /tinwright/]
+    #[arg(long, env = "TINWRIGHT_ETCD_PREFIX", value_name = "PREFIX")]
+    pub etcd_prefix: Option<String>,
+    /// Certificates (PEM) of the authorities that sign the members', for https
+    #[arg(long, env = "TINWRIGHT_ETCD_CA", value_name = "FILE")]
+    pub etcd_ca: Option<PathBuf>,
+    /// Our certificate (PEM), where the cluster asks for one
+    #[arg(long, env = "TINWRIGHT_ETCD_CERTIFICATE", value_name = "FILE")]
+    pub etcd_certificate: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, env = "TINWRIGHT_ETCD_KEY", value_name = "FILE")]
+    pub etcd_key: Option<PathBuf>,
+    /// Our user, where the cluster has authentication switched on
+    #[arg(long, env = "TINWRIGHT_ETCD_USER", value_name = "NAME")]
+    pub etcd_user: Option<String>,
+    /// File with the user's password
+    #[arg(long, env = "TINWRIGHT_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    pub etcd_password_file: Option<PathBuf>,
     /// The interface that machines are attached to: DHCP, TFTP and boot HTTP are served there
     #[arg(long, env = "TINWRIGHT_NETBOOT_INTERFACE", value_name = "INTERFACE")]
     pub netboot_interface: Option<String>,
@@ -82,31 +121,7 @@ pub struct Flags {
     pub log: Option<String>,
 }
 
-/// The file, exactly as written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    data: Option<PathBuf>,
-    listen: Option<Vec<SocketAddr>>,
-    metrics_listen: Option<SocketAddr>,
-    advertise: Option<Vec<String>>,
-    insecure: Option<bool>,
-    store: Option<Engine>,
-    netboot_interface: Option<String>,
-    netboot_address: Option<Ipv4Addr>,
-    netboot_http_port: Option<u16>,
-    loaders: Option<Vec<PathBuf>>,
-    osie: Option<PathBuf>,
-    files: Option<PathBuf>,
-    console: Option<Vec<String>>,
-    metadata_listen: Option<Vec<SocketAddr>>,
-    insecure_bmcs: Option<bool>,
-    drain_seconds: Option<u64>,
-    log_format: Option<LogFormat>,
-    log: Option<String>,
-}
-
-/// Where records are kept.
+/// Where records are kept, as it is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -115,6 +130,19 @@ pub enum Engine {
     Sled,
     /// Nowhere: everything is gone at the end. For trying things out.
     Memory,
+    /// In a cluster, which replicas share.
+    Etcd,
+}
+
+/// Where records are kept, checked.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// In the data directory.
+    Sled,
+    /// Nowhere.
+    Memory,
+    /// In this cluster.
+    Etcd(store::etcd::Options),
 }
 
 /// How log lines look, as it is said.
@@ -140,8 +168,10 @@ pub struct Config {
     pub advertise: Vec<String>,
     /// Whether the API is served in TLS.
     pub tls: bool,
+    /// Which services are here, and where the others are.
+    pub split: Split,
     /// Where records are kept.
-    pub engine: Engine,
+    pub store: Storage,
     /// Network boot; none where it is off.
     pub netboot: Option<Netboot>,
     /// Where the metadata service listens.
@@ -183,21 +213,35 @@ impl Config {
         let drain = flags.drain_seconds.or(file.drain_seconds).unwrap_or(30);
         let json = flags.log_format.or(file.log_format) == Some(LogFormat::Json);
         let data = flags.data.clone().or(file.data.clone()).map_or_else(cli::data, Ok)?;
+        let tls = !flags.insecure.or(file.insecure).unwrap_or(false);
+        let split = Split::load(&flags, &file, tls)?;
         let config = Self {
-            netboot: netboot(&flags, &file, &data)?,
+            netboot: netboot(&flags, &file, &data, &split)?,
+            store: storage(&flags, &file)?,
             data,
             listen: flags.listen.or(file.listen).unwrap_or(vec![loopback(42113)]),
             metrics_listen: flags.metrics_listen.or(file.metrics_listen).unwrap_or(loopback(9464)),
             advertise: flags.advertise.or(file.advertise).unwrap_or_default(),
-            tls: !flags.insecure.or(file.insecure).unwrap_or(false),
-            engine: flags.store.or(file.store).unwrap_or_default(),
+            tls,
             metadata_listen: flags.metadata_listen.or(file.metadata_listen).unwrap_or_default(),
             insecure_bmcs: flags.insecure_bmcs.or(file.insecure_bmcs).unwrap_or(false),
             drain: Duration::from_secs(drain),
             log_format: if json { Format::Json } else { Format::Human },
             log: flags.log.or(file.log).unwrap_or_else(|| "info".into()),
+            split,
         };
-        config.checked()
+        config.only_here().checked()
+    }
+
+    /// Without what belongs to services that are not here: one file may tell several processes everything.
+    fn only_here(mut self) -> Self {
+        if !self.split.owns() {
+            self.listen.clear();
+        }
+        if !self.split.serves(Service::Metadata) {
+            self.metadata_listen.clear();
+        }
+        self
     }
 
     fn checked(self) -> anyhow::Result<Self> {
@@ -206,17 +250,31 @@ impl Config {
         if let (false, Some(exposed)) = (self.tls, exposed) {
             anyhow::bail!("insecure is for loopback only, but listen is {exposed}");
         }
+        let Split { only, .. } = &self.split;
+        for (service, asked_for, how) in [
+            (Service::Netboot, self.netboot.is_some(), "netboot_interface"),
+            (Service::Metadata, !self.metadata_listen.is_empty(), "metadata_listen"),
+        ] {
+            let named = only.as_ref().is_some_and(|only| only.contains(&service));
+            anyhow::ensure!(asked_for || !named, "only names {service}, but {how} is not given");
+        }
+        if self.netboot.is_some() {
+            self.split.reached_by_machines()?;
+        }
         Ok(self)
     }
 
-    /// Where machines find the API: on the interface that they are attached to.
-    pub fn machines_api(&self) -> Option<SocketAddr> {
+    /// Where machines find the API: on the interface that they are attached to, or at the peer with the workflow service.
+    pub fn machines_api(&self) -> Option<String> {
         let netboot = self.netboot.as_ref()?;
+        if let Some(peer) = self.split.peer(Service::Workflow) {
+            return peer.authority().map(ToString::to_string);
+        }
         let on_link = |address: &&SocketAddr| {
             address.ip() == netboot.address || address.ip().is_unspecified()
         };
         let port = self.listen.iter().find(on_link).map_or(42113, SocketAddr::port);
-        Some((netboot.address, port).into())
+        Some(SocketAddr::from((netboot.address, port)).to_string())
     }
 
     /// Where the site's secrets are kept.
@@ -243,9 +301,26 @@ impl Config {
     }
 }
 
-/// What was said of network boot; nothing where no interface was.
-fn netboot(flags: &Flags, file: &File, data: &Path) -> anyhow::Result<Option<Netboot>> {
+/// Which engine was said, with what belongs to it and nothing that belongs to another.
+fn storage(flags: &Flags, file: &Flags) -> anyhow::Result<Storage> {
+    let engine = flags.store.or(file.store).unwrap_or_default();
+    let said = etcd::Said::of(flags, file);
+    Ok(match engine {
+        Engine::Sled => said.nothing("sled").map(|()| Storage::Sled)?,
+        Engine::Memory => said.nothing("memory").map(|()| Storage::Memory)?,
+        Engine::Etcd => Storage::Etcd(said.options()?),
+    })
+}
+
+/// What was said of network boot; nothing where no interface was, or it is not served here.
+fn netboot(
+    flags: &Flags,
+    file: &Flags,
+    data: &Path,
+    split: &Split,
+) -> anyhow::Result<Option<Netboot>> {
     let interface = flags.netboot_interface.clone().or(file.netboot_interface.clone());
+    let interface = interface.filter(|_| split.serves(Service::Netboot));
     let Some(interface) = interface else { return Ok(None) };
     let address = match flags.netboot_address.or(file.netboot_address) {
         Some(address) => address,
@@ -265,10 +340,10 @@ fn netboot(flags: &Flags, file: &File, data: &Path) -> anyhow::Result<Option<Net
     }))
 }
 
-fn read(said: Option<&Path>) -> anyhow::Result<File> {
+fn read(said: Option<&Path>) -> anyhow::Result<Flags> {
     let path = said.unwrap_or(Path::new(FILE));
     if said.is_none() && !path.exists() {
-        return Ok(File::default());
+        return Ok(Flags::default());
     }
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -276,46 +351,4 @@ fn read(said: Option<&Path>) -> anyhow::Result<File> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(text: &str) -> (tempfile::TempDir, Flags) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tinwright.toml");
-        std::fs::write(&path, text).unwrap();
-        (dir, Flags { config: Some(path), data: Some("/nowhere".into()), ..Flags::default() })
-    }
-
-    #[test]
-    fn a_flag_goes_before_the_file_and_that_before_the_default() {
-        let (_dir, flags) = written("listen = ['127.0.0.1:1']\nlog = 'debug'\ndrain_seconds = 5");
-        let config = Config::load(Flags { log: Some("warn".into()), ..flags }).unwrap();
-        assert_eq!(config.listen[0].port(), 1);
-        assert_eq!((config.log.as_str(), config.drain), ("warn", Duration::from_secs(5)));
-        assert_eq!(config.metrics_listen.port(), 9464);
-    }
-
-    #[test]
-    fn an_unknown_key_and_a_missing_file_are_refused_by_name() {
-        let (_dir, flags) = written("lisen = ['127.0.0.1:1']");
-        let error = format!("{:#}", Config::load(flags).unwrap_err());
-        assert!(error.contains("lisen") && error.contains("tinwright.toml"), "{error}");
-        let flags = Flags { config: Some("/nowhere/x.toml".into()), ..Flags::default() };
-        let error = format!("{:#}", Config::load(flags).unwrap_err());
-        assert!(error.starts_with("reading /nowhere/x.toml"), "{error}");
-    }
-
-    #[test]
-    fn nothing_listens_in_clear_off_loopback() {
-        let (_dir, flags) = written("insecure = true\nlisten = ['0.0.0.0:1']");
-        let error = Config::load(flags).unwrap_err().to_string();
-        assert_eq!(error, "insecure is for loopback only, but listen is 0.0.0.0:1");
-    }
-
-    #[test]
-    fn the_certificate_names_what_is_listened_on_and_advertised() {
-        let (_dir, flags) = written("listen = ['192.0.2.1:1']\nadvertise = ['rack.lab']");
-        let names = Config::load(flags).unwrap().names();
-        assert_eq!(names, ["127.0.0.1", "192.0.2.1", "::1", "localhost", "rack.lab"]);
-    }
-}
+mod tests;

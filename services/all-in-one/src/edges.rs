@@ -10,9 +10,9 @@ use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use tokio::net::TcpListener;
-use tonic::transport::Channel;
 
 use crate::config::{self, Config};
+use crate::reach::Reach;
 
 /// The edges, their sockets bound.
 #[derive(Debug)]
@@ -58,14 +58,14 @@ impl Edges {
         Ok(Self { netboot, metadata })
     }
 
-    /// Starts them, fed through `inside`.
-    pub(crate) fn start(self, inside: &Channel, vitals: &Vitals, tier: &mut Tier) -> Known {
+    /// Starts them, fed by the services that `reach` reaches.
+    pub(crate) fn start(self, reach: &Reach, vitals: &Vitals, tier: &mut Tier) -> Known {
         let netboot = self.netboot.map(|netboot| {
             let index = netboot.index();
             let sources = Sources {
-                hardware: inside.clone(),
-                instance: inside.clone(),
-                workflow: inside.clone(),
+                hardware: reach.hardware.clone(),
+                instance: reach.instance.clone(),
+                workflow: reach.workflow.clone(),
             };
             let metrics = vitals.register(Metrics::new);
             tier.tasks.spawn(netboot.run(sources, metrics, tier.stop.clone()));
@@ -73,16 +73,17 @@ impl Edges {
         });
         if let Some(Metadata { listeners, tokens }) = self.metadata {
             let index = Arc::new(metadata::Index::new());
-            let calls = Arc::new(CallsHome(inside.clone()));
+            let calls = Arc::new(CallsHome(reach.instance.clone()));
             let config = metadata::Config::default();
             let service = metadata::Service::new(index.clone(), tokens, calls, config);
             for listener in listeners {
                 let (service, until) = (service.clone(), tier.stop.clone());
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
             }
-            let (inside, until) = (inside.clone(), tier.stop.clone());
+            let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
+            let until = tier.stop.clone();
             tier.tasks.spawn(async move {
-                follow(index, inside.clone(), inside, until).await;
+                follow(index, hardware, instance, until).await;
                 Ok(())
             });
         }
@@ -105,7 +106,7 @@ async fn bind_netboot(
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),
-        grpc_authority: api.to_string(),
+        grpc_authority: api,
         authority: site.authority().to_owned(),
         authority_sha256: site.fingerprint()?,
         consoles: wanted.consoles.clone(),

@@ -1,12 +1,15 @@
 //! Every service in one process, talking over in-process gRPC; and the program `tinwright`.
 //!
 //! - [`config`]: what an operator may say.
-//! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them.
+//! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them;
+//!   `reach` is where each is asked, here or at a peer.
 //! - [`maintenance`]: what is done to a store that nobody uses.
 
 pub mod config;
 mod edges;
 pub mod maintenance;
+mod reach;
+mod same_site;
 mod services;
 
 use std::net::SocketAddr;
@@ -23,8 +26,9 @@ use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Engine};
+use crate::config::{Config, Storage};
 use crate::edges::Edges;
+use crate::reach::Reach;
 use crate::services::Services;
 
 /// A server whose sockets are bound and whose store is open, so that nothing but time can go wrong at its start.
@@ -34,7 +38,8 @@ pub struct Server {
     vitals: TcpListener,
     edges: Edges,
     site: Arc<Site>,
-    store: Arc<dyn Store>,
+    /// None where no service owns records.
+    store: Option<Arc<dyn Store>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -47,16 +52,15 @@ impl Server {
     /// Binds every port, then opens what the data directory holds, or makes it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
-        let mut grpc = sockets.inherited("grpc")?;
+        let owns = config.split.owns();
+        let mut grpc = if owns { sockets.inherited("grpc")? } else { Vec::new() };
         for address in &config.listen {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
-        let site = Site::open(&config.secrets()).context("opening the site's secrets")?;
-        site.keep_admin().context("keeping the operator's certificate")?;
+        let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let store = open_store(&config).await?;
-        store::schema::settle(&*store).await?;
+        let store = if owns { Some(open_store(&config, &site).await?) } else { None };
         Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store })
     }
 
@@ -77,21 +81,27 @@ impl Server {
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
 
-        let services = Services::new(&config, &store, &site, &inside, &edges.stop)?;
+        let reach = Reach::new(&config, &site, &inside)?;
+        let services = match &store {
+            Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
+            None => Services::default(),
+        };
         let (reporter, health) = tonic_health::server::health_reporter();
         let app = services.app(health, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
-        let door = match config.tls {
-            true => Door::Tls(Arc::new(site.server(&config.names())?)),
-            false => Door::Trusting,
-        };
-        for listener in grpc {
-            let until = edges.stop.clone();
-            edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
+        if !grpc.is_empty() {
+            let door = match config.tls {
+                true => Door::Tls(Arc::new(site.server(&config.names())?)),
+                false => Door::Trusting,
+            };
+            for listener in grpc {
+                let until = edges.stop.clone();
+                edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
+            }
         }
-        let known = doors.start(&inside, &vitals, &mut edges);
+        let known = doors.start(&reach, &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
 
@@ -116,16 +126,41 @@ async fn until_stopped(
     Ok(())
 }
 
-/// Opens the engine that `config` names.
-pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-    let opening = || format!("opening the store in {}", config.data.display());
-    Ok(match &config.engine {
-        Engine::Memory => Arc::new(store::memory::Memory::default()),
-        Engine::Sled => {
+/// Opens the site's secrets. The first process makes them; edges are given a copy.
+fn open_site(config: &Config) -> anyhow::Result<Site> {
+    let folder = config.secrets();
+    let owns = config.split.owns();
+    anyhow::ensure!(
+        owns || folder.join("ca.pem").exists(),
+        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them",
+        folder.display()
+    );
+    let site = Site::open(&folder).context("opening the site's secrets")?;
+    if owns {
+        site.keep_admin().context("keeping the operator's certificate")?;
+        site.keep_service().context("keeping the certificate of split-off processes")?;
+    }
+    Ok(site)
+}
+
+/// Opens what keeps the records, as `config` says.
+pub(crate) async fn open_store(config: &Config, site: &Site) -> anyhow::Result<Arc<dyn Store>> {
+    let store: Arc<dyn Store> = match config.store.clone() {
+        Storage::Memory => Arc::new(store::memory::Memory::default()),
+        Storage::Sled => {
             let path = config.data.join("store");
             let opened =
                 tokio::task::spawn_blocking(move || store::sled::Sled::open(&path)).await?;
+            let opening = || format!("opening the store in {}", config.data.display());
             Arc::new(opened.with_context(opening)?)
         }
-    })
+        Storage::Etcd(options) => {
+            let opened = store::etcd::Etcd::connect(options).await;
+            let store = opened.context("opening the store in etcd")?;
+            same_site::settle(&store, site).await?;
+            Arc::new(store)
+        }
+    };
+    store::schema::settle(&*store).await?;
+    Ok(store)
 }

@@ -9,15 +9,15 @@ use tinwright::in_process;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::reach::Reach;
 use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
 pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
-    let store = crate::open_store(config).await?;
-    store::schema::settle(&*store).await?;
     let site = Arc::new(Site::open(&config.secrets()).context("opening the site's secrets")?);
+    let store = crate::open_store(config, &site).await?;
     // Nobody is called: looking at records takes no peer.
-    let (nobody, _) = in_process::pair();
+    let nobody = Reach::inside(&in_process::pair().0);
     let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
     services.check(mend).await
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use futures_util::future::OptionFuture;
 use hardware::{Machines, Occupancy};
 use power::{Bmcs, Clear, Jobs, Pace};
 use runtime::access::Access;
@@ -17,43 +18,50 @@ use store::Store;
 use store::records::Report;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use tonic_health::pb::health_server::{Health, HealthServer};
+use uuid::Uuid;
 use workflow::redeeming::{Issued, NotIssued};
 
-use crate::config::Config;
+use crate::config::{Config, Service, Storage};
+use crate::reach::Reach;
 
-/// One of each.
-#[derive(Clone, Debug)]
+/// Those that are here.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
-    hardware: hardware::Api,
-    instance: instance::Api,
-    power: power::Api,
-    workflow: workflow::Api,
+    hardware: Option<hardware::Api>,
+    instance: Option<instance::Api>,
+    power: Option<power::Api>,
+    workflow: Option<workflow::Api>,
 }
 
 impl Services {
-    /// Over `store`; they reach each other through `inside`, and their watches end at `stop`.
+    /// Over `store`; they reach each other as `reach` says, and their watches end at `stop`.
     pub(crate) fn new(
         config: &Config,
         store: &Arc<dyn Store>,
         site: &Arc<Site>,
-        inside: &Channel,
+        reach: &Reach,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let (inside, stop) = (|| inside.clone(), || stop.clone());
+        let Reach { hardware, instance, workflow, power } = reach.clone();
+        let (store, stop) = (|| store.clone(), || stop.clone());
         let clear = if config.insecure_bmcs { Clear::Allowed } else { Clear::Refused };
-        let bmcs = Bmcs::new(store.clone(), Seal::new(site.key(), "bmc")?, clear);
+        let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear);
         let (tokens, issuer) = (Arc::new(Tokens::new(site.key())?), Arc::new(Issuer(site.clone())));
+        let serves = |service| config.split.serves(service);
         Ok(Self {
-            hardware: hardware::Api::new(
-                Machines::new(store.clone()),
-                Occupancy::new(inside()),
-                stop(),
-            ),
-            instance: instance::Api::new(store.clone(), inside(), inside(), inside(), stop()),
-            power: power::Api::new(Jobs::new(bmcs), Pace::default(), stop()),
-            workflow: workflow::Api::new(store.clone(), inside(), inside(), tokens, issuer, stop()),
+            hardware: serves(Service::Hardware).then(|| {
+                hardware::Api::new(Machines::new(store()), Occupancy::new(instance), stop())
+            }),
+            instance: serves(Service::Instance).then(|| {
+                let (hardware, power) = (hardware.clone(), power.clone());
+                instance::Api::new(store(), hardware, workflow, power, stop())
+            }),
+            power: serves(Service::Power).then(|| {
+                power::Api::new(Jobs::new(bmcs, process(config)), Pace::default(), stop())
+            }),
+            workflow: serves(Service::Workflow)
+                .then(|| workflow::Api::new(store(), hardware, power, tokens, issuer, stop())),
         })
     }
 
@@ -68,43 +76,75 @@ impl Services {
                 .register_encoded_file_descriptor_set(tinwright::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        let routes = Routes::new(health)
-            .add_service(self.hardware.clone().into_service())
-            .add_service(self.instance.clone().into_service())
-            .add_service(self.power.clone().into_service())
-            .add_service(self.workflow.template_service())
-            .add_service(self.workflow.workflow_service())
-            .add_service(self.workflow.worker_service())
-            .add_service(about().build_v1()?)
-            .add_service(about().build_v1alpha()?);
-        Ok(routes.into_axum_router().layer(Access).layer(vitals.register(Observe::new)))
+        let mut routes = Routes::builder();
+        routes.add_service(health);
+        routes.add_service(about().build_v1()?).add_service(about().build_v1alpha()?);
+        let Self { hardware, instance, power, workflow } = self.clone();
+        if let Some(hardware) = hardware {
+            routes.add_service(hardware.into_service());
+        }
+        if let Some(instance) = instance {
+            routes.add_service(instance.into_service());
+        }
+        if let Some(power) = power {
+            routes.add_service(power.into_service());
+        }
+        if let Some(workflow) = workflow {
+            routes.add_service(workflow.template_service());
+            routes.add_service(workflow.workflow_service());
+            routes.add_service(workflow.worker_service());
+        }
+        let app = routes.routes().into_axum_router();
+        Ok(app.layer(Access).layer(vitals.register(Observe::new)))
     }
 
     /// Starts what each does besides answering.
     pub(crate) fn start(&self, tier: &mut Tier) {
-        tier.tasks.spawn(self.hardware.clone().run(tier.stop.clone()));
-        tier.tasks.spawn(self.instance.clone().run(tier.stop.clone()));
-        tier.tasks.spawn(self.power.clone().run(tier.stop.clone()));
-        tier.tasks.spawn(self.workflow.clone().run(tier.stop.clone()));
+        let Self { hardware, instance, power, workflow } = self.clone();
+        let stop = || tier.stop.clone();
+        hardware.map(|it| tier.tasks.spawn(it.run(stop())));
+        instance.map(|it| tier.tasks.spawn(it.run(stop())));
+        power.map(|it| tier.tasks.spawn(it.run(stop())));
+        workflow.map(|it| tier.tasks.spawn(it.run(stop())));
     }
 
     /// Whether all their records and indexes agree; with `mend`, making them.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<Report> {
-        let hardware = self.hardware.check(mend).await?;
-        let instance = self.instance.check(mend).await?;
-        let power = self.power.check(mend).await?;
-        let workflow = self.workflow.check(mend).await?;
-        Ok(hardware.and(instance).and(power).and(workflow))
+        let Self { hardware, instance, power, workflow } = self;
+        let mut report = Report::default();
+        if let Some(hardware) = hardware {
+            report = report.and(hardware.check(mend).await?);
+        }
+        if let Some(instance) = instance {
+            report = report.and(instance.check(mend).await?);
+        }
+        if let Some(power) = power {
+            report = report.and(power.check(mend).await?);
+        }
+        if let Some(workflow) = workflow {
+            report = report.and(workflow.check(mend).await?);
+        }
+        Ok(report)
     }
 
     /// Resolves once each can answer.
     pub(crate) async fn ready(&self) {
+        let Self { hardware, instance, power, workflow } = self;
         tokio::join!(
-            self.hardware.ready(),
-            self.instance.ready(),
-            self.power.ready(),
-            self.workflow.ready()
+            OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
+            OptionFuture::from(instance.as_ref().map(instance::Api::ready)),
+            OptionFuture::from(power.as_ref().map(power::Api::ready)),
+            OptionFuture::from(workflow.as_ref().map(workflow::Api::ready)),
         );
+    }
+}
+
+/// What this process is called among those that carry power jobs out. Where only one can have the store, the one that comes
+/// after it has its name, and goes on at once.
+fn process(config: &Config) -> String {
+    match config.store {
+        Storage::Sled | Storage::Memory => "the only one".into(),
+        Storage::Etcd(_) => Uuid::new_v4().to_string(),
     }
 }
 

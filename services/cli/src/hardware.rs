@@ -1,5 +1,7 @@
 //! Commands on machines.
 
+mod occupied;
+
 use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
@@ -13,7 +15,7 @@ use tonic::{Status, Streaming};
 use crate::connect::{LARGEST, Show, View};
 use crate::follow::Watchable;
 use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
-use crate::output::{self, Row, say};
+use crate::output::{self, Format, Row, say};
 use crate::{input, tinkerbell};
 
 /// What can be done with machines.
@@ -68,6 +70,20 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
             let moved = client(&channel).set_hardware_state(request).await?.into_inner().hardware;
             say(out, &output::list(moved.as_slice(), show.output)?)
         }
+        // People see what occupies a machine; programs get the machine itself, and ask for instances themselves.
+        Command::Noun(noun::Command::List { labels, choice, view, show })
+            if show.output == Format::Table =>
+        {
+            let channel = show.connection.open().await?;
+            let wanted = Wanted { labels: labels.into_iter().collect(), view, choice };
+            let machines = pb::Hardware::list(&channel, wanted).await?;
+            say(out, &occupied::table(&channel, machines).await)
+        }
+        Command::Noun(noun::Command::Get { name, view, show }) if show.output == Format::Table => {
+            let channel = show.connection.open().await?;
+            let machine = pb::Hardware::find(&channel, &name, view).await?;
+            say(out, &occupied::one(&channel, &machine).await?)
+        }
         Command::Noun(command) => noun::run(command, out).await,
     }
 }
@@ -84,17 +100,27 @@ impl Row for pb::Hardware {
     const COLUMNS: &'static [&'static str] = &["ID", "NAME", "STATE", "MAC", "ADDRESS", "AGE"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
-        let first = self.interfaces.first();
-        let address = first.and_then(|i| Some(i.dhcp.as_ref()?.address.as_ref()?.address.clone()));
-        vec![
-            self.id.clone(),
-            self.name.clone(),
-            output::word(self.state().as_str_name(), "STATE_"),
-            first.map_or_else(String::new, |interface| interface.mac.clone()),
-            address.unwrap_or_default(),
-            output::age(self.create_time, now),
-        ]
+        row(self, own_state(self), now)
     }
+}
+
+/// The row of `machine`, with `state` in the column of states.
+fn row(machine: &pb::Hardware, state: String, now: SystemTime) -> Vec<String> {
+    let first = machine.interfaces.first();
+    let address = first.and_then(|i| Some(i.dhcp.as_ref()?.address.as_ref()?.address.clone()));
+    vec![
+        machine.id.clone(),
+        machine.name.clone(),
+        state,
+        first.map_or_else(String::new, |interface| interface.mac.clone()),
+        address.unwrap_or_default(),
+        output::age(machine.create_time, now),
+    ]
+}
+
+/// The state that the machine has by itself, in plain words.
+fn own_state(machine: &pb::Hardware) -> String {
+    output::word(machine.state().as_str_name(), "STATE_")
 }
 
 impl Watchable for pb::Hardware {

@@ -1,6 +1,7 @@
 //! Commands as they are typed, against small servers on a port of their own.
 #![allow(clippy::unwrap_used)]
 
+mod hardware;
 mod templates;
 mod workflows;
 

@@ -192,6 +192,7 @@ fn basic(instance: pb::Instance) -> pb::Instance {
         userdata: String::new(),
         crypted_root_password: String::new(),
         extra: Vec::new(),
+        template_values: Default::default(),
         ..instance
     }
 }

@@ -185,8 +185,10 @@ impl Tables {
         }
     }
 
-    fn put_hardware(&mut self, hardware: Hardware) {
+    fn put_hardware(&mut self, mut hardware: Hardware) {
         self.drop_hardware(&hardware.id);
+        // Decoding made room for four, each half a kilobyte; most machines have one or two.
+        hardware.interfaces.shrink_to_fit();
         for interface in &hardware.interfaces {
             if let Ok(mac) = interface.mac.parse() {
                 self.by_mac.insert(mac, hardware.id.clone());

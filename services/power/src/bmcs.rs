@@ -8,7 +8,7 @@ use prost_types::Timestamp;
 use runtime::seal::Seal;
 use runtime::secret::Secret;
 use store::records::requests::Request;
-use store::records::{Change, Listing, Records};
+use store::records::{Change, Kind as _, Listing, Records};
 use store::{Commit, Expect, Handle, Store};
 use tinwright::fault::Violations;
 use tinwright::power::v1 as pb;
@@ -17,7 +17,7 @@ use tinwright::{BmcId, HardwareId};
 use crate::Error;
 use crate::check;
 use crate::redfish::Target;
-use crate::stored::{Bmc, Password, Sealed};
+use crate::stored::{Bmc, Password, Sealed, Waiting};
 
 /// Whether a BMC may be spoken to in clear text, where anybody on the way reads its password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,15 +116,19 @@ impl Bmcs {
     /// Removes a BMC that has no job.
     pub async fn delete(&self, id: BmcId, revision: i64) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        let queue = format!("queue/{}", old.hardware_id);
-        if self.records.store().get(&queue).await.map_err(store::records::Error::from)?.is_some() {
-            return Err(Error::Busy(old.hardware_id));
-        }
+        let queues = Records::<Waiting>::new(self.records.store().clone());
+        // A job that is made meanwhile makes or changes the queue, and this fails; one made later misses the BMC.
+        let idle = match queues.get(&old.hardware_id).await? {
+            Some(queue) if !queue.job_ids.is_empty() => return Err(Error::Busy(old.hardware_id)),
+            Some(left_behind) => queues.to_delete(&left_behind),
+            None => {
+                let absent = Expect::Absent(format!("{}/{}", Waiting::KIND, old.hardware_id));
+                Change::from(Commit { expect: vec![absent], writes: Vec::new() })
+            }
+        };
         let sealed = self.passwords.require(&old.id).await?;
-        // A job that is made meanwhile makes the queue, and this fails; one made later misses the BMC.
-        let idle = Commit { expect: vec![Expect::Absent(queue)], writes: Vec::new() };
         let gone = self.records.to_delete(&old).and(self.passwords.to_delete(&sealed));
-        self.records.commit(gone.and(Change::from(idle))).await?;
+        self.records.commit(gone.and(idle)).await?;
         Ok(())
     }
 

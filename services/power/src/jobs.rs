@@ -1,7 +1,7 @@
 //! The jobs, as the store keeps them, and the queue of each machine.
 //!
 //! A job and its place in the queue are written in one commit, so the two never disagree. What is first in a queue is
-//! carried out, which is why a BMC does one job at a time.
+//! carried out, which is why a BMC does one job at a time; and by one process, whose [`claim`](crate::claim) lies there too.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,13 +14,13 @@ use tinwright::{HardwareId, PowerJobId};
 
 use crate::bmcs::{Bmcs, By};
 use crate::state::{self, Event};
-use crate::stored::{Job, Progress, Queue, Waiting};
+use crate::stored::{Claim, Job, Progress, Queue, Waiting};
 use crate::{Error, check};
 
 /// How many jobs of a machine wait at most.
 const WAITING: usize = 64;
 /// How often a change is tried that others get in the way of.
-const TRIES: usize = 16;
+pub(crate) const TRIES: usize = 16;
 /// How long an ended job is kept.
 pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How many jobs are looked through at a time.
@@ -41,13 +41,21 @@ pub struct Jobs {
     records: Records<Job>,
     queues: Records<Waiting>,
     bmcs: Bmcs,
+    process: String,
 }
 
 impl Jobs {
-    /// Those for `bmcs`, kept in the same store.
-    pub fn new(bmcs: Bmcs) -> Self {
-        let store = bmcs.records().store();
-        Self { records: Records::new(store.clone()), queues: Records::new(store.clone()), bmcs }
+    /// Those for `bmcs`, kept in the same store. `process` is what this process is called among those that have the store
+    /// open: no other has the name, but one that comes after it may.
+    pub fn new(bmcs: Bmcs, process: String) -> Self {
+        let store = bmcs.records().store().clone();
+        let (records, queues) = (Records::new(store.clone()), Records::new(store));
+        Self { records, queues, bmcs, process }
+    }
+
+    /// What this process is called.
+    pub fn process(&self) -> &str {
+        &self.process
     }
 
     /// The records underneath.
@@ -123,10 +131,69 @@ impl Jobs {
 
     /// What the BMC of a machine is to do next.
     pub async fn head(&self, hardware: &str) -> Result<Option<Head>, Error> {
-        let Some(queue) = self.queues.get(hardware).await? else { return Ok(None) };
+        match self.queue(hardware).await? {
+            Some(queue) => self.first(queue).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The queue of a machine, if it has one.
+    pub async fn queue(&self, hardware: &str) -> Result<Option<Queue>, Error> {
+        Ok(self.queues.get(hardware).await?)
+    }
+
+    /// The first job of `queue`.
+    pub async fn first(&self, queue: Queue) -> Result<Option<Head>, Error> {
         let Some(id) = queue.job_ids.first() else { return Ok(None) };
         let job = self.records.require(id).await?;
         Ok(Some(Head { job, queue }))
+    }
+
+    /// `head` with its queue as it is now, if this process still carries it out and nobody changed the job.
+    pub async fn still(&self, head: &Head) -> Result<Head, Error> {
+        let found = self.head(&head.job.hardware_id).await?;
+        let still = found.filter(|found| found.job == head.job && self.has(&found.queue));
+        Ok(still.ok_or_else(|| changed("power job", &head.job.id))?)
+    }
+
+    /// Makes the jobs of `queue` this process' to carry out. Fails as changed if anybody wrote meanwhile.
+    pub async fn take(&self, queue: &Queue) -> Result<Queue, Error> {
+        let claim = Some(Claim::of(&self.process, queue));
+        Ok(self.queues.replace(queue, Queue { claim, ..queue.clone() }).await?)
+    }
+
+    /// Shows that this process still carries out the jobs of a machine. Fails as changed if another does.
+    pub async fn renew(&self, hardware: &str) -> Result<Queue, Error> {
+        let mut tries = TRIES;
+        loop {
+            let old = self.queues.require(hardware).await?;
+            if !self.has(&old) {
+                return Err(changed("claim on hardware", hardware).into());
+            }
+            match self.take(&old).await {
+                Err(Error::Records(records::Error::Changed { .. })) if tries > 0 => tries -= 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// Lets go of a machine, if it is this process': an empty queue goes, another is anybody's.
+    pub async fn leave(&self, hardware: &str) -> Result<(), Error> {
+        let Some(old) = self.queues.get(hardware).await? else { return Ok(()) };
+        if !self.has(&old) {
+            return Ok(());
+        }
+        let change = match old.job_ids.is_empty() {
+            true => self.queues.to_delete(&old),
+            false => self.queues.to_replace(&old, &Queue { claim: None, ..old.clone() }),
+        };
+        self.queues.commit(change).await?;
+        Ok(())
+    }
+
+    /// Whether this process carries out the jobs of `queue`.
+    fn has(&self, queue: &Queue) -> bool {
+        queue.claim.as_ref().is_some_and(|claim| claim.holder == self.process)
     }
 
     /// Stores what happened to a job together with how far it is. A job that ended leaves the queue. Fails as changed if
@@ -137,9 +204,14 @@ impl Jobs {
         event: Event,
         progress: Option<Progress>,
     ) -> Result<Head, Error> {
-        let changed = |_| records::Error::Changed { noun: "power job", id: head.job.id.clone() };
-        let mut job = state::after(&head.job, event, SystemTime::now()).map_err(changed)?;
+        // Whoever cancels does not know what the holder is asking the BMC: the queue stays until the holder lets go.
+        let kept = event == Event::Cancel && head.queue.claim.is_some();
+        let mut job = state::after(&head.job, event, SystemTime::now())
+            .map_err(|_| changed("power job", &head.job.id))?;
         let mut queue = head.queue.clone();
+        if self.has(&queue) {
+            queue.claim = Some(Claim::of(&self.process, &head.queue));
+        }
         if state::ended(&job) {
             let first = queue.job_ids.first() == Some(&job.id);
             queue.progress = queue.progress.filter(|_| !first);
@@ -147,7 +219,7 @@ impl Jobs {
         } else {
             queue.progress = progress;
         }
-        let moved = match queue.job_ids.is_empty() {
+        let moved = match queue.job_ids.is_empty() && !kept {
             true => self.queues.to_delete(&head.queue),
             false => self.queues.to_replace(&head.queue, &queue),
         };
@@ -163,8 +235,12 @@ impl Jobs {
         loop {
             let (jobs, more) = self.records.page(&after, PAGE).await?;
             for job in jobs.iter().filter(|job| is_old(job, now)) {
-                self.records.commit(self.records.to_delete(job)).await?;
-                gone += 1;
+                match self.records.commit(self.records.to_delete(job)).await {
+                    Ok(_) => gone += 1,
+                    // Another process sweeps as well.
+                    Err(records::Error::Changed { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             match jobs.last() {
                 Some(last) if more => after.clone_from(&last.id),
@@ -202,6 +278,10 @@ fn newborn(hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob
         state_reason: "waits for its turn".into(),
         ..pb::PowerJob::default()
     }
+}
+
+fn changed(noun: &'static str, id: &str) -> records::Error {
+    records::Error::Changed { noun, id: id.to_owned() }
 }
 
 fn is_old(job: &pb::PowerJob, now: SystemTime) -> bool {

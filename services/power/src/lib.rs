@@ -10,13 +10,14 @@
 //! - [`check`]: what those records may say. [`state`]: a job's life, as values; no I/O.
 //! - [`plan`]: what to ask of a BMC that reads so; pure. [`redfish`]: how to read and ask.
 //! - [`reconcile`]: carries jobs out, one at a time per BMC. [`stored`]: what is kept besides the contract's messages.
+//! - [`claim`]: by which of several processes.
 //!
-//! A password is sealed before it is stored, and leaves this crate only towards the BMC it was given for. One process
-//! carries jobs out: replicas that do so at once would not know of each other.
+//! A password is sealed before it is stored, and leaves this crate only towards the BMC it was given for.
 
 pub mod api;
 pub mod bmcs;
 pub mod check;
+pub mod claim;
 mod error;
 pub mod jobs;
 pub mod plan;

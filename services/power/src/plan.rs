@@ -32,10 +32,12 @@ pub struct Pace {
     pub longest: Duration,
     /// How often an operation is tried.
     pub tries: i32,
+    /// How long a process is silent before another carries out what it had begun.
+    pub claim: Duration,
 }
 
 impl Default for Pace {
-    /// The numbers of the control-plane specification, section 4.2.
+    /// The numbers of the control-plane specification, section 4.2; the last is our own.
     fn default() -> Self {
         Self {
             poll: Duration::from_secs(2),
@@ -45,6 +47,7 @@ impl Default for Pace {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(30),
             tries: 10,
+            claim: Duration::from_secs(60),
         }
     }
 }

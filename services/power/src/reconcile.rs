@@ -2,6 +2,7 @@
 //!
 //! A task reads the queue, the job and the BMC again at every turn, and stores what it is about to ask before it asks. So it
 //! may be cut off anywhere: whoever goes on finds in the store what may have been asked, and in the BMC what became of it.
+//! Every process has its own; the one whose [claim](crate::claim) the queue holds does the work, the others look on.
 
 mod turn;
 
@@ -69,7 +70,7 @@ async fn carry_out(jobs: Jobs, hardware: String, pace: Pace, stop: CancellationT
             tokio::time::sleep(pause).await;
         }
     };
-    stop.run_until_cancelled(work).await;
+    stop.run_until_cancelled(Box::pin(work)).await;
     worker.close().await;
     hardware
 }

@@ -4,7 +4,8 @@
 //! power/bmc/<id>            the BMC as callers see it       power/hardware/<hardware id> ─▶ id
 //! power/password/<id>       its password, sealed
 //! power/job/<id>            the job as callers see it
-//! power/queue/<hardware id> the machine's jobs that have not ended, oldest first; absent while there are none
+//! power/queue/<hardware id> the machine's jobs that have not ended, oldest first, and who carries them out; absent while there
+//!                           are none, but for one whose holder has still to let go
 //! power/request/<id>        what was answered, for a week
 //! ```
 
@@ -40,6 +41,20 @@ pub struct Queue {
     /// How far the first job's present operation is; nothing before its start.
     #[prost(message, optional, tag = "4")]
     pub progress: Option<Progress>,
+    /// Which process carries them out; none before one begins.
+    #[prost(message, optional, tag = "5")]
+    pub claim: Option<Claim>,
+}
+
+/// A process carries out a machine's jobs: see [`claim`](crate::claim).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Claim {
+    /// What the process is called.
+    #[prost(string, tag = "1")]
+    pub holder: String,
+    /// Which revision of the queue it last replaced: another with every renewal, and never the same again.
+    #[prost(int64, tag = "2")]
+    pub replaced: i64,
 }
 
 /// How far an operation is: stored before the BMC is called, so that a restart knows what may have been asked.

@@ -191,6 +191,20 @@ mod tests {
     }
 
     #[test]
+    fn viewers_read_machines_work_and_whoever_has_no_certificate_gets_one() {
+        let machine = Role::Machine(HardwareId::new());
+        for (path, open) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {
+            let (service, call) = path.rsplit_once('/').unwrap();
+            let reads = ["Get", "List", "Read", "Watch"].iter().any(|verb| call.starts_with(verb));
+            let works = service.ends_with(".WorkerService");
+            let redeems = call == "Redeem";
+            assert_eq!(open.admits(Caller(Some(Role::Viewer))), reads || redeems, "{path}");
+            assert_eq!(open.admits(Caller(Some(machine))), works, "{path}");
+            assert_eq!(open.admits(Caller(None)), redeems, "{path}");
+        }
+    }
+
+    #[test]
     fn who_is_not_meant_is_told_why() {
         let (list, create) = (
             "/tinwright.hardware.v1.HardwareService/ListHardware",

@@ -5,6 +5,7 @@
 //! <secrets>/ca-key.pem        the authority's key; split-off edges are given the folder without it
 //! <secrets>/ca.pem            its certificate, and the mark that the folder is complete: it is written last
 //! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
+//! <secrets>/service.pem       by which split-off processes are known to the others, with service-key.pem
 //! ```
 //!
 //! All of it is made at the first start. Server certificates are issued at every start for the names configured then,
@@ -67,6 +68,11 @@ pub enum Error {
     /// Only the process with the authority's key can issue.
     #[error("this process has no key of the site's authority: {0} is missing")]
     NoKey(PathBuf),
+    /// A certificate that only the process with the authority's key renews.
+    #[error(
+        "{0} has ended, or is damaged: copy it anew, with its key, from a process that has the authority's"
+    )]
+    Ended(PathBuf),
     /// TLS does not take what was issued.
     #[error("TLS set-up")]
     Tls(#[from] rustls::Error),
@@ -158,13 +164,32 @@ impl Site {
 
     /// Sees to it that the operator's certificate lies in the folder and will last a while.
     pub fn keep_admin(&self) -> Result<(), Error> {
-        let path = self.folder.join("admin.pem");
+        self.keep("admin", Role::Admin)
+    }
+
+    /// The same for the certificate of split-off processes, which are given a copy.
+    pub fn keep_service(&self) -> Result<(), Error> {
+        self.keep("service", Role::Service)
+    }
+
+    /// How this process shows other processes that it is one of the site's: as the folder keeps it.
+    pub fn service(&self) -> Result<Identity, Error> {
+        let (path, key) = (self.folder.join("service.pem"), self.folder.join("service-key.pem"));
+        let (certificate, key) = (read(&path)?, Secret::new(read(&key)?));
+        match lasts(&path, OffsetDateTime::now_utc()) {
+            true => Ok(Identity { certificate, key }),
+            false => Err(Error::Ended(path)),
+        }
+    }
+
+    fn keep(&self, name: &str, role: Role) -> Result<(), Error> {
+        let path = self.folder.join(format!("{name}.pem"));
         if lasts(&path, OffsetDateTime::now_utc() + RENEWED) {
             return Ok(());
         }
-        let admin = self.client(Role::Admin)?;
-        write(&self.folder.join("admin-key.pem"), admin.key.expose().as_bytes())?;
-        write(&path, admin.certificate.as_bytes())
+        let own = self.client(role)?;
+        write(&self.folder.join(format!("{name}-key.pem")), own.key.expose().as_bytes())?;
+        write(&path, own.certificate.as_bytes())
     }
 
     fn issue(&self, name: &str, params: CertificateParams) -> Result<Identity, Error> {
@@ -322,6 +347,19 @@ mod tests {
         let end = OffsetDateTime::now_utc() + ISSUED;
         assert!(lasts(&folder.path().join("admin.pem"), end - Duration::days(1)));
         assert!(!lasts(&folder.path().join("admin.pem"), end + Duration::days(1)));
+    }
+
+    #[test]
+    fn a_copy_without_the_authoritys_key_shows_the_services_certificate_until_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        assert!(matches!(site.service(), Err(Error::File { .. })));
+        site.keep_service().unwrap();
+        fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
+        let own = site.service().unwrap();
+        assert_eq!(crate::identity::role(&der(&own.certificate)), Some(Role::Service));
+        fs::write(folder.path().join("service.pem"), "").unwrap();
+        assert!(matches!(site.service(), Err(Error::Ended(_))));
     }
 
     #[test]

@@ -16,11 +16,15 @@
 //! without a leader, it is `Unavailable`. A read is tried at the next endpoint, too. A commit is sent once: if its
 //! answer is lost nobody here knows whether it was applied, and sent again it would conflict with itself.
 //!
+//! **Who we are.** A certificate, where the cluster asks for one, and a name with its password, where authentication is
+//! switched on. The token that these are changed for is got with each connection, and anew once etcd no longer knows it.
+//!
 //! **Following.** `changed` shows a process its own commits at once, those of others as soon as etcd tells. While etcd
 //! is away it waits; after a gap that etcd has compacted, or if the cluster was put back to an older copy of itself,
 //! everyone is told to list.
 
 mod link;
+mod options;
 mod watch;
 mod wire;
 
@@ -38,21 +42,10 @@ use crate::page::Filling;
 use crate::{Commit, Error, Page, Revision, Store, Versioned};
 
 pub use self::link::DEADLINE;
+pub use self::options::{Identity, Login, Options, Tls};
 
-/// Where the cluster is, and which part of it is ours.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The client addresses of its members, such as `http://127.0.0.1:2379`; they are tried in turn.
-    pub endpoints: Vec<String>,
-    /// What every key begins with there; at most 256 bytes, or the longest commits grow too long for etcd.
-    pub prefix: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { endpoints: vec!["http://127.0.0.1:2379".into()], prefix: "/tinwright/".into() }
-    }
-}
+/// The longest prefix, in bytes.
+pub const PREFIX: usize = 256;
 
 /// Keeps everything in a cluster, below one prefix.
 #[derive(Debug)]
@@ -68,7 +61,7 @@ pub struct Etcd {
 impl Etcd {
     /// Reaches the cluster, and begins to watch it. Fails if no member answers within [`DEADLINE`].
     pub async fn connect(options: Options) -> Result<Self, Error> {
-        let link = Arc::new(Link::new(&options.endpoints)?);
+        let link = Arc::new(Link::new(&options)?);
         let root = Root::new(options.prefix);
         let revision = wire::revision(link.range(root.glance()).await?.header);
         let feed = Feed::new(revision);

@@ -63,7 +63,8 @@ impl Sum {
         }
     }
 
-    fn finish(self) -> Checksum {
+    /// What it comes to.
+    pub(crate) fn finish(self) -> Checksum {
         match self {
             Self::Sha256(sum) => {
                 Checksum { algorithm: Algorithm::Sha256, hex: hex(&sum.finalize()) }

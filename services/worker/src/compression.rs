@@ -1,16 +1,19 @@
-//! The formats an image may be packed in, told by their first bytes.
+//! The formats a file may be packed in, told by their first bytes.
+
+pub(crate) mod window;
 
 use std::path::Path;
 use std::pin::Pin;
 
 use async_compression::tokio::bufread::{BzDecoder, GzipDecoder, XzDecoder, ZstdDecoder};
+use async_compression::zstd::DParameter;
 use tokio::io::{AsyncBufRead, AsyncRead};
 
-/// As many bytes as it takes to tell the formats apart.
-pub(crate) const MAGIC: usize = 6;
+/// As many bytes as it takes to tell the formats apart, and the window of the first stream.
+pub(crate) const HEAD: usize = 64;
 
-/// The memory an xz stream may ask for: that of `xz -9`, 65 MiB, with room.
-const XZ_MEMORY: u64 = 80 << 20;
+/// The memory an xz stream may ask for besides its window.
+const XZ_REST: u64 = 2 << 20;
 
 /// How an image is packed. Several packed streams one after the other count as one, in every format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub(crate) enum Compression {
     Gzip,
     /// The .xz file format 1.2.
     Xz,
-    /// RFC 8878. A window above 128 MiB is refused.
+    /// RFC 8878.
     Zstd,
     /// bzip2 0.1 and later.
     Bzip2,
@@ -50,10 +53,21 @@ impl Compression {
         }
     }
 
-    /// What comes out of `packed`. An end in the middle of a stream is an error, not an end.
+    /// The window in bytes of a file that begins with `head`, where formats leave it to whoever packs.
+    pub(crate) fn window(self, head: &[u8]) -> Option<u64> {
+        match self {
+            Self::Xz => window::of_xz(head),
+            Self::Zstd => window::of_zstd(head),
+            Self::Gzip | Self::Bzip2 => None,
+        }
+    }
+
+    /// What comes out of `packed`. An end in the middle of a stream is an error, not an end; so is a window of more than
+    /// `limit` bytes, a power of two.
     pub(crate) fn unpack<R: AsyncBufRead + Send + 'static>(
         self,
         packed: R,
+        limit: u64,
     ) -> Pin<Box<dyn AsyncRead + Send>> {
         macro_rules! all_members {
             ($decoder:expr) => {{
@@ -64,8 +78,11 @@ impl Compression {
         }
         match self {
             Self::Gzip => all_members!(GzipDecoder::new(packed)),
-            Self::Xz => all_members!(XzDecoder::with_mem_limit(packed, XZ_MEMORY)),
-            Self::Zstd => all_members!(ZstdDecoder::new(packed)),
+            Self::Xz => all_members!(XzDecoder::with_mem_limit(packed, limit + XZ_REST)),
+            Self::Zstd => {
+                let window = DParameter::window_log_max(limit.ilog2());
+                all_members!(ZstdDecoder::with_params(packed, &[window]))
+            }
             Self::Bzip2 => all_members!(BzDecoder::new(packed)),
         }
     }
@@ -111,7 +128,8 @@ mod tests {
 
     async fn unpacked(format: Compression, packed: Vec<u8>) -> std::io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        format.unpack(std::io::Cursor::new(packed)).read_to_end(&mut content).await.map(|_| content)
+        let mut unpacked = format.unpack(std::io::Cursor::new(packed), 128 << 20);
+        unpacked.read_to_end(&mut content).await.map(|_| content)
     }
 
     fn content() -> Vec<u8> {

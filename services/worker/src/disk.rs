@@ -94,6 +94,17 @@ impl Disk {
         if self.capacity.is_some() { Ok(self) } else { Err(Error::NotADisk(self.path)) }
     }
 
+    /// The bytes that it reads and writes at once at least.
+    pub(crate) fn sector(&mut self) -> Result<u64, Error> {
+        let sector = gptman::linux::get_sector_size(&mut self.file).map_err(io::Error::other);
+        sector.map_err(|source| self.io("learn its sectors' size".into(), source))
+    }
+
+    /// The disk through the page cache, for what goes to and fro on it. [`Disk::settle`] comes after.
+    pub(crate) fn cached(&mut self) -> &mut File {
+        &mut self.file
+    }
+
     /// That an image of `needs` bytes is too much for it.
     pub(crate) fn too_small(&self, needs: impl Into<String>) -> Error {
         Error::TooSmall {
@@ -178,6 +189,12 @@ impl Disk {
         Error::Differs { path: self.path.clone(), from: at, to: at + length }
     }
 
+    /// Discards the `length` bytes at `at`, if the disk can do that and they read as zeroes after; whether it could.
+    pub(crate) fn discard(&self, at: u64, length: u64) -> Result<bool, Error> {
+        self.allocate(FallocateFlags::PUNCH_HOLE, at, length)
+            .map_err(|source| self.io(format!("discard {length} bytes at byte {at}"), source))
+    }
+
     /// Has the kernel read the partition table again. Only whole disks have one; a loop device may be set not to.
     pub(crate) fn reread_partitions(&mut self) {
         if self.capacity.is_none() || is_partition(&self.path) {
@@ -196,7 +213,8 @@ impl Disk {
         tracing::warn!(disk = %self.path.display(), "partition table not re-read: somebody uses a partition");
     }
 
-    fn io(&self, doing: String, source: io::Error) -> Error {
+    /// That `doing` something with it failed.
+    pub(crate) fn io(&self, doing: String, source: io::Error) -> Error {
         Error::Io { path: self.path.clone(), doing, source }
     }
 }

@@ -51,6 +51,16 @@ impl Environment {
         truth(self.optional(name))
     }
 
+    /// Like [`Environment::choice`], but what is unreadable is an error.
+    pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, Error> {
+        let Some(value) = self.optional(name) else { return Ok(None) };
+        let (wanted, value) = ("`true` or `false`", value.to_owned());
+        match truth(Some(&value)) {
+            None => Err(Error::Invalid { name, value, wanted }),
+            known => Ok(known),
+        }
+    }
+
     /// `name` as a `T`, if it has a value; `wanted` says what that is, for the failure.
     pub fn parsed<T: FromStr>(
         &self,

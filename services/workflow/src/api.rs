@@ -72,6 +72,7 @@ impl Api {
         Self {
             reconciler: Reconciler::new(
                 workflows.clone(),
+                logs.clone(),
                 followed,
                 queues.clone(),
                 pulses.clone(),

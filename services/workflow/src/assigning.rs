@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use crate::ids::{HardwareId, LeaseId, WorkflowId};
 use crate::lifecycle::{Event, Holder};
-use crate::queues::Queues;
+use crate::queues::{Idle, Queues};
+use crate::stray::{self, Verdict};
 use crate::workflows::{Error, Workflows};
 use store::records;
 
@@ -22,6 +23,8 @@ pub enum Told {
     Run(Box<pb::Assignment>),
     /// The disk's turn: leave this boot.
     Reboot,
+    /// Nothing; whoever asks again may be told more.
+    Nothing,
 }
 
 /// Hands out actions.
@@ -93,9 +96,11 @@ impl Assigning {
         event: &Event,
     ) -> Result<Look, Error> {
         let Some(id) = first else {
-            let installed =
-                self.queues.installed_in(machine).is_some_and(|boot| boot == holder.boot);
-            return Ok(if installed { Look::Told(Told::Reboot) } else { Look::Nothing(None) });
+            return match self.queues.idle(machine, &holder.boot) {
+                Idle::Stays => Ok(Look::Nothing(None)),
+                Idle::Leaves => Ok(Look::Told(Told::Reboot)),
+                Idle::Strays(last) => self.strays(&last, holder, event).await,
+            };
         };
         match self.workflows.apply(&id.0, event, |_| {}).await {
             Ok(record) => Ok(match assignment(&record, holder) {
@@ -107,6 +112,45 @@ impl Assigning {
             Err(Error::Records(records::Error::Missing { .. })) => Ok(Look::Nothing(None)),
             Err(error) => Err(error),
         }
+    }
+
+    /// What a boot is told that came up with nothing to do after the workflow `last`. Only one that is surely alive, as it
+    /// has just asked, is counted; another that is new is let go, to ask again if it lives.
+    async fn strays(
+        &self,
+        last: &WorkflowId,
+        holder: &Holder,
+        event: &Event,
+    ) -> Result<Look, Error> {
+        let seen = match self.workflows.get(&last.0).await {
+            Err(Error::Records(records::Error::Missing { .. })) => return Ok(Look::Nothing(None)),
+            seen => seen?,
+        };
+        let verdict = match (stray::known(&seen, &holder.boot), event) {
+            (Some(verdict), _) => verdict,
+            (None, Event::Ask { .. }) => self.counted(&seen, holder).await?,
+            (None, _) => return Ok(Look::Told(Told::Nothing)),
+        };
+        Ok(match verdict {
+            Verdict::Reboot => Look::Told(Told::Reboot),
+            Verdict::Idle => Look::Nothing(None),
+        })
+    }
+
+    async fn counted(&self, last: &pb::Workflow, holder: &Holder) -> Result<Verdict, Error> {
+        let count = |last: &mut pb::Workflow| stray::count(last, &holder.boot);
+        let last = self.workflows.note(&last.id, count).await?;
+        let verdict = stray::known(&last, &holder.boot).unwrap_or(Verdict::Idle);
+        let (machine, boots) = (&last.hardware_id, last.stray_boot_ids.len());
+        match verdict {
+            Verdict::Reboot => {
+                tracing::warn!(hardware.id = machine, boots, "rebooting what did not boot its disk")
+            }
+            Verdict::Idle => {
+                tracing::warn!(hardware.id = machine, boots, "does not boot its disk: left idle")
+            }
+        }
+        Ok(verdict)
     }
 }
 

@@ -9,6 +9,7 @@
 //! - [`making`]: a workflow made of template, machine and values; [`record`]: what is stored of it.
 //! - [`templates`], [`workflows`], [`logs`]: the records in the store; no gRPC.
 //! - [`queues`]: the queues in memory; [`assigning`]: what a worker does next; [`progress`]: how far it is.
+//! - [`stray`]: machines that do not boot their disk; [`retention`]: how long what has ended is kept.
 
 pub mod api;
 pub mod assigning;
@@ -22,6 +23,8 @@ pub mod queues;
 pub mod reconcile;
 pub mod record;
 pub mod redeeming;
+pub mod retention;
+pub mod stray;
 pub mod template;
 pub mod templates;
 pub mod workflows;

@@ -179,10 +179,9 @@ impl Logs {
     }
 
     /// Removes an action's log: its chunks first, so that a removal cut short can be repeated.
-    pub async fn delete(&self, of: &Of) -> Result<(), Error> {
+    pub async fn delete(&self, of: &Of) -> Result<(), records::Error> {
         loop {
-            let page = self.records.store().list(&of.chunks(0), "", STEP).await;
-            let page = page.map_err(records::Error::from)?;
+            let page = self.records.store().list(&of.chunks(0), "", STEP).await?;
             let writes: Vec<_> =
                 page.pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect();
             if writes.is_empty() {

@@ -33,8 +33,32 @@ struct Table {
 #[derive(Debug, Default)]
 struct Machine {
     live: BTreeMap<WorkflowId, Live>,
-    /// The latest end of a workflow here, and the boot that finished an installation, if it was one.
-    last: Option<(SystemTime, Option<BootId>)>,
+    /// The workflow that ended last.
+    last: Option<Last>,
+    /// When an instance's workflow last ended, and whether its disk was installed then.
+    disk: Option<(SystemTime, bool)>,
+}
+
+/// A workflow that has ended.
+#[derive(Debug)]
+struct Last {
+    id: WorkflowId,
+    at: SystemTime,
+    /// In which its last action was.
+    boot: Option<BootId>,
+    /// It was an installation that succeeded.
+    installed: bool,
+}
+
+/// What becomes of a boot for which no workflow has anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It waits for work.
+    Stays,
+    /// It has finished an installation: the disk's turn.
+    Leaves,
+    /// It came up though it was the disk's turn, after the end of this workflow.
+    Strays(WorkflowId),
 }
 
 /// A workflow that has not ended.
@@ -107,12 +131,29 @@ impl Queues {
         Some(queue::turn(&live.get(id)?.summary, &summaries(live)))
     }
 
-    /// The boot in which the machine's latest workflow was finished, if that was an installation that succeeded and
-    /// nothing waits behind it.
-    pub fn installed_in(&self, machine: &HardwareId) -> Option<BootId> {
+    /// What becomes of `boot` on a machine whose queue is empty.
+    ///
+    /// It is the disk's turn after an installation: the latest workflow there of an instance, which succeeded and was not to
+    /// leave the machine off. Work on the installed system, which is no instance's, changes nothing of that; but the boot
+    /// that did it stays, as there may be more to do.
+    pub fn idle(&self, machine: &HardwareId, boot: &BootId) -> Idle {
         let table = self.lock();
-        let machine = table.machines.get(machine).filter(|machine| machine.live.is_empty())?;
-        machine.last.as_ref().and_then(|(_, boot)| boot.clone())
+        let Some(machine) = table.machines.get(machine).filter(|it| it.live.is_empty()) else {
+            return Idle::Stays;
+        };
+        match &machine.last {
+            Some(last) if last.boot.as_ref() == Some(boot) => {
+                if last.installed {
+                    Idle::Leaves
+                } else {
+                    Idle::Stays
+                }
+            }
+            Some(last) if machine.disk.is_some_and(|(_, installed)| installed) => {
+                Idle::Strays(last.id.clone())
+            }
+            Some(_) | None => Idle::Stays,
+        }
     }
 
     /// The first time at which something is due.
@@ -181,14 +222,18 @@ impl Table {
 impl Machine {
     fn ended(&mut self, record: &pb::Workflow) {
         let Some(at) = record.end_time.and_then(|at| SystemTime::try_from(at).ok()) else { return };
-        if self.last.as_ref().is_some_and(|(last, _)| *last > at) {
-            return;
+        let of_instance = !record.instance_id.is_empty();
+        let off = record.boot_options.is_some_and(|options| options.power_off_after);
+        let installed = of_instance && !off && record.state() == pb::WorkflowState::Success;
+        if of_instance && self.disk.is_none_or(|(last, _)| last <= at) {
+            self.disk = Some((at, installed));
         }
-        let installed =
-            record.state() == pb::WorkflowState::Success && !record.instance_id.is_empty();
-        let lease = record.actions.iter().rev().find_map(|action| action.lease.as_ref());
-        let boot = lease.filter(|lease| installed && !lease.boot_id.is_empty());
-        self.last = Some((at, boot.map(|lease| lease.boot_id.as_str().into())));
+        if self.last.as_ref().is_none_or(|last| last.at <= at) {
+            let lease = record.actions.iter().rev().find_map(|action| action.lease.as_ref());
+            let boot = lease.filter(|lease| !lease.boot_id.is_empty());
+            let boot = boot.map(|lease| lease.boot_id.as_str().into());
+            self.last = Some(Last { id: record.id.as_str().into(), at, boot, installed });
+        }
     }
 }
 

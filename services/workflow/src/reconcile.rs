@@ -1,4 +1,4 @@
-//! What workflows need besides their workers: turns, preparation, clean-up, and deadlines.
+//! What workflows need besides their workers: turns, preparation, clean-up, deadlines, and an end of being kept.
 //!
 //! One loop follows the records, keeps the queues in memory, and starts a step for each workflow that needs one; never
 //! two for the same. A step reads the workflow again and does what its state asks for, so it may be repeated and
@@ -6,6 +6,7 @@
 
 mod bmc;
 mod prepare;
+mod retire;
 mod undo;
 
 use std::collections::{HashMap, HashSet};
@@ -25,6 +26,7 @@ use self::bmc::Bmcs;
 use crate::assigning::until;
 use crate::ids::WorkflowId;
 use crate::lifecycle::{self, Event, State};
+use crate::logs::Logs;
 use crate::progress::Pulses;
 use crate::queue::{Standing, Turn};
 use crate::queues::Queues;
@@ -42,6 +44,7 @@ const LOOK: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Reconciler {
     workflows: Workflows,
+    logs: Logs,
     mirror: Mirror<WorkflowKind>,
     queues: Arc<Queues>,
     pulses: Arc<Pulses>,
@@ -69,21 +72,24 @@ struct Steps {
 }
 
 impl Reconciler {
-    /// A reconciler of `workflows`, which `mirror` follows; it keeps `queues`, and asks for power jobs over `power`.
+    /// A reconciler of `workflows`, whose `logs` go with them, and which `mirror` follows; it keeps `queues`, and asks for
+    /// power jobs over `power`.
     pub fn new(
         workflows: Workflows,
+        logs: Logs,
         mirror: Mirror<WorkflowKind>,
         queues: Arc<Queues>,
         pulses: Arc<Pulses>,
         power: Channel,
     ) -> Self {
-        Self { workflows, mirror, queues, pulses, bmcs: Bmcs::new(power) }
+        Self { workflows, logs, mirror, queues, pulses, bmcs: Bmcs::new(power) }
     }
 
     /// Works until `stop`. Steps under way are dropped then: whoever runs next finds what they left.
     pub async fn run(self, stop: CancellationToken) {
         let mut steps = Steps::default();
-        stop.run_until_cancelled(self.follow(&mut steps)).await;
+        let work = async { tokio::join!(self.follow(&mut steps), self.retire()) };
+        stop.run_until_cancelled(work).await;
         steps.tasks.shutdown().await;
     }
 

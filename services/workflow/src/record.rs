@@ -7,6 +7,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+pub mod tries;
 mod write;
 
 use tinwright::workflow::v1 as pb;

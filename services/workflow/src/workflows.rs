@@ -20,6 +20,7 @@ use store::{Handle, Store as _};
 use tinwright::workflow::v1 as pb;
 
 use crate::lifecycle::{self, Event, Refused};
+use crate::logs::{Logs, Of};
 use crate::queue::Standing;
 use crate::record::{self, Damaged};
 
@@ -151,10 +152,27 @@ impl Workflows {
         event: &Event,
         note: impl Fn(&mut pb::Workflow),
     ) -> Result<pb::Workflow, Error> {
+        self.change(id, |old, now| after(old, event, &note, now)).await
+    }
+
+    /// Lets `note` change what the lifecycle knows nothing of, of a workflow that may have ended.
+    pub async fn note(
+        &self,
+        id: &str,
+        note: impl Fn(&mut pb::Workflow),
+    ) -> Result<pb::Workflow, Error> {
+        self.change(id, |old, now| Ok(noted(old, old.clone(), &note, now))).await
+    }
+
+    async fn change(
+        &self,
+        id: &str,
+        change: impl Fn(&pb::Workflow, SystemTime) -> Result<pb::Workflow, Error>,
+    ) -> Result<pb::Workflow, Error> {
         let mut tries = 0;
         loop {
             let old = self.records.require(id).await?;
-            let new = after(&old, event, &note, SystemTime::now())?;
+            let new = change(&old, SystemTime::now())?;
             tries += 1;
             match self.records.replace(&old, new).await {
                 Err(records::Error::Changed { .. }) if tries < TRIES => {}
@@ -164,8 +182,12 @@ impl Workflows {
         }
     }
 
-    /// Removes a workflow that has ended.
-    pub async fn delete(&self, ended: &pb::Workflow) -> Result<(), Error> {
+    /// Removes a workflow that has ended, with its `logs`. The record goes last: a removal cut short can be repeated.
+    pub async fn delete(&self, ended: &pb::Workflow, logs: &Logs) -> Result<(), Error> {
+        for action in &ended.actions {
+            let of = Of { workflow: ended.id.clone(), action: action.id.clone() };
+            logs.delete(&of).await?;
+        }
         self.records.commit(self.records.to_delete(ended)).await?;
         Ok(())
     }
@@ -183,10 +205,21 @@ fn after(
     if workflow == before {
         return Ok(old.clone());
     }
-    let mut new = record::write(old, &workflow);
+    Ok(noted(old, record::write(old, &workflow), note, now))
+}
+
+/// `new` with `note`, and with the time if that makes it another than `old`.
+fn noted(
+    old: &pb::Workflow,
+    mut new: pb::Workflow,
+    note: impl Fn(&mut pb::Workflow),
+    now: SystemTime,
+) -> pb::Workflow {
     note(&mut new);
-    new.update_time = Some(Timestamp::from(now));
-    Ok(new)
+    if new != *old {
+        new.update_time = Some(Timestamp::from(now));
+    }
+    new
 }
 
 fn has(workflow: &pb::Workflow, labels: &BTreeMap<String, String>) -> bool {

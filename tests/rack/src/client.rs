@@ -1,9 +1,12 @@
 //! Somebody on the machines' network who is no machine of libvirt's: an interface with a MAC, in a namespace of its own.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::lab::Lab;
 use setup::run;
@@ -55,6 +58,17 @@ impl Client {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
         command.args(arguments).output().with_context(|| format!("running {program}"))
+    }
+
+    /// Does `work` on a thread inside.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+        let namespace = File::open(format!("/run/netns/{}", self.name))?;
+        let inside = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), kind).map(|()| work())
+        };
+        let done = std::thread::scope(|scope| scope.spawn(inside).join());
+        Ok(done.map_err(|_| anyhow::anyhow!("the work inside broke"))??)
     }
 
     /// Status and body of a GET, asked from `source`.

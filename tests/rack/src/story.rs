@@ -52,12 +52,16 @@ impl Chapter {
         self.story.say(format_args!("{} is {state}{reason}", self.machine));
     }
 
-    /// How far `work` on the machine is.
+    /// How far `work` on the machine is; a line where something else begins.
     pub(crate) fn show(&self, work: &Workflow) {
         let running = work.actions.iter().find(|action| action.state() == ActionState::Running);
-        let Some(action) = running else { return self.bar.set_message(work.state().as_str_name()) };
+        let Some(action) = running else { return };
         let progress = action.progress.clone().unwrap_or_default();
-        self.bar.set_message(format!("{} {}", action.name, progress.phase));
+        let busy = format!("{} {}", action.name, progress.phase);
+        if self.bar.message() != busy {
+            self.story.say(format_args!("{}: {busy}", self.machine));
+            self.bar.set_message(busy);
+        }
         self.bar.set_length(progress.total_bytes);
         self.bar.set_position(progress.bytes);
     }

@@ -6,8 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use rack::client::Client;
 use rack::lab::Lab;
 use rack::server::Server;
+use rcgen::{CertificateParams, KeyPair};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::workflow::v1::RedeemRequest;
+use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tonic::{Code, Status};
 
 const NODE: (&str, &str) = ("52:54:00:00:02:01", "198.51.100.51");
 const INSTALLED: (&str, &str) = ("52:54:00:00:02:02", "198.51.100.52");
@@ -15,6 +20,7 @@ const SERVER: &str = "http://198.51.100.1:7080";
 
 struct Site {
     lab: Lab,
+    server: Server,
     ids: Vec<String>,
 }
 
@@ -54,7 +60,7 @@ async fn site() -> Site {
         let made = hardware.create_hardware(request).await.unwrap().into_inner();
         ids.push(made.hardware.unwrap().id);
     }
-    Site { lab, ids }
+    Site { lab, server, ids }
 }
 
 /// What udhcpc was given, as it tells its script; nothing where it was given nothing.
@@ -135,6 +141,54 @@ async fn a_script_is_for_its_machine_and_nobody_else() {
     assert_eq!(ask(NODE.1, &format!("{path}/vmlinuz-x86_64")), (200, "a kernel".into()));
     assert_eq!(ask("198.51.100.99", &format!("{path}/vmlinuz-x86_64")).0, 403);
     assert!(ask(NODE.1, &format!("{path}/ca.pem")).1.contains("BEGIN CERTIFICATE"));
+}
+
+/// Asks for a certificate from `source`, with the token and the key given.
+fn redeem(
+    site: &Site,
+    client: &Client,
+    source: &str,
+    token: &str,
+    key: &KeyPair,
+) -> Result<String, Status> {
+    let request = RedeemRequest {
+        boot_token: token.to_owned(),
+        csr: CertificateParams::default().serialize_request(key).unwrap().der().to_vec(),
+        holder: None,
+    };
+    let authority = std::fs::read_to_string(site.server.data.join("secrets/ca.pem")).unwrap();
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
+    let endpoint = Endpoint::from_static("https://198.51.100.1:42113").tls_config(tls).unwrap();
+    let endpoint = endpoint.local_address(Some(source.parse().unwrap()));
+    let ask = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut worker = WorkerServiceClient::new(endpoint.connect().await.unwrap());
+            worker.redeem(request).await
+        })
+    };
+    Ok(client.within(ask).unwrap()?.into_inner().certificate)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boot_token_is_for_one_key_at_one_address() {
+    let site = site().await;
+    let client = Client::new(&site.lab, 1, NODE.0).unwrap();
+    client.settle(NODE.1).unwrap();
+    client.ip("addr add 198.51.100.99/24 dev eth0").unwrap();
+    let script = client.get(NODE.1, &format!("{SERVER}/52-54-00-00-02-01/auto.ipxe")).unwrap().1;
+    let words = script.split_whitespace();
+    let token = words.filter_map(|word| word.strip_prefix("boot_token=")).next().unwrap();
+    let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let ask = |source: &str, key| redeem(&site, &client, source, token, key);
+
+    let elsewhere = ask("198.51.100.99", &own).unwrap_err();
+    assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
+    assert!(ask(NODE.1, &own).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    let stolen = ask(NODE.1, &other).unwrap_err();
+    assert_eq!(stolen.code(), Code::PermissionDenied, "{stolen}");
+    assert!(stolen.message().contains("another key"), "{stolen}");
+    assert!(ask(NODE.1, &own).is_ok(), "the first answer may have been lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

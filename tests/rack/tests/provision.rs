@@ -54,6 +54,27 @@ fn the_system_knows_itself(site: &Site, machine: &Machine, instance: &Instance) 
     }
 }
 
+/// By the server's log: a loader for firmware that has none, one script, and then one boot that was sent to the disk.
+fn the_network_booted_it_once(site: &Site, machine: &Machine) {
+    let log = site.lab.log("tinwright");
+    let count = |parts: &[&str]| {
+        log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
+    };
+    let (address, mac) = (&machine.address, format!("mac={}", machine.mac));
+    let loaders =
+        count(&["tftp", &format!("client={address}:"), "snponly.efi", "result=\"complete\""]);
+    let scripts = count(&["script served", &format!("source={address} "), "kind=\"worker\""]);
+    let refusals = count(&[&mac, "kind=\"ack\"", "offer=Refused"]);
+    // The last of those is the installed system, which asks for its address.
+    let wanted = match machine.firmware {
+        // The interface's ROM is iPXE.
+        Firmware::Bios => (0, 1, 1 + 1),
+        // In one boot it asks by PXE, then by HTTP.
+        Firmware::Uefi => (1, 1, 2 + 1),
+    };
+    assert_eq!((loaders, scripts, refusals), wanted, "{}: {log}", machine.name);
+}
+
 /// The hardware's id, the machine, and the instance that is active on it.
 async fn provision(
     site: &Site,
@@ -71,35 +92,35 @@ async fn provision(
     };
     site.operator.until(&instance.id, "active", PATIENCE, tell).await.unwrap();
     the_system_knows_itself(site, &machine, &instance);
+    the_network_booted_it_once(site, &machine);
     (id, machine, instance)
-}
-
-/// What the metadata service has at the address of `machine`, which is off: somebody else asks from there.
-fn metadata(site: &Site, machine: &Machine, path: &str) -> (u16, String) {
-    let stand_in = Client::new(&site.lab, 9, &machine.mac).unwrap();
-    stand_in.settle(&machine.address).unwrap();
-    stand_in.get(&machine.address, &format!("http://169.254.169.254/latest/{path}")).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_bare_machines_come_up_as_themselves_and_one_is_given_back() {
     let site = Site::start(&osie().unwrap(), &images().unwrap()).await.unwrap();
     let template = site.operator.template().await.unwrap();
-    let (bios, uefi) = tokio::join!(
+    let ((id, machine, instance), _) = tokio::join!(
         provision(&site, &template, 1, Firmware::Bios),
         provision(&site, &template, 2, Firmware::Uefi),
     );
-    std::fs::copy(site.lab.path("tinwright.log"), "/tmp/e2e.log").unwrap();
-    let (id, machine, instance) = bios;
     site.operator.release(&instance.id).await.unwrap();
     site.operator.until(&instance.id, "deleted", PATIENCE, |_| {}).await.unwrap();
     assert!(!site.hypervisor.is_on(&machine).unwrap(), "switched off by its BMC");
     let image = image(&site.server.files, Firmware::Bios).unwrap();
     assert!(reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "wiped");
 
-    assert_eq!(metadata(&site, &machine, "user-data"), (404, String::new()));
-    assert_eq!(metadata(&site, &machine, "meta-data/instance-id"), (200, id.clone()), "itself");
+    // The machine is off: somebody else asks from its address.
+    let stand_in = Client::new(&site.lab, 9, &machine.mac).unwrap();
+    stand_in.settle(&machine.address).unwrap();
+    let metadata = |path: &str| {
+        let url = format!("http://169.254.169.254/latest/{path}");
+        stand_in.get(&machine.address, &url).unwrap()
+    };
+    assert_eq!(metadata("user-data"), (404, String::new()));
+    assert_eq!(metadata("meta-data/instance-id"), (200, id.clone()), "the machine, and no tenant");
+    drop(stand_in);
+
     let second = site.install(&id, &machine, &template).await.unwrap();
     site.operator.until(&second.id, "provisioning", PATIENCE, |_| {}).await.unwrap();
-    let _ = uefi;
 }

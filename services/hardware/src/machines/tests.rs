@@ -126,3 +126,15 @@ async fn a_listing_by_labels_has_those_with_all_of_them() {
     let found = machines.list("", 10, &wanted).await.unwrap().records;
     assert_eq!(found.into_iter().map(|machine| machine.name).collect::<Vec<_>>(), ["n2"]);
 }
+
+#[tokio::test]
+async fn a_machine_that_nobody_can_be_asked_about_is_not_deleted() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let (nobody, pipes) = tinwright::in_process::pair();
+    drop(pipes);
+    let id = made.id.parse().unwrap();
+    let refused = machines.delete(id, 0, &Occupancy::new(nobody)).await;
+    assert!(matches!(refused, Err(Error::Unasked(_))), "{refused:?}");
+    assert_eq!(machines.get(&By::Id(id)).await.unwrap().state, made.state);
+}

@@ -20,6 +20,7 @@ fn secretive() -> pb::Instance {
         userdata: "hunter2".into(),
         crypted_root_password: "$6$hunter2$hunter2".into(),
         extra: br#"{"customdata": "hunter2"}"#.into(),
+        template_values: [("token".into(), "hunter2".into())].into(),
         ..pb::Instance::default()
     }
 }
@@ -39,8 +40,8 @@ async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> 
 }
 
 fn secrets(instance: &pb::Instance) -> usize {
-    let pb::Instance { userdata, crypted_root_password, extra, .. } = instance;
-    userdata.len() + crypted_root_password.len() + extra.len()
+    let pb::Instance { userdata, crypted_root_password, extra, template_values, .. } = instance;
+    userdata.len() + crypted_root_password.len() + extra.len() + template_values.len()
 }
 
 #[tokio::test]
@@ -51,7 +52,9 @@ async fn secrets_are_shown_in_full_views_to_those_who_may_have_them() {
     assert_eq!((secrets(&basic), basic.hostname.as_str()), (0, "web"));
     for role in [Role::Admin, Role::Service] {
         let full = get(&api, role, View::Full).await.unwrap();
-        assert_eq!((full.userdata, full.extra), (secretive().userdata, secretive().extra));
+        let all = secretive();
+        assert_eq!((full.userdata, full.extra), (all.userdata, all.extra));
+        assert_eq!(full.template_values, all.template_values);
     }
     let refused = get(&api, Role::Operator, View::Full).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);

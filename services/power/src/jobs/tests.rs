@@ -11,18 +11,23 @@ use store::Store as _;
 use store::memory::Memory;
 use tinwright::power::v1::operation::{Power, What};
 
+/// The jobs in `store`, as `process` sees them.
+fn seen_by(process: &str, store: &Arc<Memory>) -> Jobs {
+    let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
+    Jobs::new(Bmcs::new(store.clone(), seal, Clear::Refused), process.into())
+}
+
 async fn jobs() -> (Arc<Memory>, Jobs, HardwareId, pb::Bmc) {
     let store = Arc::new(Memory::default());
-    let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    let bmcs = Bmcs::new(store.clone(), seal, Clear::Refused);
+    let jobs = seen_by("a", &store);
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
         hardware_id: hardware.to_string(),
         redfish_url: "https://192.0.2.1".into(),
         ..pb::Bmc::default()
     };
-    let bmc = bmcs.create(bmc, None).await.unwrap();
-    (store, Jobs::new(bmcs), hardware, bmc)
+    let bmc = jobs.bmcs().create(bmc, None).await.unwrap();
+    (store, jobs, hardware, bmc)
 }
 
 fn on() -> Vec<pb::Operation> {
@@ -125,4 +130,72 @@ async fn a_queue_is_bounded() {
     assert!(matches!(jobs.create(hardware, on(), None).await, Err(Error::Full(_))));
     let queue = store.get(&format!("power/queue/{hardware}")).await.unwrap().unwrap();
     assert_eq!(Queue::decode(queue.value).unwrap().job_ids.len(), WAITING);
+}
+
+fn is_changed<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Records(records::Error::Changed { .. })))
+}
+
+#[tokio::test]
+async fn of_two_processes_that_take_a_machine_one_has_it_and_only_that_one_renews() {
+    let (store, a, hardware, _) = jobs().await;
+    let (b, machine) = (seen_by("b", &store), hardware.to_string());
+    a.create(hardware, on(), None).await.unwrap();
+    let queue = a.queue(&machine).await.unwrap().unwrap();
+    a.take(&queue).await.unwrap();
+    assert!(is_changed(b.take(&queue).await));
+    assert!(is_changed(b.renew(&machine).await));
+    b.leave(&machine).await.unwrap();
+    let taken = a.queue(&machine).await.unwrap().unwrap().claim;
+    assert_ne!(a.renew(&machine).await.unwrap().claim, taken);
+    a.leave(&machine).await.unwrap();
+    b.take(&b.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_process_recorded_renews_its_claim_and_what_another_did_does_not() {
+    let (store, a, hardware, _) = jobs().await;
+    let (b, machine) = (seen_by("b", &store), hardware.to_string());
+    a.create(hardware, on(), None).await.unwrap();
+    let second = a.create(hardware, on(), None).await.unwrap();
+    let queue = a.take(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    let taken = queue.claim.clone();
+    let head = a.first(queue).await.unwrap().unwrap();
+    let head = a.record(&head, Event::Begin, Some(Progress::default())).await.unwrap();
+    assert_ne!(head.queue.claim, taken);
+    b.cancel(second.id.parse().unwrap()).await.unwrap();
+    assert_eq!(b.queue(&machine).await.unwrap().unwrap().claim, head.queue.claim);
+    // The first job is as it was: its holder goes on.
+    let still = a.still(&head).await.unwrap();
+    assert_eq!((still.job, still.queue.job_ids.len()), (head.job.clone(), 1));
+    assert!(is_changed(b.still(&head).await));
+}
+
+#[tokio::test]
+async fn a_machine_whose_only_job_is_called_off_stays_with_its_holder_until_that_lets_go() {
+    let (store, a, hardware, bmc) = jobs().await;
+    let (b, machine) = (seen_by("b", &store), hardware.to_string());
+    let made = a.create(hardware, on(), None).await.unwrap();
+    a.take(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    b.cancel(made.id.parse().unwrap()).await.unwrap();
+    b.create(hardware, on(), None).await.unwrap();
+    let queue = b.queue(&machine).await.unwrap().unwrap();
+    assert_eq!((queue.claim.unwrap().holder.as_str(), queue.job_ids.len()), ("a", 1));
+
+    b.cancel(queue.job_ids[0].parse().unwrap()).await.unwrap();
+    a.leave(&machine).await.unwrap();
+    assert_eq!(a.queue(&machine).await.unwrap(), None);
+    a.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bmc_goes_with_the_empty_queue_of_a_process_that_died() {
+    let (store, a, hardware, bmc) = jobs().await;
+    let machine = hardware.to_string();
+    let made = a.create(hardware, on(), None).await.unwrap();
+    a.take(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    let b = seen_by("b", &store);
+    b.cancel(made.id.parse().unwrap()).await.unwrap();
+    b.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    assert_eq!(b.queue(&machine).await.unwrap(), None);
 }

@@ -128,8 +128,8 @@ async fn nothing_is_asked_before_it_is_stored_that_it_will_be() {
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
     jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
     jobs.create(hardware, vec![power(Power::On)], None).await.unwrap();
-    // The first commit begins the job, the second is the intent.
-    let mortal = Mortal { store, cut: Cut::Before(1), commits: AtomicUsize::new(0) };
+    // The first commit takes the machine, the second begins the job, the third is the intent.
+    let mortal = Mortal { store, cut: Cut::Before(2), commits: AtomicUsize::new(0) };
     assert!(work(&site::jobs(Arc::new(mortal)), hardware, PACE).await.is_err());
     assert!(proxy.asked().is_empty());
 }

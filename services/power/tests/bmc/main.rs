@@ -7,4 +7,5 @@ mod emulator;
 mod faults;
 mod journey;
 mod proxy;
+mod replicas;
 mod site;

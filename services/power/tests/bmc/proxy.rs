@@ -21,6 +21,8 @@ pub(crate) enum Fault {
     Cut,
     /// 202: what was asked is done when its task is looked at for the second time.
     Task,
+    /// The same, and it wants to be left alone for so many seconds first.
+    LongTask(u32),
     /// 202, and the task fails.
     FailedTask,
     /// 401; nothing is done.
@@ -151,9 +153,11 @@ fn refused(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
             let to = format!("http://127.0.0.2:9{}", request.uri().path());
             (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)]).into_response()
         }
-        Fault::Task | Fault::FailedTask => {
+        Fault::Task | Fault::LongTask(_) | Fault::FailedTask => {
             bmc.lock().unwrap().task = Some((request, 0, fault == Fault::FailedTask));
-            (StatusCode::ACCEPTED, [(header::LOCATION, "/task")]).into_response()
+            let after = if let Fault::LongTask(seconds) = fault { seconds } else { 1 }.to_string();
+            let headers = [(header::LOCATION, "/task"), (header::RETRY_AFTER, &after)];
+            (StatusCode::ACCEPTED, headers).into_response()
         }
         Fault::Nothing | Fault::Cut | Fault::Overtaken => StatusCode::NO_CONTENT.into_response(),
     }

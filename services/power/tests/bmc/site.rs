@@ -22,12 +22,18 @@ pub(crate) const PACE: Pace = Pace {
     first: Duration::from_millis(50),
     longest: Duration::from_millis(400),
     tries: 10,
+    claim: Duration::from_secs(20),
 };
 
-/// The jobs in `store`, as a process that was just started sees them.
+/// The jobs in `store`, as the one process that has it sees them.
 pub(crate) fn jobs(store: Arc<dyn Store>) -> Jobs {
+    jobs_of("the only one", store)
+}
+
+/// The same, as seen by one of several.
+pub(crate) fn jobs_of(process: &str, store: Arc<dyn Store>) -> Jobs {
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    Jobs::new(Bmcs::new(store, seal, Clear::Allowed))
+    Jobs::new(Bmcs::new(store, seal, Clear::Allowed), process.into())
 }
 
 /// The record of the BMC at `url` for `hardware`.

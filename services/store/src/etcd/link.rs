@@ -2,6 +2,9 @@
 //!
 //! One connection serves every call and the watch. A call that its member cannot answer gives the connection up, and
 //! the next call connects to the next endpoint. Calls that were sent on the old one end by themselves.
+//!
+//! A token belongs to its connection: one that etcd has forgotten (it restarted, or somebody changed its users) gives the
+//! connection up as well. Etcd looks at the token first, so a commit that is refused for it is sent again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,13 +12,15 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::StreamExt as _;
-use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::options::{Login, Options, Tls};
+use super::wire::pb::auth_client::AuthClient;
 use super::wire::pb::kv_client::KvClient;
 use super::wire::pb::watch_client::WatchClient;
-use super::wire::pb::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use super::wire::pb::{AuthenticateRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use super::wire::pb::{WatchCreateRequest, WatchRequest, WatchResponse, watch_request};
 use crate::Error;
 
@@ -35,6 +40,9 @@ pub(super) enum Fault {
     /// It is not an address.
     #[error("no etcd endpoint is {0}")]
     Address(String, #[source] tonic::transport::Error),
+    /// What was given to prove who it is, or who we are, is of no use.
+    #[error("TLS for etcd at {0}")]
+    Tls(String, #[source] tonic::transport::Error),
     /// There is none to ask.
     #[error("no etcd endpoint is given")]
     Nowhere,
@@ -54,7 +62,7 @@ impl Fault {
     fn elsewhere(&self) -> bool {
         match self {
             Self::Connect(..) | Self::Silent(_) => true,
-            Self::Address(..) | Self::Nowhere => false,
+            Self::Address(..) | Self::Tls(..) | Self::Nowhere => false,
             Self::Refused(_, status) => matches!(
                 status.code(),
                 Code::Unavailable
@@ -64,6 +72,13 @@ impl Fault {
                     | Code::Unknown
             ),
         }
+    }
+
+    /// Whether the member did not look at the call, for a token that it no longer knows.
+    fn stale(&self) -> bool {
+        let Self::Refused(_, status) = self else { return false };
+        let old = || status.message().contains("revision of auth store is old");
+        status.code() == Code::Unauthenticated || status.code() == Code::InvalidArgument && old()
     }
 }
 
@@ -77,6 +92,7 @@ impl From<Fault> for Error {
 #[derive(Debug)]
 pub(super) struct Link {
     endpoints: Vec<Endpoint>,
+    login: Option<Login>,
     current: Mutex<Current>,
 }
 
@@ -84,14 +100,23 @@ pub(super) struct Link {
 struct Current {
     /// Which endpoint is, or is tried, next; counted on without end.
     turn: usize,
-    channel: Option<Channel>,
+    member: Option<Member>,
+}
+
+/// A connection to a member, and what says on it who we are.
+#[derive(Clone, Debug)]
+struct Member {
+    channel: Channel,
+    token: Option<MetadataValue<Ascii>>,
 }
 
 impl Link {
     /// Connects on the first call.
-    pub(super) fn new(addresses: &[String]) -> Result<Self, Fault> {
-        let endpoints = addresses.iter().map(|address| endpoint(address));
-        Ok(Self { endpoints: endpoints.collect::<Result<_, _>>()?, current: Mutex::default() })
+    pub(super) fn new(options: &Options) -> Result<Self, Fault> {
+        let Options { endpoints, prefix: _, tls, login } = options;
+        let endpoints = endpoints.iter().map(|address| endpoint(address, tls.as_ref()));
+        let (endpoints, login) = (endpoints.collect::<Result<_, _>>()?, login.clone());
+        Ok(Self { endpoints, login, current: Mutex::default() })
     }
 
     /// Reads; of whichever member answers.
@@ -101,21 +126,34 @@ impl Link {
         let mut left = self.endpoints.len(); // and one more: a connection may have died since it was last used
         loop {
             let by = until.min(Instant::now() + share);
-            let call = |mut kv: KvClient<Channel>| {
+            let call = |member: Member| {
                 let range = range.clone();
-                async move { kv.range(led(range)).await }
+                async move { member.kv().range(member.led(range)).await }
             };
             match self.call(by, call).await {
-                Err(fault) if fault.elsewhere() && left > 0 && Instant::now() < until => left -= 1,
+                Err(fault)
+                    if (fault.elsewhere() || fault.stale())
+                        && left > 0
+                        && Instant::now() < until =>
+                {
+                    left -= 1;
+                }
                 outcome => return outcome,
             }
         }
     }
 
-    /// Writes; sent at most once.
+    /// Writes; sent at most once, as far as a member looks at it.
     pub(super) async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Fault> {
         let by = Instant::now() + DEADLINE;
-        self.call(by, |mut kv| async move { kv.txn(led(txn)).await }).await
+        let call = |member: Member| {
+            let txn = txn.clone();
+            async move { member.kv().txn(member.led(txn)).await }
+        };
+        match self.call(by, call).await {
+            Err(fault) if fault.stale() => self.call(by, call).await,
+            outcome => outcome,
+        }
     }
 
     /// Follows what changes, until the connection breaks.
@@ -126,55 +164,45 @@ impl Link {
         let union = Some(watch_request::RequestUnion::CreateRequest(create));
         // Etcd ends a watch whose client has nothing left to say.
         let requests = tokio_stream::once(WatchRequest { request_union: union });
-        let requests = led(requests.chain(tokio_stream::pending()));
+        let requests = requests.chain(tokio_stream::pending());
         let by = Instant::now() + DEADLINE;
-        let watch = |channel| async move { watch_client(channel).watch(requests).await };
-        self.call_on(by, watch).await
+        let watch =
+            |member: Member| async move { member.watch().watch(member.led(requests)).await };
+        self.call(by, watch).await
     }
 
-    async fn call<T, F>(
-        &self,
-        by: Instant,
-        call: impl FnOnce(KvClient<Channel>) -> F,
-    ) -> Result<T, Fault>
+    /// One call on the current connection, which it gives up if another may do better.
+    async fn call<T, F>(&self, by: Instant, call: impl FnOnce(Member) -> F) -> Result<T, Fault>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.call_on(by, |channel| call(kv_client(channel))).await
-    }
-
-    /// One call on the current connection, which it gives up if another endpoint may do better.
-    async fn call_on<T, F>(&self, by: Instant, call: impl FnOnce(Channel) -> F) -> Result<T, Fault>
-    where
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
-        let (turn, channel) = self.connected(by).await?;
-        let outcome = match timeout_at(by, call(channel)).await {
+        let (turn, member) = self.connected(by).await?;
+        let outcome = match timeout_at(by, call(member)).await {
             Ok(Ok(answer)) => return Ok(answer.into_inner()),
             Ok(Err(status)) => Fault::Refused(self.name(turn), Box::new(status)),
             Err(_elapsed) => Fault::Silent(self.name(turn)),
         };
-        if outcome.elsewhere() {
+        if outcome.elsewhere() || outcome.stale() {
             self.give_up(turn).await;
         }
         Err(outcome)
     }
 
     /// The current connection, or one to the first endpoint that accepts it.
-    async fn connected(&self, by: Instant) -> Result<(usize, Channel), Fault> {
+    async fn connected(&self, by: Instant) -> Result<(usize, Member), Fault> {
         let mut fault = Fault::Nowhere;
         for _ in &self.endpoints {
             let Ok(mut current) = timeout_at(by, self.current.lock()).await else { break };
-            if let Some(channel) = &current.channel {
-                return Ok((current.turn, channel.clone()));
+            if let Some(member) = &current.member {
+                return Ok((current.turn, member.clone()));
             }
             let Some(endpoint) = self.at(current.turn) else { break };
-            match timeout_at(by, endpoint.connect()).await {
-                Ok(Ok(channel)) => {
-                    current.channel = Some(channel.clone());
-                    return Ok((current.turn, channel));
+            match timeout_at(by, self.connect(endpoint)).await {
+                Ok(Ok(member)) => {
+                    current.member = Some(member.clone());
+                    return Ok((current.turn, member));
                 }
-                Ok(Err(error)) => fault = Fault::Connect(self.name(current.turn), error),
+                Ok(Err(error)) => fault = error,
                 Err(_elapsed) => fault = Fault::Silent(self.name(current.turn)),
             }
             current.turn = current.turn.wrapping_add(1);
@@ -182,11 +210,28 @@ impl Link {
         Err(fault)
     }
 
+    /// Connects to `endpoint`, and says who we are.
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Member, Fault> {
+        let name = endpoint.uri().to_string();
+        let channel = match endpoint.connect().await {
+            Ok(channel) => channel,
+            Err(error) => return Err(Fault::Connect(name, error)),
+        };
+        let token = match &self.login {
+            Some(login) => Some(token(channel.clone(), login).await),
+            None => None,
+        };
+        match token.transpose() {
+            Ok(token) => Ok(Member { channel, token }),
+            Err(status) => Err(Fault::Refused(name, Box::new(status))),
+        }
+    }
+
     /// Forgets the connection made at `turn`, if it still is the current one.
     async fn give_up(&self, turn: usize) {
         let mut current = self.current.lock().await;
         if current.turn == turn {
-            *current = Current { turn: turn.wrapping_add(1), channel: None };
+            *current = Current { turn: turn.wrapping_add(1), member: None };
         }
     }
 
@@ -199,29 +244,63 @@ impl Link {
     }
 }
 
-/// How a member is reached. A cluster that asks for certificates gets them here.
-fn endpoint(address: &str) -> Result<Endpoint, Fault> {
+impl Member {
+    fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone()).max_decoding_message_size(ANSWER)
+    }
+
+    fn watch(&self) -> WatchClient<Channel> {
+        WatchClient::new(self.channel.clone()).max_decoding_message_size(ANSWER)
+    }
+
+    /// Says who asks, and has the member refuse, rather than wait, once it has lost its leader.
+    fn led<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+}
+
+/// What etcd gives for a name and its password.
+async fn token(channel: Channel, login: &Login) -> Result<MetadataValue<Ascii>, Status> {
+    let Login { user: name, password } = login.clone();
+    let mut auth = AuthClient::new(channel);
+    let answer = auth.authenticate(AuthenticateRequest { name, password }).await?;
+    let token = answer.into_inner().token.parse();
+    let mut token: MetadataValue<_> =
+        token.map_err(|_| Status::internal("the token is no header value"))?;
+    token.set_sensitive(true);
+    Ok(token)
+}
+
+/// How a member is reached.
+fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, Fault> {
     let endpoint = Endpoint::from_shared(address.to_owned());
     let endpoint = endpoint.map_err(|error| Fault::Address(address.to_owned(), error))?;
     let (interval, patience) = PING;
-    Ok(endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT)
         .http2_keep_alive_interval(interval)
         .keep_alive_timeout(patience)
-        .tcp_nodelay(true))
+        .tcp_nodelay(true);
+    match tls {
+        Some(tls) => {
+            endpoint.tls_config(trust(tls)).map_err(|error| Fault::Tls(address.to_owned(), error))
+        }
+        None => Ok(endpoint),
+    }
 }
 
-fn kv_client(channel: Channel) -> KvClient<Channel> {
-    KvClient::new(channel).max_decoding_message_size(ANSWER)
-}
-
-fn watch_client(channel: Channel) -> WatchClient<Channel> {
-    WatchClient::new(channel).max_decoding_message_size(ANSWER)
-}
-
-/// Asks the member to refuse, rather than to wait, once it has lost its leader.
-fn led<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-    request
+/// What `tls` says, in the transport's words.
+fn trust(tls: &Tls) -> ClientTlsConfig {
+    let trust = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&tls.authority))
+        .timeout(CONNECT);
+    match &tls.identity {
+        Some(own) => trust.identity(Identity::from_pem(&own.certificate, &own.key)),
+        None => trust,
+    }
 }

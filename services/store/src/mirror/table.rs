@@ -124,4 +124,9 @@ impl Table {
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
+
+    /// How many changes are remembered.
+    pub(super) fn changes(&self) -> usize {
+        self.order.len()
+    }
 }

@@ -1,14 +1,16 @@
 //! Following records: everything, then what changed; one reader for all.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use prost::Message as _;
 use tinwright::watch::Event;
 
 use super::*;
 use crate::memory::Memory;
 use crate::records::Index;
-use crate::{Commit, Handle, Page, Versioned};
+use crate::{Commit, Handle, Page, Versioned, Write};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Note {
@@ -42,12 +44,16 @@ impl Kind for Notes {
     }
 }
 
-/// Counts what is asked of a store.
+/// Counts what is asked of a store, and makes trouble.
 #[derive(Default)]
 struct Counting {
     store: Memory,
     gets: AtomicUsize,
     lists: AtomicUsize,
+    /// Somebody writes this when the first listing has been read and is not answered yet.
+    meanwhile: Mutex<Option<Commit>>,
+    /// The reader is too far behind to be told keys.
+    lost: AtomicBool,
 }
 
 #[async_trait]
@@ -59,7 +65,12 @@ impl Store for Counting {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, crate::Error> {
         self.lists.fetch_add(1, Ordering::Relaxed);
-        self.store.list(prefix, after, limit).await
+        let page = self.store.list(prefix, after, limit).await;
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(commit) = meanwhile {
+            self.store.commit(commit).await?;
+        }
+        page
     }
 
     async fn commit(&self, commit: Commit) -> Result<Revision, crate::Error> {
@@ -67,7 +78,10 @@ impl Store for Counting {
     }
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, crate::Error> {
-        self.store.changed(prefix, after).await
+        let changes = self.store.changed(prefix, after).await?;
+        let (Changes::Keys { revision, .. } | Changes::Lost { revision }) = changes;
+        let lost = self.lost.load(Ordering::Relaxed);
+        Ok(if lost { Changes::Lost { revision } } else { changes })
     }
 }
 
@@ -86,7 +100,11 @@ impl Drop for Fixture {
 
 /// A mirror that runs.
 fn fixture() -> Fixture {
-    let store = Arc::new(Counting::default());
+    fixture_over(Counting::default())
+}
+
+fn fixture_over(store: Counting) -> Fixture {
+    let store = Arc::new(store);
     let notes = Records::new(Handle::new(store.clone(), "notes"));
     let (mirror, stop) = (Mirror::new(notes.clone()), CancellationToken::new());
     let (running, until) = (mirror.clone(), stop.clone());
@@ -143,6 +161,59 @@ async fn a_slow_watcher_is_told_the_latest_only() {
     }
     while next(&mut quick).await != Event::Put(last.clone()) {}
     assert_eq!(next(&mut slow).await, Event::Put(last));
+}
+
+#[tokio::test]
+async fn what_is_written_while_everything_is_read_is_told_as_well() {
+    let note = Note { id: "a".into(), revision: 0, text: "1".into() };
+    let write = Write::Put("notes/note/a".into(), note.encode_to_vec().into());
+    let commit = Commit { expect: Vec::new(), writes: vec![write] };
+    let f = fixture_over(Counting { meanwhile: Some(commit).into(), ..Counting::default() });
+    let mut watcher = f.mirror.watch();
+    while !matches!(next(&mut watcher).await, Event::Put(found) if found.id == "a") {}
+}
+
+#[tokio::test]
+async fn what_changes_while_the_beginning_is_told_is_told_after_it() {
+    let f = fixture();
+    let a = f.write("a", "1").await;
+    f.mirror.ready().await;
+    let mut watcher = f.mirror.watch();
+    while f.mirror.get("a").is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(next(&mut watcher).await, Event::Put(a));
+    let b = f.write("b", "1").await;
+    while f.mirror.get("b").is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(next(&mut watcher).await, Event::Synced);
+    assert_eq!(next(&mut watcher).await, Event::Put(b));
+}
+
+#[tokio::test]
+async fn a_mirror_that_was_too_far_behind_drops_what_was_deleted_meanwhile() {
+    let f = fixture();
+    let a = f.write("a", "1").await;
+    f.mirror.ready().await;
+    let mut watcher = f.mirror.watch();
+    while next(&mut watcher).await != Event::Put(a.clone()) {}
+    f.store.lost.store(true, Ordering::Relaxed);
+    f.delete("a").await;
+    while next(&mut watcher).await != Event::Deleted("a".into()) {}
+    assert_eq!(f.mirror.get("a"), None);
+}
+
+#[tokio::test]
+async fn a_record_that_changes_often_takes_no_more_room() {
+    let f = fixture();
+    f.mirror.ready().await;
+    let mut watcher = f.mirror.watch_one("a");
+    for n in 0..20 {
+        let last = f.write("a", &n.to_string()).await;
+        while next(&mut watcher).await != Event::Put(last.clone()) {}
+    }
+    assert_eq!(f.mirror.shared.read().changes(), 1);
 }
 
 #[tokio::test]

@@ -99,6 +99,27 @@ async fn a_deleted_record_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn a_changed_record_leaves_no_entry_of_what_it_was() {
+    let dogs = dogs();
+    let rex = create(&dogs, &dog("rex", "1")).await;
+    dogs.replace(&rex, Dog { colour: "black".into(), ..rex.clone() }).await.unwrap();
+    let entries = dogs.store().list("colour/", "", 10).await.unwrap().pairs;
+    assert_eq!(
+        entries.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(),
+        ["colour/black/rex"]
+    );
+}
+
+#[tokio::test]
+async fn a_record_is_not_made_over_another() {
+    let dogs = dogs();
+    let rex = create(&dogs, &dog("rex", "1")).await;
+    let again = dogs.commit(dogs.to_create(&dog("rex", "2"))).await;
+    assert!(matches!(again, Err(Error::Exists { id, .. }) if id == "rex"));
+    assert_eq!(dogs.get("rex").await.unwrap(), Some(rex));
+}
+
+#[tokio::test]
 async fn pages_follow_each_other_in_id_order() {
     let dogs = dogs();
     for n in 0..5 {
@@ -157,6 +178,17 @@ async fn a_request_asked_twice_is_known_and_another_body_is_not_it() {
     let other = Request::new("r1", &dog("", "2")).unwrap();
     assert_eq!(other.known(dogs.store()).await.unwrap(), Known::Reused);
     assert_eq!(Request::new("", &dog("", "1")), None);
+}
+
+#[tokio::test]
+async fn of_two_records_made_for_one_request_the_second_is_refused() {
+    let dogs = dogs();
+    let request = Request::new("r1", &dog("", "1")).unwrap();
+    let made = |id, chip| dogs.to_create(&dog(id, chip)).and(request.done(id, UNIX_EPOCH));
+    dogs.commit(made("rex", "1")).await.unwrap();
+    // Nothing else is in its way: it was asked whether the request is new before the first was made.
+    assert!(matches!(dogs.commit(made("ada", "2")).await, Err(Error::Changed { .. })));
+    assert_eq!(dogs.get("ada").await.unwrap(), None);
 }
 
 #[tokio::test]

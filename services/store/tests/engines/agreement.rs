@@ -131,7 +131,7 @@ fn three_engines_agree() {
     );
     proptest!(config, |(commits in prop::collection::vec(commit(), 0..24))| {
         case.set(case.get() + 1);
-        let options = Options { endpoints: vec![peer.url()], prefix: format!("/case/{}/", case.get()) };
+        let options = Options { prefix: format!("/case/{}/", case.get()), ..peer.options() };
         runtime.block_on(async { all_agree(commits, Etcd::connect(options).await.unwrap()).await });
     });
 }

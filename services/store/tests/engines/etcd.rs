@@ -154,7 +154,7 @@ async fn a_follower_leaves_a_member_that_fell_silent() {
 async fn nothing_outside_the_prefix_is_seen_or_followed() {
     let peer = Peer::start().await;
     let store = peer.store().await;
-    let theirs = store::etcd::Options { endpoints: vec![peer.url()], prefix: "/tinwright0".into() };
+    let theirs = store::etcd::Options { prefix: "/tinwright0".into(), ..peer.options() };
     let theirs = Etcd::connect(theirs).await.unwrap();
     let before = store.commit(put("a")).await.unwrap();
     theirs.commit(put("b")).await.unwrap();

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod agreement;
+mod authority;
 mod etcd;
 mod gate;
+mod login;
 mod peer;
+mod tls;

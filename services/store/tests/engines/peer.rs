@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use store::Revision;
-use store::etcd::{Etcd, Options};
+use store::etcd::{Etcd, Options, Tls};
 
 /// How long it may take to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,21 +15,45 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Peer {
     dir: tempfile::TempDir,
     ports: [u16; 2],
+    guard: Option<Guard>,
     child: Child,
+}
+
+/// A peer that speaks TLS, and only with those who show a certificate.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    /// What it is told.
+    pub(crate) flags: Vec<String>,
+    /// What lets us in.
+    pub(crate) key: Tls,
 }
 
 impl Peer {
     pub(crate) async fn start() -> Self {
+        Self::with(None).await
+    }
+
+    pub(crate) async fn guarded(guard: Guard) -> Self {
+        Self::with(Some(guard)).await
+    }
+
+    async fn with(guard: Option<Guard>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ports = [free_port(), free_port()];
-        let child = spawn(dir.path().join("data"), ports);
-        let mut peer = Self { dir, ports, child };
+        let child = spawn(dir.path().join("data"), ports, guard.as_ref());
+        let mut peer = Self { dir, ports, guard, child };
         peer.ready().await;
         peer
     }
 
     pub(crate) fn url(&self) -> String {
-        url(self.ports[0])
+        client_url(self.ports[0], self.guard.as_ref())
+    }
+
+    /// How it is reached.
+    pub(crate) fn options(&self) -> Options {
+        let tls = self.guard.as_ref().map(|guard| guard.key.clone());
+        Options { tls, ..options([self.url()]) }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -38,7 +62,7 @@ impl Peer {
 
     /// A store in it, reached directly.
     pub(crate) async fn store(&self) -> Etcd {
-        connect([self.url()]).await
+        Etcd::connect(self.options()).await.unwrap()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -48,7 +72,7 @@ impl Peer {
 
     /// Starts it again, on what it had.
     pub(crate) async fn start_again(&mut self) {
-        self.child = spawn(self.data(), self.ports);
+        self.child = spawn(self.data(), self.ports, self.guard.as_ref());
         self.ready().await;
     }
 
@@ -67,11 +91,15 @@ impl Peer {
 
     /// Makes it forget what happened before `revision`.
     pub(crate) fn compact(&self, revision: Revision) {
+        self.tell(&["compaction", &revision.0.to_string()]);
+    }
+
+    /// What its own client is to do with it.
+    pub(crate) fn tell(&self, arguments: &[&str]) {
         let mut etcdctl = Command::new("etcdctl");
-        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "compaction"]);
-        assert!(
-            etcdctl.arg(revision.0.to_string()).stdout(Stdio::null()).status().unwrap().success()
-        );
+        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &self.url()]).args(arguments);
+        let done = etcdctl.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
     fn data(&self) -> PathBuf {
@@ -80,7 +108,7 @@ impl Peer {
 
     async fn ready(&mut self) {
         let ready = async {
-            while Etcd::connect(options([self.url()])).await.is_err() {
+            while Etcd::connect(self.options()).await.is_err() {
                 assert!(self.child.try_wait().unwrap().is_none(), "etcd ended at its start");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -114,12 +142,20 @@ fn options<const N: usize>(endpoints: [String; N]) -> Options {
     Options { endpoints: endpoints.into(), ..Options::default() }
 }
 
-fn spawn(data: PathBuf, [client, peer]: [u16; 2]) -> Child {
-    let (client, peer) = (url(client), url(peer));
+fn client_url(port: u16, guard: Option<&Guard>) -> String {
+    match guard {
+        Some(_) => format!("https://127.0.0.1:{port}"),
+        None => url(port),
+    }
+}
+
+fn spawn(data: PathBuf, [client, peer]: [u16; 2], guard: Option<&Guard>) -> Child {
+    let (client, peer) = (client_url(client, guard), url(peer));
     let mut etcd = Command::new("etcd");
     etcd.arg("--unsafe-no-fsync").arg("--data-dir").arg(data);
     etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
     etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     etcd.args(["--initial-cluster", &format!("default={peer}")]);
+    etcd.args(guard.map(|guard| &guard.flags[..]).unwrap_or_default());
     etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("Debian's etcd-server")
 }

@@ -1,6 +1,7 @@
 //! Loop devices that go away with their test.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,10 +19,15 @@ pub(crate) const OLD: u8 = 0xdd;
 
 impl LoopDisk {
     pub(crate) fn new(size: u64) -> Self {
+        Self::with_sectors(size, 512)
+    }
+
+    /// One with sectors of so many bytes.
+    pub(crate) fn with_sectors(size: u64, sector: u64) -> Self {
         let directory = TempDir::new().unwrap();
         let backing = directory.path().join("disk");
         fs::write(&backing, vec![OLD; usize::try_from(size).unwrap()]).unwrap();
-        let path = sh(&format!("losetup --find --show {}", backing.display()));
+        let path = sh(&format!("losetup -b {sector} --find --show {}", backing.display()));
         Self { path, backing, _directory: directory }
     }
 
@@ -50,6 +56,12 @@ impl LoopDisk {
         let fields: Vec<u64> =
             stat.split_whitespace().map(|field| field.parse().unwrap()).collect();
         (fields[6], fields[13])
+    }
+
+    /// How many bytes it takes where it is kept; what was discarded takes none.
+    pub(crate) fn allocated(&self) -> u64 {
+        File::open(&self.path).unwrap().sync_all().unwrap();
+        self.backing.metadata().unwrap().blocks() * 512
     }
 
     /// Mounts it until the guard is dropped.

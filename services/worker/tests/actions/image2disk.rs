@@ -28,7 +28,7 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
 }
 
 /// `content` as `tool` packs it.
-fn packed(tool: &str, content: &[u8]) -> Vec<u8> {
+pub(crate) fn packed(tool: &str, content: &[u8]) -> Vec<u8> {
     let file = NamedTempFile::new().unwrap();
     fs::write(&file, content).unwrap();
     let output =

@@ -19,7 +19,7 @@ fn file<'a>(disk: &'a LoopDisk, path: &'a str, contents: &'a str) -> Vec<(&'a st
 }
 
 /// A system of one program: a shell with the usual tools in it.
-fn system() -> LoopDisk {
+pub(crate) fn system() -> LoopDisk {
     let disk = LoopDisk::ext4();
     let root = disk.mounted();
     for directory in ["bin", "etc", "dev", "proc", "sys", "run"] {

@@ -1,11 +1,15 @@
 //! The built-in actions against real block devices and a web server that misbehaves on demand. Needs root.
 #![allow(clippy::unwrap_used)]
 
+mod archive2disk;
 mod disk;
+mod grub2disk;
 mod image2disk;
 mod installed;
+mod kexec;
 mod refusals;
 mod resuming;
+mod rootio;
 mod site;
 mod trust;
 mod wipe;

@@ -1,5 +1,7 @@
 //! The sentences of image2disk: each names what failed and where, in one line.
 
+use std::process::Command;
+
 use tempfile::NamedTempFile;
 use worker::{Builtin, Outcome};
 
@@ -58,6 +60,54 @@ async fn a_cut_packed_file_is_a_failure_even_if_the_server_calls_it_whole() {
         )),
         "{reason}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_there_is_no_room_for_is_refused_before_the_first_byte() {
+    for (tool, format) in
+        [("cat $0 | zstd --long=28 -c", "zstd"), ("xz --lzma2=preset=0,dict=256MiB -c $0", "xz")]
+    {
+        let file = piped(tool, &noise(5000));
+        let (reason, disk, url) = refused("os.img", file, Reply::default(), &[]).await;
+        let sentence = format!(
+            "image2disk: GET {url}: unpacking this {format} takes a window of 256 MiB, and"
+        );
+        assert!(reason.starts_with(&sentence) && reason.ends_with(" MiB"), "{reason}");
+        assert!(disk.is_untouched());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_grows_in_a_later_part_is_refused_as_well() {
+    for (tool, format) in [
+        ("zstd -c $0; cat $0 | zstd --long=28 -c", "zstd"),
+        ("xz -c $0; xz --lzma2=preset=0,dict=256MiB -c $0", "xz"),
+    ] {
+        let (reason, _, url) =
+            refused("os.img", piped(tool, &noise(5000)), Reply::default(), &[]).await;
+        let needs = format!("unpacking this {format} takes a larger window in a later part, and");
+        assert!(reason.starts_with(&format!("image2disk: GET {url}: {needs}")), "{reason}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_windows_that_packers_choose_by_themselves_are_unpacked() {
+    for tool in ["xz -9 -c $0", "cat $0 | zstd --long -19 -c"] {
+        let site = Site::serve("os.img", piped(tool, &noise(5000)), []).await;
+        let disk = LoopDisk::new(1 << 20);
+        let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+        assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success, "{tool}");
+        assert!(disk.content()[..5000] == noise(5000));
+    }
+}
+
+/// What the shell command `line` makes of a file with `content`, which is its `$0`.
+fn piped(line: &str, content: &[u8]) -> Vec<u8> {
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(&file, content).unwrap();
+    let output = Command::new("sh").args(["-ec", line]).arg(file.path()).output().unwrap();
+    assert!(output.status.success(), "{line}");
+    output.stdout
 }
 
 #[tokio::test]

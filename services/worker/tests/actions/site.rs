@@ -98,6 +98,13 @@ impl Site {
         Self { url, requests, task }
     }
 
+    /// What was asked for so far.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let requests = self.requests.lock().unwrap();
+        let path = |head: &String| head.split(' ').nth(1).unwrap_or_default().to_owned();
+        requests.iter().map(path).collect()
+    }
+
     /// The ranges asked for so far, empty where none was.
     pub(crate) fn ranges(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();

@@ -132,6 +132,21 @@ async fn a_reboot_is_told_before_it_is_done_and_nothing_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_leave_that_cannot_be_prepared_is_a_failure_and_nothing_is_left() {
+    let disk = LoopDisk::ext4();
+    let variables = [("BLOCK_DEVICE", disk.path.as_str()), ("KERNEL_PATH", "/boot/vmlinuz")];
+    let plane = Plane::serve([assignment("l1", "kexec", &variables)]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let machine = Machine::boot(&plane, &files);
+    let result = plane.result("l1").await;
+    let reason = "kexec: cannot copy /boot/vmlinuz: No such file or directory (os error 2)";
+    assert_eq!((result.state(), result.reason.as_str()), (ActionState::Failed, reason));
+    let starts: Vec<_> = plane.state().starts.iter().map(|start| start.terminal).collect();
+    assert_eq!(starts, [false]);
+    assert!(!machine.console().contains("would "));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_machine_with_nothing_to_do_reboots_when_it_is_told_to() {
     let plane = Plane::serve([]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;

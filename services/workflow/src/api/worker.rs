@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use prost_types::Timestamp;
 use runtime::serve::Ends;
+use store::records;
 use tinwright::fault::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
@@ -18,6 +19,7 @@ use crate::ids::LeaseId;
 use crate::lifecycle::{End, Event, Holder, Refused};
 use crate::logs::{self, CHUNK, Of};
 use crate::progress::running_under;
+use crate::record::tries;
 use crate::redeeming::{self, NotIssued};
 use crate::workflows::Error;
 
@@ -78,6 +80,7 @@ impl WorkerService for Api {
                     pb::NextActionResponse { assignment: Some(*assignment), reboot: false }
                 }
                 Told::Reboot => pb::NextActionResponse { assignment: None, reboot: true },
+                Told::Nothing => pb::NextActionResponse::default(),
             },
         };
         Ok(Response::new(response))
@@ -136,18 +139,20 @@ impl WorkerService for Api {
     ) -> Result<Response<pb::FinishActionResponse>, Status> {
         let end = end(request.get_ref())?;
         let seen = self.seen(Machines::of(&request)?, &request.get_ref().workflow_id).await?;
-        let pb::FinishActionRequest { lease_id, tail, reason, .. } = request.into_inner();
+        let told = request.into_inner();
         let note = |new: &mut pb::Workflow| {
-            if let Some(action) =
-                new.actions.iter_mut().find(|action| tried_under(action, &lease_id))
-            {
-                (action.tail, action.reason) = (last(&tail).to_owned(), one_line(&reason));
+            let mut actions = new.actions.iter_mut();
+            if let Some(action) = actions.find(|action| tried_under(action, &told.lease_id)) {
+                (action.tail, action.reason) =
+                    (last(&told.tail).to_owned(), one_line(&told.reason));
+                tries::settle(action);
             }
         };
-        let event = Event::Report { lease: LeaseId(lease_id.clone()), end };
+        let event = Event::Report { lease: told.lease_id.as_str().into(), end };
         match self.workflows.apply(&seen.id, &event, note).await {
             Err(Error::Refused(refused)) => {
                 tracing::info!(reason = %refused, "a result came too late and changes nothing");
+                self.remember(&seen.id, &told).await?;
             }
             taken => self.pulses.forget(&taken?.id),
         }
@@ -181,6 +186,25 @@ impl Api {
         let renewed = self.workflows.apply(workflow, &Event::Renew(lease.into()), note).await;
         // What is not stored is told again with the next report.
         renewed.inspect_err(|_| self.pulses.forget(workflow))
+    }
+
+    /// Keeps a result that came too late, as a fact for people.
+    async fn remember(&self, workflow: &str, told: &pb::FinishActionRequest) -> Result<(), Error> {
+        let late = pb::LateResult {
+            lease_id: told.lease_id.clone(),
+            state: told.state,
+            reason: one_line(&told.reason),
+            time: Some(Timestamp::from(SystemTime::now())),
+            attempt: 0,
+        };
+        match self.workflows.note(workflow, |new| tries::late(new, late.clone())).await {
+            // A record that is full already loses the fact, and its worker can go on.
+            Err(Error::Records(records::Error::Store(store::Error::Refused(why)))) => {
+                tracing::warn!(reason = ?why, "a late result is not remembered");
+            }
+            noted => drop(noted?),
+        }
+        Ok(())
     }
 
     /// Whose log is written under `lease`, and of which try. What memory does not know yet, the store does.

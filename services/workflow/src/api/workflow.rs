@@ -107,12 +107,7 @@ impl WorkflowService for Api {
             let text = format!("workflow {} has not ended: cancel it first", found.id);
             return Err(fault::precondition("STATE", "workflow", text));
         }
-        // The record goes last: a deletion cut short can be repeated.
-        for action in &found.actions {
-            let of = Of { workflow: found.id.clone(), action: action.id.clone() };
-            self.logs.delete(&of).await?;
-        }
-        self.workflows.delete(&found).await?;
+        self.workflows.delete(&found, &self.logs).await?;
         Ok(Response::new(pb::DeleteWorkflowResponse {}))
     }
 

@@ -76,23 +76,56 @@ fn a_deadline_is_told_once_until_its_workflow_changes() {
     assert_eq!(queues.next_deadline(), None);
 }
 
-#[test]
-fn the_boot_that_installed_is_known_until_something_else_comes() {
-    let queues = Queues::default();
-    let lease = Some(pb::Lease { boot_id: "b1".into(), ..Default::default() });
-    let (state, end_time) = (pb::ActionState::Success.into(), Some(Default::default()));
-    let timeout = Some(prost_types::Duration::default());
-    let action =
-        pb::Action { lease, state, end_time, timeout, after_loss: 1, ..Default::default() };
-    let done = pb::Workflow {
-        instance_id: "i".into(),
+/// An ended workflow whose last action was in `boot`, at a second.
+fn ended(id: &str, instance: &str, boot: &str, at: i64) -> pb::Workflow {
+    let lease = Some(pb::Lease { boot_id: boot.into(), ..Default::default() });
+    let action = pb::Action { lease, ..Default::default() };
+    pb::Workflow {
+        instance_id: instance.into(),
+        boot_options: None,
+        end_time: Some(prost_types::Timestamp { seconds: at, nanos: 0 }),
         actions: vec![action],
-        ..record("a", "m", State::Success)
-    };
-    queues.put(&done);
-    assert_eq!(queues.installed_in(&"m".into()), Some("b1".into()));
+        ..record(id, "m", State::Success)
+    }
+}
+
+fn idle(queues: &Queues, boot: &str) -> Idle {
+    queues.idle(&"m".into(), &boot.into())
+}
+
+#[test]
+fn the_boot_that_installed_leaves_and_another_strays_until_something_else_comes() {
+    let queues = Queues::default();
+    assert_eq!(idle(&queues, "b1"), Idle::Stays, "nothing is known of the disk");
+    queues.put(&ended("a", "i", "b1", 1));
+    assert_eq!(idle(&queues, "b1"), Idle::Leaves);
+    assert_eq!(idle(&queues, "b2"), Idle::Strays("a".into()));
     queues.put(&record("b", "m", State::Pending));
-    assert_eq!(queues.installed_in(&"m".into()), None);
-    queues.put(&pb::Workflow { instance_id: String::new(), ..record("b", "m", State::Success) });
-    assert_eq!(queues.installed_in(&"m".into()), None, "the latest was no installation");
+    assert_eq!(idle(&queues, "b1"), Idle::Stays);
+}
+
+#[test]
+fn what_is_done_to_an_installed_system_leaves_the_disk_its_turn() {
+    let queues = Queues::default();
+    queues.put(&ended("b", "", "b2", 2));
+    queues.put(&ended("a", "i", "b1", 1));
+    assert_eq!(idle(&queues, "b2"), Idle::Stays, "there may be more to do");
+    assert_eq!(idle(&queues, "b3"), Idle::Strays("b".into()));
+}
+
+#[test]
+fn a_machine_that_is_not_installed_waits_for_work_in_every_boot() {
+    let failed = pb::Workflow { state: State::Failed.into(), ..ended("b", "i", "b2", 2) };
+    let options = Some(pb::BootOptions { power_off_after: true, ..Default::default() });
+    let wiped = pb::Workflow { boot_options: options, ..ended("b", "i", "b2", 2) };
+    let other = ended("b", "", "b2", 2);
+    for last in [failed, wiped] {
+        let queues = Queues::default();
+        queues.put(&ended("a", "i", "b1", 1));
+        queues.put(&last);
+        assert_eq!((idle(&queues, "b2"), idle(&queues, "b3")), (Idle::Stays, Idle::Stays));
+    }
+    let queues = Queues::default();
+    queues.put(&other);
+    assert_eq!((idle(&queues, "b2"), idle(&queues, "b3")), (Idle::Stays, Idle::Stays));
 }

@@ -6,7 +6,7 @@ use prost_types::Timestamp;
 use tinwright::workflow::v1 as pb;
 use uuid::Uuid;
 
-use super::WARNING;
+use super::{WARNING, tries};
 use crate::lifecycle::{
     Action, AfterLoss, End, Lease, Outcome, Plan, State, Step, Workflow, action,
 };
@@ -56,6 +56,9 @@ fn constant(step: &Step, action: &template::Action) -> pb::Action {
         volumes: action.volumes.clone(),
         environment: action.environment.iter().map(variable).collect(),
         pid: action.namespaces.pid.clone(),
+        network: action.namespaces.network.clone(),
+        on_timeout: action.on_timeout.clone(),
+        on_failure: action.on_failure.clone(),
         ..pb::Action::default()
     }
 }
@@ -123,6 +126,7 @@ fn write_action(record: &mut pb::Action, action: &Action) {
         action::State::Leased { lease } => {
             if record.lease.as_ref().is_none_or(|old| old.id != lease.id.0) {
                 // What the try before showed is history.
+                tries::retire(record);
                 (record.progress, record.start_time, record.terminal_time) = (None, None, None);
             }
             record.lease = Some(lease.into());
@@ -192,6 +196,7 @@ impl From<&Lease> for pb::Lease {
             boot_id: lease.holder.boot.0.clone(),
             process_id: lease.holder.process.0.clone(),
             expire_time: Some(lease.expires.into()),
+            settled: false,
         }
     }
 }

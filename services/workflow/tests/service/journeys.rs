@@ -4,6 +4,7 @@ use runtime::Role;
 use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
+use tinwright::watch::{Event, Watched as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
@@ -34,6 +35,20 @@ async fn a_worker_runs_two_actions_to_success() {
     assert_eq!((ended.state(), ended.wants_machine), (State::Success, false));
     assert!(site.power.jobs().is_empty(), "nobody asked for any");
     assert!(site.api.check(false).await.unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn what_a_template_says_of_an_action_comes_to_its_worker() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let more = "image: cexec, on-timeout: [say, late], on-failure: [say, bad], \
+                namespaces: {network: host, pid: host}";
+    let made = site.workflow(machine, &TWO.replace("image: image2disk", more)).await;
+    let given = site.worker(machine).next().await.action.unwrap();
+    for action in [&given, &site.get(&made.id).await.actions[0]] {
+        assert_eq!(action.on_timeout, ["say", "late"]);
+        assert_eq!(action.on_failure, ["say", "bad"]);
+        assert_eq!((action.network.as_str(), action.pid.as_str()), ("host", "host"));
+    }
 }
 
 #[tokio::test]
@@ -142,10 +157,13 @@ async fn environments_are_shown_only_in_full_and_full_only_to_admins() {
     assert_eq!(viewer.list_workflows(full).await.unwrap_err().code(), Code::PermissionDenied);
     let basic =
         viewer.list_workflows(pb::ListWorkflowsRequest::default()).await.unwrap().into_inner();
-    assert!(
-        basic.workflows[0].actions[0].environment.is_empty()
-            && basic.workflows[0].rendered.is_empty()
-    );
+    let all = pb::WatchWorkflowsRequest::default();
+    let mut watch = viewer.watch_workflows(all).await.unwrap().into_inner();
+    let told = watch.message().await.unwrap().unwrap().event().unwrap();
+    let Event::Put(watched) = told else { panic!("{told:?}") };
+    for seen in [&basic.workflows[0], &watched] {
+        assert!(seen.actions[0].environment.is_empty() && seen.rendered.is_empty());
+    }
 }
 
 #[tokio::test]

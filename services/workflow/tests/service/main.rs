@@ -10,6 +10,8 @@ mod machines;
 mod power;
 mod queueing;
 mod restarts;
+mod retention;
 mod site;
+mod stray;
 mod waiting;
 mod worker;

@@ -43,9 +43,48 @@ async fn what_a_restart_or_a_reboot_interrupts_is_run_again_and_the_old_lease_is
         assert_eq!(worker.start(&it, false).await.unwrap_err().code(), Code::FailedPrecondition);
         assert_eq!(worker.progress(&it, 1).await.unwrap_err().code(), Code::FailedPrecondition);
         let before = site.get(&made.id).await;
-        worker.succeed(&it).await;
-        assert_eq!(site.get(&made.id).await, before, "a late result changes nothing");
+        for _ in 0..2 {
+            worker.succeed(&it).await;
+        }
+        let mut after = site.get(&made.id).await;
+        let late = std::mem::take(&mut after.actions[0].late_results);
+        let told: Vec<_> = late.iter().map(|it| (&it.lease_id, it.attempt, it.state())).collect();
+        assert_eq!(told, [(&it.lease_id, 1, pb::ActionState::Success)], "kept, once");
+        (after.revision, after.update_time) = (before.revision, before.update_time);
+        assert_eq!(after, before, "a late result changes nothing else");
     }
+}
+
+#[tokio::test]
+async fn a_failure_told_twice_is_no_late_result_though_a_new_try_has_begun() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    let fails = async || worker.finish(&it, pb::ActionState::Failed, "cut off", "").await.unwrap();
+    fails().await;
+    fails().await;
+    worker.begin().await;
+    fails().await;
+    let action = &site.get(&made.id).await.actions[0];
+    assert_eq!((action.past_leases.len(), action.past_leases[0].settled), (1, true));
+    assert!(action.late_results.is_empty(), "{:?}", action.late_results);
+}
+
+#[tokio::test]
+async fn what_a_worker_says_after_its_action_was_ended_without_it_is_kept() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let text = TWO.replace("name: two", "name: two\nglobal_timeout: 1");
+    let made = site.workflow(machine, &text).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    site.ended(&made.id).await;
+    worker.finish(&it, pb::ActionState::Failed, "no\nspace", "").await.unwrap();
+    let action = &site.get(&made.id).await.actions[0];
+    assert_eq!(action.state(), pb::ActionState::Timeout);
+    let late: Vec<_> =
+        action.late_results.iter().map(|it| (it.state(), it.reason.as_str())).collect();
+    assert_eq!(late, [(pb::ActionState::Failed, "no space")]);
 }
 
 #[tokio::test]
@@ -74,28 +113,4 @@ async fn the_disks_turn_comes_with_the_start_of_the_last_reboot_and_its_end_with
     site.workflows().note_boot(boot.clone()).await.unwrap();
     assert_eq!(site.ended(&made.id).await.state(), State::Success);
     site.workflows().note_boot(boot).await.unwrap();
-}
-
-#[tokio::test]
-async fn after_an_installation_its_boot_is_told_to_leave_and_another_is_not() {
-    let (mut site, machine) = (Site::new().await, HardwareId::new());
-    let request = pb::CreateWorkflowRequest {
-        template_data: TWO.into(),
-        instance_id: "i".into(),
-        ..crate::site::request(machine)
-    };
-    site.workflows().create_workflow(request).await.unwrap();
-    let worker = site.worker(machine);
-    for _ in 0..2 {
-        let it = worker.begin().await;
-        worker.succeed(&it).await;
-    }
-    assert!(worker.told().await.reboot);
-    let next = worker.again("b2", "p2");
-    let (told, later) = tokio::join!(next.told(), site.workflow(machine, TWO));
-    assert_eq!(
-        told.assignment.map(|it| it.workflow_id),
-        Some(later.id),
-        "held until there was work"
-    );
 }

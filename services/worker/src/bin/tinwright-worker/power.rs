@@ -20,6 +20,7 @@ impl Power {
         let (name, command) = match terminal {
             Terminal::Reboot => ("reboot", RebootCommand::Restart),
             Terminal::PowerOff => ("power off", RebootCommand::PowerOff),
+            Terminal::Kexec => ("go on with another kernel", RebootCommand::Kexec),
         };
         if self == Self::Pretended {
             println!("would {name}");

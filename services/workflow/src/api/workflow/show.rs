@@ -5,7 +5,7 @@ use tinwright::workflow::v1 as pb;
 
 use crate::api::Api;
 use crate::queue::{Standing, Turn};
-use crate::record;
+use crate::{record, stray};
 
 impl Api {
     /// `workflow` with what only memory knows: the latest progress, and what it waits for.
@@ -13,6 +13,10 @@ impl Api {
         let mut workflow = self.pulses.over(workflow);
         if workflow.state() == pb::WorkflowState::Pending {
             self.explain(&mut workflow);
+        }
+        if let Some(told) = stray::told(&workflow) {
+            let reason = &mut workflow.state_reason;
+            *reason = if reason.is_empty() { told } else { format!("{reason}; {told}") };
         }
         match view {
             View::Full => workflow,

@@ -8,6 +8,8 @@
 //!     └ terminal: nothing can be told afterwards, so the machine leaves now
 //! ```
 //!
+//! An action that has to prepare the machine's leave says so by another StartAction, once it has.
+//!
 //! The control plane may come and go meanwhile: the action runs on, and what is to be told waits.
 
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Assignment, StartActionRequest};
 use tokio_util::sync::CancellationToken;
-use worker::{Builtin, Context, Patience};
+use worker::{Builtin, Context, Outcome, Patience, Terminal};
 
 use super::ending::{Finish, ending};
 use super::feed::Feed;
@@ -35,6 +37,14 @@ pub(crate) enum Attempt {
     Ended { finish: Finish },
 }
 
+/// What an action came to.
+enum End {
+    /// A result to tell.
+    Told(Finish),
+    /// The machine is to leave this boot.
+    Leaving(Terminal),
+}
+
 impl Session {
     /// Does what `assignment` says, and tells how it ended.
     #[tracing::instrument(skip_all, fields(workflow.id = assignment.workflow_id, lease.id = assignment.lease_id))]
@@ -48,13 +58,21 @@ impl Session {
         if !self.start(&order, terminal.is_some()).await {
             return Step::Idle;
         }
-        let finish = match (order.builtin, terminal) {
-            (_, Some(terminal)) => match self.power.leave(terminal) {
+        let end = match (order.builtin, terminal) {
+            (_, Some(terminal)) => End::Leaving(terminal),
+            (Some(builtin), None) => self.run_to_its_end(&order, builtin).await,
+            (None, None) => End::Told(Finish::failed(&order, unknown(&order))),
+        };
+        let finish = match end {
+            End::Told(finish) => finish,
+            End::Leaving(_) if terminal.is_none() && !self.start(&order, true).await => {
+                self.forget().await;
+                return Step::Idle;
+            }
+            End::Leaving(terminal) => match self.power.leave(terminal) {
                 Ok(()) => return Step::Left,
                 Err(error) => Finish::failed(&order, format!("{}: {error}", order.image)),
             },
-            (Some(builtin), None) => self.run_to_its_end(&order, builtin).await,
-            (None, None) => Finish::failed(&order, unknown(&order)),
         };
         tracing::info!(action = order.name, state = ?finish.state, reason = finish.reason, "action ended");
         self.finish(finish).await
@@ -67,7 +85,8 @@ impl Session {
             self.link.start_action(StartActionRequest { workflow_id, lease_id, terminal });
         match started.await {
             Ok(_) => {
-                tracing::info!(action = order.name, image = order.image, "action begins");
+                let (action, image) = (&order.name, &order.image);
+                tracing::info!(action, image, terminal, "action begins");
                 true
             }
             Err(status) => {
@@ -78,25 +97,25 @@ impl Session {
         }
     }
 
-    async fn run_to_its_end(&self, order: &Order, builtin: Builtin) -> Finish {
+    async fn run_to_its_end(&self, order: &Order, builtin: Builtin) -> End {
         let (lease_id, action) = (order.lease_id.clone(), order.name.clone());
         let begun = self.journal.write(Page::Attempt, &Attempt::Running { lease_id, action }).await;
         if let Err(error) = begun {
             // Without it a crash could not be told from a result that was never told.
-            return Finish::failed(order, format!("not begun: {:#}", anyhow::Error::new(error)));
+            let why = format!("not begun: {:#}", anyhow::Error::new(error));
+            return End::Told(Finish::failed(order, why));
         }
         let (feed, mut sent) = (Arc::new(Feed::default()), Sent::default());
-        let finish = self.carry_out(order, builtin, &feed, &mut sent).await;
-        if let Err(error) =
-            self.journal.write(Page::Attempt, &Attempt::Ended { finish: finish.clone() }).await
-        {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "a crash would lose the result"
-            );
+        let end = self.carry_out(order, builtin, &feed, &mut sent).await;
+        if let End::Told(finish) = &end {
+            let ended = Attempt::Ended { finish: finish.clone() };
+            if let Err(error) = self.journal.write(Page::Attempt, &ended).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "a crash would lose the result");
+            }
         }
         while self.send_piece(order, &feed, &mut sent).await {}
-        finish
+        end
     }
 
     async fn carry_out(
@@ -105,7 +124,7 @@ impl Session {
         builtin: Builtin,
         feed: &Arc<Feed>,
         sent: &mut Sent,
-    ) -> Finish {
+    ) -> End {
         let (begun, stop) = (Instant::now(), CancellationToken::new());
         let context = Context {
             progress: feed.clone(),
@@ -129,9 +148,13 @@ impl Session {
                 (action.await, Some(cause))
             }
         };
+        // One that was to stop meanwhile has nothing to leave for any more.
+        if let (Ok(Outcome::Terminal(terminal)), None) = (&outcome, stopped) {
+            return End::Leaving(*terminal);
+        }
         let (state, reason) = ending(order, outcome, stopped);
         let (tail, duration) = (feed.log.tail(), begun.elapsed());
-        Finish { state, tail, duration, ..Finish::failed(order, reason) }
+        End::Told(Finish { state, tail, duration, ..Finish::failed(order, reason) })
     }
 
     /// Tells a result, then forgets it.

@@ -50,15 +50,15 @@ pub(crate) fn ending(
 ) -> (State, String) {
     let name = order.builtin.map_or_else(|| order.image.clone(), |builtin| builtin.to_string());
     match (outcome, stopped) {
-        (Ok(Outcome::Success | Outcome::Terminal(_)), _) => (State::Success, String::new()),
+        (Ok(Outcome::Success), _) => (State::Success, String::new()),
         (Ok(Outcome::Failure(failure)), _) => (State::Failed, failure.reason),
-        (Ok(Outcome::Cancelled), Some(Cause::Overdue)) => {
+        (Ok(Outcome::Cancelled | Outcome::Terminal(_)), Some(Cause::Overdue)) => {
             (State::Timeout, format!("{name}: not done within {:?}", order.limit))
         }
-        (Ok(Outcome::Cancelled), Some(Cause::Unwanted) | None) => {
+        (Ok(Outcome::Cancelled | Outcome::Terminal(_)), Some(Cause::Unwanted) | None) => {
             (State::Failed, format!("{name}: stopped, as was asked"))
         }
-        (Ok(Outcome::Cancelled), Some(Cause::Superseded)) => {
+        (Ok(Outcome::Cancelled | Outcome::Terminal(_)), Some(Cause::Superseded)) => {
             (State::Failed, format!("{name}: stopped, since its lease is no longer current"))
         }
         (Err(_), _) => (State::Failed, format!("{name}: it broke: a defect of the worker")),
@@ -94,7 +94,7 @@ impl From<Finish> for FinishActionRequest {
 
 #[cfg(test)]
 mod tests {
-    use worker::{Builtin, Environment, Failure};
+    use worker::{Builtin, Environment, Failure, Terminal};
 
     use super::*;
 
@@ -125,6 +125,12 @@ mod tests {
         ] {
             assert_eq!(ended(Outcome::Cancelled, Some(cause)), (state, why.into()));
         }
+    }
+
+    #[test]
+    fn a_leave_that_was_prepared_too_late_is_not_taken() {
+        let ended = ended(Outcome::Terminal(Terminal::Kexec), Some(Cause::Overdue));
+        assert_eq!(ended, (State::Timeout, "image2disk: not done within 90s".into()));
     }
 
     #[test]

@@ -1,0 +1,149 @@
+//! What a server costs, and whether its front door is slower with 40,000 machines behind it than with ten:
+//! `cargo bench -p all-in-one --bench front_door`, as root.
+//!
+//! ```text
+//! network namespace ── br0 198.51.100.1, 169.254.169.254 ── tinwright serve          twice: few records, many records
+//!        │ veth
+//! network namespace ── eth0 198.51.100.2 ── 198.18.0.0/15: the machines, behind a relay
+//! ```
+//!
+//! The two servers take turns, one question each, so that whatever else the host does slows down both. What counts are
+//! their ratios, of medians over many rounds: a core that was taken from one of them for a while spoils one round, not
+//! all. The bench ends with 1 if a goal is missed.
+//!
+//! - [`site`]: a server and the machines' network; [`fleet`]: the machines' records.
+//! - [`asking`]: a page, a DHCP exchange, a metadata request, each timed and its answer looked at.
+//! - [`report`]: percentiles, and whether goals are met.
+#![allow(missing_docs)]
+
+mod asking;
+mod fleet;
+mod report;
+mod site;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Signal, setpriority_process};
+
+use crate::asking::{Asker, Question};
+use crate::report::{Ratios, Report};
+use crate::site::{KiB, Site, Started};
+
+/// The niceness of the bench and of both servers: what waits for a core is the rest of the host.
+const FIRST: i32 = -20;
+/// How often a server is started on a fresh directory.
+const STARTS: usize = 5;
+/// Machines of the small server.
+const FEW: usize = 10;
+/// Machines of the large one, from where its memory is measured.
+const SOME: usize = 1_000;
+/// Machines of the large one.
+const MANY: usize = 40_000;
+/// Machines of a whole page.
+const PAGE: usize = 100;
+/// Questions of a kind to each server that are not counted.
+const WARMING: usize = 500;
+/// Those that are, in rounds, each with percentiles of its own. Together they stay below what the metadata service lets
+/// each of ten machines ask at once.
+const ROUNDS: usize = 16;
+const ROUND: usize = 500;
+
+fn main() -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(rustix::process::geteuid().is_root(), "run this as root: it makes namespaces");
+    setpriority_process(None, FIRST).context("going before whatever else the host does")?;
+    let mut report = Report::default();
+    let mut few = Site::new()?;
+    fresh_starts(&mut few, &mut report)?;
+    few.start()?;
+    let mut many = Site::new()?;
+    growth(&mut many, &mut report)?;
+    beside_each_other(&few, &many, &mut report)?;
+    Ok(report.verdict())
+}
+
+/// How soon a server is there that has nothing yet, and what it takes to do nothing.
+fn fresh_starts(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
+    let (mut healthy, mut ready, mut idle) = (Duration::ZERO, Duration::ZERO, KiB(0));
+    for _ in 0..STARTS {
+        site.wipe()?;
+        let started = site.start()?;
+        (healthy, ready) = (healthy.max(started.healthy), ready.max(started.ready));
+        idle = idle.max(site.resident()?);
+        site.stop(Signal::TERM)?;
+    }
+    site.wipe()?;
+    report.time("fresh directory: answers /healthz", healthy, Some(Duration::from_secs(1)));
+    report.time("fresh directory: answers /readyz", ready, None);
+    report.memory("idle", idle, Some(KiB(64 << 10)));
+    Ok(())
+}
+
+/// What each record takes, and how soon a server with many is there.
+fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
+    site.start()?;
+    report.rate("records created, 64 at a time", fleet::create(site, 0..SOME)?);
+    let grown = site.resident()?;
+    let (_, restarted) = again(site, Signal::TERM)?;
+    report.memory("1,000 records", grown, None);
+    report.memory("1,000 records, started again", restarted, None);
+    let (least, fresh) = (grown.min(restarted), restarted);
+
+    report.rate("records created, 64 at a time", fleet::create(site, SOME..MANY)?);
+    let grown = site.resident()?;
+    let (ended, restarted) = again(site, Signal::TERM)?;
+    let (killed, recovered) = again(site, Signal::KILL)?;
+    report.memory("40,000 records", grown, None);
+    report.memory("40,000 records, started again", restarted, None);
+    let more = MANY - SOME;
+    report.each("each record from 1,000 on", grown, least, more);
+    report.each("the same, started again", restarted.max(recovered), fresh, more);
+    let five = Some(Duration::from_secs(5));
+    report.time("40,000 records: answers /readyz", ended.ready, five);
+    report.time("the same, after a kill", killed.ready, five);
+    Ok(())
+}
+
+/// Ends the server by `signal` and starts it again.
+fn again(site: &mut Site, signal: Signal) -> anyhow::Result<(Started, KiB)> {
+    site.stop(signal)?;
+    Ok((site.start()?, site.resident()?))
+}
+
+/// The two servers in turns.
+fn beside_each_other(few: &Site, many: &Site, report: &mut Report) -> anyhow::Result<()> {
+    fleet::create(few, 0..FEW)?;
+    let (mut small, mut large) = (Asker::new(few, FEW)?, Asker::new(many, MANY)?);
+    report.heading("few records", "40,000 records");
+    report.ratios("DHCP exchange, of 10", &in_turns(&mut small, &mut large, Question::Exchange)?);
+    report
+        .ratios("metadata request, of 10", &in_turns(&mut small, &mut large, Question::Metadata)?);
+    report
+        .ratios("gRPC page of 10, of 10", &in_turns(&mut small, &mut large, Question::Page(FEW))?);
+    // A page of 100 from ten records is a tenth of one from 40,000: told, but not compared.
+    let page = Question::Page(PAGE);
+    report.unequal("gRPC page of 100, of 10", &in_turns(&mut small, &mut large, page)?);
+    drop(small);
+    fleet::create(few, FEW..PAGE)?;
+    let mut small = Asker::new(few, PAGE)?;
+    report.ratios("gRPC page of 100, of 100", &in_turns(&mut small, &mut large, page)?);
+    Ok(())
+}
+
+fn in_turns(small: &mut Asker, large: &mut Asker, question: Question) -> anyhow::Result<Ratios> {
+    for _ in 0..WARMING {
+        small.ask(question)?;
+        large.ask(question)?;
+    }
+    let mut ratios = Ratios::default();
+    for _ in 0..ROUNDS {
+        let (mut few, mut many) = (Vec::with_capacity(ROUND), Vec::with_capacity(ROUND));
+        for _ in 0..ROUND {
+            few.push(small.ask(question)?);
+            many.push(large.ask(question)?);
+        }
+        ratios.add(few, many);
+    }
+    Ok(ratios)
+}

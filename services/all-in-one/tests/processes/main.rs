@@ -1,0 +1,12 @@
+//! Several processes of one site, as people run them: started, killed, and asked over the network.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../../../store/tests/engines/authority.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod authority;
+#[path = "../../../store/tests/engines/peer.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod peer;
+mod process;
+mod replicas;
+mod split;

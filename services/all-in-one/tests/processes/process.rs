@@ -1,0 +1,161 @@
+//! A process of the site: `tinwright serve` with a directory of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use runtime::Role;
+use runtime::authority::Site;
+use tinwright::hardware::v1 as hw;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use super::peer::free_port;
+
+/// How long it may take to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a process keeps what it has, and where it listens.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+    pub(crate) grpc: SocketAddr,
+    vitals: SocketAddr,
+}
+
+pub(crate) struct Process {
+    pub(crate) place: Place,
+    child: Child,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let [grpc, vitals] = [0, 1].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
+        Self { dir: tempfile::tempdir().unwrap(), grpc, vitals }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn secrets(&self) -> PathBuf {
+        self.path("data/secrets")
+    }
+
+    /// Gives this place the secrets that are in `other`, but for those named.
+    pub(crate) fn with_secrets_of(self, other: &Self, but: &[&str]) -> Self {
+        std::fs::create_dir_all(self.secrets()).unwrap();
+        for file in std::fs::read_dir(other.secrets()).unwrap().map(Result::unwrap) {
+            if !but.iter().any(|name| file.file_name() == *name) {
+                std::fs::copy(file.path(), self.secrets().join(file.file_name())).unwrap();
+            }
+        }
+        self
+    }
+
+    /// Starts a process here, and waits until it is ready.
+    pub(crate) async fn start(self, arguments: &[String]) -> Process {
+        let mut process = self.begin(arguments);
+        process.ready().await;
+        process
+    }
+
+    /// Why no process starts here.
+    pub(crate) async fn refused(self, arguments: &[String]) -> String {
+        let mut process = self.begin(arguments);
+        let ended = async {
+            loop {
+                match process.child.try_wait().unwrap() {
+                    Some(ended) => return ended,
+                    None => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        assert!(!soon(ended).await.success());
+        process.log()
+    }
+
+    fn begin(self, arguments: &[String]) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
+        command.arg("serve").arg("--data").arg(self.path("data"));
+        command.args(["--listen", &self.grpc.to_string()]);
+        command.args(["--metrics-listen", &self.vitals.to_string()]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let log = std::fs::File::create(self.path("log")).unwrap();
+        Process { child: command.stderr(log).spawn().unwrap(), place: self }
+    }
+}
+
+impl Process {
+    pub(crate) async fn ready(&mut self) {
+        let ready = async {
+            while get(self.place.vitals, "/readyz").await.is_none() {
+                assert!(self.child.try_wait().unwrap().is_none(), "{}", self.log());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        soon(ready).await;
+    }
+
+    /// What it has told so far.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.place.path("log")).unwrap()
+    }
+
+    /// With SIGKILL.
+    pub(crate) fn kill(mut self) -> Place {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let Place { dir, grpc, vitals } = &mut self.place;
+        let dir = std::mem::replace(dir, tempfile::tempdir().unwrap());
+        Place { dir, grpc: *grpc, vitals: *vitals }
+    }
+
+    /// A channel to its API, as an administrator.
+    pub(crate) async fn channel(&self) -> Channel {
+        let site = Site::open(&self.place.secrets()).unwrap();
+        let own = site.client(Role::Admin).unwrap();
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(site.authority()))
+            .identity(Identity::from_pem(&own.certificate, own.key.expose()));
+        let endpoint = Endpoint::from_shared(format!("https://{}", self.place.grpc)).unwrap();
+        endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _already_gone = self.child.kill();
+        let _already_waited_for = self.child.wait();
+    }
+}
+
+/// What is at `path`, if the answer is 200.
+pub(crate) async fn get(from: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(from).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
+}
+
+/// Waits for what must come, but not for ever.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("comes within a minute")
+}
+
+pub(crate) fn arguments(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A machine with this MAC and address.
+pub(crate) fn machine(mac: &str, address: &str) -> hw::CreateHardwareRequest {
+    let address = hw::Address { address: address.into(), prefix_length: 8, ..Default::default() };
+    let dhcp = Some(hw::Dhcp { address: Some(address), ..Default::default() });
+    let interface = hw::Interface { mac: mac.into(), dhcp, ..Default::default() };
+    let hardware = hw::Hardware { interfaces: vec![interface], ..Default::default() };
+    hw::CreateHardwareRequest { hardware: Some(hardware), request_id: String::new() }
+}

@@ -1,0 +1,87 @@
+//! Replicas over one cluster.
+
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::{self as hw, watch_hardware_response::Event};
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::authority::Authority;
+use super::peer::Peer;
+use super::process::{Place, Process, arguments, machine, soon};
+
+/// What a replica over `peer` is told.
+fn over(peer: &Peer) -> Vec<String> {
+    arguments(&["--store", "etcd", "--etcd-endpoints", &peer.url()])
+}
+
+async fn hardware(of: &Process) -> HardwareServiceClient<Channel> {
+    HardwareServiceClient::new(of.channel().await)
+}
+
+async fn watch(of: &Process) -> Streaming<hw::WatchHardwareResponse> {
+    let request = hw::WatchHardwareRequest::default();
+    hardware(of).await.watch_hardware(request).await.unwrap().into_inner()
+}
+
+async fn create(through: &Process, mac: &str, address: &str) -> hw::Hardware {
+    let made = hardware(through).await.create_hardware(machine(mac, address)).await;
+    made.unwrap().into_inner().hardware.unwrap()
+}
+
+/// Waits until `events` tell of `made`.
+async fn told(events: &mut Streaming<hw::WatchHardwareResponse>, made: &hw::Hardware) {
+    let told = async {
+        while let Some(message) = events.message().await.unwrap() {
+            if matches!(message.event, Some(Event::Hardware(hardware)) if hardware == *made) {
+                return;
+            }
+        }
+        panic!("the watch ended");
+    };
+    soon(told).await;
+}
+
+#[tokio::test]
+async fn what_one_replica_stores_the_other_tells_and_it_goes_on_when_the_first_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::new("cluster");
+    let peer = Peer::guarded(ours.guard(dir.path())).await;
+    let own = ours.issue("tinwright");
+    let mut over = over(&peer);
+    for (flag, text) in [("certificate", &own.certificate), ("key", &own.key)] {
+        let path = dir.path().join(format!("own-{flag}.pem"));
+        std::fs::write(&path, text).unwrap();
+        over.extend([format!("--etcd-{flag}"), path.display().to_string()]);
+    }
+    over.extend(["--etcd-ca".into(), dir.path().join("ca.pem").display().to_string()]);
+
+    let first = Place::new().start(&over).await;
+    let second = Place::new().with_secrets_of(&first.place, &[]).start(&over).await;
+    let mut events = watch(&second).await;
+    let made = create(&first, "02:00:00:00:00:01", "198.51.100.1").await;
+    told(&mut events, &made).await;
+
+    let left = first.kill();
+    let made = create(&second, "02:00:00:00:00:02", "198.51.100.2").await;
+    told(&mut events, &made).await;
+
+    let first = left.start(&over).await;
+    told(&mut watch(&first).await, &made).await;
+}
+
+#[tokio::test]
+async fn a_replica_with_secrets_of_its_own_is_refused() {
+    let peer = Peer::start().await;
+    let _first = Place::new().start(&over(&peer)).await;
+    let why = Place::new().refused(&over(&peer)).await;
+    assert!(why.contains("the store belongs to another site than these secrets"), "{why}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_is_named() {
+    let nowhere = format!("http://127.0.0.1:{}", super::peer::free_port());
+    let flags = arguments(&["--store", "etcd", "--etcd-endpoints", &nowhere]);
+    let why = Place::new().refused(&flags).await;
+    assert!(why.contains("opening the store in etcd: store unavailable: connecting to"), "{why}");
+    assert!(why.contains(&nowhere), "{why}");
+}

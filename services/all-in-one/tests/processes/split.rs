@@ -1,0 +1,121 @@
+//! Services in processes of their own.
+
+use std::net::SocketAddr;
+
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::instance::v1 as inst;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tonic::Code;
+
+use super::peer::free_port;
+use super::process::{Place, Process, arguments, get, machine, soon};
+
+/// The process with the machines, the one with what occupies them, and the one that tells the systems.
+struct Site {
+    owners: Process,
+    instance: Process,
+    metadata: Process,
+    address: SocketAddr,
+}
+
+async fn site() -> Site {
+    let (owners, instance) = (Place::new(), Place::new());
+    let (at_owners, at_instance) =
+        (format!("https://{}", owners.grpc), format!("instance=https://{}", instance.grpc));
+    let owners = owners
+        .start(&arguments(&["--only", "hardware,power,workflow", "--peers", &at_instance]))
+        .await;
+    let instance = instance
+        .with_secrets_of(&owners.place, &[])
+        .start(&arguments(&["--only", "instance", "--peers", &at_owners]))
+        .await;
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let peers = format!("{at_instance},{at_owners}");
+    let listen = address.to_string();
+    let flags = ["--only", "metadata", "--metadata-listen", &listen, "--peers", &peers];
+    let metadata = Place::new()
+        .with_secrets_of(&owners.place, &["ca-key.pem", "admin.pem", "admin-key.pem"])
+        .start(&arguments(&flags))
+        .await;
+    Site { owners, instance, metadata, address }
+}
+
+impl Site {
+    /// A machine at 127.0.0.1.
+    async fn machine(&self) -> hw::Hardware {
+        let mut owners = HardwareServiceClient::new(self.owners.channel().await);
+        let made = owners.create_hardware(machine("02:00:00:00:00:01", "127.0.0.1")).await;
+        made.unwrap().into_inner().hardware.unwrap()
+    }
+
+    async fn instances(&self) -> InstanceServiceClient<tonic::transport::Channel> {
+        InstanceServiceClient::new(self.instance.channel().await)
+    }
+
+    /// What a system at 127.0.0.1 is told, once it is told `wanted`.
+    async fn told(&self, path: &str, wanted: &str) {
+        let told = async {
+            while get(self.address, path).await.as_deref() != Some(wanted) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        soon(told).await;
+    }
+}
+
+#[tokio::test]
+async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
+    let site = site().await;
+    let machine = site.machine().await;
+    site.told("/latest/meta-data/instance-id", &machine.id).await;
+
+    let instance = inst::Instance {
+        hardware_id: machine.id.clone(),
+        hostname: "split".into(),
+        ..Default::default()
+    };
+    let request = inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+    let mut instances = site.instances().await;
+    let made = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
+    site.told("/latest/meta-data/instance-id", &made.id).await;
+
+    // Its reconciler asked for the machine; and the machine's owner asks who occupies it.
+    let moved_on = async {
+        loop {
+            let by = Some(inst::get_instance_request::By::Id(made.id.clone()));
+            let request = inst::GetInstanceRequest { by, ..Default::default() };
+            let now = instances.get_instance(request).await.unwrap().into_inner().instance.unwrap();
+            if now.state != "queued" {
+                return now;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let now = soon(moved_on).await;
+    assert!(now.state != "failed", "{}: {}", now.state, now.state_reason);
+    let mut owners = HardwareServiceClient::new(site.owners.channel().await);
+    let delete = hw::DeleteHardwareRequest { id: machine.id, revision: 0 };
+    let kept = owners.delete_hardware(delete).await.unwrap_err();
+    assert_eq!(kept.code(), Code::FailedPrecondition, "{kept}");
+    assert!(kept.message().contains(&made.id), "{kept}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_elsewhere_is_not_served_here() {
+    let site = site().await;
+    let mut wrong = HardwareServiceClient::new(site.instance.channel().await);
+    let refused = wrong.list_hardware(hw::ListHardwareRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    // What machines see has no API of its own, and no key with which a role could be made.
+    assert!(tokio::net::TcpStream::connect(site.metadata.place.grpc).await.is_err());
+    assert!(!site.metadata.place.secrets().join("ca-key.pem").exists());
+}
+
+#[tokio::test]
+async fn an_edge_without_the_sites_secrets_says_which_to_copy() {
+    let flags = ["--only", "metadata", "--peers", "https://127.0.0.1:1"];
+    let flags = [&flags[..], &["--metadata-listen", "127.0.0.1:0"]].concat();
+    let why = Place::new().refused(&arguments(&flags)).await;
+    assert!(why.contains("copy site.key, service-key.pem, service.pem and ca.pem"), "{why}");
+}

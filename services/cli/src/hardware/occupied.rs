@@ -1,0 +1,139 @@
+//! Machines as people see them: with the state that an instance adds to a machine's own.
+//!
+//! | the machine itself is | and its instance is | people see |
+//! |---|---|---|
+//! | enrolled or provisionable | queued, provisioning, reinstalling or failed | provisioning |
+//! | | active or in rescue | in-use |
+//! | | deprovisioning or deprovision-failed | deprovisioning |
+//! | failed, in maintenance or being deleted | anything | the machine's own state |
+//!
+//! Where the instances cannot be asked, machines are shown with their own states.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use tinwright::hardware::v1 as pb;
+use tinwright::instance::v1::get_instance_request::By;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::instance::v1::{GetInstanceRequest, Instance};
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::connect::{LARGEST, View};
+use crate::failure;
+use crate::noun::{Noun as _, Plain, Wanted};
+use crate::output::{self, Format, Row};
+
+/// A machine, and the state people see it in.
+struct Seen {
+    machine: pb::Hardware,
+    state: String,
+}
+
+impl Row for Seen {
+    const COLUMNS: &'static [&'static str] = pb::Hardware::COLUMNS;
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        super::row(&self.machine, self.state.clone(), now)
+    }
+}
+
+/// `machines` as a table.
+pub(super) async fn table(channel: &Channel, machines: Vec<pb::Hardware>) -> String {
+    let occupants = told(occupants(channel).await).unwrap_or_default();
+    let seen = machines.into_iter().map(|machine| {
+        let state = state(&machine, occupants.get(&machine.id));
+        Seen { machine, state }
+    });
+    output::table(&seen.collect::<Vec<_>>())
+}
+
+/// `machine`, whole, under a line on its instance if it has one.
+pub(super) async fn one(channel: &Channel, machine: &pb::Hardware) -> anyhow::Result<String> {
+    let whole = output::one(machine, Format::Table)?;
+    Ok(match told(occupant(channel, &machine.id).await).flatten() {
+        Some(instance) => {
+            let (state, its) = (state(machine, Some(&instance)), output::word(&instance.state, ""));
+            // A comment: what people get is still a file that says all of the machine.
+            format!("# {state}: instance {} is {its}\n{whole}", instance.id)
+        }
+        None => whole,
+    })
+}
+
+/// The state people see `machine` in, given the instance that occupies it.
+fn state(machine: &pb::Hardware, occupant: Option<&Instance>) -> String {
+    let added = match machine.state() {
+        pb::State::Unspecified | pb::State::Enrolled | pb::State::Provisionable => {
+            occupant.and_then(added)
+        }
+        // What keeps everybody off the machine is what people have to know first.
+        pb::State::Failed | pb::State::Maintenance | pb::State::Deleting => None,
+    };
+    added.map_or_else(|| super::own_state(machine), str::to_owned)
+}
+
+/// Nothing for a state that only a newer server knows.
+fn added(occupant: &Instance) -> Option<&'static str> {
+    match occupant.state.as_str() {
+        "queued" | "provisioning" | "reinstalling" | "failed" => Some("provisioning"),
+        "active" | "rescue" => Some("in-use"),
+        "deprovisioning" | "deprovision_failed" => Some("deprovisioning"),
+        _ => None,
+    }
+}
+
+/// Every instance that occupies a machine, by the machine's id.
+async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance>> {
+    let all = Wanted { labels: Default::default(), view: View::Basic, choice: Plain {} };
+    let occupying = Instance::list(channel, all).await?.into_iter().filter(|it| !it.released);
+    Ok(occupying.map(|instance| (instance.hardware_id.clone(), instance)).collect())
+}
+
+/// The instance that occupies the machine `id`.
+async fn occupant(channel: &Channel, id: &str) -> anyhow::Result<Option<Instance>> {
+    let by = Some(By::HardwareId(id.to_owned()));
+    let request = GetInstanceRequest { by, view: View::Basic.into() };
+    let client = InstanceServiceClient::new(channel.clone());
+    match client.max_decoding_message_size(LARGEST).get_instance(request).await {
+        Ok(found) => Ok(found.into_inner().instance),
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// What the instance service said; if it did not, people are told that something is left out.
+fn told<T>(asked: anyhow::Result<T>) -> Option<T> {
+    let left_out = |error: &anyhow::Error| {
+        eprintln!("tinwright: without instances: {}", failure::line(error));
+    };
+    asked.inspect_err(left_out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(own: pb::State, instance: Option<&str>) -> String {
+        let machine = pb::Hardware { state: own.into(), ..pb::Hardware::default() };
+        let occupant = instance.map(|it| Instance { state: it.into(), ..Instance::default() });
+        state(&machine, occupant.as_ref())
+    }
+
+    #[test]
+    fn an_instance_adds_its_state_to_a_machine_that_may_be_used() {
+        let instances = ["queued", "failed", "active", "deprovision_failed", "of-tomorrow"];
+        let told = instances.map(|it| seen(pb::State::Provisionable, Some(it)));
+        let wanted = ["provisioning", "provisioning", "in-use", "deprovisioning", "provisionable"];
+        assert_eq!(told, wanted);
+        assert_eq!(seen(pb::State::Enrolled, Some("active")), "in-use");
+        assert_eq!(seen(pb::State::Provisionable, None), "provisionable");
+    }
+
+    #[test]
+    fn what_keeps_everybody_off_a_machine_is_shown_before_its_instance() {
+        let own = [pb::State::Failed, pb::State::Maintenance, pb::State::Deleting];
+        let told = own.map(|own| seen(own, Some("active")));
+        assert_eq!(told, ["failed", "maintenance", "deleting"]);
+    }
+}

@@ -1,0 +1,184 @@
+//! Machines: what people see of what occupies them, and what programs get.
+
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
+use tinwright::instance::v1 as inst;
+use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tokio_stream::Iter;
+use tonic::transport::Server;
+use tonic::transport::server::Router;
+use tonic::{Request, Response, Status};
+
+use super::{fake, told};
+
+type Told<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+const IDS: [&str; 3] = [
+    "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10",
+    "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a11",
+    "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a12",
+];
+
+/// Three machines that may be used.
+struct Machines;
+
+fn machine(id: &str) -> hw::Hardware {
+    let state = hw::State::Provisionable.into();
+    hw::Hardware { id: id.into(), state, ..hw::Hardware::default() }
+}
+
+mod machines {
+    use tinwright::hardware::v1 as pb;
+
+    use super::*;
+
+    fake! {
+        impl HardwareService for Machines {
+            type WatchHardwareStream = Told<pb::WatchHardwareResponse>;
+
+            async fn get_hardware(
+                &self,
+                request: Request<pb::GetHardwareRequest>,
+            ) -> Result<Response<pb::GetHardwareResponse>, Status> {
+                let Some(pb::get_hardware_request::By::Id(id)) = request.into_inner().by else {
+                    return Err(Status::invalid_argument("by"));
+                };
+                Ok(Response::new(pb::GetHardwareResponse { hardware: Some(machine(&id)) }))
+            }
+
+            async fn list_hardware(
+                &self,
+                _: Request<pb::ListHardwareRequest>,
+            ) -> Result<Response<pb::ListHardwareResponse>, Status> {
+                let hardware = IDS.map(machine).into();
+                Ok(Response::new(pb::ListHardwareResponse { hardware, ..Default::default() }))
+            }
+
+            async fn watch_hardware(
+                &self,
+                _: Request<pb::WatchHardwareRequest>,
+            ) -> Result<Response<Self::WatchHardwareStream>, Status> {
+                Err(Status::unimplemented("watch"))
+            }
+        }
+        refuses {
+            create_hardware: CreateHardwareRequest => CreateHardwareResponse,
+            update_hardware: UpdateHardwareRequest => UpdateHardwareResponse,
+            set_hardware_state: SetHardwareStateRequest => SetHardwareStateResponse,
+            delete_hardware: DeleteHardwareRequest => DeleteHardwareResponse,
+        }
+    }
+}
+
+/// Three instances, each on a page of its own: two that occupy machines, and one that has let go of the first.
+struct Instances;
+
+fn instance(place: usize) -> inst::Instance {
+    let (on, state, released) =
+        [(0, "active", false), (1, "deprovision_failed", false), (0, "failed", true)][place];
+    inst::Instance {
+        id: format!("i{place}"),
+        hardware_id: IDS[on].into(),
+        state: state.into(),
+        released,
+        ..inst::Instance::default()
+    }
+}
+
+mod instances {
+    use tinwright::instance::v1 as pb;
+
+    use super::*;
+
+    fake! {
+        impl InstanceService for Instances {
+            type WatchInstancesStream = Told<pb::WatchInstancesResponse>;
+
+            async fn get_instance(
+                &self,
+                request: Request<pb::GetInstanceRequest>,
+            ) -> Result<Response<pb::GetInstanceResponse>, Status> {
+                match request.into_inner().by {
+                    Some(pb::get_instance_request::By::HardwareId(id)) if id == IDS[0] => {
+                        let instance = Some(instance(0));
+                        Ok(Response::new(pb::GetInstanceResponse { instance }))
+                    }
+                    _ => Err(Status::not_found("no instance")),
+                }
+            }
+
+            async fn list_instances(
+                &self,
+                request: Request<pb::ListInstancesRequest>,
+            ) -> Result<Response<pb::ListInstancesResponse>, Status> {
+                let place: usize = request.into_inner().page_token.parse().unwrap_or_default();
+                let next = if place < 2 { (place + 1).to_string() } else { String::new() };
+                let (instances, next_page_token) = (vec![instance(place)], next);
+                Ok(Response::new(pb::ListInstancesResponse { instances, next_page_token }))
+            }
+
+            async fn watch_instances(
+                &self,
+                _: Request<pb::WatchInstancesRequest>,
+            ) -> Result<Response<Self::WatchInstancesStream>, Status> {
+                Err(Status::unimplemented("watch"))
+            }
+        }
+        refuses {
+            create_instance: CreateInstanceRequest => CreateInstanceResponse,
+            update_instance: UpdateInstanceRequest => UpdateInstanceResponse,
+            delete_instance: DeleteInstanceRequest => DeleteInstanceResponse,
+            retry_instance: RetryInstanceRequest => RetryInstanceResponse,
+            report_phone_home: ReportPhoneHomeRequest => ReportPhoneHomeResponse,
+        }
+    }
+}
+
+fn server() -> Router {
+    alone().add_service(InstanceServiceServer::new(Instances))
+}
+
+/// A server whose instances cannot be asked.
+fn alone() -> Router {
+    Server::builder().add_service(HardwareServiceServer::new(Machines))
+}
+
+/// The second word of each line after the first: machines have no names here.
+async fn states(server: Router) -> Vec<String> {
+    let (printed, ended) = told("hardware list", server).await;
+    assert_eq!(ended, Ok(()));
+    let word = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
+    printed.lines().skip(1).map(word).collect()
+}
+
+#[tokio::test]
+async fn a_machine_is_listed_with_what_its_instance_adds() {
+    assert_eq!(states(server()).await, ["in-use", "deprovisioning", "provisionable"]);
+}
+
+#[tokio::test]
+async fn machines_are_listed_with_their_own_states_when_instances_cannot_be_asked() {
+    assert_eq!(states(alone()).await, ["provisionable"; 3]);
+}
+
+#[tokio::test]
+async fn programs_get_the_machines_as_they_are() {
+    let (printed, _) = told("hardware list -o json", server()).await;
+    let listed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let states: Vec<_> = listed.as_array().unwrap().iter().map(|it| &it["state"]).collect();
+    assert_eq!(states, ["STATE_PROVISIONABLE"; 3]);
+    let (printed, _) = told(&format!("hardware get {} -o yaml", IDS[0]), server()).await;
+    assert!(printed.starts_with("id: "), "{printed}");
+}
+
+#[tokio::test]
+async fn one_machine_is_shown_under_a_line_on_its_instance() {
+    let (printed, ended) = told(&format!("hardware get {}", IDS[0]), server()).await;
+    assert_eq!(ended, Ok(()));
+    assert!(printed.starts_with("# in-use: instance i0 is active\nid: "), "{printed}");
+    for (id, server) in [(IDS[2], server()), (IDS[0], alone())] {
+        let (printed, ended) = told(&format!("hardware get {id}"), server).await;
+        assert_eq!(ended, Ok(()));
+        assert!(printed.starts_with("id: "), "{printed}");
+    }
+}

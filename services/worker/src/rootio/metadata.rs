@@ -1,0 +1,279 @@
+//! The part of an instance's metadata that describes its disks, and where it comes from.
+//!
+//! The server is Tinkerbell's Hegel or something in its place, written in Go: what is empty may be absent or null.
+
+use std::path::PathBuf;
+
+use reqwest::Url;
+use serde::Deserialize;
+
+use super::Error;
+use crate::action::{self, Context};
+use crate::download::{self, Download};
+use crate::environment::{self, Environment};
+
+/// The port of the metadata server, if the template names none.
+const PORT: u16 = 50061;
+
+/// How much metadata is read at most, in bytes.
+const LONGEST: usize = 4 << 20;
+
+/// What an instance's disks are to be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Storage {
+    pub(super) disks: Vec<Disk>,
+    pub(super) filesystems: Vec<Filesystem>,
+}
+
+/// A disk and its partitions, in the order of their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Disk {
+    pub(super) device: PathBuf,
+    /// Whether what is known by its place at the disk's ends goes first.
+    pub(super) wipe_table: bool,
+    pub(super) partitions: Vec<Partition>,
+}
+
+/// A partition. Sizes and places are in units of 512 bytes, whatever the disk's sectors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Partition {
+    #[serde(default)]
+    pub(super) label: Option<String>,
+    /// Its number in the table; 0 or absent for the next one.
+    #[serde(default)]
+    pub(super) number: Option<u32>,
+    /// 0 or absent for the rest of the disk.
+    #[serde(default)]
+    pub(super) size: Option<u64>,
+    /// 0 or absent for the next place.
+    #[serde(default)]
+    pub(super) start: Option<u64>,
+    /// Its type, if the label does not say.
+    #[serde(default)]
+    pub(super) type_guid: Option<String>,
+}
+
+/// A file system to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Filesystem {
+    pub(super) device: PathBuf,
+    pub(super) format: String,
+    /// For the program that makes it.
+    pub(super) options: Vec<String>,
+}
+
+impl Storage {
+    /// Fetches the metadata and takes from it what describes the disks.
+    pub(super) async fn read(
+        environment: &Environment,
+        context: &Context,
+    ) -> Result<Self, action::Error> {
+        let (at, text) = if environment.optional("TEST").is_some() {
+            let path = environment.required("JSON_FILE")?;
+            let text = tokio::fs::read(path).await;
+            let failed = |error| Error::Metadata { at: path.into(), why: format!("{error}") };
+            (path.to_owned(), text.map_err(failed)?)
+        } else {
+            let url = url(environment)?;
+            (format!("GET {url}"), fetch(url, context).await?)
+        };
+        Ok(Self::of(&text).map_err(|why| Error::Metadata { at, why })?)
+    }
+
+    /// What `text` describes, or why it does not.
+    fn of(text: &[u8]) -> Result<Self, String> {
+        let written: Written = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let instance = written.metadata.and_then(|metadata| metadata.instance);
+        let storage = instance.and_then(|instance| instance.storage);
+        let storage = storage.ok_or("metadata.instance.storage is missing")?;
+        for (what, listed) in [("volume groups", storage.volume_groups), ("RAIDs", storage.raid)] {
+            if !listed.unwrap_or_default().is_empty() {
+                return Err(Error::Unsupported(what).to_string());
+            }
+        }
+        let disks = storage.disks.unwrap_or_default().into_iter().map(Disk::from).collect();
+        let filesystems = storage.filesystems.unwrap_or_default().into_iter();
+        let mounts = filesystems.filter_map(|filesystem| filesystem.mount);
+        Ok(Self { disks, filesystems: mounts.map(Filesystem::from).collect() })
+    }
+}
+
+fn url(environment: &Environment) -> Result<Url, environment::Error> {
+    const NAME: &str = "MIRROR_HOST";
+    let host = environment.required(NAME)?;
+    let port = environment.parsed("METADATA_SERVICE_PORT", "a port")?.unwrap_or(PORT);
+    let url = Url::parse(&format!("http://{host}:{port}/metadata")).ok();
+    // What is more than a host would be taken for something else.
+    url.filter(|url| url.path() == "/metadata").ok_or_else(|| environment::Error::Invalid {
+        name: NAME,
+        value: host.into(),
+        wanted: "a host",
+    })
+}
+
+async fn fetch(url: Url, context: &Context) -> Result<Vec<u8>, action::Error> {
+    let at = format!("GET {url}");
+    let client = download::client(&[], &context.patience)?;
+    let all = async {
+        let mut text = Vec::new();
+        let mut download = Download::open(&client, url, &context.patience, &|_, _| ()).await?;
+        while let Some(bytes) = download.next().await? {
+            text.extend_from_slice(&bytes);
+            if text.len() > LONGEST {
+                let why = format!("there is more than {LONGEST} bytes of it");
+                return Err(Error::Metadata { at, why }.into());
+            }
+        }
+        Ok(text)
+    };
+    context.stop.run_until_cancelled(all).await.ok_or(action::Error::Cancelled)?
+}
+
+/// The document as it is written.
+#[derive(Deserialize)]
+struct Written {
+    #[serde(default)]
+    metadata: Option<WrittenMetadata>,
+}
+
+#[derive(Deserialize)]
+struct WrittenMetadata {
+    #[serde(default)]
+    instance: Option<WrittenInstance>,
+}
+
+#[derive(Deserialize)]
+struct WrittenInstance {
+    #[serde(default)]
+    storage: Option<WrittenStorage>,
+}
+
+#[derive(Deserialize)]
+struct WrittenStorage {
+    #[serde(default)]
+    disks: Option<Vec<WrittenDisk>>,
+    #[serde(default)]
+    filesystems: Option<Vec<WrittenFilesystem>>,
+    #[serde(default)]
+    volume_groups: Option<Vec<serde_json::Value>>,
+    #[serde(default)]
+    raid: Option<Vec<serde_json::Value>>,
+}
+
+#[derive(Deserialize)]
+struct WrittenDisk {
+    device: PathBuf,
+    #[serde(default)]
+    wipe_table: Option<bool>,
+    #[serde(default)]
+    partitions: Option<Vec<Partition>>,
+}
+
+#[derive(Deserialize)]
+struct WrittenFilesystem {
+    #[serde(default)]
+    mount: Option<WrittenMount>,
+}
+
+#[derive(Deserialize)]
+struct WrittenMount {
+    device: PathBuf,
+    format: String,
+    #[serde(default)]
+    create: Option<WrittenCreate>,
+}
+
+#[derive(Deserialize)]
+struct WrittenCreate {
+    #[serde(default)]
+    options: Option<Vec<String>>,
+}
+
+impl From<WrittenDisk> for Disk {
+    fn from(written: WrittenDisk) -> Self {
+        let WrittenDisk { device, wipe_table, partitions } = written;
+        let partitions = partitions.unwrap_or_default();
+        Self { device, wipe_table: wipe_table.unwrap_or_default(), partitions }
+    }
+}
+
+impl From<WrittenMount> for Filesystem {
+    fn from(written: WrittenMount) -> Self {
+        let WrittenMount { device, format, create } = written;
+        let options = create.and_then(|create| create.options).unwrap_or_default();
+        Self { device, format, options }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(storage: &str) -> Result<Storage, String> {
+        let text =
+            format!(r#"{{"metadata": {{"state": "", "instance": {{"storage": {storage}}}}}}}"#);
+        Storage::of(text.as_bytes())
+    }
+
+    #[test]
+    fn disks_and_file_systems_are_read_and_the_rest_is_passed_over() {
+        let storage = of(r#"{
+            "disks": [{"device": "/dev/sda", "wipe_table": true, "partitions": [
+                {"label": "ROOT", "number": 1, "size": 0}]}],
+            "filesystems": [{"mount": {"device": "/dev/sda1", "format": "ext4", "point": "/",
+                "create": {"options": ["-L", "ROOT"]}}}],
+            "volume_groups": null}"#);
+        let label = Some("ROOT".to_owned());
+        let partition = Partition { label, number: Some(1), size: Some(0), ..Partition::default() };
+        let device = "/dev/sda".into();
+        let disk = Disk { device, wipe_table: true, partitions: vec![partition] };
+        let options = vec!["-L".to_owned(), "ROOT".to_owned()];
+        let filesystem = Filesystem { device: "/dev/sda1".into(), format: "ext4".into(), options };
+        let expected = Storage { disks: vec![disk], filesystems: vec![filesystem] };
+        assert_eq!(storage, Ok(expected));
+    }
+
+    #[test]
+    fn what_go_leaves_out_or_calls_null_is_empty() {
+        let nothing = Storage { disks: Vec::new(), filesystems: Vec::new() };
+        assert_eq!(of("{}"), Ok(nothing.clone()));
+        assert_eq!(of(r#"{"disks": null, "filesystems": [{"mount": null}]}"#), Ok(nothing));
+        let disk = of(r#"{"disks": [{"device": "/dev/sda", "partitions": null}]}"#).unwrap();
+        assert_eq!(disk.disks[0].partitions, []);
+    }
+
+    #[test]
+    fn what_is_missing_or_cannot_be_made_is_named() {
+        let missing = Err("metadata.instance.storage is missing".to_owned());
+        for text in ["{}", r#"{"metadata": null}"#, r#"{"metadata": {"instance": {}}}"#] {
+            assert_eq!(Storage::of(text.as_bytes()), missing, "{text}");
+        }
+        let groups = of(r#"{"volume_groups": [{"name": "vg"}]}"#).unwrap_err();
+        assert_eq!(groups, "the metadata's storage has volume groups, which are not made here");
+    }
+
+    #[test]
+    fn the_server_is_a_host_and_a_port() {
+        let asked = |host: &str, port: &str| {
+            let variables = [("MIRROR_HOST", host), ("METADATA_SERVICE_PORT", port)];
+            let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            url(&variables.into_iter().collect()).map(|url| url.to_string()).ok()
+        };
+        let metadata = |at: &str| Some(format!("http://{at}/metadata"));
+        assert_eq!(asked("192.0.2.1", ""), metadata("192.0.2.1:50061"));
+        assert_eq!(asked("hegel", "7080"), metadata("hegel:7080"));
+        assert_eq!(asked("[2001:db8::1]", ""), metadata("[2001:db8::1]:50061"));
+        for (host, port) in [("", ""), ("http://hegel", ""), ("a b", ""), ("hegel", "x")] {
+            assert_eq!(asked(host, port), None, "{host} {port}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reading_panic(text in "\\PC{0,80}|[\\[\\]{}:,\"a0]{0,40}") {
+            let _either = Storage::of(text.as_bytes());
+        }
+    }
+}

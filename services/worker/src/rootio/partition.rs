@@ -1,0 +1,261 @@
+//! Writing partition tables, and reading them back.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+
+use gptman::{GPT, GPTHeader, GPTPartitionEntry};
+use uuid::Uuid;
+
+use super::layout::{Placed, Room, place};
+use super::metadata::{self, Storage};
+use super::{Error, io_error, mbr, open, wipe};
+use crate::action::{self, Context, joined};
+use crate::disk::{self, Disk};
+
+/// Letters in a partition's name, in UTF-16.
+const NAME: usize = 36;
+
+/// The smallest disk that is worth a table, in bytes: the first partition begins after one MiB.
+const SMALLEST: u64 = 2 << 20;
+
+/// Types of partitions (UEFI 2.10 §5.3.3; the UAPI group's Discoverable Partitions Specification for Linux's).
+const SWAP: &str = "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f";
+const BIOS_BOOT: &str = "21686148-6449-6e6f-744e-656564454649";
+const EFI_SYSTEM: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
+const LINUX: &str = "0fc63daf-8483-4772-8e79-3d69d8477de4";
+
+/// Writes them all.
+pub(super) async fn run(
+    storage: Storage,
+    mbr: bool,
+    context: &Context,
+) -> Result<(), action::Error> {
+    let progress = context.progress.clone();
+    joined(tokio::task::spawn_blocking(move || {
+        if storage.disks.is_empty() {
+            return Err(Error::Nothing("disks").into());
+        }
+        let mut disks = open(storage.disks.iter().map(|wanted| wanted.device.as_path()))?;
+        let tables = disks.iter_mut().zip(&storage.disks).map(|(disk, wanted)| {
+            let table = if mbr { Table::mbr(disk, wanted) } else { Table::gpt(disk, wanted) };
+            table.map_err(|refusal| refusal.of(wanted))
+        });
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        for ((disk, wanted), table) in disks.iter_mut().zip(&storage.disks).zip(tables) {
+            if wanted.wipe_table {
+                wipe::ends(disk)?;
+            }
+            write(disk, table, wanted)?;
+            let (device, count) = (wanted.device.display(), wanted.partitions.len());
+            progress.output(format!("{device}: {count} partitions\n").as_bytes());
+        }
+        Ok(())
+    }))
+    .await?
+}
+
+/// Why there is no table for a disk.
+enum Refusal {
+    Layout(String),
+    Disk(disk::Error),
+    Io(io::Error),
+}
+
+impl Refusal {
+    fn of(self, wanted: &metadata::Disk) -> action::Error {
+        let layout = |why| Error::Layout { disk: wanted.device.clone(), why };
+        match self {
+            Self::Layout(why) => layout(why).into(),
+            Self::Disk(error) => error.into(),
+            Self::Io(error) => layout(error.to_string()).into(),
+        }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A table as it is to be.
+enum Table {
+    Gpt(Box<GPT>),
+    Mbr(Box<[u8; mbr::SECTOR]>),
+}
+
+impl Table {
+    fn gpt(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, Refusal> {
+        let sector = sector(disk)?;
+        let guid = Uuid::new_v4().to_bytes_le();
+        let mut table = GPT::new_from(disk.cached(), sector, guid).map_err(io_error)?;
+        let GPTHeader { first_usable_lba: first, last_usable_lba: last, .. } = table.header;
+        let partitions = table.header.number_of_partition_entries;
+        let room = Room { sector, first, last, partitions };
+        for placed in place(&wanted.partitions, room).map_err(Refusal::Layout)? {
+            table[placed.number] = entry(&placed).map_err(Refusal::Layout)?;
+        }
+        Ok(Self::Gpt(Box::new(table)))
+    }
+
+    fn mbr(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, Refusal> {
+        let sector = sector(disk)?;
+        let sectors = disk.capacity().unwrap_or_default() / sector;
+        let last = sectors.saturating_sub(1);
+        let room = Room { sector, first: 1, last, partitions: mbr::PARTITIONS };
+        let placed = place(&wanted.partitions, room).map_err(Refusal::Layout)?;
+        let mut old = [0; mbr::SECTOR];
+        disk.cached().seek(SeekFrom::Start(0))?;
+        disk.cached().read_exact(&mut old)?;
+        let (signature, _) = Uuid::new_v4().as_u64_pair();
+        let table = mbr::table(old, &placed, signature as u32).map_err(Refusal::Layout)?;
+        Ok(Self::Mbr(Box::new(table)))
+    }
+}
+
+/// The size of the sectors of `disk`, which must have enough of them.
+fn sector(disk: &mut Disk) -> Result<u64, Refusal> {
+    match disk.capacity().unwrap_or_default() {
+        SMALLEST.. => disk.sector().map_err(Refusal::Disk),
+        holds => Err(Refusal::Layout(format!("holds {holds} bytes, too little for partitions"))),
+    }
+}
+
+fn entry(placed: &Placed) -> Result<GPTPartitionEntry, String> {
+    if placed.label.encode_utf16().count() > NAME {
+        return Err(format!("partition {}'s label is longer than {NAME} letters", placed.number));
+    }
+    let kind = placed.type_guid.as_deref().unwrap_or(match placed.label.as_str() {
+        "SWAP" => SWAP,
+        "BIOS" => BIOS_BOOT,
+        "EFI" => EFI_SYSTEM,
+        _ => LINUX,
+    });
+    let kind = Uuid::parse_str(kind)
+        .map_err(|_| format!("partition {}'s type_guid {kind:?} is no GUID", placed.number))?;
+    Ok(GPTPartitionEntry {
+        partition_type_guid: kind.to_bytes_le(),
+        unique_partition_guid: Uuid::new_v4().to_bytes_le(),
+        starting_lba: placed.first,
+        ending_lba: placed.last,
+        attribute_bits: 0,
+        partition_name: placed.label.as_str().into(),
+    })
+}
+
+/// Writes `table`, reads it back from the disk, and has the kernel look at it.
+fn write(disk: &mut Disk, table: Table, wanted: &metadata::Disk) -> Result<(), action::Error> {
+    let sector = disk.sector()?;
+    let mut table = table;
+    let written = put(disk.cached(), &mut table, sector);
+    written.map_err(|source| disk.io("write the partition table".into(), source))?;
+    disk.settle()?;
+    let same = is_there(disk.cached(), &table, sector);
+    if !same.map_err(|source| disk.io("read the partition table back".into(), source))? {
+        return Err(Error::Table(wanted.device.clone()).into());
+    }
+    disk.reread_partitions();
+    Ok(())
+}
+
+fn put(file: &mut File, table: &mut Table, sector: u64) -> io::Result<()> {
+    match table {
+        Table::Gpt(table) => {
+            GPT::write_protective_mbr_into(file, sector).map_err(io_error)?;
+            table.write_into(file).map_err(io_error)?;
+        }
+        Table::Mbr(table) => {
+            // A GPT that was there before would still be one, in the eyes of some.
+            let last = file.seek(SeekFrom::End(0))?.saturating_sub(sector);
+            let nothing = vec![0; usize::try_from(sector).unwrap_or(mbr::SECTOR)];
+            for header in [sector, last] {
+                file.seek(SeekFrom::Start(header))?;
+                file.write_all(&nothing)?;
+            }
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&**table)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `table` is what the disk has, its second copy included.
+fn is_there(file: &mut File, table: &Table, sector: u64) -> io::Result<bool> {
+    let mut first = [0; mbr::SECTOR];
+    file.seek(SeekFrom::Start(0))?;
+    file.read_exact(&mut first)?;
+    let table = match table {
+        Table::Mbr(table) => return Ok(first == **table),
+        Table::Gpt(table) => table,
+    };
+    let protected = first.get(450) == Some(&0xee) && first.ends_with(&[0x55, 0xaa]);
+    let copies = [table.header.primary_lba, table.header.backup_lba].map(|at| {
+        file.seek(SeekFrom::Start(at * sector))?;
+        let header = GPTHeader::read_from(file).map_err(io_error)?;
+        let entries = header.read_partitions(file, sector).map_err(io_error)?;
+        let wanted = table.iter().map(|(_, entry)| entry);
+        Ok::<_, io::Error>(header.disk_guid == table.header.disk_guid && wanted.eq(&entries))
+    });
+    let [primary, backup] = copies;
+    Ok(protected && primary? && backup?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    const SECTOR: u64 = 512;
+    const LENGTH: u64 = 8 << 20;
+
+    /// A file in the place of a disk, with a table on it.
+    fn written() -> (File, Table) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(LENGTH).unwrap();
+        let mut table = GPT::new_from(&mut file, SECTOR, [7; 16]).unwrap();
+        let placed =
+            Placed { number: 1, label: "ROOT".into(), type_guid: None, first: 2048, last: 4095 };
+        table[1] = entry(&placed).unwrap();
+        let mut table = Table::Gpt(Box::new(table));
+        put(&mut file, &mut table, SECTOR).unwrap();
+        (file, table)
+    }
+
+    #[test]
+    fn a_table_reads_back_as_it_was_written() {
+        let (mut file, table) = written();
+        assert!(is_there(&mut file, &table, SECTOR).unwrap());
+    }
+
+    #[test]
+    fn a_bit_that_does_not_stick_is_found_wherever_it_is() {
+        // In the protective table, in either header, in either list of partitions.
+        for at in [450, 510, 512 + 60, 1024 + 3, LENGTH - 512 + 60, LENGTH - 33 * 512 + 3] {
+            let (mut file, table) = written();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+            assert!(!is_there(&mut file, &table, SECTOR).is_ok_and(|same| same), "{at}");
+        }
+    }
+
+    #[test]
+    fn labels_and_types_tell_what_a_partition_is() {
+        let kind = |label: &str, type_guid: Option<&str>| {
+            let type_guid = type_guid.map(str::to_owned);
+            let placed = Placed { number: 1, label: label.into(), type_guid, first: 1, last: 1 };
+            entry(&placed).map(|entry| Uuid::from_bytes_le(entry.partition_type_guid).to_string())
+        };
+        assert_eq!(kind("EFI", None).as_deref(), Ok(EFI_SYSTEM));
+        assert_eq!(kind("BIOS", None).as_deref(), Ok(BIOS_BOOT));
+        assert_eq!(kind("root", None).as_deref(), Ok(LINUX));
+        assert_eq!(kind("EFI", Some(SWAP)).as_deref(), Ok(SWAP));
+        assert_eq!(
+            kind("a", Some("8300")),
+            Err("partition 1's type_guid \"8300\" is no GUID".into())
+        );
+        let long = "x".repeat(37);
+        assert_eq!(kind(&long, None), Err("partition 1's label is longer than 36 letters".into()));
+    }
+}

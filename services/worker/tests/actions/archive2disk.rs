@@ -1,0 +1,412 @@
+//! Tars made by GNU tar, unpacked into real file systems, and compared by GNU tar again.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use tempfile::TempDir;
+use worker::{Builtin, Outcome};
+
+use crate::disk::{LoopDisk, Mounted, sh};
+use crate::image2disk::{noise, packed};
+use crate::site::{Reply, Site};
+use crate::{context, environment, reason, run};
+
+/// A capability to open raw sockets, as `setcap cap_net_raw+ep` stores it (capabilities(7)).
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// What an attribute of a user may be: newlines, equal signs and zeroes are as good as anything.
+const VALUE: &[u8] = b"one=1\n\0two";
+
+/// A tree with something of everything that a tar can hold.
+fn tree() -> TempDir {
+    let tree = TempDir::new().unwrap();
+    let long = "long/".to_owned() + &"d".repeat(120) + "/" + &"f".repeat(120);
+    sh(&format!(
+        "cd {} && umask 022 && mkdir -p bin etc empty dev run 'with space' \"$(dirname {long})\"
+        echo long > {long}; echo hello > etc/hello; : > etc/nothing; echo é > 'with space/naïve'
+        cp /bin/true bin/su; chown 12:34 bin/su; chmod 6755 bin/su; cp /bin/true bin/ping
+        chmod 4000 etc/nothing; chown 4000000:4000001 etc/hello; chmod 1777 empty; chmod 700 etc
+        ln bin/ping bin/ping6; ln -s ../etc/hello bin/hello; ln -s /etc/hello absolute; ln -s nowhere dangling
+        chown -h 7:8 bin/hello; ln dangling dangling2
+        mknod dev/null c 1 3; chmod 666 dev/null; mknod dev/sda b 8 0; chown 0:6 dev/sda; mkfifo -m 640 run/pipe
+        truncate -s 3M sparse; printf middle | dd of=sparse bs=1 seek=1000000 conv=notrunc status=none
+        touch -h -d '2001-02-03 04:05:06.789' bin/hello etc/hello empty run/pipe
+        touch -d '1969-12-31 23:59:58.5 UTC' etc/nothing
+        touch -d '2010-01-01' etc . long",
+        tree.path().display()
+    ));
+    let set = |path: &str, name: &str, value: &[u8]| {
+        setxattr(tree.path().join(path), name, value, XattrFlags::empty()).unwrap();
+    };
+    set("bin/ping", "security.capability", &CAPABILITY);
+    set("etc/hello", "user.note", VALUE);
+    set("empty", "user.note", VALUE);
+    tree
+}
+
+/// `tree` as GNU tar packs it with `options`.
+fn tar(tree: &Path, options: &str) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (path, tree) = (file.path().display(), tree.display());
+    sh(&format!("tar --numeric-owner -C {tree} {options} -cf {path} ."));
+    fs::read(file.path()).unwrap()
+}
+
+/// All that `find` can say of each file below `root`.
+fn listed(root: &Path) -> String {
+    let format = "%P|%y|%m|%U|%G|%s|%n|%l|%T@|";
+    // A directory's size is the file system's affair, and so is what it makes by itself.
+    let seen = "-not -name lost+found";
+    let files =
+        sh(&format!("cd {} && find . -not -type d {seen} -printf '{format}\\n'", root.display()));
+    let format = "%P|%y|%m|%U|%G|%T@|";
+    let directories =
+        sh(&format!("cd {} && find . -type d {seen} -printf '{format}\\n'", root.display()));
+    let mut lines: Vec<_> = files.lines().chain(directories.lines()).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+fn attribute(path: &Path, name: &str) -> Vec<u8> {
+    let mut value = [0; 64];
+    let length = getxattr(path, name, &mut value[..]).unwrap();
+    value[..length].to_vec()
+}
+
+/// The variables for unpacking from `url` without a sum.
+fn variables<'a>(url: &'a str, disk: &'a LoopDisk) -> Vec<(&'a str, &'a str)> {
+    let unchecked = ("INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION", "true");
+    vec![("ARCHIVE_URL", url), ("ARCHIVE_TYPE", "tar"), ("DEST_DISK", &disk.path), unchecked]
+}
+
+async fn unpacked(tar: Vec<u8>, more: &[(&'static str, &'static str)]) -> (Outcome, LoopDisk) {
+    let (site, disk) = (Site::serve("root.tar", tar, []).await, LoopDisk::ext4());
+    let mut variables = variables(&site.url, &disk);
+    variables.extend(more);
+    let outcome = run(Builtin::Archive2Disk, &variables).await;
+    (outcome, disk)
+}
+
+/// An ext4 file system with `tar` in it.
+async fn filled(tar: Vec<u8>, more: &[(&'static str, &'static str)]) -> (Mounted, LoopDisk) {
+    let (outcome, disk) = unpacked(tar, more).await;
+    assert_eq!(outcome, Outcome::Success);
+    (disk.mounted(), disk)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_a_tar_knows_of_its_files_is_restored() {
+    let tree = tree();
+    let tar = tar(tree.path(), "--format=posix --xattrs --xattrs-include='*'");
+    let (root, _disk) = filled(tar, &[("FS_TYPE", "ext4")]).await;
+    assert_eq!(listed(root.path()), listed(tree.path()));
+    sh(&format!(
+        "diff -r --no-dereference -x run -x dev {} {}/ -x lost+found",
+        tree.path().display(),
+        root.path().display()
+    ));
+    assert_eq!(attribute(&root.path().join("bin/ping6"), "security.capability"), CAPABILITY);
+    assert_eq!(attribute(&root.path().join("etc/hello"), "user.note"), VALUE);
+    assert_eq!(attribute(&root.path().join("empty"), "user.note"), VALUE);
+    let numbers = |path: &str| root.path().join(path).metadata().unwrap().rdev();
+    assert_eq!((numbers("dev/null"), numbers("dev/sda")), (0x103, 0x800));
+    let sparse = root.path().join("sparse").metadata().unwrap();
+    assert!(sparse.blocks() * 512 < 200_000, "holes were filled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gnu_tar_finds_no_difference_in_any_form_and_packing() {
+    let tree = tree();
+    for (options, tool) in [
+        ("--format=gnu", "gzip"),
+        ("--format=gnu --sparse", "xz"),
+        ("--format=posix", "zstd"),
+        ("--format=ustar --exclude=./long --exclude=./etc/hello --exclude=./etc/nothing", "bzip2"),
+    ] {
+        let tar = tar(tree.path(), options);
+        let (root, _disk) = filled(packed(tool, &tar), &[]).await;
+        let (file, place) = (tempfile::NamedTempFile::new().unwrap(), root.path().display());
+        fs::write(&file, tar).unwrap();
+        sh(&format!("tar --numeric-owner -C {place} --compare -f {}", file.path().display()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sum_may_be_of_the_file_of_the_tar_or_of_the_tar_without_padding() {
+    let tree = TempDir::new().unwrap();
+    fs::write(tree.path().join("a"), noise(5000)).unwrap();
+    let (whole, bare) = (tar(tree.path(), ""), tar(tree.path(), "--blocking-factor=1"));
+    assert!(whole.len() > bare.len() && whole.starts_with(&bare));
+    let file = packed("gzip", &whole);
+    let sum = |tool: &str, bytes: &[u8]| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, bytes).unwrap();
+        sh(&format!("{tool}sum < {}", file.path().display())).replace("  -", "")
+    };
+    let site = Site::serve("root.tgz", file.clone(), []).await;
+    let disk = LoopDisk::ext4();
+    let wanted = |sum: String| {
+        let sum: &str = sum.leak();
+        let place = [("ARCHIVE_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+        [place[0], place[1], ("ARCHIVE_TYPE", "targz"), ("TARFILE_CHECKSUM", sum)]
+    };
+    let sums = [&file, &whole, &bare].map(|bytes| sum("sha256", bytes));
+    for right in sums
+        .iter()
+        .map(|sum| format!("sha256:{sum}"))
+        .chain([format!("sha512:{}", sum("sha512", &bare))])
+    {
+        assert_eq!(run(Builtin::Archive2Disk, &wanted(right)).await, Outcome::Success);
+    }
+    let zero = format!("sha256:{}", "0".repeat(64));
+    let reason = reason(run(Builtin::Archive2Disk, &wanted(zero.clone())).await);
+    let [file, tar, bare] = sums;
+    let found = format!(
+        "the file has sha256:{file}, the tar sha256:{tar}, and without padding sha256:{bare}"
+    );
+    let url = &site.url;
+    assert_eq!(reason, format!("archive2disk: GET {url}: TARFILE_CHECKSUM is {zero}, but {found}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_at_the_end_is_noticed_even_if_the_server_calls_it_whole() {
+    let tree = TempDir::new().unwrap();
+    for name in ["a", "b"] {
+        fs::write(tree.path().join(name), noise(3000)).unwrap();
+    }
+    let tar = tar(tree.path(), "--blocking-factor=1");
+    let end = tar.len() - 1024;
+    // In a header, behind it, in a file, in its padding, behind it, before the end mark, in it.
+    for cut in [100, 512, 1024, 2000, 4100, end - 3584, end, end + 100] {
+        let (outcome, _disk) = unpacked(tar[..cut].to_vec(), &[]).await;
+        let reason = reason(outcome);
+        let told = [
+            "archive2disk: the tar is damaged or not whole: ",
+            "archive2disk: the tar ends without its end mark",
+        ];
+        assert!(told.iter().any(|told| reason.starts_with(told)), "{cut}: {reason}");
+    }
+    let (outcome, _disk) = unpacked(packed("gzip", &tar)[..2000].to_vec(), &[]).await;
+    let reason = reason(outcome);
+    assert!(reason.contains(": the file is damaged or not whole gzip: "), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_an_end_mark_is_one_unless_more_follows() {
+    let tree = TempDir::new().unwrap();
+    fs::write(tree.path().join("a"), noise(3000)).unwrap();
+    let tar = tar(tree.path(), "--blocking-factor=1");
+    let half = tar[..tar.len() - 512].to_vec();
+    let (root, _disk) = filled(half.clone(), &[]).await;
+    assert!(fs::read(root.path().join("a")).unwrap() == noise(3000));
+    let (outcome, _disk) = unpacked([half, tar].concat(), &[]).await;
+    let why = "the tar is damaged or not whole: more follows its end mark";
+    assert_eq!(reason(outcome), format!("archive2disk: {why}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_is_cut_goes_on() {
+    let tree = TempDir::new().unwrap();
+    fs::write(tree.path().join("a"), noise(300_000)).unwrap();
+    let cuts = [100_000, 5, 50_000].map(Reply::cut);
+    let site = Site::serve("root.tar", tar(tree.path(), ""), cuts).await;
+    let disk = LoopDisk::ext4();
+    assert_eq!(run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await, Outcome::Success);
+    assert!(fs::read(disk.mounted().path().join("a")).unwrap() == noise(300_000));
+    assert_eq!(site.ranges().len(), 4);
+}
+
+/// A tar of `name`, a file with `content`, and of more from `before`, whose shell makes files and appends them to `$TAR`.
+fn crafted(before: &str) -> Vec<u8> {
+    let place = TempDir::new().unwrap();
+    sh(&format!(
+        "cd {} && export TAR=$PWD/tar && mkdir in && cd in && echo evil > evil && mkdir dir && {before}",
+        place.path().display()
+    ));
+    fs::read(place.path().join("tar")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_leads_out_is_refused() {
+    for (how, name) in [
+        ("tar -P --transform 's,^,../../,' -cf $TAR evil", "../../evil"),
+        ("tar -P --transform 's,^,a/../../,' -cf $TAR evil", "a/../../evil"),
+        ("ln evil hard && tar -P --transform 's,^evil,../evil,RSh' -cf $TAR evil hard", "../evil"),
+    ] {
+        let (outcome, _disk) = unpacked(crafted(how), &[]).await;
+        let sentence = format!(
+            "archive2disk: the tar has {name:?}, whose name leads out of where it is unpacked"
+        );
+        assert_eq!(reason(outcome), sentence, "{how}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn absolute_names_and_links_lead_nowhere_but_into_the_place() {
+    let outside = TempDir::new().unwrap();
+    let out = outside.path().display().to_string();
+    let tar = crafted(&format!(
+        "ln -s {out} out && ln -s ../../../../..{out} up && tar -cf $TAR out up &&
+        tar -P --transform 's,^evil,{out}/a,' -rf $TAR evil &&
+        tar --transform 's,^evil,out/b,' -rf $TAR evil && tar --transform 's,^evil,up/c,' -rf $TAR evil &&
+        tar -P --transform 's,^dir,up,' -rf $TAR dir"
+    ));
+    let (root, _disk) = filled(tar, &[("DEST_PATH", "/srv/place")]).await;
+    let place = root.path().join("srv/place").join(out.trim_start_matches('/'));
+    for name in ["a", "b", "c"] {
+        assert_eq!(fs::read_to_string(place.join(name)).unwrap(), "evil\n", "{name}");
+    }
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    let made: Vec<_> =
+        fs::read_dir(root.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(made.len(), 2, "{made:?}"); // srv and lost+found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_takes_the_place_of_what_has_its_name_but_a_link_to_a_directory_stays() {
+    let tar = crafted(
+        "mkdir lib && echo so > lib/so && echo new > a && echo new > b && chmod 640 a && tar -cf $TAR lib a b",
+    );
+    let (site, disk) = (Site::serve("root.tar", tar, []).await, LoopDisk::ext4());
+    let root = disk.mounted();
+    sh(&format!(
+        "cd {} && mkdir -p usr/lib && ln -s usr/lib lib && echo old > a && echo precious > c && ln -s c b",
+        root.path().display()
+    ));
+    drop(root);
+    assert_eq!(run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await, Outcome::Success);
+    let root = disk.mounted();
+    let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+    assert_eq!(
+        (read("a"), read("b"), read("c"), read("usr/lib/so")),
+        ("new\n".into(), "new\n".into(), "precious\n".into(), "so\n".into())
+    );
+    assert!(root.path().join("lib").is_symlink() && !root.path().join("b").is_symlink());
+    assert_eq!(root.path().join("a").metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_put_in_place_is_named() {
+    let tree = TempDir::new().unwrap();
+    fs::write(tree.path().join("big"), noise(20 << 20)).unwrap();
+    let (outcome, disk) = unpacked(tar(tree.path(), ""), &[]).await;
+    assert_eq!(
+        reason(outcome),
+        r#"archive2disk: cannot write "/big": No space left on device (os error 28)"#
+    );
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+    let (outcome, _disk) = unpacked(
+        crafted("mkdir a && echo > a/b && tar -cf $TAR a && rm -r a && echo > a && tar -rf $TAR a"),
+        &[],
+    )
+    .await;
+    assert_eq!(
+        reason(outcome),
+        r#"archive2disk: cannot make room for "/a": Directory not empty (os error 39)"#
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holes_stay_holes_in_all_forms_that_gnu_tar_has_for_them() {
+    for form in [
+        "gnu",
+        "posix --sparse-version=0.0",
+        "posix --sparse-version=0.1",
+        "posix --sparse-version=1.0",
+    ] {
+        // More pieces than there is room for in one header.
+        let tar = crafted(&format!(
+            "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+                echo piece $n | dd of=holes bs=1 seek=$((n * 100000)) conv=notrunc status=none
+            done; truncate -s 5M holes; cksum < holes > sum; tar --format={form} --sparse -cf $TAR holes sum"
+        ));
+        let (root, _disk) = filled(tar, &[]).await;
+        let holes = root.path().join("holes");
+        let sum = sh(&format!("cksum < {}", holes.display()));
+        assert_eq!(sum, fs::read_to_string(root.path().join("sum")).unwrap().trim(), "{form}");
+        let metadata = holes.metadata().unwrap();
+        assert!(metadata.len() == 5 << 20 && metadata.blocks() * 512 < 1 << 20, "{form}");
+    }
+}
+
+#[tokio::test]
+async fn variables_that_are_missing_or_nonsense_are_named() {
+    let disk = LoopDisk::new(1 << 20);
+    let all = || {
+        let mut all = variables("http://127.0.0.1:9/a", &disk);
+        all.push(("TARFILE_CHECKSUM", "sha256:0"));
+        all
+    };
+    for (name, value, sentence) in [
+        (
+            "INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION",
+            "yes",
+            "INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION is `yes`, not `true` or `false`",
+        ),
+        (
+            "INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION",
+            "0",
+            "TARFILE_CHECKSUM is `sha256:0`, not `sha256:` or `sha512:` and hexadecimal digits",
+        ),
+        ("ARCHIVE_TYPE", "zip", "ARCHIVE_TYPE is `zip`, not `tar` or `targz`"),
+        ("ARCHIVE_TYPE", "", "ARCHIVE_TYPE is missing"),
+        ("ARCHIVE_URL", "", "ARCHIVE_URL is missing"),
+        ("DEST_DISK", "", "DEST_DISK is missing"),
+        (
+            "HTTP_CLIENT_TIMEOUT_MINUTES",
+            "5m",
+            "HTTP_CLIENT_TIMEOUT_MINUTES is `5m`, not a number of minutes",
+        ),
+    ] {
+        let mut variables = all();
+        variables.push((name, value));
+        assert_eq!(
+            reason(run(Builtin::Archive2Disk, &variables).await),
+            format!("archive2disk: {sentence}")
+        );
+    }
+    let mut none = all();
+    none.retain(|(name, _)| name.starts_with("ARCHIVE") || *name == "DEST_DISK");
+    assert_eq!(
+        reason(run(Builtin::Archive2Disk, &none).await),
+        "archive2disk: TARFILE_CHECKSUM is missing"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_should_be_packed_and_is_not_is_refused() {
+    let (outcome, _disk) =
+        unpacked(crafted("tar -cf $TAR evil"), &[("ARCHIVE_TYPE", "targz")]).await;
+    let reason = reason(outcome);
+    assert!(
+        reason.ends_with("the file is not gzip, xz, zstd or bzip2, though ARCHIVE_TYPE is targz"),
+        "{reason}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_it_ends_and_lets_go_of_the_disk() {
+    let tree = TempDir::new().unwrap();
+    fs::write(tree.path().join("a"), noise(1 << 20)).unwrap();
+    symlink("a", tree.path().join("b")).unwrap();
+    let stalled = Reply { stall: true, ..Reply::cut(500_000) };
+    let site = Site::serve("root.tar", tar(tree.path(), ""), [stalled]).await;
+    let disk = LoopDisk::ext4();
+    let (mut context, heard) = context();
+    context.patience.stall = Duration::from_secs(3600);
+    let (variables, stop) = (environment(&variables(&site.url, &disk)), context.stop.clone());
+    let running =
+        tokio::spawn(async move { worker::run(Builtin::Archive2Disk, &variables, &context).await });
+    let begun = async {
+        while heard.reports.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), begun).await.unwrap();
+    stop.cancel();
+    assert_eq!(running.await.unwrap(), Outcome::Cancelled);
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+}

@@ -1,0 +1,70 @@
+//! grub2disk in systems whose GRUB writes down how it was called.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use worker::{Builtin, Outcome};
+
+use crate::disk::LoopDisk;
+use crate::installed::system;
+use crate::{reason, run};
+
+/// A system with programs of these names, which leave their arguments in `/etc/called`.
+fn with(programs: &[&str], ending: &str) -> LoopDisk {
+    let disk = system();
+    let root = disk.mounted();
+    fs::create_dir_all(root.path().join("usr/sbin")).unwrap();
+    for program in programs {
+        let path = root.path().join("usr/sbin").join(program);
+        let script = format!(
+            "#!/bin/sh\necho ${{0##*/}} $* >> /etc/called\ntest -e /proc/self && test -e /dev/null || exit 9\n{ending}"
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    drop(root);
+    disk
+}
+
+fn variables(disk: &LoopDisk) -> [(&str, &str); 3] {
+    [("GRUB_DISK", &disk.path), ("FS_TYPE", "ext4"), ("GRUB_INSTALL_PATH", "/dev/sdx")]
+}
+
+#[tokio::test]
+async fn the_systems_own_grub_is_installed_and_configured() {
+    for (programs, called) in [
+        (
+            ["grub-install", "grub-mkconfig"],
+            "grub-install /dev/sdx\ngrub-mkconfig -o /boot/grub/grub.cfg\n",
+        ),
+        (
+            ["grub2-install", "grub2-mkconfig"],
+            "grub2-install /dev/sdx\ngrub2-mkconfig -o /boot/grub2/grub.cfg\n",
+        ),
+    ] {
+        let disk = with(&programs, "exit 0");
+        assert_eq!(run(Builtin::Grub2Disk, &variables(&disk)).await, Outcome::Success);
+        assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/called")).unwrap(), called);
+    }
+}
+
+#[tokio::test]
+async fn a_grub_that_fails_tells_its_last_words_and_nothing_more_is_run() {
+    let disk = with(&["grub-install", "grub-mkconfig"], "echo no room for core.img >&2; exit 1");
+    let Outcome::Failure(failure) = run(Builtin::Grub2Disk, &variables(&disk)).await else {
+        panic!("no failure")
+    };
+    assert_eq!(failure.reason, "grub2disk: `grub-install /dev/sdx` ended with exit code 1");
+    assert_eq!((failure.output.as_str(), failure.exit_code), ("no room for core.img\n", 1));
+    let called = fs::read_to_string(disk.mounted().path().join("etc/called")).unwrap();
+    assert_eq!(called, "grub-install /dev/sdx\n");
+}
+
+#[tokio::test]
+async fn a_system_without_grub_is_named() {
+    let disk = system();
+    let sentence = format!("grub2disk: {}: the installed system has no grub-install", disk.path);
+    assert_eq!(reason(run(Builtin::Grub2Disk, &variables(&disk)).await), sentence);
+    let missing = reason(run(Builtin::Grub2Disk, &variables(&disk)[..2]).await);
+    assert_eq!(missing, "grub2disk: GRUB_INSTALL_PATH is missing");
+}
