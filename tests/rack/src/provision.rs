@@ -17,9 +17,9 @@ use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 
+use crate::SERVER;
 use crate::bmc::Redfish;
 use crate::machines::{Firmware, Machine};
-use crate::SERVER;
 
 /// The key that may log in on what the rack installs.
 pub const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEFwLV0NcVQc3xFGfoGqwvLyHWHVsvGvXPSZc0mYTg/R operator@rack";

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use rustix::io::{FdFlags, fcntl_setfd};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::lab::{Lab, wait};
 use crate::SERVER;
+use crate::lab::{Lab, wait};
 
 /// Kernel and initramfs of the operating system installation environment: made whenever the worker is another.
 pub fn osie() -> anyhow::Result<PathBuf> {

@@ -144,7 +144,8 @@ impl Bench {
         assert!(cut.starts_with(&damaged), "{cut}");
 
         let absent = self.reason(&Order { disk: "/dev/vdz", ..good }, &[]).await;
-        let disk = "action \"write\": image2disk: /dev/vdz: no such disk; this machine has /dev/vda";
+        let disk =
+            "action \"write\": image2disk: /dev/vdz: no such disk; this machine has /dev/vda";
         assert_eq!(absent, disk);
 
         let nobody = "http://198.51.100.250:7080/files/debian.raw.zst";
@@ -167,12 +168,7 @@ impl Bench {
     async fn outlives_its_server(&mut self) {
         let url = self.url(&self.image.name);
         let id = self.order(
-            &Order {
-                disk: "/dev/vda",
-                url: &url,
-                sha256: &self.image.packed_sha256,
-                minutes: "5",
-            },
+            &Order { disk: "/dev/vda", url: &url, sha256: &self.image.packed_sha256, minutes: "5" },
             &[],
         );
         self.until(&id, is_a_fifth_written).await;
