@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
@@ -60,6 +61,8 @@ pub struct Netboot {
     tftp: UdpSocket,
     http: TcpListener,
     loaders: Directories,
+    osie: Option<Directories>,
+    files: Option<Directories>,
 }
 
 impl Netboot {
@@ -73,9 +76,15 @@ impl Netboot {
         let tftp = UdpSocket::bind((site.address, 69)).await;
         let tftp = tftp.with_context(|| format!("UDP port 69 of {}", site.address))?;
         let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
+        let osie = optional(&site.osie).context("the directory of the OSIE")?;
+        let open = |path: &PathBuf| {
+            let opened = Directories::open([path]);
+            opened.with_context(|| format!("the directory of files {}", path.display()))
+        };
+        let files = site.files.as_ref().map(open).transpose()?;
         let index = Arc::new(Index::default());
         let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
-        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders })
+        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders, osie, files })
     }
 
     /// What is known: for whoever waits for it to be ready.
@@ -116,8 +125,8 @@ impl Netboot {
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
         let http = Http {
-            osie: optional(&self.site.osie)?,
-            files: self.site.files.as_deref().map(|path| Directories::open([path])).transpose()?,
+            osie: self.osie,
+            files: self.files,
             boots: self.boots,
             loaders: self.loaders,
             metrics,
