@@ -13,7 +13,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM debian:bookworm-slim AS osie
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends busybox-static ca-certificates kmod
+    && apt-get install --yes --no-install-recommends busybox-static ca-certificates e2fsprogs kmod
 COPY --from=build /out/ /usr/local/bin/
 # With apt's package lists still there: the kernel is Debian's.
 RUN tinwright osie build --output /osie

@@ -100,6 +100,9 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     if !initramfs.authorities {
         println!("without public authorities: {} is not there", parts.authorities.display());
     }
+    if !initramfs.ext4 {
+        println!("without ext3 and ext4: {} is not there", parts.mke2fs.display());
+    }
     Ok(())
 }
 
@@ -116,7 +119,8 @@ fn parts(build: &Build) -> anyhow::Result<Parts> {
         }
     };
     let authorities = "/etc/ssl/certs/ca-certificates.crt".into();
-    Ok(Parts { kernel, worker, busybox: "/bin/busybox".into(), authorities })
+    let (busybox, mke2fs) = ("/bin/busybox".into(), "/usr/sbin/mke2fs".into());
+    Ok(Parts { kernel, worker, busybox, authorities, mke2fs })
 }
 
 /// Writes both files, each in one step. A machine that fetches one before and one after finds no modules for its kernel,

@@ -4,6 +4,7 @@
 //! /init, /etc/udhcpc.sh            our scripts
 //! /bin/busybox                     Debian's, static; /init makes its links
 //! /bin/tinwright-worker            what all this is for
+//! /sbin/mkfs.ext4, mkfs.ext3       Debian's mke2fs, with its libraries: busybox makes ext2 at most
 //! /lib/modules/VERSION/            chosen modules, and an index of just these
 //! /etc/modules                     those to load at start
 //! /etc/ssl/certs/                  whom image servers' certificates may come from
@@ -34,6 +35,8 @@ pub(super) enum Error {
     DynamicBusybox(PathBuf),
     #[error("worker {} needs a loader and libraries: give one that is linked statically", .0.display())]
     DynamicWorker(PathBuf),
+    #[error("the libraries of {}", path.display())]
+    Libraries { path: PathBuf, source: io::Error },
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
@@ -55,6 +58,8 @@ pub(super) struct Parts {
     pub(super) busybox: PathBuf,
     /// Certificates of public authorities, in PEM; left out where there is no such file.
     pub(super) authorities: PathBuf,
+    /// What makes ext3 and ext4; left out where there is no such file.
+    pub(super) mke2fs: PathBuf,
 }
 
 /// An initramfs, packed.
@@ -67,6 +72,8 @@ pub(super) struct Initramfs {
     pub(super) absent: Vec<&'static str>,
     /// Whether it knows public authorities.
     pub(super) authorities: bool,
+    /// Whether it can make ext3 and ext4.
+    pub(super) ext4: bool,
 }
 
 impl Initramfs {
@@ -98,11 +105,15 @@ impl Parts {
         if authorities {
             tree.file("etc/ssl/certs/ca-certificates.crt", read(&self.authorities)?);
         }
+        let ext4 = self.mke2fs.exists();
+        if ext4 {
+            self.formatter(&mut tree)?;
+        }
         let index = Index::read(&self.kernel.modules)?;
         let choice = Choice::new(&index, GROUPS)?;
         self.modules(&mut tree, &index, &choice)?;
         let packed = pack(&tree).map_err(Error::Pack)?;
-        Ok(Initramfs { packed, modules: choice.len(), absent: choice.absent, authorities })
+        Ok(Initramfs { packed, modules: choice.len(), absent: choice.absent, authorities, ext4 })
     }
 
     fn programs(&self, tree: &mut Archive) -> Result<(), Error> {
@@ -118,6 +129,19 @@ impl Parts {
         }
         tree.program("bin/busybox", busybox);
         tree.program("bin/tinwright-worker", worker);
+        Ok(())
+    }
+
+    /// It makes what the name says that it is called by.
+    fn formatter(&self, tree: &mut Archive) -> Result<(), Error> {
+        let of_its = |source| Error::Libraries { path: self.mke2fs.clone(), source };
+        for library in program::libraries(&self.mke2fs).map_err(of_its)? {
+            let place = library.to_string_lossy();
+            tree.program(place.trim_start_matches('/'), read(&library)?);
+        }
+        tree.program("sbin/mkfs.ext4", read(&self.mke2fs)?);
+        tree.link("sbin/mkfs.ext3", "mkfs.ext4");
+        tree.file("etc/mke2fs.conf", read(Path::new("/etc/mke2fs.conf"))?);
         Ok(())
     }
 

@@ -80,8 +80,9 @@ fn refused(worker: &str, busybox: &str) -> String {
     let root = tempfile::tempdir().unwrap();
     lay_out(root.path(), KERNEL.iter(), SystemTime::now());
     let kernel = Kernel::at(root.path()).unwrap();
-    let authorities = root.path().join("none");
-    let parts = Parts { kernel, worker: worker.into(), busybox: busybox.into(), authorities };
+    let (authorities, mke2fs) = (root.path().join("none"), root.path().join("none"));
+    let parts =
+        Parts { kernel, worker: worker.into(), busybox: busybox.into(), authorities, mke2fs };
     failure::line(&parts.initramfs().unwrap_err().into())
 }
 

@@ -24,6 +24,7 @@ say hostname $(hostname), $(cat /etc/resolv.conf)
 say mtu $(cat /sys/class/net/*/mtu)
 mkdir -p /mnt && mount -t ext4 -o ro /dev/vda /mnt && say mounted $(cat /mnt/marker)
 umount /mnt
+truncate -s 16M /tmp/new && mkfs.ext4 -q /tmp/new && say formatted $(dd if=/tmp/new bs=1 skip=1080 count=2 | od -An -tx1)
 say file systems $(cat /proc/filesystems)
 say asked $(modprobe dm-mod && grep device-mapper /proc/misc)
 say trusts $(grep -c BEGIN /etc/ssl/certs/ca-certificates.crt) authorities
@@ -47,6 +48,7 @@ fn a_machine_boots_finds_its_network_and_disk_and_keeps_its_worker_running() {
     machine.says("worker: hostname machine-1, search rack.example nameserver 198.51.100.1");
     machine.says("worker: mtu 1500 1400 65536");
     machine.says("worker: mounted from the host");
+    machine.says("worker: formatted 53 ef");
     assert!(machine.says("worker: file systems").ends_with("ext4 xfs vfat"));
     assert!(machine.says("worker: asked").ends_with("device-mapper"));
     machine.says(&format!("worker: trusts {} authorities", authorities()));
