@@ -73,7 +73,14 @@ async fn provision(story: &Story, site: &Site, machines: &[Machine]) -> anyhow::
         let chapter = story.of(&name);
         let told = chapter.clone();
         waiting.spawn(async move {
-            let tell = |instance: &Instance| told.say(&instance.state, &instance.state_reason);
+            let mut last = (String::new(), String::new());
+            let tell = |instance: &Instance| {
+                let news = (instance.state.clone(), instance.state_reason.clone());
+                if news != last {
+                    told.say(&news.0, &news.1);
+                    last = news;
+                }
+            };
             let done = operator.until(&instance.id, "active", PATIENCE, tell).await;
             done.with_context(|| name.clone())
         });
