@@ -188,6 +188,13 @@ impl Site {
             return Ok(());
         }
         let own = self.client(role)?;
+        // Key and certificate are two files: between them there is no certificate, rather than one of another key.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(file(&path)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
         write(&self.folder.join(format!("{name}-key.pem")), own.key.expose().as_bytes())?;
         write(&path, own.certificate.as_bytes())
     }
