@@ -100,10 +100,12 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
     if context.stop.is_cancelled() {
         return Err(action::Error::Cancelled);
     }
-    let line = line.unwrap_or(boot.line);
     let (kernel, initrds) = (boot.kernel, boot.initrds.join(" "));
-    let said = format!("kernel {kernel}, initrd {initrds}, arguments {line}\n");
+    // What a template gives an action may hold secrets; what lies on the disk is told.
+    let shown = if line.is_some() { "of CMD_LINE" } else { boot.line.as_str() };
+    let said = format!("kernel {kernel}, initrd {initrds}, arguments {shown}\n");
     context.progress.output(said.as_bytes());
+    let line = line.unwrap_or(boot.line);
     let loaded = joined(tokio::task::spawn_blocking(move || stage.load(line))).await?;
     Ok(loaded.map_err(|source| Error::Load { kernel: kernel.into(), source })?)
 }

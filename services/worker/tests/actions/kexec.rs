@@ -47,10 +47,14 @@ async fn what_grub_would_boot_is_loaded_from_a_file_system_that_is_not_mounted_a
 async fn what_the_template_says_goes_before_what_grub_says() {
     let disk = disk();
     let (said, _) = told(&disk, &[("CMD_LINE", "console=ttyS0")]).await;
-    assert!(said.ends_with("initrd /boot/one /boot/two, arguments console=ttyS0\n"), "{said}");
-    let own = [("KERNEL_PATH", "boot/vmlinuz-1"), ("INITRD_PATH", "boot/two"), ("CMD_LINE", "a b")];
+    assert!(said.ends_with("initrd /boot/one /boot/two, arguments of CMD_LINE\n"), "{said}");
+    let own = [
+        ("KERNEL_PATH", "boot/vmlinuz-1"),
+        ("INITRD_PATH", "boot/two"),
+        ("CMD_LINE", "password=a"),
+    ];
     let (said, _) = told(&disk, &own).await;
-    assert_eq!(said, "kernel boot/vmlinuz-1, initrd boot/two, arguments a b\n");
+    assert_eq!(said, "kernel boot/vmlinuz-1, initrd boot/two, arguments of CMD_LINE\n");
 }
 
 #[tokio::test]
