@@ -80,7 +80,9 @@ fn interface(value: &Value) -> anyhow::Result<pb::Interface> {
             allow_workflow: flag(netboot, "allow_workflow")?,
             ipxe: ipxe(netboot)?,
             osie: osie(netboot)?,
+            ..pb::Netboot::default()
         }),
+        ..pb::Interface::default()
     })
 }
 

@@ -193,6 +193,9 @@ fn basic(instance: pb::Instance) -> pb::Instance {
         crypted_root_password: String::new(),
         extra: Vec::new(),
         template_values: Default::default(),
+        vendor_data: String::new(),
+        network_config: String::new(),
+        lookup_id: String::new(),
         ..instance
     }
 }

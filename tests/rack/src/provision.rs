@@ -140,6 +140,7 @@ impl Operator {
             name: "eth0".into(),
             dhcp: Some(dhcp),
             netboot: Some(hw::Netboot { allow_pxe: true, ..Default::default() }),
+            ..Default::default()
         };
         let policy =
             hw::Policy { phone_home: hw::policy::PhoneHome::Required.into(), ..Default::default() };

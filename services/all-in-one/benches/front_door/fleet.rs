@@ -56,6 +56,7 @@ fn record(n: usize) -> pb::Hardware {
         name: "eth0".into(),
         dhcp: Some(dhcp),
         netboot: Some(pb::Netboot { allow_pxe: true, ..pb::Netboot::default() }),
+        ..pb::Interface::default()
     };
     pb::Hardware {
         name,

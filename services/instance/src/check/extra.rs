@@ -10,7 +10,7 @@ const LENGTH: usize = 64 * 1024;
 const DEPTH: usize = 32;
 
 /// The typed fields, as the contract names them: who reads the merged object must never have to choose.
-const TYPED: [&str; 30] = [
+const TYPED: [&str; 34] = [
     "id",
     "state",
     "hostname",
@@ -39,6 +39,10 @@ const TYPED: [&str; 30] = [
     "install_time",
     "forced",
     "released",
+    "vendor_data",
+    "network_config",
+    "lookup_id",
+    "boot_gate",
     // Not fields, but what metadata makes of them.
     "allow_pxe",
     "rescue",
