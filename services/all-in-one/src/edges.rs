@@ -102,7 +102,7 @@ async fn bind_netboot(
         interface: wanted.interface.clone(),
         address: wanted.address,
         http_port: http.local_addr()?.port(),
-        mode: netboot::dhcp::site::Mode::Reservation,
+        dhcp: wanted.dhcp.clone(),
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),
