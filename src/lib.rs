@@ -5,6 +5,7 @@
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`fault`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
+//! - [`mask`]: what an update replaces.
 //! - [`watch`]: what a watch tells.
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
@@ -15,6 +16,7 @@ pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
+pub mod mask;
 pub mod watch;
 
 pub use id::{BmcId, HardwareId, Id, InstanceId, PowerJobId, TemplateId, WorkflowId};
