@@ -245,7 +245,7 @@ impl Config {
 
     /// Without what belongs to services that are not here: one file may tell several processes everything.
     fn only_here(mut self) -> Self {
-        if !self.split.owns() {
+        if !self.split.answers() {
             self.listen.clear();
         }
         if !self.split.serves(Service::Metadata) {

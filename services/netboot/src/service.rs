@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use runtime::boot_token::Tokens;
 use runtime::serve::{self, Door};
 use runtime::{SiteKey, feed};
+use store::Store;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use crate::api::Api;
 use crate::boots::{Boots, Refusal};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
@@ -98,10 +100,16 @@ impl Netboot {
         self.index.clone()
     }
 
-    /// Serves until `stop`, or until a socket fails.
+    /// What people may ask of it, once it runs; `store` keeps what it records.
+    pub fn api(&self, _store: Arc<dyn Store>, _stop: CancellationToken) -> anyhow::Result<Api> {
+        Ok(Api::new(self.boots.clone(), self.link()?))
+    }
+
+    /// Serves until `stop`, or until a socket fails. Records in `store`, if there is one.
     pub async fn run(
         self,
         sources: Sources,
+        _store: Option<Arc<dyn Store>>,
         metrics: Metrics,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {

@@ -223,7 +223,8 @@ impl Server {
     }
 }
 
-fn label(kind: MessageType) -> &'static str {
+/// What an answer is called, as a metric label, too.
+pub(crate) fn label(kind: MessageType) -> &'static str {
     match kind {
         MessageType::Offer => "offer",
         MessageType::Ack => "ack",
