@@ -15,6 +15,7 @@ const SHORTEST: u32 = 60;
 
 /// What can be said of DHCP; in the file without the `dhcp_` before it.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[group(skip)] // its name would be that of the flags it is among
 #[serde(deny_unknown_fields)]
 pub struct Flags {
     /// Who gives addresses [default: reservation]
@@ -352,6 +353,22 @@ mod tests {
         let file = section("mode = 'proxy'\nlease = 7200");
         let both = Flags { mode: Some(Mode::Disabled), ..Flags::default() }.or(file);
         assert_eq!((both.mode, both.lease), (Some(Mode::Disabled), Some(7200)));
+    }
+
+    #[test]
+    fn every_flag_has_a_name_of_its_own() {
+        use clap::{CommandFactory as _, Parser as _};
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            flags: crate::config::Flags,
+        }
+        Line::command().debug_assert();
+        let words =
+            ["tinwright", "--dhcp-mode", "auto-proxy", "--dhcp-relays", "192.0.2.1,192.0.2.2"];
+        let said = Line::parse_from(words.into_iter().chain(["--dhcp-port-4011=false"])).flags.dhcp;
+        assert_eq!((said.mode, said.port_4011), (Some(Mode::AutoProxy), Some(false)));
+        assert_eq!(said.relays.map(|relays| relays.len()), Some(2));
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl Recent {
         }
         self.answers.insert(mac, Answer { request: number, at: now, sent });
     }
+
+    /// Forgets what it is answered.
+    pub fn forget(&mut self, mac: Mac) {
+        self.answers.remove(&mac);
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +101,8 @@ mod tests {
         assert_eq!(recent.answer(MAC, 1, now + STANDS / 2), Some((vec![1], TO)));
         assert_eq!(recent.answer(MAC, 1, now + STANDS), None);
         assert_eq!(recent.answer(MAC, 2, now), None);
+        recent.forget(MAC);
+        assert_eq!(recent.answer(MAC, 1, now), None);
     }
 
     #[test]

@@ -129,9 +129,13 @@ impl Server {
             self.metrics.replied("again");
             return Some(sent);
         }
-        let sent = self.decide(&request, received, mac, known.as_ref())?;
-        recent().keep(mac, number, now, sent.clone());
-        Some(sent)
+        let sent = self.decide(&request, received, mac, known.as_ref());
+        match &sent {
+            Some(sent) => recent().keep(mac, number, now, sent.clone()),
+            // What gave its address back may ask as before, and is answered anew.
+            None => recent().forget(mac),
+        }
+        sent
     }
 
     /// The machine that asks: by its Ethernet address, else by the port it is plugged in to.

@@ -1,7 +1,8 @@
 //! Our server in a network of its own, and what it knows.
 
+use std::cell::RefCell;
 use std::net::Ipv4Addr;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::sync::{Arc, mpsc};
 
 use netboot::index::Index;
@@ -23,6 +24,7 @@ pub(crate) struct Lab {
     pub(crate) network: Arc<Network>,
     pub(crate) directory: TempDir,
     pub(crate) index: Arc<Index>,
+    started: RefCell<Vec<Child>>,
     stop: CancellationToken,
     serving: Option<std::thread::JoinHandle<()>>,
 }
@@ -104,7 +106,8 @@ impl Lab {
         });
         let index = bound.recv().expect("a server");
         let directory = TempDir::new().expect("a directory");
-        Self { network, directory, index, stop, serving: Some(serving) }
+        let started = RefCell::default();
+        Self { network, directory, index, started, stop, serving: Some(serving) }
     }
 
     /// The path of a file of the test's own.
@@ -125,12 +128,17 @@ impl Lab {
         let words: Vec<_> = line.split(' ').collect();
         let log = std::fs::File::create(self.path(log)).expect("a log");
         let errors = Stdio::from(log.try_clone().expect("a log"));
-        self.network.start(place, &words, log.into(), errors);
+        let program = self.network.start(place, &words, log.into(), errors);
+        self.started.borrow_mut().push(program);
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        for program in self.started.get_mut() {
+            let _ended_already = program.kill();
+            let _ended_already = program.wait();
+        }
         self.stop.cancel();
         if let Some(serving) = self.serving.take() {
             let _failed_already = serving.join();
