@@ -12,6 +12,7 @@ use runtime::telemetry::Vitals;
 use tokio::net::TcpListener;
 
 use crate::config::{self, Config};
+use crate::copies::Copies;
 use crate::reach::Reach;
 
 /// The edges, their sockets bound.
@@ -58,9 +59,19 @@ impl Edges {
         Ok(Self { netboot, metadata })
     }
 
-    /// Starts them, fed by the services that `reach` reaches.
-    pub(crate) fn start(self, reach: &Reach, vitals: &Vitals, tier: &mut Tier) -> Known {
+    /// Starts them, fed by the services that `reach` reaches, and by `copies` until these are reached.
+    pub(crate) fn start(
+        self,
+        reach: &Reach,
+        copies: Option<&Copies>,
+        vitals: &Vitals,
+        tier: &mut Tier,
+    ) -> Known {
         let netboot = self.netboot.map(|netboot| {
+            let netboot = match copies {
+                Some(copies) => netboot.keeping(copies.netboot()),
+                None => netboot,
+            };
             let index = netboot.index();
             let sources = Sources {
                 hardware: reach.hardware.clone(),
@@ -81,10 +92,10 @@ impl Edges {
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
             }
             let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
-            let until = tier.stop.clone();
+            let (copies, until) = (copies.map(Copies::metadata), tier.stop.clone());
             tier.tasks.spawn(async move {
-                follow(index, hardware, instance, until).await;
-                Ok(())
+                let followed = follow(index, hardware, instance, copies, until).await;
+                followed.context("what was kept of the feeds")
             });
         }
         Known { netboot }
