@@ -1,5 +1,5 @@
 //! What the feeds told, kept on disk: so that a start while the control plane is out of reach still gives addresses and
-//! refusals. It opens no boot; of scripts and data that only an open one needs nothing is kept.
+//! refusals. It opens no boot: what only an open one needs is not kept.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,6 +9,7 @@ use store::copy::{LocalCopy, Part, Sealing};
 use store::{Handle, Store};
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::instance::Os;
 use tinwright::workflow::v1::Workflow;
 use tokio_util::sync::CancellationToken;
 
@@ -87,12 +88,16 @@ impl Told {
 }
 
 fn of_hardware(hardware: &Hardware) -> Option<Hardware> {
-    Some(Hardware { extra: Vec::new(), disks: Vec::new(), ..hardware.clone() })
+    let mut kept = Hardware { extra: Vec::new(), disks: Vec::new(), ..hardware.clone() };
+    for netboot in kept.interfaces.iter_mut().filter_map(|interface| interface.netboot.as_mut()) {
+        let scripts = netboot.ipxe.iter_mut().chain(&mut netboot.boot_once);
+        scripts.for_each(|script| blank(&mut script.contents));
+    }
+    Some(kept)
 }
 
-/// What decides about booting and addresses; the script of its owner's own is one such fact.
 fn of_instance(instance: &Instance) -> Option<Instance> {
-    Some(Instance {
+    let mut kept = Instance {
         userdata: String::new(),
         vendor_data: String::new(),
         network_config: String::new(),
@@ -103,7 +108,18 @@ fn of_instance(instance: &Instance) -> Option<Instance> {
         ssh_keys: Vec::new(),
         tags: Vec::new(),
         ..instance.clone()
-    })
+    };
+    if let Some(Os::CustomIpxe(script)) = &mut kept.os {
+        blank(&mut script.contents);
+    }
+    Some(kept)
+}
+
+/// That there is a script is a fact that decides; what it says is served only while the feeds are live.
+fn blank(script: &mut String) {
+    if !script.is_empty() {
+        *script = "#!ipxe".into();
+    }
 }
 
 /// Those that have something to run on a machine, and on which.
@@ -120,6 +136,7 @@ fn of_workflow(workflow: &Workflow) -> Option<Workflow> {
 mod tests {
     use store::memory::Memory;
     use tinwright::hardware::v1::{Address, Dhcp, Interface};
+    use tinwright::instance::v1::instance::CustomIpxe;
 
     use super::*;
     use crate::decision::Feed;
@@ -155,6 +172,10 @@ mod tests {
             hardware_id: "h".into(),
             hostname: "web".into(),
             userdata: "hunter2".into(),
+            os: Some(Os::CustomIpxe(CustomIpxe {
+                contents: "#!ipxe\nset password hunter2".into(),
+                ..CustomIpxe::default()
+            })),
             ..Instance::default()
         }
     }
@@ -197,6 +218,8 @@ mod tests {
         assert!(known.worker_wanted && index.feed() == Feed::Stale);
         let instance = known.instance.unwrap();
         assert_eq!((instance.hostname.as_str(), instance.userdata.as_str()), ("web", ""));
+        let Some(Os::CustomIpxe(script)) = &instance.os else { panic!() };
+        assert_eq!(script.contents, "#!ipxe");
         index.ready().await;
     }
 

@@ -109,7 +109,11 @@ async fn what_takes_too_long_is_ended_and_told_as_that() {
 }
 
 /// `assignment` with what is to be run after a bad end of it.
-fn reacting(mut assignment: Assignment, on_failure: &[&str], on_timeout: &[&str]) -> Assignment {
+pub(crate) fn reacting(
+    mut assignment: Assignment,
+    on_failure: &[&str],
+    on_timeout: &[&str],
+) -> Assignment {
     let words = |words: &[&str]| words.iter().copied().map(String::from).collect();
     let action = assignment.action.as_mut().unwrap();
     (action.on_failure, action.on_timeout) = (words(on_failure), words(on_timeout));
