@@ -40,7 +40,7 @@ pub struct Server {
     vitals: TcpListener,
     edges: Edges,
     site: Arc<Site>,
-    /// None where no service owns records.
+    /// None where no service keeps records.
     store: Option<Arc<dyn Store>>,
     /// Only where edges are told by other processes.
     copies: Option<Copies>,
@@ -56,15 +56,15 @@ impl Server {
     /// Binds every port, then opens what the data directory holds, or makes it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
-        let owns = config.split.owns();
-        let mut grpc = if owns { sockets.inherited("grpc")? } else { Vec::new() };
+        let answers = config.split.answers();
+        let mut grpc = if answers { sockets.inherited("grpc")? } else { Vec::new() };
         for address in &config.listen {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let store = if owns { Some(open_store(&config, &site).await?) } else { None };
+        let store = if answers { Some(open_store(&config, &site).await?) } else { None };
         let copies = Copies::open(&config, &site).await?;
         Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store, copies })
     }
@@ -91,8 +91,9 @@ impl Server {
             Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
             None => Services::default(),
         };
+        let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let (reporter, health) = tonic_health::server::health_reporter();
-        let app = services.app(health, &vitals)?;
+        let app = services.app(health, boots, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
@@ -106,7 +107,7 @@ impl Server {
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
         }
-        let known = doors.start(&reach, copies.as_ref(), &vitals, &mut edges);
+        let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
 
@@ -143,7 +144,8 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
     let site = Site::open(&folder).context("opening the site's secrets")?;
     if owns {
         site.keep_admin().context("keeping the operator's certificate")?;
-        site.keep_service().context("keeping the certificate of split-off processes")?;
+        site.keep_service(&config.names())
+            .context("keeping the certificate of split-off processes")?;
     }
     Ok(site)
 }
