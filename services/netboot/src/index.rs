@@ -8,6 +8,8 @@
 //!
 //! A packet is answered from here and from nowhere else. While a feed is cut, what it told stays.
 
+mod ports;
+
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +23,9 @@ use tokio::sync::watch;
 use crate::Mac;
 use crate::decision::{Feed, Machine};
 use crate::dhcp::Reservation;
+use crate::dhcp::relay::Relayed;
 use crate::facts;
+use ports::Ports;
 
 /// The index. Cheap to share.
 #[derive(Debug, Default)]
@@ -46,6 +50,7 @@ struct Tables {
     hardware: HashMap<String, Arc<Hardware>>,
     by_mac: HashMap<Mac, String>,
     by_address: HashMap<IpAddr, String>,
+    ports: Ports,
     instances: HashMap<String, Arc<Instance>>,
     /// Hardware id ─▶ id of the instance that occupies it.
     occupants: HashMap<String, String>,
@@ -101,6 +106,13 @@ impl Index {
     pub fn by_mac(&self, mac: Mac) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.known(tables.by_mac.get(&mac)?, Some(mac))
+    }
+
+    /// The machine that is plugged in where `relayed` says, if a record names the place.
+    pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Known> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let (id, mac) = tables.ports.find(relayed)?;
+        tables.known(id, Some(mac))
     }
 
     /// The machine with this address.
@@ -245,12 +257,14 @@ impl Tables {
                 self.by_address.insert(address, hardware.id.clone());
             }
         }
+        self.ports.put(&hardware);
         self.hardware.insert(hardware.id.clone(), Arc::new(hardware));
     }
 
     /// Forgets a machine, but not what has passed to another one meanwhile.
     fn drop_hardware(&mut self, id: &str) {
         let Some(old) = self.hardware.remove(id) else { return };
+        self.ports.drop(&old);
         for interface in &old.interfaces {
             if let Ok(mac) = interface.mac.parse()
                 && self.by_mac.get(&mac).is_some_and(|owner| owner == id)

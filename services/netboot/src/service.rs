@@ -1,6 +1,6 @@
 //! Netboot as a whole: sockets, feeds, and the loops over them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -144,25 +144,33 @@ impl Netboot {
         }
         self.follow(&sources, &mut tasks, &stop);
         let (firmware, signs) = mpsc::channel(SIGNS);
-        let (workflow, until) = (sources.workflow.clone(), stop.clone());
+        let (workflow, until) = (sources.workflow, stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(note_boots(workflow, signs)).await;
             Ok(())
         });
+        tasks.spawn(self.serve(firmware, metrics, stop));
+        all(tasks).await
+    }
+
+    /// Serves what is known, which somebody else keeps up to date, until `stop` or until a socket fails; tells `firmware`
+    /// which machine shows itself in a new boot.
+    pub async fn serve(
+        self,
+        firmware: mpsc::Sender<String>,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut tasks = JoinSet::new();
         let link = self.link()?;
         let fetched = Fetched {
             index: self.index.clone(),
             loaders: link.loaders.present.clone(),
             chain: self.site.dhcp.chain_ipxe.then(Arc::default),
         };
-        let dhcp = Arc::new(server::Server {
-            boots: self.boots.clone(),
-            link,
-            metrics: metrics.clone(),
-            firmware,
-            chain: fetched.chain.clone(),
-            declined: Mutex::new(HashMap::new()),
-        });
+        let chain = fetched.chain.clone();
+        let (boots, counted) = (self.boots.clone(), metrics.clone());
+        let dhcp = Arc::new(server::Server::new(boots, link, counted, firmware, chain));
         for (socket, port) in [(self.dhcp, Port::Dhcp), (self.boot_service, Port::BootService)] {
             if let Some(socket) = socket {
                 tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
@@ -185,10 +193,7 @@ impl Netboot {
             metrics,
         };
         tasks.spawn(serve::tcp(self.http, Door::Open, http.router(), stop));
-        while let Some(ended) = tasks.join_next().await {
-            ended.context("a part of netboot panicked")??;
-        }
-        Ok(())
+        all(tasks).await
     }
 
     fn link(&self) -> anyhow::Result<Link> {
@@ -245,6 +250,14 @@ impl Netboot {
             Ok(())
         });
     }
+}
+
+/// Waits for every part, and fails as soon as one does.
+async fn all(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        ended.context("a part of netboot panicked")??;
+    }
+    Ok(())
 }
 
 /// The directory at `path`, if it is there: the environment may be built later, before the next start.

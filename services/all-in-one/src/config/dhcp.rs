@@ -284,7 +284,7 @@ fn vendor(text: &str) -> anyhow::Result<[u8; 3]> {
     let octets: Vec<_> =
         text.split([':', '-']).map(|octet| u8::from_str_radix(octet, 16)).collect();
     match octets[..] {
-        [Ok(a), Ok(b), Ok(c)] if text.len() == 8 => Ok([a, b, c]),
+        [Ok(a), Ok(b), Ok(c)] if text.len() == 8 && !text.contains('+') => Ok([a, b, c]),
         _ => anyhow::bail!("three octets in hex are wanted, such as 00:11:22"),
     }
 }
@@ -364,6 +364,7 @@ mod tests {
             ("lease = 59", "dhcp.lease is 59, but no lease is under 60 seconds"),
             ("boot_lease = 0", "dhcp.boot_lease is 0, but no lease is under 60 seconds"),
             ("ignored_vendors = ['0:11:22']", "dhcp.ignored_vendors: \"0:11:22\": three octets"),
+            ("ignored_vendors = ['+0:11:22']", "dhcp.ignored_vendors: \"+0:11:22\": three octets"),
             ("own_ipxe = ''", "dhcp.own_ipxe is not of 1 to 255 bytes"),
             ("architectures = ['ipxe.efi']", "dhcp.architectures: \"ipxe.efi\": NUMBER=FILE"),
             ("architectures = ['99=x']", "dhcp.architectures: \"99=x\": no such number"),

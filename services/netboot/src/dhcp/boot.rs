@@ -53,9 +53,11 @@ pub(super) fn boot(
     if record.boot_file.is_none() && is_raspberry(client, mac, link) {
         return record.fill(Boot { vendor_specific: raspberry_menu(), ..kind(client.class) });
     }
+    // A machine known by its port may ask from an interface that its record does not have yet.
+    let named = machine.map_or(mac, |machine| machine.mac);
     let chained = offer == BootOffer::Chained && !client.own;
     let own = record.boot_file.map(str::to_owned);
-    let file = own.or_else(|| file(client, mac, &record, link, chained));
+    let file = own.or_else(|| file(client, named, &record, link, chained));
     match file {
         Some(file) => record.fill(Boot { file: Some(file), ..kind(client.class) }),
         None => {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use super::architecture::Loaders;
+use super::relay::RelayPort;
 use crate::Mac;
 
 /// An IPv4 network.
@@ -71,6 +72,10 @@ pub struct Reservation {
     pub mac: Mac,
     /// Another DHCP server answers it.
     pub disabled: bool,
+    /// Another DHCP server gives it its address; we add where to boot from.
+    pub proxy: bool,
+    /// Where it is plugged in, if the record says.
+    pub port: Option<RelayPort>,
     /// Its address and network; none is offered without.
     pub address: Option<Network>,
     /// Default gateway.
@@ -105,6 +110,8 @@ impl Reservation {
         Self {
             mac,
             disabled: false,
+            proxy: false,
+            port: None,
             address,
             gateway: None,
             hostname: String::new(),
