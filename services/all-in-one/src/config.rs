@@ -17,6 +17,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use runtime::telemetry::Format;
 use serde::Deserialize;
+use tonic::transport::Uri;
 
 pub use self::split::{Peer, Service, Split};
 
@@ -79,6 +80,9 @@ pub struct Flags {
     /// File with the user's password
     #[arg(long, env = "TINWRIGHT_ETCD_PASSWORD_FILE", value_name = "FILE")]
     pub etcd_password_file: Option<PathBuf>,
+    /// Tell that password in clear to members off this machine, where anybody on the way reads it
+    #[arg(long, env = "TINWRIGHT_ETCD_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    pub etcd_insecure: Option<bool>,
     /// The interface that machines are attached to: DHCP, TFTP and boot HTTP are served there
     #[arg(long, env = "TINWRIGHT_NETBOOT_INTERFACE", value_name = "INTERFACE")]
     pub netboot_interface: Option<String>,
@@ -309,6 +313,12 @@ impl Config {
         names.dedup();
         names
     }
+}
+
+/// Whether what goes to `uri` stays on this machine.
+fn is_local(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// Which engine was said, with what belongs to it and nothing that belongs to another.

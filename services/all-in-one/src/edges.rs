@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
+use crate::copies::Copies;
 use crate::reach::Reach;
 
 /// The edges, their sockets bound.
@@ -70,15 +71,21 @@ impl Edges {
         netboot.api(store.clone(), stop.clone()).map(Some)
     }
 
-    /// Starts them, fed by the services that `reach` reaches; `store` keeps what they record.
+    /// Starts them, fed by the services that `reach` reaches, and by `copies` until these are reached; `store` keeps what
+    /// they record.
     pub(crate) fn start(
         self,
         reach: &Reach,
         store: Option<Arc<dyn Store>>,
+        copies: Option<&Copies>,
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
         let netboot = self.netboot.map(|netboot| {
+            let netboot = match copies {
+                Some(copies) => netboot.keeping(copies.netboot()),
+                None => netboot,
+            };
             let index = netboot.index();
             let sources = Sources {
                 hardware: reach.hardware.clone(),
@@ -99,10 +106,10 @@ impl Edges {
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
             }
             let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
-            let until = tier.stop.clone();
+            let (copies, until) = (copies.map(Copies::metadata), tier.stop.clone());
             tier.tasks.spawn(async move {
-                follow(index, hardware, instance, until).await;
-                Ok(())
+                let followed = follow(index, hardware, instance, copies, until).await;
+                followed.context("what was kept of the feeds")
             });
         }
         Known { netboot }

@@ -2,10 +2,11 @@
 //!
 //! - [`config`]: what an operator may say.
 //! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them;
-//!   `reach` is where each is asked, here or at a peer.
+//!   `reach` is where each is asked, here or at a peer, `copies` what edges keep of those elsewhere.
 //! - [`maintenance`]: what is done to a store that nobody uses.
 
 pub mod config;
+mod copies;
 mod edges;
 pub mod maintenance;
 mod reach;
@@ -27,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
+use crate::copies::Copies;
 use crate::edges::Edges;
 use crate::reach::Reach;
 use crate::services::Services;
@@ -40,6 +42,8 @@ pub struct Server {
     site: Arc<Site>,
     /// None where no service keeps records.
     store: Option<Arc<dyn Store>>,
+    /// Only where edges are told by other processes.
+    copies: Option<Copies>,
 }
 
 impl std::fmt::Debug for Server {
@@ -61,7 +65,8 @@ impl Server {
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
         let store = if answers { Some(open_store(&config, &site).await?) } else { None };
-        Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store })
+        let copies = Copies::open(&config, &site).await?;
+        Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store, copies })
     }
 
     /// Where the API listens.
@@ -76,7 +81,7 @@ impl Server {
 
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: page, edges: doors, site, store } = self;
+        let Self { config, grpc, vitals: page, edges: doors, site, store, copies } = self;
         let vitals = Vitals::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
@@ -102,7 +107,7 @@ impl Server {
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
         }
-        let known = doors.start(&reach, store, &vitals, &mut edges);
+        let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
 

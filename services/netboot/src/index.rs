@@ -171,6 +171,11 @@ impl Index {
         let _ready = live.wait_for(|live| live.ever == [true; 3]).await;
     }
 
+    /// What was told so far is a copy of all there was: machines are answered from it, though no feed is live.
+    pub fn restored(&self) {
+        self.live.send_modify(|live| live.ever = [true; 3]);
+    }
+
     /// Takes news of hardware.
     pub fn hardware(&self, news: News<Hardware>) {
         self.take(HARDWARE, news, |tables, id| tables.drop_hardware(id), Tables::put_hardware);

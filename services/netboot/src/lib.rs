@@ -9,10 +9,12 @@
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
 //! - [`tftp`]: the transfer as a state machine, and the server over it.
 //! - [`datagram`]: receiving UDP with the address and interface it came to.
-//! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms.
+//! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms;
+//!   [`copies`]: what of it is kept for the next start.
 
 pub mod api;
 pub mod boots;
+pub mod copies;
 pub mod datagram;
 pub mod decision;
 pub mod dhcp;
@@ -27,6 +29,7 @@ pub mod site;
 pub mod tftp;
 
 pub use api::Api;
+pub use copies::Copies;
 pub use metrics::Metrics;
 pub use service::{Netboot, Sources};
 pub use site::Site;

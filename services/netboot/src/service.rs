@@ -30,6 +30,7 @@ use tonic::transport::Channel;
 
 use crate::api::Api;
 use crate::boots::{Boots, Refusal};
+use crate::copies::{Copies, Told};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
 use crate::dhcp::chain::Chain;
@@ -69,6 +70,7 @@ pub struct Netboot {
     loaders: Directories,
     osie: Option<Directories>,
     files: Option<Directories>,
+    copies: Option<Arc<Copies>>,
 }
 
 impl Netboot {
@@ -92,7 +94,25 @@ impl Netboot {
         let files = site.files.as_ref().map(open).transpose()?;
         let index = Arc::new(Index::default());
         let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
-        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders, osie, files })
+        let copies = None;
+        Ok(Self {
+            site,
+            index,
+            boots,
+            dhcp,
+            boot_service,
+            tftp,
+            http,
+            loaders,
+            osie,
+            files,
+            copies,
+        })
+    }
+
+    /// Keeps `copies` of what it is told, and begins with them.
+    pub fn keeping(self, copies: Copies) -> Self {
+        Self { copies: Some(Arc::new(copies)), ..self }
     }
 
     /// What is known: for whoever waits for it to be ready.
@@ -114,6 +134,14 @@ impl Netboot {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = JoinSet::new();
+        if let Some(copies) = self.copies.clone() {
+            copies.restore(&self.index).await.context("what was kept of the feeds")?;
+            let until = stop.clone();
+            tasks.spawn(async move {
+                copies.run(until).await;
+                Ok(())
+            });
+        }
         self.follow(&sources, &mut tasks, &stop);
         let (firmware, signs) = mpsc::channel(SIGNS);
         let (workflow, until) = (sources.workflow, stop.clone());
@@ -180,7 +208,7 @@ impl Netboot {
         })
     }
 
-    /// Keeps the index fed.
+    /// Keeps the index and the copies fed.
     fn follow(
         &self,
         sources: &Sources,
@@ -188,45 +216,37 @@ impl Netboot {
         stop: &CancellationToken,
     ) {
         let view = View::Full.into();
-        let (client, index, until) = (
-            HardwareServiceClient::new(sources.hardware.clone()),
-            self.index.clone(),
-            stop.clone(),
-        );
+        let all = Told { index: self.index.clone(), copies: self.copies.clone() };
+        let (client, told, until) =
+            (HardwareServiceClient::new(sources.hardware.clone()), all.clone(), stop.clone());
         tasks.spawn(async move {
             let open = || {
                 let (mut client, request) =
                     (client.clone(), WatchHardwareRequest { view, ..Default::default() });
                 async move { Ok(client.watch_hardware(request).await?.into_inner()) }
             };
-            feed::follow("hardware", open, |news| index.hardware(news), until).await;
+            feed::follow("hardware", open, |news| told.hardware(news), until).await;
             Ok(())
         });
-        let (client, index, until) = (
-            InstanceServiceClient::new(sources.instance.clone()),
-            self.index.clone(),
-            stop.clone(),
-        );
+        let (client, told, until) =
+            (InstanceServiceClient::new(sources.instance.clone()), all.clone(), stop.clone());
         tasks.spawn(async move {
             let open = || {
                 let (mut client, request) =
                     (client.clone(), WatchInstancesRequest { view, ..Default::default() });
                 async move { Ok(client.watch_instances(request).await?.into_inner()) }
             };
-            feed::follow("instance", open, |news| index.instance(news), until).await;
+            feed::follow("instance", open, |news| told.instance(news), until).await;
             Ok(())
         });
-        let (client, index, until) = (
-            WorkflowServiceClient::new(sources.workflow.clone()),
-            self.index.clone(),
-            stop.clone(),
-        );
+        let (client, told, until) =
+            (WorkflowServiceClient::new(sources.workflow.clone()), all.clone(), stop.clone());
         tasks.spawn(async move {
             let open = || {
                 let (mut client, request) = (client.clone(), WatchWorkflowsRequest::default());
                 async move { Ok(client.watch_workflows(request).await?.into_inner()) }
             };
-            feed::follow("workflow", open, |news| index.workflow(news), until).await;
+            feed::follow("workflow", open, |news| told.workflow(news), until).await;
             Ok(())
         });
     }

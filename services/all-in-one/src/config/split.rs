@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use anyhow::Context as _;
@@ -187,11 +186,9 @@ impl Split {
     /// Passes if machines can be told where their workers find the workflow service.
     pub(super) fn reached_by_machines(&self) -> anyhow::Result<()> {
         let Some(peer) = self.peer(Service::Workflow) else { return Ok(()) };
-        let host = peer.host().unwrap_or_default().trim_matches(['[', ']']);
-        let local =
-            host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let host = peer.host().unwrap_or_default();
         anyhow::ensure!(
-            !local,
+            !super::is_local(peer),
             "peers: machines that netboot boots do not reach workflow at {host}"
         );
         Ok(())
