@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use metadata::control_plane::{CallsHome, follow};
-use netboot::{Metrics, Netboot, Site as NetbootSite, Sources};
+use netboot::{Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use store::Store;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
 use crate::reach::Reach;
@@ -60,14 +59,13 @@ impl Edges {
         Ok(Self { netboot, metadata })
     }
 
-    /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
+    /// What people may ask network boot, whose records are in `store`.
     pub(crate) fn boots(
         &self,
         store: Option<&Arc<dyn Store>>,
-        stop: &CancellationToken,
     ) -> anyhow::Result<Option<netboot::Api>> {
         let (Some(netboot), Some(store)) = (&self.netboot, store) else { return Ok(None) };
-        netboot.api(store.clone(), stop.clone()).map(Some)
+        netboot.api(store.clone()).map(Some)
     }
 
     /// Starts them, fed by the services that `reach` reaches; `store` keeps what they record.
@@ -78,15 +76,15 @@ impl Edges {
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
-        let netboot = self.netboot.map(|netboot| {
+        let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let index = netboot.index();
             let sources = Sources {
                 hardware: reach.hardware.clone(),
                 instance: reach.instance.clone(),
                 workflow: reach.workflow.clone(),
             };
-            let metrics = vitals.register(Metrics::new);
-            tier.tasks.spawn(netboot.run(sources, store, metrics, tier.stop.clone()));
+            vitals.register(|registry| netboot.metrics().register(registry));
+            tier.tasks.spawn(netboot.run(sources, store, tier.stop.clone()));
             index
         });
         if let Some(Metadata { listeners, tokens }) = self.metadata {

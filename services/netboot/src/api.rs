@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::{Stream, stream};
+use store::serving;
 use tinwright::fault::{self, Violations};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::netboot_service_server::{NetbootService, NetbootServiceServer};
@@ -14,18 +15,20 @@ use tonic::{Request, Response, Status};
 use crate::boots::Boots;
 use crate::dhcp::Link;
 use crate::explain::{ClientClass, Question, Subject, explain};
+use crate::timeline::records::{self, Kept};
 
 /// Serves what netboot knows.
 #[derive(Clone, Debug)]
 pub struct Api {
     boots: Arc<Boots>,
     link: Arc<Link>,
+    kept: Kept,
 }
 
 impl Api {
-    /// An API over `boots`, which answers on `link`.
-    pub fn new(boots: Arc<Boots>, link: Link) -> Self {
-        Self { boots, link: Arc::new(link) }
+    /// An API over `boots`, which answers on `link`, and the boots that are `kept`.
+    pub fn new(boots: Arc<Boots>, link: Link, kept: Kept) -> Self {
+        Self { boots, link: Arc::new(link), kept }
     }
 
     /// As a service for a tonic router.
@@ -54,15 +57,26 @@ impl NetbootService for Api {
         request: Request<pb::GetBootRequest>,
     ) -> Result<Response<pb::GetBootResponse>, Status> {
         let pb::GetBootRequest { id } = request.into_inner();
-        Err(fault::not_found("boot", &id))
+        let boot = Some(self.kept.require(&id).await?);
+        Ok(Response::new(pb::GetBootResponse { boot }))
     }
 
     #[tracing::instrument(skip_all)]
     async fn list_boots(
         &self,
-        _request: Request<pb::ListBootsRequest>,
+        request: Request<pb::ListBootsRequest>,
     ) -> Result<Response<pb::ListBootsResponse>, Status> {
-        Ok(Response::new(pb::ListBootsResponse::default()))
+        let pb::ListBootsRequest { page_size, page_token, hardware_id, unknown } =
+            request.into_inner();
+        let owner = match (unknown, hardware_id.as_str()) {
+            (true, "") => records::UNKNOWN.to_owned(),
+            (true, _) => Err(Violations::one("unknown", "is given beside hardware_id"))?,
+            (false, "") => String::new(),
+            (false, id) => hardware("hardware_id", id)?,
+        };
+        let listing = self.kept.list(&owner, &page_token, serving::page_size(page_size)?).await?;
+        let next_page_token = listing.next.unwrap_or_default();
+        Ok(Response::new(pb::ListBootsResponse { boots: listing.records, next_page_token }))
     }
 
     type ReadBootLogStream =
@@ -105,9 +119,12 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
 }
 
 fn by_id(text: &str) -> Result<Subject, Violations> {
+    hardware("hardware_id", text).map(Subject::Hardware)
+}
+
+fn hardware(field: &str, text: &str) -> Result<String, Violations> {
     let id: Result<HardwareId, _> = text.parse();
-    let id = id.map_err(|reason| Violations::one("hardware_id", reason))?;
-    Ok(Subject::Hardware(id.to_string()))
+    Ok(id.map_err(|reason| Violations::one(field, reason))?.to_string())
 }
 
 fn by_mac(text: &str) -> Result<Subject, Violations> {

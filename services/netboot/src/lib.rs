@@ -4,6 +4,7 @@
 //! - [`decision`]: what a machine boots now, and which fact decided.
 //! - [`script`]: the iPXE text that carries the decision out.
 //! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
+//! - [`timeline`]: what happened in each boot, kept.
 //! - [`metrics`]: what is counted.
 //! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
@@ -25,6 +26,7 @@ pub mod script;
 mod service;
 pub mod site;
 pub mod tftp;
+pub mod timeline;
 
 pub use api::Api;
 pub use metrics::Metrics;

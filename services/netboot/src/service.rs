@@ -5,13 +5,14 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use runtime::boot_token::Tokens;
 use runtime::serve::{self, Door};
 use runtime::{SiteKey, feed};
-use store::Store;
+use store::{Handle, Store};
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
@@ -37,9 +38,13 @@ use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
+use crate::timeline::records::Kept;
+use crate::timeline::{Event, Recorder, Timeline};
 
 /// How many signs of new boots may wait to be told.
 const SIGNS: usize = 256;
+/// How often what is known is counted.
+const COUNTING: Duration = Duration::from_secs(1);
 
 /// The services netboot is told by.
 #[derive(Clone, Debug)]
@@ -65,6 +70,8 @@ pub struct Netboot {
     loaders: Directories,
     osie: Option<Directories>,
     files: Option<Directories>,
+    metrics: Metrics,
+    events: mpsc::Receiver<Event>,
 }
 
 impl Netboot {
@@ -85,8 +92,24 @@ impl Netboot {
         };
         let files = site.files.as_ref().map(open).transpose()?;
         let index = Arc::new(Index::default());
-        let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
-        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders, osie, files })
+        let metrics = Metrics::default();
+        let (timeline, events) = Timeline::new(metrics.clone());
+        let boots = Boots::new(index.clone(), Tokens::new(key)?, site.clone()).telling(timeline);
+        let boots = Arc::new(boots);
+        Ok(Self {
+            site,
+            index,
+            boots,
+            dhcp,
+            boot_service,
+            tftp,
+            http,
+            loaders,
+            osie,
+            files,
+            metrics,
+            events,
+        })
     }
 
     /// What is known: for whoever waits for it to be ready.
@@ -94,20 +117,37 @@ impl Netboot {
         self.index.clone()
     }
 
-    /// What people may ask of it, once it runs; `store` keeps what it records.
-    pub fn api(&self, _store: Arc<dyn Store>, _stop: CancellationToken) -> anyhow::Result<Api> {
-        Ok(Api::new(self.boots.clone(), self.link()?))
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
-    /// Serves until `stop`, or until a socket fails. Records in `store`, if there is one.
+    /// What people may ask of it, once it runs; `store` keeps what it records.
+    pub fn api(&self, store: Arc<dyn Store>) -> anyhow::Result<Api> {
+        Ok(Api::new(self.boots.clone(), self.link()?, kept(store)))
+    }
+
+    /// Serves until `stop`, or until a socket fails; keeps its records in `store`.
     pub async fn run(
-        self,
+        mut self,
         sources: Sources,
-        _store: Option<Arc<dyn Store>>,
-        metrics: Metrics,
+        store: Arc<dyn Store>,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = JoinSet::new();
+        let metrics = self.metrics.clone();
+        let (_, none) = mpsc::channel(1);
+        let events = std::mem::replace(&mut self.events, none);
+        let (recorder, until) = (Recorder::new(events, kept(store), metrics.clone()), stop.clone());
+        tasks.spawn(async move {
+            recorder.run(until).await;
+            Ok(())
+        });
+        let (index, counted, until) = (self.index.clone(), metrics.clone(), stop.clone());
+        tasks.spawn(async move {
+            until.run_until_cancelled(count(&index, &counted)).await;
+            Ok(())
+        });
         self.follow(&sources, &mut tasks, &stop);
         let (firmware, signs) = mpsc::channel(SIGNS);
         let (workflow, until) = (sources.workflow.clone(), stop.clone());
@@ -125,9 +165,10 @@ impl Netboot {
         tasks.spawn(dhcp.clone().run(self.dhcp, Port::Dhcp, stop.clone()));
         tasks.spawn(dhcp.run(self.boot_service, Port::BootService, stop.clone()));
         let files = TftpFiles { loaders: self.loaders.clone(), boots: self.boots.clone() };
-        let counted = metrics.clone();
+        let (counted, boots) = (metrics.clone(), self.boots.clone());
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
+            boots.note_transfer(&ended, SystemTime::now());
         });
         let tftp = tftp::Server::new(self.tftp, Arc::new(files), Default::default(), observer)?;
         let until = stop.clone();
@@ -178,9 +219,9 @@ impl Netboot {
             feed::follow("hardware", open, |news| index.hardware(news), until).await;
             Ok(())
         });
-        let (client, index, until) = (
+        let (client, boots, until) = (
             InstanceServiceClient::new(sources.instance.clone()),
-            self.index.clone(),
+            self.boots.clone(),
             stop.clone(),
         );
         tasks.spawn(async move {
@@ -189,7 +230,11 @@ impl Netboot {
                     (client.clone(), WatchInstancesRequest { view, ..Default::default() });
                 async move { Ok(client.watch_instances(request).await?.into_inner()) }
             };
-            feed::follow("instance", open, |news| index.instance(news), until).await;
+            let tell = |news| {
+                boots.note_home(&news, SystemTime::now());
+                boots.index().instance(news);
+            };
+            feed::follow("instance", open, tell, until).await;
             Ok(())
         });
         let (client, index, until) = (
@@ -205,6 +250,23 @@ impl Netboot {
             feed::follow("workflow", open, |news| index.workflow(news), until).await;
             Ok(())
         });
+    }
+}
+
+/// The boots that are kept in `store`.
+fn kept(store: Arc<dyn Store>) -> Kept {
+    Kept::new(Handle::new(store, "netboot"))
+}
+
+/// Counts what `index` knows, for ever.
+async fn count(index: &Index, metrics: &Metrics) {
+    let (mut tick, mut live) = (tokio::time::interval(COUNTING), Instant::now());
+    loop {
+        let now = tick.tick().await.into_std();
+        if index.cut().is_empty() {
+            live = now;
+        }
+        metrics.known(index, now.saturating_duration_since(live));
     }
 }
 
@@ -234,7 +296,7 @@ struct TftpFiles {
 impl tftp::Files for TftpFiles {
     async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<tftp::files::File, NoFile> {
         let Name::Script(mac) = name else { return self.loaders.open(name, client).await };
-        let now = std::time::SystemTime::now();
+        let now = SystemTime::now();
         match self.boots.script(Some(*mac), client.into(), now) {
             Ok(served) => Ok(bytes::Bytes::from(served.text).into()),
             Err(Refusal::Nothing(_)) => Err(NoFile::NotFound),

@@ -15,11 +15,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
-use super::{Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
+use super::{Destination, Link, MessageType, Packet, Port, Received, Reply, Silence, answer};
 use crate::Mac;
 use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
+use crate::decision::Decision;
 use crate::metrics::Metrics;
+use crate::timeline::{self, What};
 
 /// The longest request read.
 const LONGEST: usize = 4096;
@@ -80,6 +82,7 @@ impl Server {
         arrival: &Arrival,
         port: Port,
     ) -> Option<(Vec<u8>, SocketAddrV4)> {
+        let began = Instant::now();
         let request = match Packet::parse_request(datagram) {
             Ok(request) => request,
             Err(malformed) => {
@@ -106,6 +109,8 @@ impl Server {
         if let Some(known) = &known {
             self.note_firmware(&request, &known.hardware.id);
         }
+        self.note_boot(&request, &outcome, &decision);
+        self.metrics.judged(began.elapsed());
         match outcome {
             Ok(reply) => {
                 let kind = reply.packet.kind().map_or("none", label);
@@ -131,6 +136,16 @@ impl Server {
             tracing::warn!(%address, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
             declined.insert(mac, Instant::now());
+        }
+    }
+
+    fn note_boot(&self, request: &Packet, outcome: &Result<Reply, Silence>, decision: &Decision) {
+        for what in timeline::dhcp::noted(request, outcome, decision) {
+            if matches!(what, What::Unknown(_)) {
+                self.metrics.unknown_machine();
+            }
+            let source = Some(request.ciaddr).filter(|address| !address.is_unspecified());
+            self.boots.note(request.mac(), source.map(Into::into), what, SystemTime::now());
         }
     }
 
