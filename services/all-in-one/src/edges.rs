@@ -11,6 +11,7 @@ use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use store::Store;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
 use crate::reach::Reach;
@@ -32,12 +33,16 @@ struct Metadata {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     netboot: Option<Arc<netboot::index::Index>>,
+    metadata: Option<Arc<metadata::Index>>,
 }
 
 impl Known {
     /// Resolves once machines can be answered.
     pub(crate) async fn ready(&self) {
         if let Some(index) = &self.netboot {
+            index.ready().await;
+        }
+        if let Some(index) = &self.metadata {
             index.ready().await;
         }
     }
@@ -59,13 +64,14 @@ impl Edges {
         Ok(Self { netboot, metadata })
     }
 
-    /// What people may ask network boot, whose records are in `store`.
+    /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
     pub(crate) fn boots(
         &self,
         store: Option<&Arc<dyn Store>>,
+        stop: &CancellationToken,
     ) -> anyhow::Result<Option<netboot::Api>> {
         let (Some(netboot), Some(store)) = (&self.netboot, store) else { return Ok(None) };
-        netboot.api(store.clone()).map(Some)
+        netboot.api(store.clone(), stop.clone()).map(Some)
     }
 
     /// Starts them, fed by the services that `reach` reaches; `store` keeps what they record.
@@ -87,7 +93,7 @@ impl Edges {
             tier.tasks.spawn(netboot.run(sources, store, tier.stop.clone()));
             index
         });
-        if let Some(Metadata { listeners, tokens }) = self.metadata {
+        let metadata = self.metadata.map(|Metadata { listeners, tokens }| {
             let index = Arc::new(metadata::Index::new());
             let calls = Arc::new(CallsHome(reach.instance.clone()));
             let config = metadata::Config::default();
@@ -97,13 +103,14 @@ impl Edges {
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
             }
             let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
-            let until = tier.stop.clone();
+            let (until, fed) = (tier.stop.clone(), index.clone());
             tier.tasks.spawn(async move {
-                follow(index, hardware, instance, until).await;
+                follow(fed, hardware, instance, until).await;
                 Ok(())
             });
-        }
-        Known { netboot }
+            index
+        });
+        Known { netboot, metadata }
     }
 }
 
@@ -128,6 +135,8 @@ async fn bind_netboot(
         consoles: wanted.consoles.clone(),
         metadata_route: config.metadata_listen.iter().any(is_link_local),
         policy: netboot::decision::Policy::default(),
+        syslog: wanted.observe.syslog,
+        ra_assist: wanted.observe.ra_assist,
     };
     Netboot::bind(settings, site.key(), http).await
 }

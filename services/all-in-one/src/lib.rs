@@ -86,7 +86,7 @@ impl Server {
             Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
             None => Services::default(),
         };
-        let boots = doors.boots(store.as_ref())?;
+        let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let (reporter, health) = tonic_health::server::health_reporter();
         let app = services.app(health, boots, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));

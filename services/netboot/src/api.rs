@@ -1,20 +1,25 @@
 //! What people ask about network boot, over gRPC.
 
+mod log;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::{Stream, stream};
+use futures_util::Stream;
 use store::serving;
 use tinwright::fault::{self, Violations};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::netboot_service_server::{NetbootService, NetbootServiceServer};
 use tinwright::{HardwareId, check};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use self::log::Reader;
 use crate::boots::Boots;
 use crate::dhcp::Link;
 use crate::explain::{ClientClass, Question, Subject, explain};
+use crate::syslog::Lines;
 use crate::timeline::records::{self, Kept};
 
 /// Serves what netboot knows.
@@ -23,12 +28,21 @@ pub struct Api {
     boots: Arc<Boots>,
     link: Arc<Link>,
     kept: Kept,
+    lines: Option<Arc<Lines>>,
+    stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `boots`, which answers on `link`, and the boots that are `kept`.
-    pub fn new(boots: Arc<Boots>, link: Link, kept: Kept) -> Self {
-        Self { boots, link: Arc::new(link), kept }
+    /// An API over `boots`, which answers on `link`, the boots that are `kept`, and the `lines` of syslog if they are
+    /// received; streams end at `stop`.
+    pub fn new(
+        boots: Arc<Boots>,
+        link: Link,
+        kept: Kept,
+        lines: Option<Arc<Lines>>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { boots, link: Arc::new(link), kept, lines, stop }
     }
 
     /// As a service for a tonic router.
@@ -85,10 +99,37 @@ impl NetbootService for Api {
     #[tracing::instrument(skip_all)]
     async fn read_boot_log(
         &self,
-        _request: Request<pb::ReadBootLogRequest>,
+        request: Request<pb::ReadBootLogRequest>,
     ) -> Result<Response<Self::ReadBootLogStream>, Status> {
-        Ok(Response::new(Box::pin(stream::empty())))
+        let pb::ReadBootLogRequest { by, lines: most, follow, after } = request.into_inner();
+        let off = || fault::precondition("SYSLOG", "netboot", "the receiver of syslog is off");
+        let lines = self.lines.clone().ok_or_else(off)?;
+        let machine = match log_of(by)? {
+            None => String::new(),
+            Some(subject) => {
+                let known = subject.find(self.boots.index()).ok_or_else(|| unknown(&subject))?;
+                known.hardware.id.clone()
+            }
+        };
+        let most = if most == 0 { usize::MAX } else { most.try_into().unwrap_or(usize::MAX) };
+        let reader = Reader { lines, machine, after, most, follow };
+        Ok(Response::new(Box::pin(log::read(reader, self.stop.clone()))))
     }
+}
+
+/// Whose log; none for that of nobody known.
+fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, Violations> {
+    use pb::read_boot_log_request::By;
+    Ok(match by {
+        None | Some(By::Unknown(false)) => {
+            return Err(Violations::one("by", "is missing: say which machine"));
+        }
+        Some(By::Unknown(true)) => None,
+        Some(By::HardwareId(text)) => Some(by_id(&text)?),
+        Some(By::Mac(text)) => Some(by_mac(&text)?),
+        Some(By::Address(text)) => Some(by_address(&text)?),
+        Some(By::Hostname(text)) => Some(by_hostname(text)?),
+    })
 }
 
 fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {

@@ -180,7 +180,7 @@ impl Boots {
         let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
         let environment = WorkerEnvironment {
             base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot_url),
-            syslog: None,
+            syslog: self.site.log_server(),
             kernel: &named(osie.map(|osie| &osie.kernel), "vmlinuz"),
             initrd: &named(osie.map(|osie| &osie.initrd), "initramfs"),
             arguments: &arguments,
@@ -212,6 +212,7 @@ impl Boots {
             boot_url: boot_url.to_owned(),
             ca_sha256: self.site.authority_sha256.clone(),
             boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
+            syslog_host: self.site.log_server(),
             x86: hardware.architecture == "x86_64",
             consoles: self.site.consoles.clone(),
             extra,

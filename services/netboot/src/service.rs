@@ -36,7 +36,9 @@ use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
 use crate::index::Index;
 use crate::metrics::Metrics;
+use crate::ra;
 use crate::site::Site;
+use crate::syslog::{self, Lines};
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
 use crate::timeline::records::Kept;
 use crate::timeline::{Event, Recorder, Timeline};
@@ -72,6 +74,8 @@ pub struct Netboot {
     files: Option<Directories>,
     metrics: Metrics,
     events: mpsc::Receiver<Event>,
+    syslog: Option<(UdpSocket, Arc<Lines>)>,
+    ra: Option<ra::server::Socket>,
 }
 
 impl Netboot {
@@ -84,6 +88,14 @@ impl Netboot {
         let (dhcp, boot_service) = (on(67)?, on(4011)?);
         let tftp = UdpSocket::bind((site.address, 69)).await;
         let tftp = tftp.with_context(|| format!("UDP port 69 of {}", site.address))?;
+        let syslog = match site.log_server() {
+            Some(address) => {
+                let socket = UdpSocket::bind((address, 514)).await;
+                let socket = socket.with_context(|| format!("UDP port 514 of {address}"))?;
+                Some((socket, Arc::new(Lines::new(SystemTime::now()))))
+            }
+            None => None,
+        };
         let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
         let osie = optional(&site.osie).context("the directory of the OSIE")?;
         let open = |path: &PathBuf| {
@@ -97,7 +109,6 @@ impl Netboot {
         let boots = Boots::new(index.clone(), Tokens::new(key)?, site.clone()).telling(timeline);
         let boots = Arc::new(boots);
         Ok(Self {
-            site,
             index,
             boots,
             dhcp,
@@ -109,6 +120,9 @@ impl Netboot {
             files,
             metrics,
             events,
+            ra: site.ra_assist.then(|| advertising(&site)).flatten(),
+            syslog,
+            site,
         })
     }
 
@@ -122,9 +136,10 @@ impl Netboot {
         &self.metrics
     }
 
-    /// What people may ask of it, once it runs; `store` keeps what it records.
-    pub fn api(&self, store: Arc<dyn Store>) -> anyhow::Result<Api> {
-        Ok(Api::new(self.boots.clone(), self.link()?, kept(store)))
+    /// What people may ask of it, once it runs; `store` keeps what it records, and streams end at `stop`.
+    pub fn api(&self, store: Arc<dyn Store>, stop: CancellationToken) -> anyhow::Result<Api> {
+        let lines = self.syslog.as_ref().map(|(_, lines)| lines.clone());
+        Ok(Api::new(self.boots.clone(), self.link()?, kept(store), lines, stop))
     }
 
     /// Serves until `stop`, or until a socket fails; keeps its records in `store`.
@@ -155,11 +170,24 @@ impl Netboot {
             until.run_until_cancelled(note_boots(workflow, signs)).await;
             Ok(())
         });
+        if let Some((socket, lines)) = self.syslog.take() {
+            let (index, metrics) = (self.index.clone(), metrics.clone());
+            let debug = self.site.syslog.is_some_and(|syslog| syslog.debug);
+            let receiver = syslog::server::Server { index, lines, metrics, debug };
+            tasks.spawn(receiver.run(socket, stop.clone()));
+        }
+        let booting = ra::Booting::default();
+        if let Some(socket) = self.ra.take() {
+            let advertiser =
+                ra::server::Server { booting: booting.clone(), metrics: metrics.clone() };
+            tasks.spawn(advertiser.run(socket, stop.clone()));
+        }
         let dhcp = Arc::new(server::Server {
             boots: self.boots.clone(),
             link: self.link()?,
             metrics: metrics.clone(),
             firmware,
+            booting: booting.clone(),
             declined: Mutex::new(HashMap::new()),
         });
         tasks.spawn(dhcp.clone().run(self.dhcp, Port::Dhcp, stop.clone()));
@@ -192,6 +220,7 @@ impl Netboot {
         Ok(Link {
             mode: self.site.mode,
             loaders: Loaders { present, ..Loaders::default() },
+            log_server: self.site.log_server(),
             metadata_router: self.site.metadata_route.then_some(self.site.address),
             ..Link::new(self.site.address, self.site.base_url())
         })
@@ -251,6 +280,17 @@ impl Netboot {
             Ok(())
         });
     }
+}
+
+/// A socket for router advertisements. Machines boot without one, too, only later.
+fn advertising(site: &Site) -> Option<ra::server::Socket> {
+    let opened = ra::server::Socket::open(&site.interface);
+    opened
+        .inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, "no router advertisements: iPXE waits 16 s longer at each boot");
+        })
+        .ok()
 }
 
 /// The boots that are kept in `store`.

@@ -42,6 +42,8 @@ pub(crate) fn site() -> Site {
         consoles: vec!["ttyS0".into()],
         metadata_route: false,
         policy: crate::decision::Policy::default(),
+        syslog: None,
+        ra_assist: false,
     }
 }
 

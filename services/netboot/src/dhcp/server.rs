@@ -14,13 +14,14 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::client::Client;
+use super::client::{Class, Client};
 use super::{Destination, Link, MessageType, Packet, Port, Received, Reply, Silence, answer};
 use crate::Mac;
 use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
 use crate::decision::Decision;
 use crate::metrics::Metrics;
+use crate::ra::Booting;
 use crate::timeline::{self, What};
 
 /// The longest request read.
@@ -39,6 +40,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// Told which machine's firmware asked for an address: the first sign of a new boot.
     pub firmware: mpsc::Sender<String>,
+    /// Told which machine's iPXE was answered.
+    pub booting: Booting,
     /// When an address was last found in use by somebody else.
     pub declined: Mutex<HashMap<Mac, Instant>>,
 }
@@ -140,6 +143,10 @@ impl Server {
     }
 
     fn note_boot(&self, request: &Packet, outcome: &Result<Reply, Silence>, decision: &Decision) {
+        let loader = matches!(Client::of(request, None).class, Class::Ipxe { .. });
+        if let (true, true, Some(mac)) = (loader, outcome.is_ok(), request.mac()) {
+            self.booting.answered(mac, Instant::now());
+        }
         for what in timeline::dhcp::noted(request, outcome, decision) {
             if matches!(what, What::Unknown(_)) {
                 self.metrics.unknown_machine();
