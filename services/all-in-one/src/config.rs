@@ -3,7 +3,8 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `etcd` checks what is said of a cluster, `observe` what of looking into network boot, `split` which services are here and where the others are.
+//! `etcd` checks what is said of a cluster, `observe` what of looking into network boot, `split` which services are here and
+//! where the others are.
 
 mod etcd;
 mod observe;

@@ -2,12 +2,10 @@
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::net::RecvFlags;
 use socket2::{Domain, Protocol, Type};
-use tokio::io::unix::AsyncFd;
+use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 
 use super::packet::{EMPTY, Message};
@@ -23,7 +21,7 @@ const ROUTER: Duration = Duration::from_secs(30 * 60);
 /// The longest message read.
 const LONGEST: usize = 1500;
 
-/// A raw ICMPv6 socket on one interface.
+/// A raw ICMPv6 socket on one interface. It is read and written as a UDP socket is: with an address, a message at a time.
 #[derive(Debug)]
 pub struct Socket(socket2::Socket);
 
@@ -47,12 +45,6 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// Answers solicitations on one interface.
 #[derive(Debug)]
 pub struct Server {
@@ -65,55 +57,46 @@ pub struct Server {
 impl Server {
     /// Answers what comes to `socket` until `stop`. Fails when the socket does.
     pub async fn run(self, socket: Socket, stop: CancellationToken) -> anyhow::Result<()> {
-        let socket = AsyncFd::register(socket)?;
+        let socket = UdpSocket::from_std(socket.0.into())?;
         let (mut buffer, mut router) = (vec![0; LONGEST], None);
-        loop {
-            let Some(ready) = stop.run_until_cancelled(socket.readable()).await else {
-                return Ok(());
-            };
-            let received = ready?.try_io(|socket| {
-                Ok(rustix::net::recvfrom(&socket.get_ref().0, &mut buffer[..], RecvFlags::empty())?)
-            });
-            let Ok(received) = received else { continue };
-            let (length, _, source) = received?;
-            let source = source.and_then(|source| SocketAddr::try_from(source).ok());
+        while let Some(received) = stop.run_until_cancelled(socket.recv_from(&mut buffer)).await {
+            let (length, SocketAddr::V6(source)) = received? else { continue };
             let message = buffer.get(..length).and_then(packet::Message::parse);
             // What is not link-local was forwarded, or asks without an address: nobody is there to answer.
-            let (Some(SocketAddr::V6(source)), Some(message)) = (source, message) else { continue };
-            if source.ip().is_unicast_link_local() {
-                self.take(message, source, &mut router, socket.get_ref());
+            if let Some(message) = message.filter(|_| source.ip().is_unicast_link_local())
+                && self.answers(message, &source, &mut router, Instant::now())
+            {
+                let to = SocketAddrV6::new(*source.ip(), 0, 0, source.scope_id());
+                match socket.send_to(&EMPTY, to).await {
+                    Ok(_) => self.metrics.advertised(),
+                    // It waits, as it would without us.
+                    Err(error) => tracing::debug!(%to, %error, "advertisement not sent"),
+                }
             }
         }
+        Ok(())
     }
 
-    fn take(
+    /// Whether `message` of `source` is answered at `now`, when a router was last heard as `router` says.
+    fn answers(
         &self,
         message: Message,
-        source: SocketAddrV6,
+        source: &SocketAddrV6,
         router: &mut Option<Instant>,
-        socket: &Socket,
-    ) {
-        let now = Instant::now();
+        now: Instant,
+    ) -> bool {
         let routed = router.is_some_and(|at| now.saturating_duration_since(at) < ROUTER);
         match message {
             Message::Advertisement => {
                 if !routed {
-                    tracing::info!(router = %source.ip(), "a router is there: booting machines are left to it");
+                    let router = source.ip();
+                    tracing::info!(%router, "a router is there: booting machines are left to it");
                 }
                 *router = Some(now);
+                false
             }
-            Message::Solicitation(Some(mac)) if !routed && self.booting.is_booting(mac, now) => {
-                let to = SocketAddrV6::new(*source.ip(), 0, 0, source.scope_id());
-                match socket.send(&EMPTY, to) {
-                    Ok(()) => {
-                        self.metrics.advertised();
-                        tracing::debug!(%mac, "spared the wait for a router");
-                    }
-                    // It waits, as it would without us.
-                    Err(error) => tracing::debug!(%mac, %error, "advertisement not sent"),
-                }
-            }
-            Message::Solicitation(_) => {}
+            Message::Solicitation(Some(mac)) => !routed && self.booting.is_booting(mac, now),
+            Message::Solicitation(None) => false,
         }
     }
 }
