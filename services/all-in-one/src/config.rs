@@ -3,10 +3,12 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `dhcp` and `etcd` check what is said of DHCP and of a cluster, `split` which services are here and where the others are.
+//! `dhcp` and `etcd` check what is said of DHCP and of a cluster, `observe` what of looking into network boot, `split` which
+//! services are here and where the others are.
 
 mod dhcp;
 mod etcd;
+mod observe;
 mod split;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,6 +21,7 @@ use runtime::telemetry::Format;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
+pub use self::observe::Observe;
 pub use self::split::{Peer, Service, Split};
 
 /// Where the file is looked for if nobody says: it need not be there.
@@ -111,6 +114,15 @@ pub struct Flags {
     /// Consoles of the in-memory environment, such as ttyS1,115200; the last is where it writes
     #[arg(long, env = "TINWRIGHT_CONSOLE", value_name = "CONSOLE")]
     pub console: Option<Vec<String>>,
+    /// Receive machines' syslog on UDP port 514 of the interface's address, and tell them so [default: true]
+    #[arg(long, env = "TINWRIGHT_SYSLOG", num_args = 0..=1, default_missing_value = "true")]
+    pub syslog: Option<bool>,
+    /// Keep lines of severity debug, too
+    #[arg(long, env = "TINWRIGHT_SYSLOG_DEBUG", num_args = 0..=1, default_missing_value = "true")]
+    pub syslog_debug: Option<bool>,
+    /// Spare booting machines the wait for an IPv6 router, which takes CAP_NET_RAW [default: true]
+    #[arg(long, env = "TINWRIGHT_RA_ASSIST", num_args = 0..=1, default_missing_value = "true")]
+    pub ra_assist: Option<bool>,
     /// Where the metadata service listens; nowhere if it is not said
     #[arg(
         long,
@@ -217,6 +229,8 @@ pub struct Netboot {
     pub files: Option<PathBuf>,
     /// Consoles of the in-memory environment.
     pub consoles: Vec<String>,
+    /// What shows how machines boot.
+    pub observe: Observe,
 }
 
 impl Config {
@@ -359,6 +373,7 @@ fn netboot(
         osie: osie.unwrap_or_else(|| data.join("osie")),
         files: flags.files.clone().or(file.files.clone()),
         consoles: flags.console.clone().or(file.console.clone()).unwrap_or_default(),
+        observe: Observe::load(flags, file),
     }))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use metadata::control_plane::{CallsHome, follow};
-use netboot::{Metrics, Netboot, Site as NetbootSite, Sources};
+use netboot::{Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
@@ -34,12 +34,16 @@ struct Metadata {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     netboot: Option<Arc<netboot::index::Index>>,
+    metadata: Option<Arc<metadata::Index>>,
 }
 
 impl Known {
     /// Resolves once machines can be answered.
     pub(crate) async fn ready(&self) {
         if let Some(index) = &self.netboot {
+            index.ready().await;
+        }
+        if let Some(index) = &self.metadata {
             index.ready().await;
         }
     }
@@ -81,7 +85,7 @@ impl Edges {
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
-        let netboot = self.netboot.map(|netboot| {
+        let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let netboot = match copies {
                 Some(copies) => netboot.keeping(copies.netboot()),
                 None => netboot,
@@ -92,11 +96,11 @@ impl Edges {
                 instance: reach.instance.clone(),
                 workflow: reach.workflow.clone(),
             };
-            let metrics = vitals.register(Metrics::new);
-            tier.tasks.spawn(netboot.run(sources, store, metrics, tier.stop.clone()));
+            vitals.register(|registry| netboot.metrics().register(registry));
+            tier.tasks.spawn(netboot.run(sources, store, tier.stop.clone()));
             index
         });
-        if let Some(Metadata { listeners, tokens }) = self.metadata {
+        let metadata = self.metadata.map(|Metadata { listeners, tokens }| {
             let index = Arc::new(metadata::Index::new());
             let calls = Arc::new(CallsHome(reach.instance.clone()));
             let config = metadata::Config::default();
@@ -107,12 +111,14 @@ impl Edges {
             }
             let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
             let (copies, until) = (copies.map(Copies::metadata), tier.stop.clone());
+            let fed = index.clone();
             tier.tasks.spawn(async move {
-                let followed = follow(index, hardware, instance, copies, until).await;
+                let followed = follow(fed, hardware, instance, copies, until).await;
                 followed.context("what was kept of the feeds")
             });
-        }
-        Known { netboot }
+            index
+        });
+        Known { netboot, metadata }
     }
 }
 
@@ -137,6 +143,8 @@ async fn bind_netboot(
         consoles: wanted.consoles.clone(),
         metadata_route: config.metadata_listen.iter().any(is_link_local),
         policy: netboot::decision::Policy::default(),
+        syslog: wanted.observe.syslog,
+        ra_assist: wanted.observe.ra_assist,
     };
     Netboot::bind(settings, site.key(), http).await
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use runtime::authority::Site;
+use store::Handle;
 use store::records::Report;
 use tinwright::in_process;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,8 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
     // Nobody is called: looking at records takes no peer.
     let nobody = Reach::inside(&in_process::pair().0);
     let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
-    services.check(mend).await
+    let boots = netboot::timeline::records::Kept::new(Handle::new(store.clone(), "netboot"));
+    Ok(services.check(mend).await?.and(boots.check(mend).await?))
 }
 
 /// The report in words, a line each.

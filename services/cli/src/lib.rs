@@ -3,10 +3,12 @@
 //! - [`connect`]: finding the server and proving who we are.
 //! - [`noun`]: what can be done with every noun's objects; [`follow`]: watching them.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`]: each noun's calls, and what only it has.
+//! - [`boot`]: what machines boot and why, what they booted, and what they said.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware as Tinkerbell's users push it.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: one line that says what to do.
 //! - [`osie`]: making what machines boot into; the one command that asks no server.
 
+pub mod boot;
 pub mod connect;
 pub mod failure;
 pub mod follow;
@@ -46,6 +48,9 @@ pub enum Command {
     /// Machines' power, what they boot, and their BMCs
     #[command(subcommand)]
     Power(power::Command),
+    /// What machines boot from the network, and why
+    #[command(subcommand)]
+    Boot(boot::Command),
     /// The environment machines are provisioned from
     #[command(subcommand)]
     Osie(osie::Command),
@@ -73,6 +78,7 @@ async fn carry_out(command: Command, out: &mut dyn Write) -> anyhow::Result<()> 
         Command::Template(command) => template::run(command, out).await,
         Command::Workflow(command) => workflow::run(command, out).await,
         Command::Power(command) => power::run(command, out).await,
+        Command::Boot(command) => boot::run(command, out).await,
         Command::Osie(command) => osie::run(command),
     }
 }

@@ -92,6 +92,13 @@ impl Index {
         }
     }
 
+    /// Resolves once everything was told once.
+    pub async fn ready(&self) {
+        let mut machines = self.machines.subscribe();
+        // The sender lives as long as the index does.
+        let _ready = machines.wait_for(|known| !matches!(known.feed, Feed::NeverHeard)).await;
+    }
+
     /// These are all the machines there are: the feed has caught up, and is live from now on.
     pub fn replace(&self, machines: impl IntoIterator<Item = Arc<Machine>>) {
         let mut new = Machines { feed: Feed::Live, ..Machines::default() };

@@ -1,31 +1,48 @@
 //! What people ask about network boot, over gRPC.
 
+mod log;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::{Stream, stream};
+use futures_util::Stream;
+use store::serving;
 use tinwright::fault::{self, Violations};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::netboot_service_server::{NetbootService, NetbootServiceServer};
 use tinwright::{HardwareId, check};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use self::log::Reader;
 use crate::boots::Boots;
 use crate::dhcp::Link;
 use crate::explain::{ClientClass, Question, Subject, explain};
+use crate::syslog::Lines;
+use crate::timeline::records::{self, Kept};
 
 /// Serves what netboot knows.
 #[derive(Clone, Debug)]
 pub struct Api {
     boots: Arc<Boots>,
     link: Arc<Link>,
+    kept: Kept,
+    lines: Option<Arc<Lines>>,
+    stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `boots`, which answers on `link`.
-    pub fn new(boots: Arc<Boots>, link: Link) -> Self {
-        Self { boots, link: Arc::new(link) }
+    /// An API over `boots`, which answers on `link`, the boots that are `kept`, and the `lines` of syslog if they are
+    /// received; streams end at `stop`.
+    pub fn new(
+        boots: Arc<Boots>,
+        link: Link,
+        kept: Kept,
+        lines: Option<Arc<Lines>>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { boots, link: Arc::new(link), kept, lines, stop }
     }
 
     /// As a service for a tonic router.
@@ -54,15 +71,26 @@ impl NetbootService for Api {
         request: Request<pb::GetBootRequest>,
     ) -> Result<Response<pb::GetBootResponse>, Status> {
         let pb::GetBootRequest { id } = request.into_inner();
-        Err(fault::not_found("boot", &id))
+        let boot = Some(self.kept.require(&id).await?);
+        Ok(Response::new(pb::GetBootResponse { boot }))
     }
 
     #[tracing::instrument(skip_all)]
     async fn list_boots(
         &self,
-        _request: Request<pb::ListBootsRequest>,
+        request: Request<pb::ListBootsRequest>,
     ) -> Result<Response<pb::ListBootsResponse>, Status> {
-        Ok(Response::new(pb::ListBootsResponse::default()))
+        let pb::ListBootsRequest { page_size, page_token, hardware_id, unknown } =
+            request.into_inner();
+        let owner = match (unknown, hardware_id.as_str()) {
+            (true, "") => records::UNKNOWN.to_owned(),
+            (true, _) => Err(Violations::one("unknown", "is given beside hardware_id"))?,
+            (false, "") => String::new(),
+            (false, id) => hardware("hardware_id", id)?,
+        };
+        let listing = self.kept.list(&owner, &page_token, serving::page_size(page_size)?).await?;
+        let next_page_token = listing.next.unwrap_or_default();
+        Ok(Response::new(pb::ListBootsResponse { boots: listing.records, next_page_token }))
     }
 
     type ReadBootLogStream =
@@ -71,10 +99,37 @@ impl NetbootService for Api {
     #[tracing::instrument(skip_all)]
     async fn read_boot_log(
         &self,
-        _request: Request<pb::ReadBootLogRequest>,
+        request: Request<pb::ReadBootLogRequest>,
     ) -> Result<Response<Self::ReadBootLogStream>, Status> {
-        Ok(Response::new(Box::pin(stream::empty())))
+        let pb::ReadBootLogRequest { by, lines: most, follow, after } = request.into_inner();
+        let off = || fault::precondition("SYSLOG", "netboot", "the receiver of syslog is off");
+        let lines = self.lines.clone().ok_or_else(off)?;
+        let machine = match log_of(by)? {
+            None => String::new(),
+            Some(subject) => {
+                let known = subject.find(self.boots.index()).ok_or_else(|| unknown(&subject))?;
+                known.hardware.id.clone()
+            }
+        };
+        let most = if most == 0 { usize::MAX } else { most.try_into().unwrap_or(usize::MAX) };
+        let reader = Reader { lines, machine, after, most, follow };
+        Ok(Response::new(Box::pin(log::read(reader, self.stop.clone()))))
     }
+}
+
+/// Whose log; none for that of nobody known.
+fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, Violations> {
+    use pb::read_boot_log_request::By;
+    Ok(match by {
+        None | Some(By::Unknown(false)) => {
+            return Err(Violations::one("by", "is missing: say which machine"));
+        }
+        Some(By::Unknown(true)) => None,
+        Some(By::HardwareId(text)) => Some(by_id(&text)?),
+        Some(By::Mac(text)) => Some(by_mac(&text)?),
+        Some(By::Address(text)) => Some(by_address(&text)?),
+        Some(By::Hostname(text)) => Some(by_hostname(text)?),
+    })
 }
 
 fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
@@ -105,9 +160,12 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
 }
 
 fn by_id(text: &str) -> Result<Subject, Violations> {
+    hardware("hardware_id", text).map(Subject::Hardware)
+}
+
+fn hardware(field: &str, text: &str) -> Result<String, Violations> {
     let id: Result<HardwareId, _> = text.parse();
-    let id = id.map_err(|reason| Violations::one("hardware_id", reason))?;
-    Ok(Subject::Hardware(id.to_string()))
+    Ok(id.map_err(|reason| Violations::one(field, reason))?.to_string())
 }
 
 fn by_mac(text: &str) -> Result<Subject, Violations> {

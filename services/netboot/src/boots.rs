@@ -3,6 +3,8 @@
 //! A script is only for the machine it is for: asked for from an address of that machine, which DHCP gave it. What it opens
 //! is bound to machine and address by the token in its URLs, and ends by itself.
 
+mod noted;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +17,7 @@ use crate::decision::{Boot, Decision, Feed, Script, decide};
 use crate::index::{Index, Known};
 use crate::script::{self, WorkerArguments, WorkerEnvironment};
 use crate::site::Site;
+use crate::timeline::Timeline;
 
 /// Decides and writes scripts.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct Boots {
     index: Arc<Index>,
     tokens: Tokens,
     site: Site,
+    timeline: Timeline,
 }
 
 /// A script, and what kind it is.
@@ -69,7 +73,12 @@ pub enum Refusal {
 impl Boots {
     /// With what `index` knows, on `site`.
     pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
-        Self { index, tokens, site }
+        Self { index, tokens, site, timeline: Timeline::default() }
+    }
+
+    /// Telling `timeline` what machines fetch.
+    pub fn telling(self, timeline: Timeline) -> Self {
+        Self { timeline, ..self }
     }
 
     /// The site.
@@ -95,7 +104,9 @@ impl Boots {
         source: IpAddr,
         now: SystemTime,
     ) -> Result<Served, Refusal> {
-        self.script_for(named, source, now)
+        let outcome = self.script_for(named, source, now);
+        self.note_script(named, source, &outcome, now);
+        outcome
     }
 
     /// The same as a question: nobody asks, and nothing is noted.
@@ -169,7 +180,7 @@ impl Boots {
         let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
         let environment = WorkerEnvironment {
             base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot_url),
-            syslog: None,
+            syslog: self.site.log_server(),
             kernel: &named(osie.map(|osie| &osie.kernel), "vmlinuz"),
             initrd: &named(osie.map(|osie| &osie.initrd), "initramfs"),
             arguments: &arguments,
@@ -201,6 +212,7 @@ impl Boots {
             boot_url: boot_url.to_owned(),
             ca_sha256: self.site.authority_sha256.clone(),
             boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
+            syslog_host: self.site.log_server(),
             x86: hardware.architecture == "x86_64",
             consoles: self.site.consoles.clone(),
             extra,

@@ -11,8 +11,9 @@ use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use runtime::serve::Ends;
@@ -21,6 +22,7 @@ use crate::Mac;
 use crate::boots::{BootFile, Boots, Refusal};
 use crate::metrics::Metrics;
 use crate::tftp::Directories;
+use crate::timeline::What;
 
 /// What the listener serves from.
 #[derive(Clone, Debug)]
@@ -49,8 +51,24 @@ impl Http {
             .route("/ipxe/{*path}", get(loader))
             .route("/v1/boot/{token}/{file}", get(boot_file))
             .route("/files/{*path}", get(public_file))
+            .layer(middleware::from_fn_with_state(self.metrics.clone(), count))
             .with_state(self)
     }
+}
+
+/// Counts a request. The peer's own words make no label: the route stands for what it asked for.
+async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
+    let route = match request.uri().path() {
+        path if path.starts_with("/v1/boot/") => "boot",
+        path if path.starts_with("/files/") => "files",
+        path if path.ends_with("/autoexec.ipxe") => "autoexec",
+        path if path.ends_with("/auto.ipxe") => "script",
+        path if path.starts_with("/ipxe/") => "loader",
+        _ => "other",
+    };
+    let answer = next.run(request).await;
+    metrics.requested(route, answer.status().as_u16());
+    answer
 }
 
 async fn own_script(State(http): State<Http>, Extension(ends): Extension<Ends>) -> Response {
@@ -70,17 +88,24 @@ async fn script(
 
 async fn loader(
     State(http): State<Http>,
+    Extension(ends): Extension<Ends>,
     Path(path): Path<String>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
     // The MAC before the name is a hint for logs; a loader is nobody's secret.
-    let name = match path.split_once('/') {
-        Some((mac, name)) if mac.parse::<Mac>().is_ok() || mac == "binary" => name,
-        Some(_) | None => &path,
+    let (mac, name) = match path.split_once('/') {
+        Some((mac, name)) if mac.parse::<Mac>().is_ok() || mac == "binary" => {
+            (mac.parse().ok(), name)
+        }
+        Some(_) | None => (None, path.as_str()),
     };
     let kind = if name.ends_with(".efi") { "application/efi" } else { file::BYTES };
-    file::answer(&http.loaders, name, kind, &method, &headers).await
+    let answer = file::answer(&http.loaders, name, kind, &method, &headers).await;
+    if method == Method::GET && answer.status().is_success() {
+        http.boots.note_loader(mac, ends.remote.ip(), name, SystemTime::now());
+    }
+    answer
 }
 
 async fn boot_file(
@@ -90,17 +115,32 @@ async fn boot_file(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    match http.boots.file(&token, &name, ends.remote.ip(), SystemTime::now()) {
+    let (source, now) = (ends.remote.ip(), SystemTime::now());
+    match http.boots.file(&token, &name, source, now) {
         Ok(BootFile::Text(text)) => written(text),
         Ok(BootFile::Note { hardware, what }) => {
             tracing::info!(hardware.id = hardware, what, "boot script");
+            let what = match what.as_str() {
+                "started" => What::Started,
+                _ => What::Failed("the script gave up".into()),
+            };
+            http.boots.note(None, Some(source), what, now);
             StatusCode::OK.into_response()
         }
-        Ok(BootFile::Osie(name)) => match &http.osie {
-            Some(osie) => file::answer(osie, &name, file::BYTES, &method, &headers).await,
-            None => StatusCode::NOT_FOUND.into_response(),
-        },
-        Err(refusal) => http.refuse(&refusal, ends.remote.ip(), &name),
+        Ok(BootFile::Osie(name)) => {
+            let answer = match &http.osie {
+                Some(osie) => file::answer(osie, &name, file::BYTES, &method, &headers).await,
+                None => StatusCode::NOT_FOUND.into_response(),
+            };
+            let status = answer.status();
+            let missing = (!status.is_success()).then(|| status.to_string());
+            http.boots.note_file(source, &name, missing.as_deref(), now);
+            answer
+        }
+        Err(refusal) => {
+            http.boots.note(None, Some(source), What::Refused(format!("{name}: {refusal}")), now);
+            http.refuse(&refusal, source, &name)
+        }
     }
 }
 
@@ -130,6 +170,7 @@ impl Http {
 
     fn refuse(&self, refusal: &Refusal, source: IpAddr, asked: &str) -> Response {
         self.metrics.script(refusal.label());
+        self.metrics.refused(refusal.label());
         match refusal {
             Refusal::Broken(why) => tracing::error!(%source, asked, why, "boot broken"),
             Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later(_) => {

@@ -4,6 +4,9 @@
 //! - [`decision`]: what a machine boots now, and which fact decided.
 //! - [`script`]: the iPXE text that carries the decision out.
 //! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
+//! - [`timeline`]: what happened in each boot, kept.
+//! - [`ra`]: sparing iPXE the wait for an IPv6 router.
+//! - [`syslog`]: what machines say.
 //! - [`metrics`]: what is counted.
 //! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
@@ -23,10 +26,13 @@ pub mod facts;
 pub mod http;
 pub mod index;
 pub mod metrics;
+pub mod ra;
 pub mod script;
 mod service;
 pub mod site;
+pub mod syslog;
 pub mod tftp;
+pub mod timeline;
 
 pub use api::Api;
 pub use copies::Copies;

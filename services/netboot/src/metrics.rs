@@ -1,18 +1,38 @@
 //! What is counted (netboot specification, section 13.2). No MAC and no address is a label.
 
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tinwright::netboot::v1::BootEventKind;
+
+use crate::index::Index;
 
 /// The counters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Metrics {
     drops: Family<Reason, Counter>,
     replies: Family<Type, Counter>,
+    reply_seconds: Histogram,
     scripts: Family<Kind, Counter>,
+    refused: Family<Rule, Counter>,
+    requests: Family<Route, Counter>,
     transfers: Family<Outcome, Counter>,
     bytes: Counter,
+    unknown: Counter,
+    connected: Family<Feed, Gauge>,
+    age: Gauge<f64, AtomicU64>,
+    records: Gauge,
+    events: Family<EventKind, Counter>,
+    dropped: Counter,
+    lines: Family<Sender, Counter>,
+    lost_lines: Counter,
+    advertisements: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,24 +51,93 @@ struct Kind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rule {
+    rule: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: &'static str,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Feed {
+    feed: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventKind {
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Sender {
+    known: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            drops: Family::default(),
+            replies: Family::default(),
+            reply_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
+            scripts: Family::default(),
+            refused: Family::default(),
+            requests: Family::default(),
+            transfers: Family::default(),
+            bytes: Counter::default(),
+            unknown: Counter::default(),
+            connected: Family::default(),
+            age: Gauge::default(),
+            records: Gauge::default(),
+            events: Family::default(),
+            dropped: Counter::default(),
+            lines: Family::default(),
+            lost_lines: Counter::default(),
+            advertisements: Counter::default(),
+        }
+    }
 }
 
 impl Metrics {
     /// Counters in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
         let new = Self::default();
-        registry.register(
-            "netboot_dhcp_drops",
-            "Requests not answered, by reason",
-            new.drops.clone(),
-        );
-        registry.register("netboot_dhcp_replies", "Answers, by type", new.replies.clone());
-        registry.register("netboot_scripts", "Scripts served or refused", new.scripts.clone());
-        registry.register("netboot_tftp_requests", "Requests, by result", new.transfers.clone());
-        registry.register("netboot_tftp_bytes", "Bytes acknowledged", new.bytes.clone());
+        new.register(registry);
         new
+    }
+
+    /// Shows the counters in `registry`, too.
+    pub fn register(&self, registry: &mut Registry) {
+        let new = self.clone();
+        registry.register("netboot_dhcp_drops", "Requests not answered, by reason", new.drops);
+        registry.register("netboot_dhcp_replies", "Answers, by type", new.replies);
+        registry.register("netboot_dhcp_reply_seconds", "Time to an answer", new.reply_seconds);
+        registry.register("netboot_scripts", "Scripts served or refused", new.scripts);
+        registry.register("netboot_gate_refused", "Refusals, by rule", new.refused);
+        registry.register("netboot_http_requests", "Requests, by route and code", new.requests);
+        registry.register("netboot_tftp_requests", "Requests, by result", new.transfers);
+        registry.register("netboot_tftp_bytes", "Bytes acknowledged", new.bytes);
+        let help = "Requests to boot from machines without a record";
+        registry.register("netboot_unknown_machines", help, new.unknown);
+        registry.register("netboot_feed_connected", "Whether a feed is live", new.connected);
+        let help = "Seconds for which a feed has been cut; 0 while all are live";
+        registry.register("netboot_feed_age_seconds", help, new.age);
+        registry.register("netboot_records", "Machines known", new.records);
+        registry.register("netboot_boot_events", "Events of boots, by kind", new.events);
+        let help = "Events of boots given up: the queue was full, or the store away for long";
+        registry.register("netboot_boot_events_dropped", help, new.dropped);
+        registry.register("netboot_syslog_lines", "Lines kept, by whether we know who", new.lines);
+        let help = "Lines given up: too many a second from one address";
+        registry.register("netboot_syslog_lines_dropped", help, new.lost_lines);
+        let help = "Router solicitations of booting machines answered";
+        registry.register("netboot_router_advertisements", help, new.advertisements);
     }
 
     /// A DHCP request was not answered.
@@ -61,14 +150,77 @@ impl Metrics {
         self.replies.get_or_create(&Type { r#type }).inc();
     }
 
+    /// A DHCP request was judged in this time.
+    pub fn judged(&self, time: Duration) {
+        self.reply_seconds.observe(time.as_secs_f64());
+    }
+
+    /// A machine without a record wanted to boot.
+    pub fn unknown_machine(&self) {
+        self.unknown.inc();
+    }
+
     /// A script was served or refused.
     pub fn script(&self, kind: &'static str) {
         self.scripts.get_or_create(&Kind { kind }).inc();
+    }
+
+    /// A script or a file was refused by this rule.
+    pub fn refused(&self, rule: &'static str) {
+        self.refused.get_or_create(&Rule { rule }).inc();
+    }
+
+    /// An HTTP request was answered.
+    pub fn requested(&self, route: &'static str, code: u16) {
+        self.requests.get_or_create(&Route { route, code }).inc();
     }
 
     /// A TFTP request ended.
     pub fn transfer(&self, result: &'static str, bytes: u64) {
         self.transfers.get_or_create(&Outcome { result }).inc();
         self.bytes.inc_by(bytes);
+    }
+
+    /// What is known now; the feeds have been cut for `age`.
+    pub fn known(&self, index: &Index, age: Duration) {
+        let cut = index.cut();
+        for feed in ["hardware", "instance", "workflow"] {
+            let connected = i64::from(!cut.contains(&feed));
+            self.connected.get_or_create(&Feed { feed }).set(connected);
+        }
+        self.age.set(age.as_secs_f64());
+        self.records.set(i64::try_from(index.machines()).unwrap_or(i64::MAX));
+    }
+
+    /// An event of a boot was noted.
+    pub fn event(&self, kind: BootEventKind) {
+        let name = kind.as_str_name().trim_start_matches("BOOT_EVENT_KIND_");
+        self.events.get_or_create(&EventKind { kind: name.to_lowercase() }).inc();
+    }
+
+    /// So many were given up.
+    pub fn events_dropped(&self, count: usize) {
+        self.dropped.inc_by(count.try_into().unwrap_or(u64::MAX));
+    }
+
+    /// How many were given up so far.
+    pub fn dropped_events(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// A line of syslog was kept.
+    pub fn line(&self, known: bool) {
+        let known = if known { "true" } else { "false" };
+        self.lines.get_or_create(&Sender { known }).inc();
+    }
+
+    /// So many lines were given up.
+    pub fn lines_dropped(&self, count: u64) {
+        self.lost_lines.inc_by(count);
+    }
+
+    /// A router solicitation was answered.
+    pub fn advertised(&self) {
+        self.advertisements.inc();
     }
 }

@@ -37,6 +37,17 @@ pub struct Site {
     pub metadata_route: bool,
     /// What machines boot where the records leave a choice.
     pub policy: Policy,
+    /// Whether machines are told to send their syslog to us.
+    pub syslog: Option<Syslog>,
+    /// Whether booting machines' router solicitations are answered, so that iPXE does not wait for a router.
+    pub ra_assist: bool,
+}
+
+/// How machines' syslog is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Syslog {
+    /// Whether lines of severity 7 are kept, too.
+    pub debug: bool,
 }
 
 /// How DHCP is served on a link.
@@ -75,6 +86,11 @@ pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
 }
 
 impl Site {
+    /// Where machines send their syslog, if they are to.
+    pub fn log_server(&self) -> Option<Ipv4Addr> {
+        self.syslog.map(|_| self.address)
+    }
+
     /// Where machines find our HTTP.
     pub fn base_url(&self) -> String {
         format!("http://{}:{}", self.address, self.http_port)

@@ -8,7 +8,7 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::{self as hw, Interface};
 use tinwright::workflow::v1::Workflow;
 
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+pub(crate) const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
 fn hardware(id: HardwareId, mac: Mac, address: &str) -> Hardware {
     let address =
@@ -42,11 +42,13 @@ pub(crate) fn site() -> Site {
         consoles: vec!["ttyS0".into()],
         metadata_route: false,
         policy: crate::decision::Policy::default(),
+        syslog: None,
+        ra_assist: false,
     }
 }
 
 /// One machine that its workflow waits for, and another.
-fn boots(id: HardwareId) -> Boots {
+pub(crate) fn boots(id: HardwareId) -> Boots {
     let index = Arc::new(Index::default());
     let other = hardware(HardwareId::new(), Mac([2, 0, 0, 0, 0, 2]), "192.0.2.20");
     index.hardware(News::All(vec![hardware(id, MAC, "192.0.2.10"), other]));
@@ -61,11 +63,11 @@ fn boots(id: HardwareId) -> Boots {
     Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site())
 }
 
-fn at(address: &str) -> IpAddr {
+pub(crate) fn at(address: &str) -> IpAddr {
     address.parse().unwrap()
 }
 
-fn now() -> SystemTime {
+pub(crate) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 

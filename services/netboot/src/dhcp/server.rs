@@ -19,12 +19,17 @@ use super::client::{Class, Client};
 use super::limits::Limits;
 use super::recent::{Recent, Sent};
 use super::relay::relayed;
-use super::{BootOffer, Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
+use super::{
+    BootOffer, Destination, Link, MessageType, Packet, Port, Received, Reply, Silence, answer,
+};
 use crate::Mac;
 use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
+use crate::decision::Decision;
 use crate::index::Known;
 use crate::metrics::Metrics;
+use crate::ra::Booting;
+use crate::timeline::{self, What};
 
 /// The longest request read.
 const LONGEST: usize = 4096;
@@ -40,6 +45,8 @@ pub struct Server {
     /// Told which machine's firmware asked for an address: the first sign of a new boot.
     firmware: mpsc::Sender<String>,
     chain: Option<Arc<Mutex<Chain>>>,
+    /// Told which machine's iPXE was answered.
+    booting: Booting,
     /// When an address was last found in use by somebody else.
     declined: Mutex<HashMap<Mac, Instant>>,
     limits: Mutex<Limits>,
@@ -73,10 +80,16 @@ impl Server {
             metrics,
             firmware,
             chain,
+            booting: Booting::default(),
             declined: Mutex::default(),
             limits: Mutex::new(Limits::new(Instant::now())),
             recent: Mutex::default(),
         }
+    }
+
+    /// The same, telling `booting` which machine's iPXE was answered.
+    pub fn telling(self, booting: Booting) -> Self {
+        Self { booting, ..self }
     }
 
     /// Answers what comes to `socket`, which is `port`, until `stop`. Fails when the socket does.
@@ -101,6 +114,7 @@ impl Server {
 
     /// The answer to a datagram and where it goes, if it is answered.
     fn judge(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Sent> {
+        let began = Instant::now();
         let request = match Packet::parse_request(datagram) {
             Ok(request) => request,
             Err(malformed) => {
@@ -130,6 +144,7 @@ impl Server {
             return Some(sent);
         }
         let sent = self.decide(&request, received, mac, known.as_ref());
+        self.metrics.judged(began.elapsed());
         match &sent {
             Some(sent) => recent().keep(mac, number, now, sent.clone()),
             // What gave its address back may ask as before, and is answered anew.
@@ -166,6 +181,7 @@ impl Server {
         if let Some(known) = known {
             self.note_firmware(request, &known.hardware.id);
         }
+        self.note_boot(request, &outcome, &decision);
         match outcome {
             Ok(reply) => {
                 let kind = reply.packet.kind().map_or("none", label);
@@ -210,6 +226,20 @@ impl Server {
             tracing::warn!(%address, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
             declined.insert(mac, Instant::now());
+        }
+    }
+
+    fn note_boot(&self, request: &Packet, outcome: &Result<Reply, Silence>, decision: &Decision) {
+        let loader = matches!(Client::of(request, None).class, Class::Ipxe { .. });
+        if let (true, true, Some(mac)) = (loader, outcome.is_ok(), request.mac()) {
+            self.booting.answered(mac, Instant::now());
+        }
+        for what in timeline::dhcp::noted(request, outcome, decision) {
+            if matches!(what, What::Unknown(_)) {
+                self.metrics.unknown_machine();
+            }
+            let source = Some(request.ciaddr).filter(|address| !address.is_unspecified());
+            self.boots.note(request.mac(), source.map(Into::into), what, SystemTime::now());
         }
     }
 

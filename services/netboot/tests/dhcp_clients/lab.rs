@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use netboot::index::Index;
 use netboot::site::Dhcp;
-use netboot::{Metrics, Netboot, Site};
+use netboot::{Netboot, Site};
 use runtime::SiteKey;
 use runtime::feed::News;
 use tempfile::TempDir;
@@ -71,6 +71,8 @@ fn site(dhcp: Dhcp) -> Site {
         authority_sha256: "ab".into(),
         consoles: Vec::new(),
         metadata_route: false,
+        syslog: None,
+        ra_assist: false,
         policy: netboot::decision::Policy::default(),
     }
 }
@@ -99,7 +101,7 @@ impl Lab {
                 netboot.index().workflow(News::All(Vec::new()));
                 ready.send(netboot.index()).expect("a test");
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
-                netboot.serve(firmware, Metrics::default(), until).await.expect("to serve");
+                netboot.serve(firmware, until).await.expect("to serve");
             };
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().expect("a runtime").block_on(serve);

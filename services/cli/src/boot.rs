@@ -1,0 +1,252 @@
+//! Commands on network boot: what a machine would be answered and why, what it was, and what it said.
+
+mod log;
+mod timeline;
+mod words;
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::explain_boot_request::By;
+use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
+use tinwright::{HardwareId, Mac, check};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::connect::{Connection, LARGEST, Show};
+use crate::noun::{PAGE, answered, pages};
+use crate::output::{self, Format, Row, say};
+
+/// What can be asked about network boot.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Say what a machine would boot if it asked now, and why
+    Explain {
+        /// Which
+        #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
+        machine: String,
+        /// Who asks: the loader, which asks last, if it is not said
+        #[arg(long, default_value = "ipxe")]
+        class: Class,
+        /// Number of the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64
+        #[arg(long = "arch", value_name = "NUMBER")]
+        architecture: Option<u32>,
+        /// Where to ask, and how to print
+        #[command(flatten)]
+        show: Show,
+    },
+    /// List the boots that are kept: of one machine, or of all
+    List {
+        /// Which
+        #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
+        machine: Option<String>,
+        /// Those of machines that nobody knows
+        #[arg(long, conflicts_with = "machine")]
+        unknown: bool,
+        /// Where to ask, and how to print
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show one boot, step by step: by its id, or a machine's latest
+    Get {
+        /// Which
+        #[arg(value_name = "BOOT|ID|MAC|ADDRESS|HOST")]
+        name: String,
+        /// Where to ask, and how to print
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Print what a machine said by syslog
+    Log {
+        /// Which
+        #[arg(value_name = "ID|MAC|ADDRESS|HOST", required_unless_present = "unknown")]
+        machine: Option<String>,
+        /// What machines said that nobody knows
+        #[arg(long, conflicts_with = "machine")]
+        unknown: bool,
+        /// Go on, until interrupted
+        #[arg(short, long)]
+        follow: bool,
+        /// Only the latest lines, so many
+        #[arg(
+            short = 'n',
+            long,
+            value_name = "NUMBER",
+            default_value = "0",
+            hide_default_value = true
+        )]
+        lines: u32,
+        /// Where to ask
+        #[command(flatten)]
+        connection: Connection,
+    },
+}
+
+/// The program that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Class {
+    /// PXE in firmware
+    Pxe,
+    /// HTTP boot in firmware
+    Http,
+    /// The loader
+    Ipxe,
+    /// An installed system, or a BMC
+    Ordinary,
+}
+
+/// Carries out `command`.
+pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        Command::Explain { machine, class, architecture, show } => {
+            let channel = show.connection.open().await?;
+            let told = explained(&channel, &machine, class, architecture).await?;
+            match show.output {
+                Format::Table => output::raw(out, words::explained(&told).as_bytes()),
+                format => say(out, &output::one(&told, format)?),
+            }
+        }
+        Command::List { machine, unknown, show } => {
+            let channel = show.connection.open().await?;
+            let hardware_id = match machine {
+                Some(name) => id(&channel, &name).await?,
+                None => String::new(),
+            };
+            let boots = boots(&channel, hardware_id, unknown).await?;
+            say(out, &output::list(&boots, show.output)?)
+        }
+        Command::Get { name, show } => {
+            let boot = found(&show.connection.open().await?, &name).await?;
+            match show.output {
+                Format::Table => output::raw(out, timeline::told(&boot).as_bytes()),
+                format => say(out, &output::one(&boot, format)?),
+            }
+        }
+        Command::Log { machine, unknown: _, follow, lines, connection } => {
+            let channel = connection.open().await?;
+            log::print(&channel, machine.as_deref(), lines, follow, out).await
+        }
+    }
+}
+
+async fn explained(
+    channel: &Channel,
+    name: &str,
+    class: Class,
+    architecture: Option<u32>,
+) -> anyhow::Result<pb::ExplainBootResponse> {
+    let client_class = pb::ClientClass::from(class).into();
+    let request = pb::ExplainBootRequest { by: Some(by(name)?), client_class, architecture };
+    let told = client(channel).explain_boot(request).await.map_err(served)?;
+    Ok(told.into_inner())
+}
+
+/// The id of the machine that goes by `name`.
+async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+    let told = explained(channel, name, Class::Ipxe, None).await?;
+    let id = told.looked_at.unwrap_or_default().hardware_id;
+    anyhow::ensure!(!id.is_empty(), "nobody knows a machine {name}: see boot list --unknown");
+    Ok(id)
+}
+
+async fn boots(
+    channel: &Channel,
+    hardware_id: String,
+    unknown: bool,
+) -> anyhow::Result<Vec<pb::Boot>> {
+    pages(async |page_token| {
+        let hardware_id = hardware_id.clone();
+        let request = pb::ListBootsRequest { page_size: PAGE, page_token, hardware_id, unknown };
+        let page = client(channel).list_boots(request).await.map_err(served)?.into_inner();
+        Ok((page.boots, page.next_page_token))
+    })
+    .await
+}
+
+/// The boot that goes by `name`, or the latest of the machine that does.
+async fn found(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
+    if by(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
+        let request = pb::GetBootRequest { id: name.to_owned() };
+        return answered(
+            client(channel).get_boot(request).await.map_err(served)?.into_inner().boot,
+        );
+    }
+    let mut boots = boots(channel, id(channel, name).await?, false).await?;
+    boots.pop().with_context(|| format!("{name} has not booted from the network in the last week"))
+}
+
+/// Whether boots' ids begin so.
+fn is_owner(text: &str) -> bool {
+    text.parse::<HardwareId>().is_ok() || text.starts_with("unknown-")
+}
+
+fn by(name: &str) -> anyhow::Result<By> {
+    if name.parse::<HardwareId>().is_ok() {
+        Ok(By::HardwareId(name.into()))
+    } else if name.parse::<Mac>().is_ok() {
+        Ok(By::Mac(name.into()))
+    } else if name.parse::<std::net::IpAddr>().is_ok() {
+        Ok(By::Address(name.into()))
+    } else {
+        let name = check::hostname(name)
+            .with_context(|| format!("{name:?} is no machine's id, MAC, address or host name"))?;
+        Ok(By::Hostname(name))
+    }
+}
+
+/// A server that does not boot machines has nothing to tell of it, whatever its version.
+fn served(status: Status) -> Status {
+    match status.code() {
+        Code::Unimplemented => Status::failed_precondition(
+            "this server does not boot machines: ask the one with --netboot-interface",
+        ),
+        _ => status,
+    }
+}
+
+fn client(channel: &Channel) -> NetbootServiceClient<Channel> {
+    NetbootServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+}
+
+impl Row for pb::Boot {
+    const COLUMNS: &'static [&'static str] = &["BOOT", "MAC", "SCRIPT", "LAST STEP", "WHY", "AGE"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let last = self.events.last().map(|event| timeline::step(event.kind()));
+        vec![
+            self.id.clone(),
+            self.mac.clone(),
+            self.script.replace('_', "-"),
+            last.unwrap_or_default().into(),
+            self.fact.clone(),
+            output::age(self.create_time, now),
+        ]
+    }
+}
+
+impl From<Class> for pb::ClientClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Pxe => Self::Pxe,
+            Class::Http => Self::Http,
+            Class::Ipxe => Self::Ipxe,
+            Class::Ordinary => Self::Ordinary,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_is_told_from_a_host_name_with_a_dot() {
+        assert!(is_owner("unknown-02-00-00-00-00-01"));
+        assert!(is_owner("5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10"));
+        assert!(!is_owner("web-1"));
+        assert_eq!(by("web-1.lab").unwrap(), By::Hostname("web-1.lab".into()));
+        assert!(by("rack 1").is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! What machines fetch, noted in their timelines.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use runtime::feed::News;
+use tinwright::instance::v1::Instance;
+
+use super::{Boots, Refusal, Served};
+use crate::Mac;
+use crate::index::Known;
+use crate::tftp::name::Name;
+use crate::tftp::server::{Ended, Verdict};
+use crate::tftp::transfer::Outcome;
+use crate::timeline::{Event, What, Who};
+
+impl Boots {
+    /// Notes that this happened at `at` to the machine with the interface `mac`, or at the address `source`.
+    pub fn note(&self, mac: Option<Mac>, source: Option<IpAddr>, what: What, at: SystemTime) {
+        let known = self.whose(mac, source);
+        let who = match (&known, mac) {
+            (Some(known), _) => Who::from(known),
+            (None, Some(mac)) => Who::Stranger(mac),
+            // Somebody who can be told neither by name nor by place has no timeline.
+            (None, None) => return,
+        };
+        self.timeline.note(Event { who, what, source, at });
+    }
+
+    /// Notes how a request for a script ended.
+    pub(super) fn note_script(
+        &self,
+        named: Option<Mac>,
+        source: IpAddr,
+        outcome: &Result<Served, Refusal>,
+        at: SystemTime,
+    ) {
+        let what = match outcome {
+            Ok(Served { kind, .. }) => {
+                let known = self.whose(named, Some(source));
+                let decision = self.decision(known.as_ref(), self.index.feed(), at);
+                What::Script { kind, fact: decision.fact.to_string() }
+            }
+            Err(refusal) => What::Refused(refusal.to_string()),
+        };
+        self.note(named, Some(source), what, at);
+    }
+
+    /// Notes that a file of a boot was fetched from `source`, or why it was not.
+    pub fn note_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
+        let known = self.whose(None, Some(source));
+        let osie = known.as_ref().and_then(super::osie);
+        let is = |own: Option<&String>, common: &str| {
+            own.is_some_and(|own| own == name) || name.starts_with(common)
+        };
+        let what = match missing {
+            Some(why) => What::Failed(format!("{name}: {why}")),
+            None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => What::Kernel(name.into()),
+            None if is(osie.map(|osie| &osie.initrd), "initr") => What::Initrd(name.into()),
+            None => What::Binary(name.into()),
+        };
+        self.note(None, Some(source), what, at);
+    }
+
+    /// Notes that a loader was fetched by HTTP, for the interface that the path names, if it does.
+    pub fn note_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
+        // A path proves nothing: only a machine of ours is noted.
+        if self.whose(mac, Some(source)).is_some() {
+            self.note(mac, Some(source), What::Binary(name.into()), at);
+        }
+    }
+
+    /// Notes how a transfer by TFTP ended. Scripts are noted where they are made.
+    pub fn note_transfer(&self, ended: &Ended, at: SystemTime) {
+        let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
+        let source = IpAddr::V4(*ended.client.ip());
+        if self.whose(mac, Some(source)).is_none() {
+            return;
+        }
+        let what = match ended.verdict {
+            Verdict::Served(Outcome::Complete) => What::Binary(path),
+            // The client asks for the size first, and comes again.
+            Verdict::Served(Outcome::SizeProbe | Outcome::Restarted) => return,
+            Verdict::Served(Outcome::Aborted(_) | Outcome::TimedOut)
+            | Verdict::Refused(_)
+            | Verdict::Broken => What::Failed(format!("{path} by TFTP: {}", ended.verdict.label())),
+        };
+        self.note(mac, Some(source), what, at);
+    }
+
+    /// Notes that a system called home, if that is the news of an instance. To be asked before the index takes it.
+    pub fn note_home(&self, news: &News<Instance>, at: SystemTime) {
+        let News::Put(instance) = news else { return };
+        let Some(known) = self.index.by_id(&instance.hardware_id) else { return };
+        let before = known.instance.as_ref().and_then(|old| old.phone_home_time);
+        if instance.phone_home_time.is_some() && instance.phone_home_time != before {
+            let who = Who::from(&known);
+            self.timeline.note(Event { who, what: What::PhoneHome, source: known.address(), at });
+        }
+    }
+
+    fn whose(&self, mac: Option<Mac>, source: Option<IpAddr>) -> Option<Known> {
+        match mac {
+            Some(mac) => self.index.by_mac(mac),
+            None => self.index.by_address(source?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

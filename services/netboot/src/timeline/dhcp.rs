@@ -1,0 +1,36 @@
+//! What an exchange of DHCP is worth noting: that of firmware and loaders, not that of installed systems.
+
+use crate::decision::Decision;
+use crate::dhcp::client::{Class, Client};
+use crate::dhcp::options::code;
+use crate::dhcp::{BootOffer, MessageType, Packet, Reply, Silence};
+use crate::timeline::What;
+
+/// What `request` is worth noting, which was answered by `outcome` after `decision`: the request, then the answer.
+pub fn noted(request: &Packet, outcome: &Result<Reply, Silence>, decision: &Decision) -> Vec<What> {
+    let class = Client::of(request, None).class;
+    let asks = request.kind() == Some(MessageType::Discover) && class.boots();
+    match outcome {
+        Err(Silence::Declined(address)) => vec![What::Declined(address.to_string())],
+        Err(Silence::Unknown) if asks => vec![What::Unknown(class)],
+        Err(silence) if asks => vec![What::Discover(class), What::Refused(silence.to_string())],
+        Ok(_) if asks => vec![What::Discover(class)],
+        Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
+            vec![acked(class, reply, decision)]
+        }
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+fn acked(class: Class, reply: &Reply, decision: &Decision) -> What {
+    let file = reply.packet.options.get(code::BOOT_FILE_NAME);
+    let told = match (&reply.no_loader, decision.offer(), file) {
+        (Some(architectures), _, _) => format!("no loader for architecture {architectures:?}"),
+        (None, BootOffer::Refused, _) => format!("sent on: {}", decision.fact),
+        (None, BootOffer::Offered | BootOffer::Chained, Some(file)) => {
+            format!("file {}", String::from_utf8_lossy(file))
+        }
+        (None, BootOffer::Offered | BootOffer::Chained, None) => "no file".into(),
+    };
+    What::Ack(class, told)
+}

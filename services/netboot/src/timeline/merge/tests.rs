@@ -1,0 +1,106 @@
+//! Which events are one boot.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::Mac;
+
+const IPXE: Class = Class::Ipxe { http: true };
+
+fn event(seconds: u64, what: What) -> Event {
+    Event {
+        who: Who::Machine("a".into(), Mac([2, 0, 0, 0, 0, 1])),
+        what,
+        source: None,
+        at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
+    }
+}
+
+fn script() -> What {
+    What::Script { kind: "worker", fact: "its workflow waits".into() }
+}
+
+/// The boots that `events`, each at its second, make.
+fn made(events: Vec<(u64, What)>) -> Vec<pb::Boot> {
+    let mut boots = Boots::default();
+    for (at, what) in events {
+        assert_eq!(boots.take(event(at, what)), 0);
+    }
+    let mut all: Vec<_> = boots.dirty(usize::MAX).iter().map(|boot| boot.boot.clone()).collect();
+    all.sort_by(|a, b| a.id.cmp(&b.id));
+    all
+}
+
+fn uefi(from: u64) -> Vec<(u64, What)> {
+    vec![
+        (from, What::Discover(Class::Pxe)),
+        (from + 1, What::Ack(Class::Pxe, "file".into())),
+        (from + 2, What::Binary("snponly.efi".into())),
+        (from + 3, What::Discover(IPXE)),
+        (from + 3, What::Discover(IPXE)),
+        (from + 4, What::Ack(IPXE, "file".into())),
+        (from + 5, script()),
+        (from + 6, What::Kernel("vmlinuz".into())),
+        (from + 7, What::Initrd("initramfs".into())),
+        (from + 9, What::Started),
+    ]
+}
+
+#[test]
+fn firmware_loader_script_and_files_are_one_boot_and_a_repetition_is_counted() {
+    let boots = made(uefi(0));
+    assert_eq!(boots.len(), 1);
+    let boot = &boots[0];
+    assert_eq!((boot.script.as_str(), boot.fact.as_str()), ("worker", "its workflow waits"));
+    assert_eq!(boot.events.len(), 9);
+    assert_eq!((boot.events[3].count, boot.events[3].last_time.is_some()), (2, true));
+}
+
+#[test]
+fn a_machine_that_comes_again_boots_again() {
+    assert_eq!(made([uefi(0), uefi(60)].concat()).len(), 2);
+    // Sent to its disk, and started anew at once: there was no script to tell the boots apart.
+    let sent_on =
+        |at| vec![(at, What::Discover(IPXE)), (at + 1, What::Ack(IPXE, "sent on".into()))];
+    assert_eq!(made([sent_on(0), sent_on(30)].concat()).len(), 2);
+    assert_eq!(made(vec![(0, script()), (5, script())]).len(), 2, "one script a boot");
+    let silent = vec![(0, What::Discover(IPXE)), (301, What::Discover(IPXE))];
+    assert_eq!(made(silent).len(), 2);
+}
+
+#[test]
+fn a_late_call_home_belongs_to_the_boot_before() {
+    let boots = made([uefi(0), vec![(3600, What::PhoneHome)]].concat());
+    assert_eq!(boots.len(), 1);
+    assert_eq!(boots[0].events.last().unwrap().kind(), pb::BootEventKind::PhoneHome);
+}
+
+#[test]
+fn a_boot_keeps_64_events_and_counts_the_others() {
+    let endless = |n: u64| What::Refused(format!("for the {n}th time"));
+    let boots = made((0..100).map(|n| (n, endless(n))).collect());
+    assert_eq!((boots[0].events.len(), boots[0].events_left_out), (64, 36));
+}
+
+#[test]
+fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
+    let mut boots = Boots::default();
+    let mut lost = 0;
+    for n in 0..3 * HELD as u64 {
+        let who = Who::Machine(n.to_string(), Mac([2; 6]));
+        lost += boots.take(Event { who, ..event(n, What::Started) });
+    }
+    assert_eq!(lost, HELD);
+    assert_eq!(boots.dirty(usize::MAX).len(), 2 * HELD);
+}
+
+#[test]
+fn what_is_kept_is_forgotten_once_it_cannot_grow() {
+    let mut boots = Boots::default();
+    boots.take(event(0, What::Started));
+    let later = event(0, What::Started).at + OPEN;
+    boots.forget(later);
+    assert_eq!(boots.dirty(9).len(), 1, "it was not kept yet");
+    boots.dirty(9)[0].dirty = false;
+    boots.forget(later);
+    assert!(boots.growing.is_empty());
+}

@@ -1,0 +1,128 @@
+//! What is kept, and what is given up.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use store::memory::Memory;
+use store::{Changes, Commit, Handle, Page, Revision, Store, Versioned};
+use tinwright::netboot::v1::Boot;
+
+use super::*;
+use crate::Mac;
+use crate::timeline::{Timeline, What, Who};
+
+/// A store that may be away.
+#[derive(Default)]
+struct Moody {
+    store: Memory,
+    away: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Moody {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, store::Error> {
+        self.store.get(key).await
+    }
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, store::Error> {
+        self.store.list(prefix, after, limit).await
+    }
+    async fn commit(&self, commit: Commit) -> Result<Revision, store::Error> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(store::Error::Unavailable("away".into()));
+        }
+        self.store.commit(commit).await
+    }
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, store::Error> {
+        self.store.changed(prefix, after).await
+    }
+}
+
+struct Site {
+    store: Arc<Moody>,
+    kept: Kept,
+    recorder: Recorder,
+    metrics: Metrics,
+}
+
+fn site() -> Site {
+    let (store, metrics) = (Arc::new(Moody::default()), Metrics::default());
+    let kept = Kept::new(Handle::new(store.clone(), "netboot"));
+    let (_, events) = Timeline::new(metrics.clone());
+    let recorder = Recorder::new(events, kept.clone(), metrics.clone());
+    Site { store, kept, recorder, metrics }
+}
+
+fn event(owner: &str, seconds: u64, what: What) -> Event {
+    let at = SystemTime::now() - Duration::from_secs(seconds);
+    Event { who: Who::Machine(owner.into(), Mac([2; 6])), what, source: None, at }
+}
+
+fn script() -> What {
+    What::Script { kind: "worker", fact: "so it is".into() }
+}
+
+async fn all(kept: &Kept, owner: &str) -> Vec<Boot> {
+    kept.list(owner, "", 1000).await.unwrap().records
+}
+
+#[tokio::test]
+async fn the_last_20_boots_of_a_machine_are_kept_in_order_and_nobody_elses_go() {
+    let Site { kept, mut recorder, .. } = site();
+    recorder.take(event("ab", 500, script()));
+    for n in 0..30 {
+        recorder.take(event("a", 400 - n, script()));
+        recorder.keep().await;
+    }
+    let boots = all(&kept, "a").await;
+    assert_eq!(boots.len(), 20);
+    assert!(boots.is_sorted_by_key(|boot| boot.create_time.unwrap().seconds));
+    assert_eq!((all(&kept, "ab").await.len(), all(&kept, "").await.len()), (1, 21));
+    assert_eq!(kept.require(&boots[0].id).await.unwrap().script, "worker");
+}
+
+#[tokio::test]
+async fn strangers_are_100_in_all() {
+    let Site { kept, mut recorder, .. } = site();
+    for n in 0..150 {
+        let who = Who::Stranger(Mac([2, 0, 0, 0, 0, n]));
+        recorder.take(Event { who, ..event("", 400, What::PhoneHome) });
+        recorder.keep().await;
+    }
+    assert_eq!(all(&kept, crate::timeline::records::UNKNOWN).await.len(), 100);
+}
+
+#[tokio::test]
+async fn a_boot_of_last_week_is_forgotten() {
+    let Site { kept, mut recorder, .. } = site();
+    recorder.take(event("old", 8 * 24 * 60 * 60, script()));
+    recorder.take(event("new", 6 * 24 * 60 * 60, script()));
+    recorder.keep().await;
+    recorder.forget().await;
+    let left: Vec<_> = all(&kept, "").await.into_iter().map(|boot| boot.hardware_id).collect();
+    assert_eq!(left, ["new"]);
+}
+
+#[tokio::test]
+async fn what_happened_while_the_store_was_away_is_kept_once_it_is_back() {
+    let Site { store, kept, mut recorder, .. } = site();
+    store.away.store(true, Ordering::Relaxed);
+    recorder.take(event("a", 9, script()));
+    recorder.keep().await;
+    assert!(all(&kept, "a").await.is_empty());
+    recorder.take(event("a", 8, What::Started));
+    store.away.store(false, Ordering::Relaxed);
+    recorder.keep().await;
+    assert_eq!(all(&kept, "a").await[0].events.len(), 2);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_queue_is_counted_and_nobody_waits() {
+    let Site { metrics, .. } = site();
+    let (timeline, _unread) = Timeline::new(metrics.clone());
+    for _ in 0..super::super::QUEUE + 7 {
+        timeline.note(event("a", 0, What::Started));
+    }
+    assert_eq!(metrics.dropped_events(), 7);
+}

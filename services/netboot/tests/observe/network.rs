@@ -1,0 +1,99 @@
+//! A namespace where the server is, and one for a machine, joined by a cable.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// The machine's interface.
+pub(crate) const MAC: netboot::Mac = netboot::Mac([0x52, 0x54, 0, 0, 0, 1]);
+/// The server's address.
+pub(crate) const SERVER: &str = "198.51.100.1";
+/// The machine's.
+pub(crate) const MACHINE: &str = "198.51.100.50";
+
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// Both are gone when it is dropped, and all that lived in them.
+pub(crate) struct Network {
+    server: String,
+    machine: String,
+}
+
+impl Network {
+    /// The server is at `v0`, the machine at `eth0`.
+    pub(crate) fn new() -> Self {
+        assert!(rustix::process::geteuid().is_root(), "namespaces are root's: run tests as root");
+        let name = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let new = Self { server: format!("obs-{name}"), machine: format!("obm-{name}") };
+        let (server, machine) = (&new.server, &new.machine);
+        for namespace in [server, machine] {
+            ip(&format!("netns add {namespace}"));
+            ip(&format!("-n {namespace} link set lo up"));
+            // Addresses are good at once, without a second's search for duplicates.
+            ip(&format!("netns exec {namespace} sysctl -q -w net.ipv6.conf.default.accept_dad=0"));
+        }
+        for command in [
+            format!("-n {server} link add v0 type veth peer name eth0 netns {machine}"),
+            format!("-n {server} addr add {SERVER}/24 dev v0"),
+            format!("-n {server} link set v0 up"),
+            format!("-n {machine} link set eth0 address {MAC} up"),
+            format!("-n {machine} addr add {MACHINE}/24 dev eth0"),
+            format!("-n {machine} addr add 198.51.100.77/24 dev eth0"),
+        ] {
+            ip(&command);
+        }
+        new
+    }
+
+    /// What `open` opens where the server is. It stays there, whoever uses it.
+    pub(crate) fn at_server<T: Send + 'static>(
+        &self,
+        open: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        Self::inside(&self.server, open)
+    }
+
+    /// The same where the machine is.
+    pub(crate) fn at_machine<T: Send + 'static>(
+        &self,
+        open: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        Self::inside(&self.machine, open)
+    }
+
+    fn inside<T: Send + 'static>(name: &str, open: impl FnOnce() -> T + Send + 'static) -> T {
+        let namespace = Path::new("/run/netns").join(name);
+        // Only this thread moves, and ends there.
+        let moved = std::thread::spawn(move || {
+            use std::os::fd::AsFd as _;
+            let namespace = File::open(namespace).expect("the namespace");
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), network).expect("to enter it");
+            open()
+        });
+        moved.join().expect("what was opened")
+    }
+
+    /// Runs a line of shell on the machine, for a minute at most.
+    pub(crate) async fn run(&self, line: &str) -> Output {
+        let mut command = tokio::process::Command::new("ip");
+        command.args(["netns", "exec", &self.machine, "timeout", "60", "sh", "-c", line]);
+        command.output().await.expect("a program on the machine")
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for namespace in [&self.machine, &self.server] {
+            let _may_not_exist = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+fn ip(line: &str) {
+    let done = Command::new("ip").args(line.split(' ')).output().expect("ip");
+    assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
+}

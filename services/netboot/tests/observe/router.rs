@@ -1,0 +1,82 @@
+//! Router solicitations of a real client.
+
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::time::Instant;
+
+use netboot::Metrics;
+use netboot::ra::Booting;
+use netboot::ra::packet::EMPTY;
+use netboot::ra::server::{Server, Socket};
+use prometheus_client::registry::Registry;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::network::{MAC, Network};
+
+struct Site {
+    network: Network,
+    booting: Booting,
+    registry: Registry,
+    _stop: DropGuard,
+}
+
+fn site() -> Site {
+    let (network, booting) = (Network::new(), Booting::default());
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let socket = network.at_server(|| Socket::open("v0")).unwrap();
+    let stop = CancellationToken::new();
+    let server = Server { booting: booting.clone(), metrics };
+    tokio::spawn(server.run(socket, stop.clone()));
+    Site { network, booting, registry, _stop: stop.drop_guard() }
+}
+
+impl Site {
+    /// What rdisc6 has to say, which takes no advertisement but one with a hop limit of 255; none without an answer.
+    async fn solicit(&self) -> Option<String> {
+        let said = self.network.run("rdisc6 -n -1 -r 2 -w 1500 eth0").await;
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        match said.status.code() {
+            Some(0) => Some(text),
+            Some(2) => None,
+            _ => panic!("rdisc6: {text}{}", String::from_utf8_lossy(&said.stderr)),
+        }
+    }
+
+    fn counted(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+}
+
+#[tokio::test]
+async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
+    let site = site();
+    assert_eq!(site.solicit().await, None, "it is not booting");
+    site.booting.answered(MAC, Instant::now());
+    let told = site.solicit().await.expect("an answer");
+    for wanted in
+        ["Hop limit                 :    undefined", "Router lifetime           :            0"]
+    {
+        assert!(told.contains(wanted), "{told}");
+    }
+    assert!(!told.contains("Prefix"), "{told}");
+    assert!(site.counted().contains("netboot_router_advertisements_total 1"), "{}", site.counted());
+}
+
+#[tokio::test]
+async fn where_a_router_is_heard_machines_are_left_to_it() {
+    let site = site();
+    site.booting.answered(MAC, Instant::now());
+    assert!(site.solicit().await.is_some());
+    site.network
+        .at_machine(|| {
+            let router = Socket::open("eth0").unwrap();
+            router.send(
+                &EMPTY,
+                SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0, 0, 2),
+            )
+        })
+        .unwrap();
+    assert_eq!(site.solicit().await, None);
+}

@@ -1,0 +1,134 @@
+//! Syslog of other people's senders.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use netboot::Metrics;
+use netboot::index::Index;
+use netboot::syslog::lines::Line;
+use netboot::syslog::{Lines, server::Server};
+use prometheus_client::registry::Registry;
+use runtime::feed::News;
+use tinwright::hardware::v1 as hw;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::network::{MAC, MACHINE, Network, SERVER};
+
+/// Longer than anything here takes.
+const BOUND: Duration = Duration::from_secs(60);
+
+struct Site {
+    network: Network,
+    lines: Arc<Lines>,
+    registry: Registry,
+    _stop: DropGuard,
+}
+
+/// A receiver that knows one machine.
+fn site() -> Site {
+    let (network, index) = (Network::new(), Arc::new(Index::default()));
+    let address = hw::Address { address: MACHINE.into(), ..hw::Address::default() };
+    let interface = hw::Interface {
+        mac: MAC.to_string(),
+        dhcp: Some(hw::Dhcp { address: Some(address), ..hw::Dhcp::default() }),
+        ..hw::Interface::default()
+    };
+    let machine =
+        hw::Hardware { id: "a".into(), interfaces: vec![interface], ..hw::Hardware::default() };
+    index.hardware(News::All(vec![machine]));
+    let socket = network.at_server(|| std::net::UdpSocket::bind((SERVER, 514))).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let socket = tokio::net::UdpSocket::from_std(socket).unwrap();
+    let lines = Arc::new(Lines::new(SystemTime::now()));
+    let (mut registry, stop) = (Registry::default(), CancellationToken::new());
+    let metrics = Metrics::new(&mut registry);
+    let server = Server { index, lines: lines.clone(), metrics, debug: false };
+    tokio::spawn(server.run(socket, stop.clone()));
+    Site { network, lines, registry, _stop: stop.drop_guard() }
+}
+
+impl Site {
+    /// Runs a sender, and gives the first `count` lines of `machine`.
+    async fn said(&self, line: &str, machine: &str, count: usize) -> Vec<Line> {
+        let mut news = self.lines.follow();
+        let sent = self.network.run(line).await;
+        assert!(sent.status.success(), "{line}: {}", String::from_utf8_lossy(&sent.stderr));
+        let come = async {
+            loop {
+                let lines = self.lines.after(machine, 0, 9999);
+                if lines.len() >= count {
+                    return lines;
+                }
+                news.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(BOUND, come).await.expect("the lines come")
+    }
+}
+
+#[tokio::test]
+async fn loggers_messages_are_read_in_both_forms_and_debug_is_dropped() {
+    let site = site();
+    let send = "logger -n 198.51.100.1 -P 514 -d";
+    let line = format!(
+        "{send} -p user.debug --rfc3164 no && \
+         {send} -t prog --id=77 -p daemon.err --rfc5424 --sd-id x@1 --sd-param 'a=\"1]\"' hi && \
+         {send} -t other -p kern.warning --rfc3164 'two: three'"
+    );
+    let lines = site.said(&line, "a", 2).await;
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let m = &line.message;
+            let priority = (m.priority.facility(), m.priority.severity());
+            (priority, m.app.as_str(), m.process.as_str(), m.text.as_str())
+        })
+        .collect();
+    assert_eq!(seen[0], (("daemon", "err"), "prog", "77", "hi"));
+    // The kernel's facility is not for programs to use, so logger sends it as user.
+    assert_eq!(seen[1], (("user", "warning"), "other", "", "two: three"));
+    assert!(lines[0].message.sent.is_some());
+    assert_eq!(lines.len(), 2);
+}
+
+#[tokio::test]
+async fn a_bare_line_a_wrong_priority_and_a_stranger_are_kept() {
+    let site = site();
+    let nc = "busybox nc -u -w1 198.51.100.1 514";
+    let line = format!(
+        "printf '<14>hello' | {nc}; printf '<192>x' | {nc}; printf '<>y' | {nc}; \
+         printf '<0000014>z' | {nc}; \
+         printf 'who am I' | busybox nc -u -w1 -s 198.51.100.77 198.51.100.1 514; true"
+    );
+    let unknown = site.said(&line, "", 1).await;
+    assert_eq!(unknown[0].message.text, "who am I");
+    let known: Vec<_> = site.lines.after("a", 0, 99).into_iter().map(|l| l.message.text).collect();
+    assert_eq!(known, ["hello", "<192>x", "<>y", "<0000014>z"]);
+    let mut counted = String::new();
+    prometheus_client::encoding::text::encode(&mut counted, &site.registry).unwrap();
+    for wanted in ["netboot_syslog_lines_total{known=\"true\"} 4", "{known=\"false\"} 1"] {
+        assert!(counted.contains(wanted), "{counted}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_is_cut_and_what_was_dropped_is_said() {
+    let site = site();
+    let socket = site.network.at_machine(|| std::net::UdpSocket::bind((MACHINE, 0))).unwrap();
+    let mut news = site.lines.follow();
+    let flood = async {
+        loop {
+            for _ in 0..100 {
+                socket.send_to(b"<14>flood", (SERVER, 514)).unwrap();
+            }
+            let lines = site.lines.after("a", 0, 9999);
+            let said = lines.iter().find(|line| line.message.text.ends_with(" lines dropped"));
+            if let Some(line) = said {
+                return line.clone();
+            }
+            news.changed().await.unwrap();
+        }
+    };
+    let line = tokio::time::timeout(BOUND, flood).await.expect("it is said");
+    assert_eq!(line.message.app, "netboot");
+}
