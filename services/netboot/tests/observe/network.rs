@@ -45,6 +45,21 @@ impl Network {
         ] {
             ip(&command);
         }
+        // A link is up a moment after it was told so.
+        let ready = |namespace: &str, interface: &str| {
+            let shown = Command::new("ip")
+                .args(["-n", namespace, "-6", "addr", "show", "dev", interface, "scope", "link"])
+                .output()
+                .expect("ip");
+            let shown = String::from_utf8_lossy(&shown.stdout);
+            shown.contains("fe80::") && !shown.contains("tentative")
+        };
+        let up = || ready(&new.server, "v0") && ready(&new.machine, "eth0");
+        let came = (0..300).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            up()
+        });
+        assert!(came, "the link comes up");
         new
     }
 
