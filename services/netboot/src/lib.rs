@@ -4,6 +4,8 @@
 //! - [`decision`]: what a machine boots now, and which fact decided.
 //! - [`script`]: the iPXE text that carries the decision out.
 //! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
+//! - [`pool`]: addresses that are lent, and their lifecycle; [`leases`]: these kept in the store, and over gRPC.
+//! - [`lending`]: which of these a request is answered with; [`unknown`]: machines without a record that asked.
 //! - [`metrics`]: what is counted.
 //! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
@@ -20,11 +22,15 @@ pub mod explain;
 pub mod facts;
 pub mod http;
 pub mod index;
+pub mod leases;
+pub mod lending;
 pub mod metrics;
+pub mod pool;
 pub mod script;
 mod service;
 pub mod site;
 pub mod tftp;
+pub mod unknown;
 
 pub use api::Api;
 pub use metrics::Metrics;

@@ -3,6 +3,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// The counters.
@@ -13,6 +14,13 @@ pub struct Metrics {
     scripts: Family<Kind, Counter>,
     transfers: Family<Outcome, Counter>,
     bytes: Counter,
+    free: Family<Subnet, Gauge>,
+    unknown: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Subnet {
+    subnet: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,7 +56,24 @@ impl Metrics {
         registry.register("netboot_scripts", "Scripts served or refused", new.scripts.clone());
         registry.register("netboot_tftp_requests", "Requests, by result", new.transfers.clone());
         registry.register("netboot_tftp_bytes", "Bytes acknowledged", new.bytes.clone());
+        registry.register("netboot_pool_free", "Addresses that can be lent", new.free.clone());
+        registry.register(
+            "netboot_unknown_machines",
+            "Machines without a record that asked",
+            new.unknown.clone(),
+        );
         new
+    }
+
+    /// How many addresses of a subnet can be lent.
+    pub fn free(&self, subnet: String, addresses: usize) {
+        let addresses = i64::try_from(addresses).unwrap_or(i64::MAX);
+        self.free.get_or_create(&Subnet { subnet }).set(addresses);
+    }
+
+    /// How many machines without a record asked.
+    pub fn unknown(&self, machines: usize) {
+        self.unknown.set(i64::try_from(machines).unwrap_or(i64::MAX));
     }
 
     /// A DHCP request was not answered.

@@ -36,11 +36,14 @@ use crate::dhcp::chain::Chain;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
 use crate::index::Index;
+use crate::leases::{self, Leases};
+use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::tftp::server::Verdict;
 use crate::tftp::transfer::Outcome;
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
+use crate::unknown::Machines;
 
 /// How many signs of new boots may wait to be told.
 const SIGNS: usize = 256;
@@ -62,6 +65,8 @@ pub struct Netboot {
     site: Site,
     index: Arc<Index>,
     boots: Arc<Boots>,
+    unknown: Arc<Machines>,
+    lending: Option<Arc<Lending>>,
     dhcp: Option<Socket>,
     boot_service: Option<Socket>,
     tftp: UdpSocket,
@@ -92,12 +97,29 @@ impl Netboot {
         let files = site.files.as_ref().map(open).transpose()?;
         let index = Arc::new(Index::default());
         let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
-        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders, osie, files })
+        let (unknown, lending) = (Arc::default(), None);
+        Ok(Self { site, index, boots, unknown, lending, dhcp, boot_service, tftp, http, loaders, osie, files })
     }
 
     /// What is known: for whoever waits for it to be ready.
     pub fn index(&self) -> Arc<Index> {
         self.index.clone()
+    }
+
+    /// Lends addresses in the site's subnets, keeping in `store` to whom.
+    pub fn keep_leases(&mut self, store: Arc<dyn Store>) {
+        let (leases, index, unknown) =
+            (Leases::new(store), self.index.clone(), self.unknown.clone());
+        let lending = Lending::new(self.site.subnets.clone(), leases, index, unknown);
+        let lending = Arc::new(lending);
+        self.boots.lend(lending.clone());
+        self.lending = Some(lending);
+    }
+
+    /// What people may ask of leases and of unknown machines, where there are any.
+    pub fn lease_api(&self) -> Option<leases::Api> {
+        let leases = self.lending.as_ref()?.leases().clone();
+        Some(leases::Api::new(leases, self.index.clone(), self.unknown.clone()))
     }
 
     /// What people may ask of it, once it runs; `store` keeps what it records.
@@ -142,7 +164,16 @@ impl Netboot {
         };
         let chain = fetched.chain.clone();
         let (boots, counted) = (self.boots.clone(), metrics.clone());
-        let dhcp = Arc::new(server::Server::new(boots, link, counted, firmware, chain));
+        let dhcp = server::Server::new(boots, link, counted, firmware, chain);
+        let dhcp = Arc::new(dhcp.with_lending(self.lending.clone()));
+        if let Some(lending) = self.lending {
+            tasks.spawn(lending.leases().clone().run(stop.clone()));
+            let (counted, until) = (metrics.clone(), stop.clone());
+            tasks.spawn(async move {
+                until.run_until_cancelled(lending.tell(counted)).await;
+                Ok(())
+            });
+        }
         for (socket, port) in [(self.dhcp, Port::Dhcp), (self.boot_service, Port::BootService)] {
             if let Some(socket) = socket {
                 tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));

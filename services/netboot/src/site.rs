@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::decision::Policy;
 use crate::dhcp::Link;
 use crate::dhcp::site::Mode;
+use crate::pool::Subnet;
 
 /// The settings of netboot on one interface.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Site {
     pub metadata_route: bool,
     /// What machines boot where the records leave a choice.
     pub policy: Policy,
+    /// Where addresses are lent.
+    pub subnets: Vec<Subnet>,
 }
 
 /// How DHCP is served on a link.

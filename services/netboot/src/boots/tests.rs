@@ -42,6 +42,7 @@ pub(crate) fn site() -> Site {
         consoles: vec!["ttyS0".into()],
         metadata_route: false,
         policy: crate::decision::Policy::default(),
+        subnets: Vec::new(),
     }
 }
 
