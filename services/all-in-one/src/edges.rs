@@ -33,6 +33,7 @@ struct Metadata {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     netboot: Option<Arc<netboot::index::Index>>,
+    leases: Option<netboot::leases::Api>,
 }
 
 impl Known {
@@ -40,6 +41,9 @@ impl Known {
     pub(crate) async fn ready(&self) {
         if let Some(index) = &self.netboot {
             index.ready().await;
+        }
+        if let Some(leases) = &self.leases {
+            leases.ready().await;
         }
     }
 }
@@ -60,6 +64,16 @@ impl Edges {
         Ok(Self { netboot, metadata })
     }
 
+    /// What people may ask of leases, which are kept in `store` from now on.
+    pub(crate) fn leases(
+        &mut self,
+        store: Option<&Arc<dyn Store>>,
+    ) -> Option<netboot::leases::Api> {
+        let (netboot, store) = (self.netboot.as_mut()?, store?);
+        netboot.keep_leases(store.clone());
+        netboot.lease_api()
+    }
+
     /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
     pub(crate) fn boots(
         &self,
@@ -78,6 +92,7 @@ impl Edges {
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
+        let leases = self.netboot.as_ref().and_then(Netboot::lease_api);
         let netboot = self.netboot.map(|netboot| {
             let index = netboot.index();
             let sources = Sources {
@@ -105,7 +120,7 @@ impl Edges {
                 Ok(())
             });
         }
-        Known { netboot }
+        Known { netboot, leases }
     }
 }
 
@@ -121,6 +136,7 @@ async fn bind_netboot(
         address: wanted.address,
         http_port: http.local_addr()?.port(),
         dhcp: wanted.dhcp.clone(),
+        subnets: wanted.subnets.clone(),
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),

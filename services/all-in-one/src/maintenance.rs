@@ -19,7 +19,8 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
     // Nobody is called: looking at records takes no peer.
     let nobody = Reach::inside(&in_process::pair().0);
     let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
-    services.check(mend).await
+    let leases = netboot::leases::Leases::new(store).check(mend).await?;
+    Ok(services.check(mend).await?.and(leases))
 }
 
 /// The report in words, a line each.

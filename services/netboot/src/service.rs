@@ -98,7 +98,20 @@ impl Netboot {
         let index = Arc::new(Index::default());
         let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
         let (unknown, lending) = (Arc::default(), None);
-        Ok(Self { site, index, boots, unknown, lending, dhcp, boot_service, tftp, http, loaders, osie, files })
+        Ok(Self {
+            site,
+            index,
+            boots,
+            unknown,
+            lending,
+            dhcp,
+            boot_service,
+            tftp,
+            http,
+            loaders,
+            osie,
+            files,
+        })
     }
 
     /// What is known: for whoever waits for it to be ready.

@@ -78,8 +78,10 @@ impl Machines {
     /// there is one.
     pub fn page(&self, after: Option<Mac>, limit: usize) -> (Vec<Seen>, Option<Mac>) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rest: Vec<_> =
-            all.values().filter(|seen| after.is_none_or(|after| seen.machine.mac > after)).collect();
+        let mut rest: Vec<_> = all
+            .values()
+            .filter(|seen| after.is_none_or(|after| seen.machine.mac > after))
+            .collect();
         rest.sort_by_key(|seen| seen.machine.mac);
         let more = rest.len() > limit;
         let page: Vec<_> = rest.into_iter().take(limit).cloned().collect();
@@ -153,7 +155,9 @@ mod tests {
     #[test]
     fn the_longest_silent_is_forgotten_for_a_new_one() {
         let all = Machines::default();
-        (0..4096).for_each(|n| drop(all.note(machine(n), at(n.into()))));
+        for n in 0..4096 {
+            all.note(machine(n), at(n.into()));
+        }
         all.note(machine(0), at(5000));
         all.note(machine(9999), at(5001));
         let (seen, next) = all.page(None, 2);

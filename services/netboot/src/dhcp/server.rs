@@ -110,7 +110,8 @@ impl Server {
         port: Port,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let (mut buffer, socket, mut waiting) = (vec![0; LONGEST], Arc::new(socket), JoinSet::new());
+        let (mut buffer, socket, mut waiting) =
+            (vec![0; LONGEST], Arc::new(socket), JoinSet::new());
         while let Some(arrival) = stop.run_until_cancelled(socket.receive(&mut buffer)).await {
             let arrival = arrival?;
             let datagram = buffer.get(..arrival.length).unwrap_or_default();

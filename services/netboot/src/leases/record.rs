@@ -12,7 +12,7 @@ use crate::pool::Lease;
 
 /// The kind of these records: `netboot/lease/<address>`. One record an address, so one owner an address.
 #[derive(Debug)]
-pub enum Kept {}
+pub(super) enum Kept {}
 
 impl Kind for Kept {
     type Record = pb::Lease;

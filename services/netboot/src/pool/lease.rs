@@ -130,7 +130,9 @@ impl Lease {
             (Event::Offer, Some(bound @ Self::Bound { .. })) if own => Ok(bound),
             (Event::Offer, _) if own || free => Ok(Self::Offered { mac, until: now + OFFERED }),
             (Event::Bind(until), _) if own || free => Ok(Self::Bound { mac, until }),
-            (Event::Release, Some(Self::Bound { .. })) if own => Ok(Self::Released { mac, at: now }),
+            (Event::Release, Some(Self::Bound { .. })) if own => {
+                Ok(Self::Released { mac, at: now })
+            }
             (Event::Decline, Some(Self::Offered { .. } | Self::Bound { .. })) if own => {
                 Ok(Self::Declined { mac, until: now + DECLINED })
             }

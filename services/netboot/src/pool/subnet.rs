@@ -167,10 +167,7 @@ impl Subnet {
         let edge = self.network.prefix < 31
             && (address & !mask == Ipv4Addr::UNSPECIFIED || address | mask == Ipv4Addr::BROADCAST);
         let within = |ranges: &[Range]| ranges.iter().any(|range| range.contains(address));
-        within(&self.ranges)
-            && !within(&self.excluded)
-            && !edge
-            && self.gateway != Some(address)
+        within(&self.ranges) && !within(&self.excluded) && !edge && self.gateway != Some(address)
     }
 
     /// Every address it lends, beginning with the one at `start` and coming back to it.
@@ -178,7 +175,9 @@ impl Subnet {
         let len = u64::from(self.len());
         let from = start.checked_rem(len).unwrap_or(0);
         let order = (from..len).chain(0..from);
-        order.filter_map(|n| self.nth(u32::try_from(n).ok()?)).filter(|address| self.lends(*address))
+        order
+            .filter_map(|n| self.nth(u32::try_from(n).ok()?))
+            .filter(|address| self.lends(*address))
     }
 
     fn nth(&self, mut n: u32) -> Option<Ipv4Addr> {

@@ -95,7 +95,8 @@ fn nobody_gets_a_declined_address_and_nobody_gives_back_what_is_not_theirs() {
     assert_eq!(Lease::after(bound, mac(2), Event::Decline, at(1)), Err(Illegal));
     assert_eq!(Lease::after(bound, mac(2), Event::Bind(at(200)), at(1)), Err(Illegal));
     let declined = Lease::after(bound, mac(1), Event::Decline, at(1)).unwrap();
-    for (mac, event) in [(mac(1), Event::Offer), (mac(1), Event::Bind(at(9))), (mac(2), Event::Offer)]
+    for (mac, event) in
+        [(mac(1), Event::Offer), (mac(1), Event::Bind(at(9))), (mac(2), Event::Offer)]
     {
         assert_eq!(Lease::after(Some(declined), mac, event, at(2)), Err(Illegal));
         assert!(Lease::after(Some(declined), mac, event, at(1) + DECLINED).is_ok());
