@@ -9,6 +9,7 @@ use store::sled::Sled;
 use tinwright::hardware::v1::{Dhcp, Hardware};
 
 use crate::lab::{Lab, booting, machine};
+use crate::relays::{answered, perfdhcp};
 
 fn subnet(ranges: &str, unknown: Unknown) -> Subnet {
     let network = Network { address: [198, 51, 100, 0].into(), prefix: 24 };
@@ -50,10 +51,10 @@ fn a_hundred_machines_at_once_get_an_address_each() {
     let kept = store(&directory);
     let subnet = subnet("198.51.100.100-198.51.100.199", Unknown::Ignore);
     let lab = Lab::lending(subnet, fleet(), kept.clone());
-    let line =
-        "perfdhcp -4 -l v1 -W 5000000 -r 1000 -n 100 -R 100 -b mac=52:54:00:aa:00:00 198.51.100.1";
-    let report = String::from_utf8_lossy(&lab.client(line).stdout).into_owned();
-    assert_eq!(report.matches("drops: 0").count(), 2, "{report}");
+    let report = perfdhcp(&lab, "-r 1000 -n 100 -R 100");
+    for exchange in ["DISCOVER-OFFER", "REQUEST-ACK"] {
+        assert_eq!(answered(&report, exchange), [100, 100], "{report}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let leases = runtime.block_on(kept.list("netboot/lease/", "", 1000)).unwrap();
     assert_eq!(leases.pairs.len(), 100, "{report}");
