@@ -3,12 +3,13 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `dhcp` and `etcd` check what is said of DHCP and of a cluster, `observe` what of looking into network boot, `split` which
-//! services are here and where the others are.
+//! `dhcp`, `pools` and `etcd` check what is said of DHCP, of what it lends and of a cluster, `observe` what of looking into
+//! network boot, `split` which services are here and where the others are.
 
 mod dhcp;
 mod etcd;
 mod observe;
+mod pools;
 mod split;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -102,6 +103,9 @@ pub struct Flags {
     #[command(flatten)]
     #[serde(default)]
     pub dhcp: dhcp::Flags,
+    /// Networks in which addresses are lent; in the file only, a section each
+    #[arg(skip)]
+    pub subnets: Option<Vec<pools::Said>>,
     /// Directories with builds of iPXE [default: /usr/lib/ipxe]
     #[arg(long, env = "TINWRIGHT_LOADERS", value_name = "DIR", value_delimiter = ',')]
     pub loaders: Option<Vec<PathBuf>>,
@@ -221,6 +225,8 @@ pub struct Netboot {
     pub http_port: u16,
     /// How DHCP is served.
     pub dhcp: netboot::site::Dhcp,
+    /// Where addresses are lent.
+    pub subnets: Vec<netboot::pool::Subnet>,
     /// Directories with builds of iPXE.
     pub loaders: Vec<PathBuf>,
     /// Kernel and initramfs.
@@ -369,6 +375,9 @@ fn netboot(
         address,
         http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
         dhcp: flags.dhcp.clone().or(file.dhcp.clone()).checked(chain_ipxe)?,
+        subnets: pools::checked(
+            flags.subnets.clone().or(file.subnets.clone()).unwrap_or_default(),
+        )?,
         loaders: loaders.unwrap_or(vec!["/usr/lib/ipxe".into()]),
         osie: osie.unwrap_or_else(|| data.join("osie")),
         files: flags.files.clone().or(file.files.clone()),

@@ -35,6 +35,7 @@ struct Metadata {
 pub(crate) struct Known {
     netboot: Option<Arc<netboot::index::Index>>,
     metadata: Option<Arc<metadata::Index>>,
+    leases: Option<netboot::leases::Api>,
 }
 
 impl Known {
@@ -45,6 +46,9 @@ impl Known {
         }
         if let Some(index) = &self.metadata {
             index.ready().await;
+        }
+        if let Some(leases) = &self.leases {
+            leases.ready().await;
         }
     }
 }
@@ -63,6 +67,16 @@ impl Edges {
         let tokens = metadata::token::Tokens::new(site.key().expose());
         let metadata = (!listeners.is_empty()).then_some(Metadata { listeners, tokens });
         Ok(Self { netboot, metadata })
+    }
+
+    /// What people may ask of leases, which are kept in `store` from now on.
+    pub(crate) fn leases(
+        &mut self,
+        store: Option<&Arc<dyn Store>>,
+    ) -> Option<netboot::leases::Api> {
+        let (netboot, store) = (self.netboot.as_mut()?, store?);
+        netboot.keep_leases(store.clone());
+        netboot.lease_api()
     }
 
     /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
@@ -85,6 +99,7 @@ impl Edges {
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
+        let leases = self.netboot.as_ref().and_then(Netboot::lease_api);
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let netboot = match copies {
                 Some(copies) => netboot.keeping(copies.netboot()),
@@ -118,7 +133,7 @@ impl Edges {
             });
             index
         });
-        Known { netboot, metadata }
+        Known { netboot, metadata, leases }
     }
 }
 
@@ -134,6 +149,7 @@ async fn bind_netboot(
         address: wanted.address,
         http_port: http.local_addr()?.port(),
         dhcp: wanted.dhcp.clone(),
+        subnets: wanted.subnets.clone(),
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),

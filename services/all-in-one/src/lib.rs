@@ -81,7 +81,7 @@ impl Server {
 
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: page, edges: doors, site, store, copies } = self;
+        let Self { config, grpc, vitals: page, edges: mut doors, site, store, copies } = self;
         let vitals = Vitals::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
@@ -92,8 +92,9 @@ impl Server {
             None => Services::default(),
         };
         let boots = doors.boots(store.as_ref(), &edges.stop)?;
+        let leases = doors.leases(store.as_ref());
         let (reporter, health) = tonic_health::server::health_reporter();
-        let app = services.app(health, boots, &vitals)?;
+        let app = services.app(health, (boots, leases), &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 

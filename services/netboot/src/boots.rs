@@ -6,18 +6,23 @@
 mod noted;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runtime::boot_token::{Purpose, Tokens};
+use tinwright::HardwareId;
 use tinwright::hardware::v1::{Hardware, Netboot, Osie};
 
 use crate::Mac;
-use crate::decision::{Boot, Decision, Feed, Script, decide};
+use crate::decision::{Boot, Decision, Feed, Policy, Script, decide};
 use crate::index::{Index, Known};
+use crate::lending::Lending;
 use crate::script::{self, WorkerArguments, WorkerEnvironment};
 use crate::site::Site;
 use crate::timeline::Timeline;
+
+/// Whose files a machine without a record fetches: no machine has this id.
+const NOBODY: [u8; 16] = [0; 16];
 
 /// Decides and writes scripts.
 #[derive(Debug)]
@@ -26,6 +31,7 @@ pub struct Boots {
     tokens: Tokens,
     site: Site,
     timeline: Timeline,
+    lending: OnceLock<Arc<Lending>>,
 }
 
 /// A script, and what kind it is.
@@ -73,12 +79,25 @@ pub enum Refusal {
 impl Boots {
     /// With what `index` knows, on `site`.
     pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
-        Self { index, tokens, site, timeline: Timeline::default() }
+        Self { index, tokens, site, timeline: Timeline::default(), lending: OnceLock::new() }
     }
 
     /// Telling `timeline` what machines fetch.
     pub fn telling(self, timeline: Timeline) -> Self {
         Self { timeline, ..self }
+    }
+
+    /// Lets machines be known by the addresses that `lending` lends them, too. Once.
+    pub fn lend(&self, lending: Arc<Lending>) {
+        let _told_before = self.lending.set(lending);
+    }
+
+    /// The machine that is named or else speaks from `source`, whose lease `holder` has.
+    fn asking(&self, named: Option<Mac>, source: IpAddr, holder: Option<Mac>) -> Option<Known> {
+        match named {
+            Some(mac) => self.index.by_mac(mac),
+            None => self.index.by_address(source).or_else(|| self.index.by_mac(holder?)),
+        }
     }
 
     /// The site.
@@ -116,12 +135,14 @@ impl Boots {
         source: IpAddr,
         now: SystemTime,
     ) -> Result<Served, Refusal> {
-        let known = match named {
-            Some(mac) => self.index.by_mac(mac),
-            None => self.index.by_address(source),
-        };
+        let lending = self.lending.get();
+        let holder = lending.and_then(|lending| lending.holder(source, now));
+        let known = self.asking(named, source, holder);
+        if known.is_none() && lending.is_some_and(|it| it.boots_unknown(named, source, now)) {
+            return self.unknown(source, now);
+        }
         if let Some(known) = &known
-            && !known.has(source)
+            && !(known.has(source) || holder.is_some_and(|mac| known.owns(mac)))
         {
             return Err(Refusal::NotYours("the address is not that machine's"));
         }
@@ -140,6 +161,32 @@ impl Boots {
                 Err(nothing())
             }
         }
+    }
+
+    /// The script of a machine without a record: the environment, in which a worker has nothing to prove itself with.
+    fn unknown(&self, source: IpAddr, now: SystemTime) -> Result<Served, Refusal> {
+        let policy = Policy { boot_unknown: true, ..self.site.policy };
+        let Decision { boot, fact } = decide(None, policy, self.index.feed(), now);
+        if let Boot::Later { retry } = boot {
+            return Err(Refusal::Later(retry));
+        }
+        if boot != Boot::Generic {
+            return Err(Refusal::Nothing(fact.to_string()));
+        }
+        let token = self.tokens.mint(Purpose::Files, HardwareId::from_bytes(NOBODY), source, now);
+        let boot_url = format!("{}/v1/boot/{}", self.site.base_url(), token.map_err(broken)?);
+        let arguments = WorkerArguments {
+            grpc_authority: self.site.grpc_authority.clone(),
+            tls: Some(true),
+            boot_url: boot_url.clone(),
+            ca_sha256: self.site.authority_sha256.clone(),
+            boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
+            consoles: self.site.consoles.clone(),
+            ..WorkerArguments::default()
+        };
+        let (arguments, _left_out) = arguments.arguments().map_err(broken)?;
+        let text = script::generic(&boot_url, None, &arguments).map_err(broken)?;
+        Ok(Served { kind: "generic", text })
     }
 
     /// What `name` below the boot's URL is, for whoever asks from `source`.

@@ -34,7 +34,7 @@ pub mod site;
 pub use answer::{Destination, Port, Received, Reply, Silence, answer};
 pub use boot::REFUSED_FILE;
 pub use packet::{Malformed, MessageType, Packet};
-pub use site::{BootOffer, Link, Reservation};
+pub use site::{BootOffer, FromPool, Link, Reservation};
 
 #[cfg(test)]
 mod tests;

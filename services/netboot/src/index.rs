@@ -95,6 +95,11 @@ impl Known {
         facts::address(self.interface()?)
     }
 
+    /// Whether `mac` is one of its interfaces.
+    pub fn owns(&self, mac: Mac) -> bool {
+        self.hardware.interfaces.iter().any(|interface| interface.mac.parse() == Ok(mac))
+    }
+
     /// Whether it may speak from `address`: one that its record gives to any of its interfaces.
     pub fn has(&self, address: IpAddr) -> bool {
         self.hardware.interfaces.iter().filter_map(facts::address).any(|own| own == address)
@@ -162,6 +167,17 @@ impl Index {
     /// Whether what is known is what is so.
     pub fn feed(&self) -> Feed {
         if self.live.borrow().now == [true; 3] { Feed::Live } else { Feed::Stale }
+    }
+
+    /// Whether every feed has told everything once: before that, a machine without a record may just not be known yet.
+    pub fn is_told(&self) -> bool {
+        self.live.borrow().ever == [true; 3]
+    }
+
+    /// Whether the record of any machine reserves `address`.
+    pub fn is_reserved(&self, address: IpAddr) -> bool {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.by_address.contains_key(&address)
     }
 
     /// Resolves once every feed has told everything once.

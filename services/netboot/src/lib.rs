@@ -7,6 +7,8 @@
 //! - [`timeline`]: what happened in each boot, kept.
 //! - [`ra`]: sparing iPXE the wait for an IPv6 router.
 //! - [`syslog`]: what machines say.
+//! - [`pool`]: addresses that are lent, and their lifecycle; [`leases`]: these kept in the store, and over gRPC.
+//! - [`lending`]: which of these a request is answered with; [`unknown`]: machines without a record that asked.
 //! - [`metrics`]: what is counted.
 //! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
@@ -25,7 +27,10 @@ pub mod explain;
 pub mod facts;
 pub mod http;
 pub mod index;
+pub mod leases;
+pub mod lending;
 pub mod metrics;
+pub mod pool;
 pub mod ra;
 pub mod script;
 mod service;
@@ -33,6 +38,7 @@ pub mod site;
 pub mod syslog;
 pub mod tftp;
 pub mod timeline;
+pub mod unknown;
 
 pub use api::Api;
 pub use copies::Copies;

@@ -24,7 +24,9 @@ pub struct Metrics {
     requests: Family<Route, Counter>,
     transfers: Family<Outcome, Counter>,
     bytes: Counter,
-    unknown: Counter,
+    unknown_requests: Counter,
+    unknown: Gauge,
+    free: Family<Subnet, Gauge>,
     connected: Family<Feed, Gauge>,
     age: Gauge<f64, AtomicU64>,
     records: Gauge,
@@ -33,6 +35,11 @@ pub struct Metrics {
     lines: Family<Sender, Counter>,
     lost_lines: Counter,
     advertisements: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Subnet {
+    subnet: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,7 +99,9 @@ impl Default for Metrics {
             requests: Family::default(),
             transfers: Family::default(),
             bytes: Counter::default(),
-            unknown: Counter::default(),
+            unknown_requests: Counter::default(),
+            unknown: Gauge::default(),
+            free: Family::default(),
             connected: Family::default(),
             age: Gauge::default(),
             records: Gauge::default(),
@@ -119,13 +128,16 @@ impl Metrics {
         registry.register("netboot_dhcp_drops", "Requests not answered, by reason", new.drops);
         registry.register("netboot_dhcp_replies", "Answers, by type", new.replies);
         registry.register("netboot_dhcp_reply_seconds", "Time to an answer", new.reply_seconds);
+        registry.register("netboot_pool_free", "Addresses that can be lent", new.free);
         registry.register("netboot_scripts", "Scripts served or refused", new.scripts);
         registry.register("netboot_gate_refused", "Refusals, by rule", new.refused);
         registry.register("netboot_http_requests", "Requests, by route and code", new.requests);
         registry.register("netboot_tftp_requests", "Requests, by result", new.transfers);
         registry.register("netboot_tftp_bytes", "Bytes acknowledged", new.bytes);
-        let help = "Requests to boot from machines without a record";
+        let help = "Machines without a record that asked";
         registry.register("netboot_unknown_machines", help, new.unknown);
+        let help = "Requests to boot from machines without a record";
+        registry.register("netboot_unknown_requests", help, new.unknown_requests);
         registry.register("netboot_feed_connected", "Whether a feed is live", new.connected);
         let help = "Seconds for which a feed has been cut; 0 while all are live";
         registry.register("netboot_feed_age_seconds", help, new.age);
@@ -138,6 +150,17 @@ impl Metrics {
         registry.register("netboot_syslog_lines_dropped", help, new.lost_lines);
         let help = "Router solicitations of booting machines answered";
         registry.register("netboot_router_advertisements", help, new.advertisements);
+    }
+
+    /// How many addresses of a subnet can be lent.
+    pub fn free(&self, subnet: String, addresses: usize) {
+        let addresses = i64::try_from(addresses).unwrap_or(i64::MAX);
+        self.free.get_or_create(&Subnet { subnet }).set(addresses);
+    }
+
+    /// How many machines without a record asked.
+    pub fn unknown(&self, machines: usize) {
+        self.unknown.set(i64::try_from(machines).unwrap_or(i64::MAX));
     }
 
     /// A DHCP request was not answered.
@@ -157,7 +180,7 @@ impl Metrics {
 
     /// A machine without a record wanted to boot.
     pub fn unknown_machine(&self) {
-        self.unknown.inc();
+        self.unknown_requests.inc();
     }
 
     /// A script was served or refused.

@@ -16,6 +16,12 @@ pub use word::{BadWord, Word};
 /// The longest script somebody may bring along, in octets.
 pub const LONGEST: usize = 64 * 1024;
 
+/// Finds out what the machine's files are called by: a 64-bit BIOS machine runs iPXE's 32-bit build.
+const ARCHITECTURE: &str = "set arch ${buildarch}
+iseq ${arch} i386 && cpuid --ext 29 && set arch x86_64 ||
+iseq ${arch} arm64 && set arch aarch64 ||
+";
+
 /// Sends the machine to its next boot device.
 const EXIT: &str = "#!ipxe\nexit 1\n";
 
@@ -53,12 +59,34 @@ pub struct WorkerEnvironment<'a> {
 
 /// The script that boots the worker's environment, trying five times to fetch it.
 pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let base = url("base URL", environment.base_url)?;
     let kernel = named("kernel", environment.kernel)?;
     let initrd = named("initrd", environment.initrd)?;
     let line = environment.arguments.line();
-    let mut script = format!("#!ipxe\nset base {base}\n");
-    if let Some(server) = environment.syslog {
+    fetching(environment.base_url, environment.syslog, "", kernel.as_str(), initrd.as_str(), line)
+}
+
+/// The same for a machine that nobody knows: it names itself, and its kind of processor, in iPXE's own variables.
+pub fn generic(
+    base_url: &str,
+    syslog: Option<std::net::Ipv4Addr>,
+    arguments: &Arguments,
+) -> Result<String, Error> {
+    let line = format!("{} worker_id=${{mac}} hw_addr=${{mac}}", arguments.line());
+    let (kernel, initrd) = ("vmlinuz-${arch}", "initramfs-${arch}");
+    fetching(base_url, syslog, ARCHITECTURE, kernel, initrd, &line)
+}
+
+fn fetching(
+    base_url: &str,
+    syslog: Option<std::net::Ipv4Addr>,
+    before: &str,
+    kernel: &str,
+    initrd: &str,
+    line: &str,
+) -> Result<String, Error> {
+    let base = url("base URL", base_url)?;
+    let mut script = format!("#!ipxe\nset base {base}\n{before}");
+    if let Some(server) = syslog {
         let _ = writeln!(script, "set syslog {server} ||");
     }
     let _ = write!(

@@ -28,6 +28,8 @@ use crate::dhcp::architecture::Loaders;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
 use crate::index::Index;
+use crate::leases::{self, Leases};
+use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::ra::{self, Booting};
 use crate::site::Site;
@@ -35,6 +37,7 @@ use crate::syslog::{self, Lines};
 use crate::tftp::{self, Directories};
 use crate::timeline::records::Kept;
 use crate::timeline::{Event, Recorder, Timeline};
+use crate::unknown::Machines;
 
 /// How many signs of new boots may wait to be told.
 const SIGNS: usize = 256;
@@ -51,6 +54,8 @@ pub struct Netboot {
     metrics: Metrics,
     events: mpsc::Receiver<Event>,
     copies: Option<Arc<Copies>>,
+    unknown: Arc<Machines>,
+    lending: Option<Arc<Lending>>,
     sockets: Sockets,
     loaders: Directories,
     osie: Option<Directories>,
@@ -116,6 +121,8 @@ impl Netboot {
             metrics,
             events,
             copies: None,
+            unknown: Arc::default(),
+            lending: None,
             sockets,
             loaders,
             osie,
@@ -137,6 +144,22 @@ impl Netboot {
     /// What is counted.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Lends addresses in the site's subnets, keeping in `store` to whom.
+    pub fn keep_leases(&mut self, store: Arc<dyn Store>) {
+        let (leases, index, unknown) =
+            (Leases::new(store), self.index.clone(), self.unknown.clone());
+        let lending = Lending::new(self.site.subnets.clone(), leases, index, unknown);
+        let lending = Arc::new(lending);
+        self.boots.lend(lending.clone());
+        self.lending = Some(lending);
+    }
+
+    /// What people may ask of leases and of unknown machines, where there are any.
+    pub fn lease_api(&self) -> Option<leases::Api> {
+        let leases = self.lending.as_ref()?.leases().clone();
+        Some(leases::Api::new(leases, self.index.clone(), self.unknown.clone()))
     }
 
     /// What people may ask of it, once it runs; `store` keeps what it records, and streams end at `stop`.
@@ -188,7 +211,9 @@ impl Netboot {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let (mut tasks, link) = (Tasks::new(), self.link()?);
-        let Self { site, index, boots, metrics, sockets, loaders, osie, files, lines, .. } = self;
+        let Self {
+            site, index, boots, metrics, lending, sockets, loaders, osie, files, lines, ..
+        } = self;
         let (counted, known, until) = (metrics.clone(), index.clone(), stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(feeds::count(&known, &counted)).await;
@@ -210,7 +235,15 @@ impl Netboot {
         let fetched = Fetched { index, loaders: link.loaders.present.clone(), chain };
         let (known, counted, chain) = (boots.clone(), metrics.clone(), fetched.chain.clone());
         let dhcp = server::Server::new(known, link, counted, firmware, chain).telling(booting);
-        let dhcp = Arc::new(dhcp);
+        let dhcp = Arc::new(dhcp.with_lending(lending.clone()));
+        if let Some(lending) = lending {
+            tasks.spawn(lending.leases().clone().run(stop.clone()));
+            let (counted, until) = (metrics.clone(), stop.clone());
+            tasks.spawn(async move {
+                until.run_until_cancelled(lending.tell(counted)).await;
+                Ok(())
+            });
+        }
         for (socket, port) in
             [(sockets.dhcp, Port::Dhcp), (sockets.boot_service, Port::BootService)]
         {

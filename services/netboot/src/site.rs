@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::decision::Policy;
 use crate::dhcp::Link;
 use crate::dhcp::site::Mode;
+use crate::pool::Subnet;
 
 /// The settings of netboot on one interface.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Site {
     pub syslog: Option<Syslog>,
     /// Whether booting machines' router solicitations are answered, so that iPXE does not wait for a router.
     pub ra_assist: bool,
+    /// Where addresses are lent.
+    pub subnets: Vec<Subnet>,
 }
 
 /// How machines' syslog is received.

@@ -44,6 +44,7 @@ pub(crate) fn site() -> Site {
         policy: crate::decision::Policy::default(),
         syslog: None,
         ra_assist: false,
+        subnets: Vec::new(),
     }
 }
 

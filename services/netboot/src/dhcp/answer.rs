@@ -62,6 +62,11 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Gives the address for no more than `seconds`.
+    pub fn shorten(&mut self, seconds: u32) {
+        content::times(&mut self.packet.options, seconds);
+    }
+
     /// The datagram.
     pub fn encode(&self) -> Result<Vec<u8>, TooLarge> {
         self.packet.encode(self.room)
@@ -108,6 +113,16 @@ pub enum Silence {
     Proxy,
     #[error("it does not boot by PXE")]
     NotBooting,
+    #[error("every address of the pool is taken")]
+    Exhausted,
+    #[error("too many machines without a record ask at once")]
+    TooMany,
+    #[error("what is lent already has not been read yet")]
+    NotReady,
+    #[error("its lease cannot be stored")]
+    NotStored,
+    #[error("too many leases are being stored")]
+    Busy,
 }
 
 impl Silence {
@@ -132,6 +147,11 @@ impl Silence {
             Self::MessageType => "message_type",
             Self::Proxy => "proxy",
             Self::NotBooting => "not_booting",
+            Self::Exhausted => "pool_exhausted",
+            Self::TooMany => "enrolment_rate",
+            Self::NotReady => "not_ready",
+            Self::NotStored => "lease_not_stored",
+            Self::Busy => "busy",
         }
     }
 }

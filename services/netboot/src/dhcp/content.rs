@@ -84,8 +84,16 @@ pub(super) fn extras(options: &mut Options, request: &Packet, boot: &Boot) {
 
 /// The lease, never of zero seconds, and when to renew it.
 pub(super) fn lease(options: &mut Options, class: Class, machine: &Reservation, link: &Link) {
-    let seconds = if class.boots() { link.boot_lease } else { machine.lease };
-    let seconds = if seconds == 0 { link.lease.max(1) } else { seconds };
+    let seconds = match machine.pool {
+        Some(pool) => pool.lease,
+        None if class.boots() => link.boot_lease,
+        None => machine.lease,
+    };
+    times(options, if seconds == 0 { link.lease.max(1) } else { seconds });
+}
+
+/// A lease of `seconds`, and when to renew it.
+pub(super) fn times(options: &mut Options, seconds: u32) {
     options.set(code::LEASE_TIME, seconds.to_be_bytes());
     if seconds != FOREVER {
         options.set(code::RENEWAL_TIME, (seconds / 2).to_be_bytes());

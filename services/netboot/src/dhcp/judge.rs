@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::answer::Silence;
 use super::options::code;
 use super::packet::{MessageType, Packet};
-use super::site::{Link, Network, Reservation};
+use super::site::{FromPool, Link, Network, Reservation};
 
 /// How long an address is withheld after its own client found it in use.
 const WITHHELD: Duration = Duration::from_secs(60);
@@ -74,7 +74,12 @@ impl Case<'_> {
         };
         let wanted = wanted.ok_or(Silence::Incomplete)?;
         // Without an address of ours to give, somebody else's may be right.
-        let ours = self.machine.address.ok_or(Silence::NoAddress)?;
+        let Some(ours) = self.machine.address else {
+            return match self.machine.pool {
+                Some(FromPool { ours: true, .. }) => Ok(Verdict::Nak("its lease has ended")),
+                Some(_) | None => Err(Silence::NoAddress),
+            };
+        };
         match (wanted == ours.address, self.is_here(ours)) {
             (true, true) => Ok(Verdict::Ack(ours)),
             (_, false) => Ok(Verdict::Nak("not on this network")),

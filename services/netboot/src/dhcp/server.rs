@@ -1,8 +1,12 @@
 //! The sockets: packets in, [`answer`](super::answer()), packets out.
 //!
 //! One loop a port. An answer takes microseconds and waits for nobody, so the kernel's receive buffer is the only queue, and
-//! a rack that is powered on at once finds room in it.
+//! a rack that is powered on at once finds room in it. Only the ACK of a lent address waits, for the store, and in a task of
+//! its own.
 
+mod leased;
+
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,9 +15,11 @@ use std::time::{Instant, SystemTime};
 
 use socket2::{Domain, Protocol, Type};
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::leased::{Answer, Question, WAITING};
 use super::chain::{Chain, Message};
 use super::client::{Class, Client};
 use super::limits::Limits;
@@ -27,6 +33,7 @@ use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
 use crate::decision::Decision;
 use crate::index::Known;
+use crate::lending::{Lending, Lent};
 use crate::metrics::Metrics;
 use crate::ra::Booting;
 use crate::timeline::{self, What};
@@ -51,6 +58,16 @@ pub struct Server {
     declined: Mutex<HashMap<Mac, Instant>>,
     limits: Mutex<Limits>,
     recent: Mutex<Recent>,
+    /// Where addresses are lent.
+    lending: Option<Arc<Lending>>,
+    /// Places for answers that wait for the store.
+    waiting: Arc<Semaphore>,
+}
+
+/// What becomes of a datagram.
+enum Judged {
+    Now(Sent),
+    Later(Question, Answer),
 }
 
 /// A socket on `port` of the interface. No other server on this host may share the port: it would take packets unseen.
@@ -84,12 +101,19 @@ impl Server {
             declined: Mutex::default(),
             limits: Mutex::new(Limits::new(Instant::now())),
             recent: Mutex::default(),
+            lending: None,
+            waiting: Arc::new(Semaphore::new(WAITING)),
         }
     }
 
     /// The same, telling `booting` which machine's iPXE was answered.
     pub fn telling(self, booting: Booting) -> Self {
         Self { booting, ..self }
+    }
+
+    /// The same, lending addresses to machines without one.
+    pub fn with_lending(self, lending: Option<Arc<Lending>>) -> Self {
+        Self { lending, ..self }
     }
 
     /// Answers what comes to `socket`, which is `port`, until `stop`. Fails when the socket does.
@@ -99,11 +123,28 @@ impl Server {
         port: Port,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let mut buffer = vec![0; LONGEST];
+        let (mut buffer, socket, mut waiting) =
+            (vec![0; LONGEST], Arc::new(socket), JoinSet::new());
         while let Some(arrival) = stop.run_until_cancelled(socket.receive(&mut buffer)).await {
             let arrival = arrival?;
             let datagram = buffer.get(..arrival.length).unwrap_or_default();
-            let Some((reply, to)) = self.judge(datagram, &arrival, port) else { continue };
+            while waiting.try_join_next().is_some() {}
+            let (reply, to) = match self.judge(datagram, &arrival, port) {
+                None => continue,
+                Some(Judged::Now(sent)) => sent,
+                Some(Judged::Later(question, answer)) => {
+                    let Ok(place) = self.waiting.clone().try_acquire_owned() else {
+                        self.unanswered(Silence::Busy, question.mac);
+                        continue;
+                    };
+                    let settled = self.clone().settle(socket.clone(), question, answer);
+                    waiting.spawn(async move {
+                        let _place = place;
+                        settled.await;
+                    });
+                    continue;
+                }
+            };
             let sent = socket.send(&reply, to, self.link.id, arrival.interface).await;
             if let Err(error) = sent {
                 tracing::warn!(error = &error as &dyn std::error::Error, %to, "answer not sent");
@@ -113,7 +154,7 @@ impl Server {
     }
 
     /// The answer to a datagram and where it goes, if it is answered.
-    fn judge(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Sent> {
+    fn judge(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Judged> {
         let began = Instant::now();
         let request = match Packet::parse_request(datagram) {
             Ok(request) => request,
@@ -141,16 +182,22 @@ impl Server {
         let number = recent().number(datagram, received);
         if let Some(sent) = recent().answer(mac, number, now) {
             self.metrics.replied("again");
-            return Some(sent);
+            return Some(Judged::Now(sent));
         }
-        let sent = self.decide(&request, received, mac, known.as_ref());
+        let answer = self.decide(&request, received, mac, known.as_ref());
         self.metrics.judged(began.elapsed());
-        match &sent {
-            Some(sent) => recent().keep(mac, number, now, sent.clone()),
+        let Some(answer) = answer else {
             // What gave its address back may ask as before, and is answered anew.
-            None => recent().forget(mac),
+            recent().forget(mac);
+            return None;
+        };
+        if answer.claim.is_some() {
+            let interface = arrival.interface;
+            return Some(Judged::Later(Question { request, received, mac, interface }, answer));
         }
-        sent
+        let sent = (answer.reply.encode().ok()?, answer.to);
+        recent().keep(mac, number, now, sent.clone());
+        Some(Judged::Now(sent))
     }
 
     /// The machine that asks: by its Ethernet address, else by the port it is plugged in to.
@@ -167,15 +214,24 @@ impl Server {
         received: Received,
         mac: Mac,
         known: Option<&Known>,
-    ) -> Option<Sent> {
+    ) -> Option<Answer> {
         let decision = self.boots.decision(known, self.boots.index().feed(), SystemTime::now());
         let mut reservation = known.and_then(Known::reservation);
         if let Some(reservation) = &mut reservation {
             reservation.declined = self.declined(mac);
         }
-        let offer = self.chained(request, decision.offer());
-        let outcome =
-            answer(request, received, reservation.as_ref(), &self.link, offer, Instant::now());
+        let lent = self.lend(request, received, mac, reservation.as_ref());
+        let lent = lent.map_err(|silence| self.unanswered(silence, mac)).ok()?;
+        let unknown_boots = known.is_none() && lent != Lent::Nothing;
+        let offer = if unknown_boots { BootOffer::Offered } else { decision.offer() };
+        let (mut link, offer) = (Cow::Borrowed(&self.link), self.chained(request, offer));
+        match lent {
+            Lent::Nothing => {}
+            Lent::Address(lent) => reservation = Some(*lent),
+            Lent::BootOnly => link = Cow::Owned(self.boot_only()),
+        }
+        let machine = reservation.as_ref();
+        let outcome = answer(request, received, machine, &link, offer, Instant::now());
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
         let _entered = span.enter();
         if let Some(known) = known {
@@ -192,7 +248,14 @@ impl Server {
                     Destination::Link => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
                     Destination::Host(to) => to,
                 };
-                Some((reply.encode().ok()?, to))
+                let claim = Self::claim(&reply, mac, machine);
+                Some(Answer { reply, to, claim })
+            }
+            Err(silence) if machine.is_some_and(|machine| machine.pool.is_some()) => {
+                tracing::debug!(reason = %silence, "not answered");
+                self.metrics.dropped(silence.label());
+                self.returned(silence, mac);
+                None
             }
             Err(silence) => {
                 self.unanswered(silence, mac);

@@ -65,6 +65,15 @@ pub enum BootOffer {
     Refused,
 }
 
+/// What makes a reservation one of a pool's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FromPool {
+    /// How long the client is given the address, in seconds.
+    pub lease: u32,
+    /// Whether the address that the client asks for is one of the pool's, so that it is told when it is not its own any more.
+    pub ours: bool,
+}
+
 /// What the site's records say about one interface (netboot specification, section 2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
@@ -102,6 +111,8 @@ pub struct Reservation {
     pub boot_file: Option<String>,
     /// When its client last found the address in use by somebody else.
     pub declined: Option<Instant>,
+    /// Of an address that is lent.
+    pub pool: Option<FromPool>,
 }
 
 impl Reservation {
@@ -125,6 +136,7 @@ impl Reservation {
             tftp_server: None,
             boot_file: None,
             declined: None,
+            pool: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Output, Stdio};
 use std::sync::{Arc, mpsc};
 
 use netboot::index::Index;
+use netboot::pool::Subnet;
 use netboot::site::Dhcp;
 use netboot::{Netboot, Site};
 use runtime::SiteKey;
@@ -74,6 +75,7 @@ fn site(dhcp: Dhcp) -> Site {
         syslog: None,
         ra_assist: false,
         policy: netboot::decision::Policy::default(),
+        subnets: Vec::new(),
     }
 }
 
@@ -85,6 +87,25 @@ impl Lab {
 
     /// The same on a network that is there.
     pub(crate) fn on(network: Network, dhcp: Dhcp, machines: Vec<Hardware>) -> Self {
+        Self::with(network, site(dhcp), machines, None)
+    }
+
+    /// A server that lends addresses of `subnet`, and keeps in `store` to whom.
+    pub(crate) fn lending(
+        subnet: Subnet,
+        machines: Vec<Hardware>,
+        store: Arc<dyn store::Store>,
+    ) -> Self {
+        let site = Site { subnets: vec![subnet], ..site(Dhcp::default()) };
+        Self::with(Network::new(), site, machines, Some(store))
+    }
+
+    fn with(
+        network: Network,
+        site: Site,
+        machines: Vec<Hardware>,
+        store: Option<Arc<dyn store::Store>>,
+    ) -> Self {
         let network = Arc::new(network);
         let stop = CancellationToken::new();
         let (ready, bound) = mpsc::channel();
@@ -95,10 +116,13 @@ impl Lab {
             let serve = async {
                 let http = tokio::net::TcpListener::bind((US, 7080)).await.expect("port 7080");
                 let key = SiteKey::new([1; 32]);
-                let netboot = Netboot::bind(site(dhcp), &key, http).await.expect("every port");
+                let mut netboot = Netboot::bind(site, &key, http).await.expect("every port");
                 netboot.index().hardware(News::All(machines));
                 netboot.index().instance(News::All(Vec::new()));
                 netboot.index().workflow(News::All(Vec::new()));
+                if let Some(store) = store {
+                    netboot.keep_leases(store);
+                }
                 ready.send(netboot.index()).expect("a test");
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
                 netboot.serve(firmware, until).await.expect("to serve");

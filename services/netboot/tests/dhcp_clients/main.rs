@@ -8,4 +8,5 @@ mod capture;
 mod firmware;
 mod lab;
 mod network;
+mod pool;
 mod relays;

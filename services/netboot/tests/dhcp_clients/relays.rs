@@ -20,7 +20,7 @@ fn fleet() -> Vec<Hardware> {
     (0..=110).map(one).collect()
 }
 
-fn perfdhcp(lab: &Lab, options: &str) -> String {
+pub(crate) fn perfdhcp(lab: &Lab, options: &str) -> String {
     lab.network.set(Place::Client, "addr add 198.51.100.200/24 dev v1");
     let line =
         format!("perfdhcp -4 -l v1 -W 2000000 {options} -b mac=52:54:00:aa:00:00 198.51.100.1");
@@ -31,7 +31,7 @@ fn perfdhcp(lab: &Lab, options: &str) -> String {
 }
 
 /// How many messages of an exchange it has sent, and how many answers it got.
-fn answered(report: &str, exchange: &str) -> [u32; 2] {
+pub(crate) fn answered(report: &str, exchange: &str) -> [u32; 2] {
     let (_, part) = report.split_once(&format!("{exchange}***")).expect("the exchange");
     ["sent packets: ", "received packets: "].map(|what| {
         let (_, number) = part.split_once(what).expect("a number");

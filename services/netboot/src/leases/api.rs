@@ -1,0 +1,110 @@
+//! The gRPC face of leases and of machines nobody knows.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use store::serving;
+use tinwright::Mac;
+use tinwright::fault::{self, Violations};
+use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::lease_service_server::{LeaseService, LeaseServiceServer};
+use tonic::{Request, Response, Status};
+
+use super::{Leases, record};
+use crate::index::Index;
+use crate::unknown::Machines;
+
+/// Serves [`Leases`] and what was seen of unknown machines.
+#[derive(Clone, Debug)]
+pub struct Api {
+    leases: Leases,
+    index: Arc<Index>,
+    unknown: Arc<Machines>,
+}
+
+impl Api {
+    /// An API over `leases`, whose clients `index` knows, if not `unknown`.
+    pub fn new(leases: Leases, index: Arc<Index>, unknown: Arc<Machines>) -> Self {
+        Self { leases, index, unknown }
+    }
+
+    /// As a service for a tonic router.
+    pub fn into_service(self) -> LeaseServiceServer<Self> {
+        LeaseServiceServer::new(self)
+    }
+
+    /// Resolves once what is kept has been read.
+    pub async fn ready(&self) {
+        self.leases.ready().await;
+    }
+
+    fn shown(&self, lease: pb::Lease) -> pb::Lease {
+        let known = lease.mac.parse().ok().and_then(|mac| self.index.by_mac(mac));
+        let hardware_id = known.map_or_else(String::new, |known| known.hardware.id.clone());
+        pb::Lease { hardware_id, ..record::shown(lease, SystemTime::now()) }
+    }
+}
+
+#[tonic::async_trait]
+impl LeaseService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn list_leases(
+        &self,
+        request: Request<pb::ListLeasesRequest>,
+    ) -> Result<Response<pb::ListLeasesResponse>, Status> {
+        let pb::ListLeasesRequest { page_size, page_token } = request.into_inner();
+        let page = self.leases.list(&page_token, serving::page_size(page_size)?).await?;
+        let leases = page.records.into_iter().map(|lease| self.shown(lease)).collect();
+        let next_page_token = page.next.unwrap_or_default();
+        Ok(Response::new(pb::ListLeasesResponse { leases, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn get_lease(
+        &self,
+        request: Request<pb::GetLeaseRequest>,
+    ) -> Result<Response<pb::GetLeaseResponse>, Status> {
+        use pb::get_lease_request::By;
+        let address = match request.into_inner().by {
+            None => return Err(Violations::one("by", "is missing: give address or mac").into()),
+            Some(By::Address(text)) => address(&text)?,
+            Some(By::Mac(text)) => {
+                let mac: Mac = text.parse().map_err(|why| Violations::one("mac", why))?;
+                let own = self.leases.addresses(mac).into_iter().next();
+                own.ok_or_else(|| fault::not_found("lease", &mac.to_string()))?
+            }
+        };
+        let lease = self.shown(self.leases.get(address).await?);
+        Ok(Response::new(pb::GetLeaseResponse { lease: Some(lease) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(lease.addr = request.get_ref().address))]
+    async fn delete_lease(
+        &self,
+        request: Request<pb::DeleteLeaseRequest>,
+    ) -> Result<Response<pb::DeleteLeaseResponse>, Status> {
+        let pb::DeleteLeaseRequest { address: text, revision } = request.into_inner();
+        self.leases.delete(address(&text)?, revision).await?;
+        Ok(Response::new(pb::DeleteLeaseResponse {}))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_unknown_machines(
+        &self,
+        request: Request<pb::ListUnknownMachinesRequest>,
+    ) -> Result<Response<pb::ListUnknownMachinesResponse>, Status> {
+        let pb::ListUnknownMachinesRequest { page_size, page_token } = request.into_inner();
+        let after = match page_token.as_str() {
+            "" => None,
+            token => Some(token.parse().map_err(|why| Violations::one("page_token", why))?),
+        };
+        let (seen, next) = self.unknown.page(after, serving::page_size(page_size)?);
+        let unknown_machines = seen.into_iter().map(Into::into).collect();
+        let next_page_token = next.map_or_else(String::new, |mac| mac.to_string());
+        Ok(Response::new(pb::ListUnknownMachinesResponse { unknown_machines, next_page_token }))
+    }
+}
+
+fn address(text: &str) -> Result<std::net::Ipv4Addr, Violations> {
+    text.parse().map_err(|_| Violations::one("address", "is no IPv4 address"))
+}

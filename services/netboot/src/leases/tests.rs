@@ -1,0 +1,163 @@
+//! Leases over a store: one that lasts, one that fails, one that others write to.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use store::memory::Memory;
+use store::{Changes, Commit, Error, Page, Revision, Versioned};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::dhcp::site::Network;
+
+const X: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn mac(n: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, n])
+}
+
+fn claim(n: u8) -> Claim {
+    Claim { address: X, mac: mac(n), lasts: HOUR }
+}
+
+/// A store that can be away, and that lets commits through only so many at a time.
+struct Moody {
+    inner: Memory,
+    away: AtomicBool,
+    together: Barrier,
+}
+
+impl Moody {
+    fn new(together: usize) -> Arc<Self> {
+        let (inner, away) = (Memory::default(), AtomicBool::new(false));
+        Arc::new(Self { inner, away, together: Barrier::new(together) })
+    }
+
+    fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Store for Moody {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        self.inner.list(prefix, after, limit).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        if self.away.load(Ordering::SeqCst) {
+            return Err(Error::Unavailable("it is away".into()));
+        }
+        self.together.wait().await;
+        self.inner.commit(commit).await
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        self.inner.changed(prefix, after).await
+    }
+}
+
+#[tokio::test]
+async fn with_the_store_away_nobody_is_given_anything_and_who_renews_gets_what_remains() {
+    let (store, now) = (Moody::new(1), SystemTime::now());
+    let leases = Leases::new(store.clone());
+    store.set_away(true);
+    assert_eq!(leases.claim(claim(1), now).await, Granted::Unknown);
+    assert_eq!(leases.holder(X, now), None);
+    store.set_away(false);
+    assert_eq!(leases.claim(claim(1), now).await, Granted::For(HOUR));
+    store.set_away(true);
+    let later = now + HOUR / 2;
+    assert_eq!(leases.claim(claim(1), later).await, Granted::For(HOUR / 2));
+    assert_eq!(leases.claim(claim(2), later).await, Granted::Lost);
+    assert_eq!(leases.claim(claim(1), now + HOUR).await, Granted::Unknown, "nothing remains");
+    store.set_away(false);
+    assert_eq!(leases.claim(claim(1), later).await, Granted::For(HOUR));
+}
+
+#[tokio::test]
+async fn two_processes_over_one_store_never_give_one_address_to_two_clients() {
+    let (store, now): (Arc<dyn Store>, _) = (Arc::new(Memory::default()), SystemTime::now());
+    let (one, other) = (Leases::new(store.clone()), Leases::new(store));
+    assert_eq!(one.claim(claim(1), now).await, Granted::For(HOUR));
+    // The other one has not heard of it: it tries, is told, and knows.
+    assert_eq!(other.at(X, now), None);
+    assert_eq!(other.claim(claim(2), now).await, Granted::Lost);
+    assert_eq!(other.holder(X, now), Some(mac(1)));
+    // Whose client comes to the other one keeps the address.
+    assert_eq!(other.claim(claim(1), now + HOUR / 2).await, Granted::For(HOUR));
+    assert_eq!(one.claim(claim(2), now + HOUR).await, Granted::Lost, "it was renewed elsewhere");
+}
+
+#[tokio::test]
+async fn a_hundred_leases_wait_for_the_store_together() {
+    let (leases, now) = (Leases::new(Moody::new(100)), SystemTime::now());
+    let mut all = JoinSet::new();
+    for n in 0..100 {
+        let leases = leases.clone();
+        let claim = Claim { address: Ipv4Addr::new(192, 0, 2, n), mac: mac(n), lasts: HOUR };
+        all.spawn(async move { leases.claim(claim, now).await });
+    }
+    assert!(all.join_all().await.iter().all(|granted| *granted == Granted::For(HOUR)));
+}
+
+#[tokio::test]
+async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
+    let (directory, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    let path = directory.path().join("store");
+    let first = Leases::new(Arc::new(store::sled::Sled::open(&path).unwrap()));
+    assert_eq!(first.claim(claim(1), now).await, Granted::For(HOUR));
+    drop(first);
+    let again = Leases::new(Arc::new(store::sled::Sled::open(&path).unwrap()));
+    assert!(!again.is_ready());
+    let (stop, running) = (CancellationToken::new(), again.clone());
+    let running = tokio::spawn(running.run(stop.clone()));
+    again.ready().await;
+    let network = Network { address: X, prefix: 24 };
+    let subnet = Subnet::new(network, vec!["192.0.2.10-192.0.2.11".parse().unwrap()]);
+    let (own, state) = again.of(&subnet, mac(1), now).unwrap();
+    assert_eq!(own, X);
+    assert!(matches!(state, Lease::Bound { until, .. } if until == now + HOUR), "{state:?}");
+    assert_eq!(again.claim(claim(2), now).await, Granted::Lost);
+    stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_deleted_lease_is_nobodys_and_what_is_over_is_removed() {
+    let (leases, now) = (Leases::new(Arc::new(Memory::default())), SystemTime::now());
+    leases.claim(claim(1), now).await;
+    let stale = leases.delete(X, 77).await.unwrap_err();
+    assert!(matches!(stale, records::Error::Changed { .. }), "{stale}");
+    leases.delete(X, 0).await.unwrap();
+    assert_eq!(leases.at(X, now), None);
+    assert!(matches!(leases.delete(X, 0).await, Err(records::Error::Missing { .. })));
+    assert_eq!(leases.claim(claim(2), now).await, Granted::For(HOUR));
+    leases.sweep_at(now + HOUR + Duration::from_secs(60)).await;
+    assert_eq!(leases.get(X).await.unwrap().mac, mac(2).to_string(), "kept as preferred for a day");
+    leases.sweep_at(now + HOUR + Duration::from_secs(24 * 3600)).await;
+    assert!(leases.get(X).await.is_err());
+}
+
+#[tokio::test]
+async fn a_declined_address_is_withheld_and_a_released_one_stays_preferred_after_a_restart() {
+    let (store, now): (Arc<dyn Store>, _) = (Arc::new(Memory::default()), SystemTime::now());
+    let leases = Leases::new(store.clone());
+    leases.claim(claim(1), now).await;
+    leases.give_back(X, mac(1), Event::Release, now).await.unwrap();
+    let record = leases.get(X).await.unwrap();
+    assert_eq!((record.state(), record.mac), (pb::lease::State::Released, mac(1).to_string()));
+    leases.claim(claim(1), now).await;
+    leases.give_back(X, mac(2), Event::Decline, now).await.unwrap();
+    assert_eq!(leases.holder(X, now), Some(mac(1)), "it is not the other one's to decline");
+    leases.give_back(X, mac(1), Event::Decline, now).await.unwrap();
+    assert_eq!(leases.claim(claim(2), now).await, Granted::Lost);
+    assert_eq!(Leases::new(store).claim(claim(2), now).await, Granted::Lost);
+}

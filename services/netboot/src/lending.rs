@@ -1,0 +1,240 @@
+//! Which pool address a request is answered with: what DHCP asks, before it answers a machine that has none of its own.
+//!
+//! A machine whose record reserves an address in the client's subnet is none of the pool's business. Everybody else is
+//! given a reservation made up on the spot, so that one set of rules says what is acknowledged and what refused.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::Mac;
+use crate::dhcp::client::Client;
+use crate::dhcp::options::code;
+use crate::dhcp::relay::Relayed;
+use crate::dhcp::site::{FromPool, Network};
+use crate::dhcp::{Link, MessageType, Packet, Reservation, Silence};
+use crate::index::Index;
+use crate::leases::Leases;
+use crate::metrics::Metrics;
+use crate::pool::{Lease, Subnet, Unknown};
+use crate::unknown::{Machine, Machines, Rate};
+
+/// How often it is counted what is free.
+const TOLD: Duration = Duration::from_secs(30);
+
+/// What is lent, and whom it was lent to.
+#[derive(Debug)]
+pub struct Lending {
+    subnets: Vec<Subnet>,
+    leases: Leases,
+    index: Arc<Index>,
+    unknown: Arc<Machines>,
+    enrolled: Rate,
+}
+
+/// A request, and what bears on what it is lent.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The request.
+    pub request: &'a Packet,
+    /// Its client.
+    pub mac: Mac,
+    /// What the relay says.
+    pub relayed: Relayed<'a>,
+    /// The record of the machine, if there is one.
+    pub record: Option<&'a Reservation>,
+    /// The link it came by.
+    pub link: &'a Link,
+}
+
+/// How a request is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lent {
+    /// By its record, or by nobody.
+    Nothing,
+    /// As if this were its record.
+    Address(Box<Reservation>),
+    /// With where to boot from and no address, though there is no record.
+    BootOnly,
+}
+
+impl Lending {
+    /// Lends in `subnets`, remembering in `leases`; `index` says what is reserved.
+    pub fn new(
+        subnets: Vec<Subnet>,
+        leases: Leases,
+        index: Arc<Index>,
+        unknown: Arc<Machines>,
+    ) -> Self {
+        Self { subnets, leases, index, unknown, enrolled: Rate::default() }
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Counts what is free and who is unknown, again and again; an error in the log where nothing is free.
+    pub async fn tell(&self, metrics: Metrics) {
+        let mut tick = tokio::time::interval(TOLD);
+        loop {
+            tick.tick().await;
+            for subnet in self.subnets.iter().filter(|subnet| !subnet.is_empty()) {
+                let Network { address, prefix } = subnet.network;
+                let (name, free) =
+                    (format!("{address}/{prefix}"), self.leases.free(subnet, SystemTime::now()));
+                if free == 0 {
+                    tracing::error!(subnet = name, "every address of the pool is taken");
+                }
+                metrics.free(name, free);
+            }
+            metrics.unknown(self.unknown.len());
+        }
+    }
+
+    /// Whose `source` is, by its lease.
+    pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
+        match source {
+            IpAddr::V4(source) => self.leases.holder(source, now),
+            IpAddr::V6(_) => None,
+        }
+    }
+
+    /// Whether a machine without a record that asks from `source`, and says it is `named`, is given the generic script. One
+    /// that is enrolled asks from the address that it was lent.
+    pub fn boots_unknown(&self, named: Option<Mac>, source: IpAddr, now: SystemTime) -> bool {
+        let IpAddr::V4(address) = source else { return false };
+        match self.subnet(address).map(|subnet| subnet.unknown) {
+            Some(Unknown::Generic) => true,
+            Some(Unknown::Enrol) => self
+                .holder(source, now)
+                .is_some_and(|holder| named.is_none_or(|named| named == holder)),
+            Some(Unknown::Ignore | Unknown::Report) | None => false,
+        }
+    }
+
+    /// What a request is lent, or why it is not answered.
+    pub fn lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, Silence> {
+        let giaddr = Some(asked.request.giaddr).filter(|giaddr| !giaddr.is_unspecified());
+        let there = asked.relayed.link.or(giaddr).unwrap_or(asked.link.id);
+        let subnet = self.subnet(there);
+        let told = self.index.is_told();
+        if asked.record.is_none() && told {
+            self.note(asked, subnet, now);
+        }
+        let Some(subnet) = subnet else { return Ok(Lent::Nothing) };
+        let own = asked.record.and_then(|record| record.address);
+        let elsewhere = asked.record.is_some_and(|record| record.disabled || record.proxy);
+        if elsewhere || own.is_some_and(|own| subnet.network.contains(own.address)) {
+            return Ok(Lent::Nothing);
+        }
+        match subnet.unknown {
+            _ if asked.record.is_some() => {}
+            Unknown::Enrol => {}
+            Unknown::Generic => return Ok(Lent::BootOnly),
+            Unknown::Ignore | Unknown::Report => return Ok(Lent::Nothing),
+        }
+        let had = self.leases.of(subnet, asked.mac, now);
+        // Who reads the leases or the records for the first time does not know yet what is taken.
+        let renews = matches!(had, Some((_, Lease::Bound { .. })));
+        if !self.leases.is_ready() || !(told || renews) {
+            return Err(Silence::NotReady);
+        }
+        let address = self.address(asked, subnet, had, now)?;
+        Ok(Lent::Address(Box::new(reservation(asked, subnet, address))))
+    }
+
+    /// The address of `subnet` that the client has, is to have or may have.
+    fn address(
+        &self,
+        asked: Asked<'_>,
+        subnet: &Subnet,
+        had: Option<(Ipv4Addr, Lease)>,
+        now: SystemTime,
+    ) -> Result<Option<Ipv4Addr>, Silence> {
+        let Asked { request, mac, link, .. } = asked;
+        let wanted = request.options.address(code::REQUESTED_ADDRESS);
+        let reserved = |address: Ipv4Addr| self.index.is_reserved(address.into());
+        let usable = |address| address != link.id && !reserved(address);
+        let declined = |lease| matches!(lease, Lease::Declined { .. });
+        let had = had.filter(|(address, lease)| usable(*address) && !declined(*lease));
+        match request.kind() {
+            Some(MessageType::Discover) => {
+                let enrols = had.is_none() && asked.record.is_none();
+                if enrols && !self.enrolled.admits(now) {
+                    return Err(Silence::TooMany);
+                }
+                let offered = self.leases.offer(subnet, mac, wanted, usable, now);
+                offered.map(Some).ok_or(Silence::Exhausted)
+            }
+            // What we offered before we were started again is still good, if nobody has it.
+            Some(MessageType::Request)
+                if had.is_none() && request.options.get(code::SERVER_IDENTIFIER).is_some() =>
+            {
+                let free = |address| self.leases.at(address, now).is_none_or(Lease::leaves_free);
+                Ok(wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own)))
+            }
+            _ => Ok(had.map(|(address, _)| address)),
+        }
+    }
+
+    fn subnet(&self, there: Ipv4Addr) -> Option<&Subnet> {
+        self.subnets.iter().find(|subnet| subnet.network.contains(there))
+    }
+
+    /// Remembers a machine without a record.
+    fn note(&self, asked: Asked<'_>, subnet: Option<&Subnet>, now: SystemTime) {
+        let Asked { request, mac, relayed, link, .. } = asked;
+        if !matches!(request.kind(), Some(MessageType::Discover | MessageType::Request)) {
+            return;
+        }
+        let vendor_class = request.options.get(code::VENDOR_CLASS).unwrap_or_default();
+        let machine = Machine {
+            mac,
+            relay: Some(request.giaddr).filter(|giaddr| !giaddr.is_unspecified()),
+            circuit_id: relayed.circuit_id.unwrap_or_default().to_vec(),
+            architectures: Client::of(request, link.own_ipxe.as_deref()).architectures,
+            vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
+        };
+        let tell = self.unknown.note(machine, now);
+        if tell && subnet.is_some_and(|subnet| subnet.unknown != Unknown::Ignore) {
+            tracing::info!(%mac, relay = %request.giaddr, "a machine without a record asks for an address");
+        }
+    }
+}
+
+/// The reservation of `address`, which may be none, for a client of `subnet`.
+fn reservation(asked: Asked<'_>, subnet: &Subnet, address: Option<Ipv4Addr>) -> Reservation {
+    let Asked { request, mac, record, link, .. } = asked;
+    let ciaddr = Some(request.ciaddr).filter(|ciaddr| !ciaddr.is_unspecified());
+    let wanted = ciaddr.or(request.options.address(code::REQUESTED_ADDRESS));
+    let most = u32::try_from(subnet.lease.as_secs()).unwrap_or(u32::MAX);
+    let boots = Client::of(request, link.own_ipxe.as_deref()).class.boots();
+    let pool = FromPool {
+        lease: if boots { most.min(link.boot_lease.max(1)) } else { most },
+        ours: wanted.is_some_and(|wanted| subnet.lends(wanted)),
+    };
+    let mut lent = record.cloned().unwrap_or_else(|| Reservation::new(mac, None));
+    let or = |own: &mut Vec<Ipv4Addr>, subnets: &[Ipv4Addr]| {
+        if own.is_empty() {
+            own.extend(subnets);
+        }
+    };
+    or(&mut lent.name_servers, &subnet.name_servers);
+    or(&mut lent.time_servers, &subnet.time_servers);
+    if lent.domain.is_empty() {
+        lent.domain.clone_from(&subnet.domain);
+    }
+    Reservation {
+        address: address.map(|address| Network { address, ..subnet.network }),
+        gateway: subnet.gateway,
+        declined: None,
+        pool: Some(pool),
+        ..lent
+    }
+}
+
+/// The lease of a reservation that is lent.
+pub fn lasts(pool: FromPool) -> Duration {
+    Duration::from_secs(pool.lease.into())
+}
