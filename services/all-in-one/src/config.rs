@@ -3,8 +3,10 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
+//! `boot_http` checks what is said of scripts and files.
 //! `etcd` checks what is said of a cluster, `split` which services are here and where the others are.
 
+mod boot_http;
 mod etcd;
 mod split;
 
@@ -87,6 +89,10 @@ pub struct Flags {
     /// Where boot HTTP listens on it [default: 7080]
     #[arg(long, env = "TINWRIGHT_NETBOOT_HTTP_PORT", value_name = "PORT")]
     pub netboot_http_port: Option<u16>,
+    /// Boot scripts and files, in the file a section of its own
+    #[command(flatten)]
+    #[serde(default)]
+    pub boot: boot_http::Flags,
     /// Directories with builds of iPXE [default: /usr/lib/ipxe]
     #[arg(long, env = "TINWRIGHT_LOADERS", value_name = "DIR", value_delimiter = ',')]
     pub loaders: Option<Vec<PathBuf>>,
@@ -195,6 +201,8 @@ pub struct Netboot {
     pub address: Ipv4Addr,
     /// Where boot HTTP listens.
     pub http_port: u16,
+    /// How scripts and files are given out.
+    pub boot: boot_http::Boot,
     /// Directories with builds of iPXE.
     pub loaders: Vec<PathBuf>,
     /// Kernel and initramfs.
@@ -333,6 +341,7 @@ fn netboot(
         interface,
         address,
         http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
+        boot: flags.boot.clone().or(file.boot.clone()).checked()?,
         loaders: loaders.unwrap_or(vec!["/usr/lib/ipxe".into()]),
         osie: osie.unwrap_or_else(|| data.join("osie")),
         files: flags.files.clone().or(file.files.clone()),

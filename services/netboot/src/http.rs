@@ -1,29 +1,40 @@
 //! Boot HTTP: scripts, loaders, the files of a boot, and public files (netboot specification, section 6).
 //!
 //! A refusal has an empty body and never a script: iPXE shows the status, and the firmware goes on. What may be there later
-//! is 503 with Retry-After, which iPXE waits for by itself.
+//! is 503 with Retry-After, which iPXE waits for by itself. Paths of older servers are served beside our own, so that what
+//! stands in records, images and other people's DHCP servers goes on working.
+//!
+//! - `asker`: whom a request is from, and how much one may ask; `scripts`, `file`, `iso`: what is served.
+//! - `home`: what installed systems and installers tell.
 
+mod asker;
 mod file;
+pub mod home;
+mod iso;
+mod scripts;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use runtime::serve::Ends;
+use tokio::sync::mpsc;
 
+use self::asker::{Limits, Source};
+use self::home::Home;
 use crate::Mac;
+use crate::boots::clearing::Started;
 use crate::boots::{BootFile, Boots, Refusal};
+use crate::iso::Images;
 use crate::metrics::Metrics;
-use crate::tftp::Directories;
+use crate::tftp::name::without_trace;
+use crate::tftp::{Directories, Files, Name};
 
 /// What the listener serves from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Http {
     /// Scripts and boots.
     pub boots: Arc<Boots>,
@@ -33,38 +44,54 @@ pub struct Http {
     pub osie: Option<Directories>,
     /// Public files; none where the site has none.
     pub files: Option<Directories>,
+    /// What TFTP serves: the same below `/tftp/`.
+    pub tftp: Arc<dyn Files>,
+    /// Images for virtual media; none where the site has none.
+    pub images: Option<Arc<Images>>,
+    /// Where calls home go.
+    pub home: Arc<dyn Home>,
+    /// Told of one-time scripts that were started.
+    pub started: mpsc::UnboundedSender<Started>,
     /// What is counted.
     pub metrics: Metrics,
 }
 
-impl Http {
-    /// As a router; whoever serves it says with [`Ends`] who asks.
-    pub fn router(self) -> Router {
-        Router::new()
-            .route("/auto.ipxe", get(own_script))
-            .route("/ipxe/script/auto.ipxe", get(own_script))
-            .route("/{mac}/auto.ipxe", get(script))
-            .route("/ipxe/script/{mac}/auto.ipxe", get(script))
-            .route("/{mac}/autoexec.ipxe", get(|| async {}))
-            .route("/ipxe/{*path}", get(loader))
-            .route("/v1/boot/{token}/{file}", get(boot_file))
-            .route("/files/{*path}", get(public_file))
-            .with_state(self)
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http").field("boots", &self.boots).finish_non_exhaustive()
     }
 }
 
-async fn own_script(State(http): State<Http>, Extension(ends): Extension<Ends>) -> Response {
-    http.script(None, ends.remote.ip())
-}
+impl Http {
+    /// As a router; whoever serves it says with [`runtime::serve::Ends`] who asks.
+    pub fn router(self) -> Router {
+        let asker = (Arc::new(Limits::default()), self.boots.clone());
+        let health = || get(async || "OK\n");
+        Router::new()
+            .merge(scripts::routes())
+            .merge(home::routes())
+            .route("/ipxe/{*path}", get(loader))
+            .route("/v1/boot/{token}/{file}", get(boot_file))
+            .route("/files/{*path}", get(public_file))
+            .route("/tftp/{*path}", get(tftp_file))
+            .route("/iso/{mac}/{name}", get(iso::image))
+            .route("/healthz", health())
+            .route("/healthcheck", health())
+            .route("/_packet/healthcheck", health())
+            .route("/version", get(async || concat!(env!("CARGO_PKG_VERSION"), "\n")))
+            .with_state(self)
+            .layer(axum::middleware::from_fn_with_state(asker, asker::judge))
+    }
 
-async fn script(
-    State(http): State<Http>,
-    Extension(ends): Extension<Ends>,
-    Path(mac): Path<String>,
-) -> Response {
-    match mac.parse::<Mac>() {
-        Ok(mac) => http.script(Some(mac), ends.remote.ip()),
-        Err(_) => StatusCode::BAD_REQUEST.into_response(),
+    fn refuse(&self, refusal: &Refusal, asked: &str) -> Response {
+        self.metrics.script(refusal.label());
+        match refusal {
+            Refusal::Broken(why) => tracing::error!(asked, why, "boot broken"),
+            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later(_) => {
+                tracing::info!(asked, why = %refusal, "boot refused");
+            }
+        }
+        scripts::refused(refusal, self.boots.site().serving.refuse_by_401)
     }
 }
 
@@ -75,32 +102,47 @@ async fn loader(
     headers: HeaderMap,
 ) -> Response {
     // The MAC before the name is a hint for logs; a loader is nobody's secret.
-    let name = match path.split_once('/') {
-        Some((mac, name)) if mac.parse::<Mac>().is_ok() || mac == "binary" => name,
-        Some(_) | None => &path,
+    let (mac, name) = match path.split_once('/') {
+        Some((first, name)) if first == "binary" => (None, name),
+        Some((first, name)) => match first.parse::<Mac>() {
+            Ok(mac) => (Some(mac), name),
+            Err(_) => (None, &*path),
+        },
+        None => (None, &*path),
     };
+    let name = without_trace(name);
+    if name == "autoexec.ipxe" {
+        return scripts::autoexec(&http, mac);
+    }
     let kind = if name.ends_with(".efi") { "application/efi" } else { file::BYTES };
     file::answer(&http.loaders, name, kind, &method, &headers).await
 }
 
 async fn boot_file(
     State(http): State<Http>,
-    Extension(ends): Extension<Ends>,
+    Source(source): Source,
     Path((token, name)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    match http.boots.file(&token, &name, ends.remote.ip(), SystemTime::now()) {
-        Ok(BootFile::Text(text)) => written(text),
-        Ok(BootFile::Note { hardware, what }) => {
-            tracing::info!(hardware.id = hardware, what, "boot script");
+    match http.boots.file(&token, &name, source, SystemTime::now()) {
+        Ok(BootFile::Text(text)) => scripts::written(text),
+        Ok(BootFile::Note { hardware, what, used }) => {
+            let said: String = query.unwrap_or_default().chars().take(256).collect();
+            tracing::info!(hardware.id = hardware, what, ?said, "boot script");
+            // Nobody takes it any more at the end only.
+            used.map(|used| http.started.send(used));
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => match &http.osie {
-            Some(osie) => file::answer(osie, &name, file::BYTES, &method, &headers).await,
+            Some(osie) => {
+                let answer = file::answer(osie, &name, file::BYTES, &method, &headers).await;
+                scripts::not_kept(answer)
+            }
             None => StatusCode::NOT_FOUND.into_response(),
         },
-        Err(refusal) => http.refuse(&refusal, ends.remote.ip(), &name),
+        Err(refusal) => http.refuse(&refusal, &name),
     }
 }
 
@@ -116,34 +158,26 @@ async fn public_file(
     }
 }
 
-impl Http {
-    fn script(&self, mac: Option<Mac>, source: IpAddr) -> Response {
-        match self.boots.script(mac, source, SystemTime::now()) {
-            Ok(served) => {
-                self.metrics.script(served.kind);
-                tracing::info!(%source, kind = served.kind, "script served");
-                written(served.text)
-            }
-            Err(refusal) => self.refuse(&refusal, source, "script"),
-        }
-    }
-
-    fn refuse(&self, refusal: &Refusal, source: IpAddr, asked: &str) -> Response {
-        self.metrics.script(refusal.label());
-        match refusal {
-            Refusal::Broken(why) => tracing::error!(%source, asked, why, "boot broken"),
-            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later(_) => {
-                tracing::info!(%source, asked, why = %refusal, "boot refused");
-            }
-        }
-        match refusal {
-            Refusal::Nothing(_) => StatusCode::NOT_FOUND.into_response(),
-            Refusal::NotYours(_) => StatusCode::FORBIDDEN.into_response(),
-            Refusal::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-            Refusal::Later(after) => {
-                let after = [(header::RETRY_AFTER, after.as_secs().to_string())];
-                (StatusCode::SERVICE_UNAVAILABLE, after).into_response()
-            }
+/// What TFTP would send, for U-Boot (netboot specification, section 6.1).
+async fn tftp_file(
+    State(http): State<Http>,
+    Source(source): Source,
+    Path(path): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    let (std::net::IpAddr::V4(source), Ok(name)) = (source, Name::try_from(path.as_bytes())) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let found = match name {
+        Name::Refused => return StatusCode::NOT_FOUND.into_response(),
+        name => http.tftp.open(&name, source).await,
+    };
+    match found {
+        Ok(file) => file::opened(file, file::BYTES, &method, &headers).await,
+        Err(refusal) => {
+            let by_401 = http.boots.site().serving.refuse_by_401;
+            scripts::refused(&refusal.into(), by_401)
         }
     }
 }
@@ -160,11 +194,5 @@ impl Refusal {
     }
 }
 
-/// Text that is good for this asker and this moment only.
-fn written(text: String) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Body::from(text)).into_response()
-}
+#[cfg(test)]
+mod tests;

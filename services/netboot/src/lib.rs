@@ -6,6 +6,7 @@
 //! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
 //! - [`metrics`]: what is counted.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
+//! - [`iso`]: images for virtual media.
 //! - [`tftp`]: the transfer as a state machine, and the server over it.
 //! - [`datagram`]: receiving UDP with the address and interface it came to.
 //! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms.
@@ -17,6 +18,7 @@ pub mod dhcp;
 pub mod facts;
 pub mod http;
 pub mod index;
+pub mod iso;
 pub mod metrics;
 pub mod script;
 mod service;

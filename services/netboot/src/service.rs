@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use runtime::boot_token::Tokens;
-use runtime::serve::{self, Door};
+use runtime::serve::{self, Bounds, Door};
 use runtime::{SiteKey, feed};
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
@@ -26,16 +26,21 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use crate::boots::{Boots, Refusal};
+use crate::boots::{Asked, Boots, Refusal, clearing};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
 use crate::index::Index;
+use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
 
+/// How many connections one source may have (netboot specification, H12).
+const CONNECTIONS: usize = 64;
+/// How many octets a request's head may have.
+const HEAD: usize = 16 * 1024;
 /// How many signs of new boots may wait to be told.
 const SIGNS: usize = 256;
 
@@ -59,8 +64,10 @@ pub struct Netboot {
     dhcp: Socket,
     boot_service: Socket,
     tftp: UdpSocket,
-    http: TcpListener,
+    http: Vec<(TcpListener, Door)>,
     loaders: Directories,
+    tftp_files: Directories,
+    images: Option<Arc<Images>>,
     osie: Option<Directories>,
     files: Option<Directories>,
 }
@@ -76,6 +83,10 @@ impl Netboot {
         let tftp = UdpSocket::bind((site.address, 69)).await;
         let tftp = tftp.with_context(|| format!("UDP port 69 of {}", site.address))?;
         let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
+        let tftp_files = site.loaders.iter().chain(&site.serving.tftp_assets);
+        let tftp_files = Directories::open(tftp_files).context("the directory of TFTP's files")?;
+        let images = site.serving.iso.as_ref().map(Images::open).transpose();
+        let images = images.context("the directory of images")?.map(Arc::new);
         let osie = optional(&site.osie).context("the directory of the OSIE")?;
         let open = |path: &PathBuf| {
             let opened = Directories::open([path]);
@@ -84,7 +95,25 @@ impl Netboot {
         let files = site.files.as_ref().map(open).transpose()?;
         let index = Arc::new(Index::default());
         let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
-        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders, osie, files })
+        Ok(Self {
+            site,
+            index,
+            boots,
+            dhcp,
+            boot_service,
+            tftp,
+            http: vec![(http, Door::Open)],
+            loaders,
+            tftp_files,
+            images,
+            osie,
+            files,
+        })
+    }
+
+    /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
+    pub fn listen_too(&mut self, listener: TcpListener, door: Door) {
+        self.http.push((listener, door));
     }
 
     /// What is known: for whoever waits for it to be ready.
@@ -116,22 +145,52 @@ impl Netboot {
         });
         tasks.spawn(dhcp.clone().run(self.dhcp, Port::Dhcp, stop.clone()));
         tasks.spawn(dhcp.run(self.boot_service, Port::BootService, stop.clone()));
-        let files = TftpFiles { loaders: self.loaders.clone(), boots: self.boots.clone() };
+        let files: Arc<dyn tftp::Files> =
+            Arc::new(TftpFiles { files: self.tftp_files.clone(), boots: self.boots.clone() });
         let counted = metrics.clone();
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
         });
-        let tftp = tftp::Server::new(self.tftp, Arc::new(files), Default::default(), observer)?;
+        let tftp = tftp::Server::new(self.tftp, files.clone(), self.site.serving.tftp(), observer)?;
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
+        let (started, used) = mpsc::unbounded_channel();
+        let clear = clearing::run(sources.hardware.clone(), self.boots.once.clone(), used);
+        let until = stop.clone();
+        tasks.spawn(async move {
+            until.run_until_cancelled(clear).await;
+            Ok(())
+        });
+        if let Some(images) = self.images.clone() {
+            let until = stop.clone();
+            tasks.spawn(async move {
+                until.run_until_cancelled(images.warm()).await;
+                until.cancelled().await;
+                Ok(())
+            });
+        }
         let http = Http {
+            tftp: files,
+            images: self.images,
+            home: Arc::new(sources.instance.clone()),
+            started,
             osie: self.osie,
             files: self.files,
             boots: self.boots,
             loaders: self.loaders,
             metrics,
         };
-        tasks.spawn(serve::tcp(self.http, Door::Open, http.router(), stop));
+        let bounds = Bounds {
+            of_one: CONNECTIONS,
+            exempt: self.site.serving.trusted_proxies.clone(),
+            head: HEAD,
+        };
+        let router = http.router();
+        for (listener, door) in self.http {
+            let served =
+                serve::bounded(listener, door, bounds.clone(), router.clone(), stop.clone());
+            tasks.spawn(served);
+        }
         while let Some(ended) = tasks.join_next().await {
             ended.context("a part of netboot panicked")??;
         }
@@ -215,23 +274,47 @@ async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
     }
 }
 
-/// Loaders, and scripts for iPXE builds without HTTP.
+/// Loaders and firmware, and scripts for iPXE builds without HTTP.
 #[derive(Debug)]
 struct TftpFiles {
-    loaders: Directories,
+    files: Directories,
     boots: Arc<Boots>,
 }
 
 #[async_trait]
 impl tftp::Files for TftpFiles {
     async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<tftp::files::File, NoFile> {
-        let Name::Script(mac) = name else { return self.loaders.open(name, client).await };
         let now = std::time::SystemTime::now();
-        match self.boots.script(Some(*mac), client.into(), now) {
-            Ok(served) => Ok(bytes::Bytes::from(served.text).into()),
-            Err(Refusal::Nothing(_)) => Err(NoFile::NotFound),
-            Err(Refusal::NotYours(_)) => Err(NoFile::NotAllowed),
-            Err(Refusal::Later(_) | Refusal::Broken(_)) => Err(NoFile::Later),
+        let text = match name {
+            Name::Script(mac) => {
+                let asked = Asked::new(Some(*mac), client.into());
+                self.boots.script(&asked, now).map(|served| served.text)
+            }
+            Name::Autoexec(mac) => self.boots.autoexec(*mac),
+            Name::Pxelinux(mac) => self.boots.pxelinux(*mac, client.into(), now),
+            Name::Refused | Name::File { .. } => return self.files.open(name, client).await,
+        };
+        Ok(bytes::Bytes::from(text?).into())
+    }
+}
+
+impl From<Refusal> for NoFile {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Nothing(_) => Self::NotFound,
+            Refusal::NotYours(_) => Self::NotAllowed,
+            Refusal::Later(_) | Refusal::Broken(_) => Self::Later,
+        }
+    }
+}
+
+impl From<NoFile> for Refusal {
+    fn from(refusal: NoFile) -> Self {
+        match refusal {
+            NoFile::NotFound => Self::Nothing("no such file".into()),
+            NoFile::NotAllowed => Self::NotYours("the file is not for this address"),
+            NoFile::Later => Self::Later(std::time::Duration::from_secs(5)),
+            NoFile::Unreadable(error) => Self::Broken(error.to_string()),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! What an operator said of the network we boot machines on.
 
+pub mod serving;
+
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use crate::decision::Policy;
 use crate::dhcp::site::Mode;
+
+pub use serving::Serving;
 
 /// The settings of netboot on one interface.
 #[derive(Clone, Debug)]
@@ -36,6 +40,8 @@ pub struct Site {
     pub metadata_route: bool,
     /// What machines boot where the records leave a choice.
     pub policy: Policy,
+    /// How scripts and files are given out.
+    pub serving: Serving,
 }
 
 /// The first IPv4 address of `interface`.

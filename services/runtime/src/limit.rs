@@ -50,6 +50,15 @@ impl<K: Eq + Hash> Limit<K> {
     }
 }
 
+impl<K: Eq + Hash> Limit<K> {
+    /// Whether another request of `key` would be one too many. Counts nothing.
+    pub fn is_full(&self, key: &K, now: Instant) -> bool {
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = keys.empty_at.get(key).map(|at| at.saturating_duration_since(now));
+        left.is_some_and(|left| left + self.interval > self.interval * self.burst)
+    }
+}
+
 impl<K: Eq + Hash> Keys<K> {
     /// Forgets those who have been quiet, at most once a second: a flood of keys must not make each of them costly.
     fn has_room_for(&mut self, key: &K, now: Instant) -> bool {
@@ -80,6 +89,15 @@ mod tests {
         let (limit, now) = (three_at_once(), Instant::now());
         assert_eq!(taken(&limit, 1, now), 3);
         assert_eq!(taken(&limit, 2, now), 3);
+    }
+
+    #[test]
+    fn one_may_look_before_one_asks() {
+        let (limit, now) = (three_at_once(), Instant::now());
+        assert!(!limit.is_full(&1, now));
+        assert_eq!(taken(&limit, 1, now), 3);
+        assert!(limit.is_full(&1, now) && !limit.is_full(&2, now));
+        assert!(!limit.is_full(&1, now + Duration::from_secs(10)));
     }
 
     #[test]

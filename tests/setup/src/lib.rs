@@ -48,6 +48,7 @@ const PACKAGES: &[&str] = &[
     "tftp-hpa",
     "uidmap",
     "util-linux",
+    "xorriso",
     "xz-utils",
     "zstd",
 ];

@@ -104,6 +104,9 @@ impl Server {
             tracing::debug_span!("dhcp", xid = request.xid, mac = mac.map(tracing::field::display));
         let _entered = span.enter();
         if let Some(known) = &known {
+            if let Some(uuid) = Client::of(&request, None).uuid {
+                self.boots.note_uuid(known, uuid);
+            }
             self.note_firmware(&request, &known.hardware.id);
         }
         match outcome {
