@@ -328,4 +328,4 @@ fn broken(error: impl std::fmt::Display) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

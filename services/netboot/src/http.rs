@@ -103,7 +103,7 @@ async fn loader(
 ) -> Response {
     // The MAC before the name is a hint for logs; a loader is nobody's secret.
     let (mac, name) = match path.split_once('/') {
-        Some((first, name)) if first == "binary" => (None, name),
+        Some(("binary", name)) => (None, name),
         Some((first, name)) => match first.parse::<Mac>() {
             Ok(mac) => (Some(mac), name),
             Err(_) => (None, &*path),
@@ -169,11 +169,10 @@ async fn tftp_file(
     let (std::net::IpAddr::V4(source), Ok(name)) = (source, Name::try_from(path.as_bytes())) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let found = match name {
-        Name::Refused => return StatusCode::NOT_FOUND.into_response(),
-        name => http.tftp.open(&name, source).await,
-    };
-    match found {
+    if name == Name::Refused {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    match http.tftp.open(&name, source).await {
         Ok(file) => file::opened(file, file::BYTES, &method, &headers).await,
         Err(refusal) => {
             let by_401 = http.boots.site().serving.refuse_by_401;
@@ -193,6 +192,3 @@ impl Refusal {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -95,3 +95,36 @@ fn take_out(record: &mut Hardware, handed: &Handed) -> bool {
     }
     same
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::boots::tests::{MAC, boots, hardware};
+    use tinwright::HardwareId;
+    use tinwright::hardware::v1::Ipxe;
+
+    fn with(url: &str) -> Hardware {
+        let mut record = hardware(HardwareId::new(), MAC, "192.0.2.10");
+        let once = Ipxe { url: url.into(), ..Ipxe::default() };
+        record.interfaces[0].netboot.as_mut().unwrap().boot_once = Some(once);
+        record
+    }
+
+    #[test]
+    fn only_the_script_that_was_started_is_taken_out() {
+        let known = boots(HardwareId::new()).index().by_mac(MAC).unwrap();
+        let (once, script) = (Once::default(), Script::Url("http://t/1".into()));
+        once.hand_out(&known, &script, SystemTime::UNIX_EPOCH);
+        let handed = once.started(&known.hardware.id).unwrap();
+        let mut record = with("http://t/1");
+        assert!(take_out(&mut record, &handed) && !take_out(&mut record, &handed));
+        assert_eq!(record.interfaces[0].netboot.as_ref().unwrap().boot_once, None);
+        assert!(record.interfaces[0].netboot.as_ref().unwrap().allow_pxe, "the rest stays");
+        let mut other = with("http://t/2");
+        assert!(!take_out(&mut other, &handed));
+        assert_eq!(other.interfaces, with("http://t/2").interfaces);
+    }
+}

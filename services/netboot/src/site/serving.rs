@@ -42,7 +42,8 @@ pub struct Iso {
 impl Serving {
     /// How TFTP serves.
     pub fn tftp(&self) -> crate::tftp::server::Settings {
-        crate::tftp::server::Settings::default()
+        let single_port = self.tftp_single_port;
+        crate::tftp::server::Settings { single_port, ..Default::default() }
     }
 
     /// Whether at `source` the Ethernet address has to do.
