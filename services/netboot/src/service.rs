@@ -155,20 +155,6 @@ impl Netboot {
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
         let (started, used) = mpsc::unbounded_channel();
-        let clear = clearing::run(sources.hardware.clone(), self.boots.once.clone(), used);
-        let until = stop.clone();
-        tasks.spawn(async move {
-            until.run_until_cancelled(clear).await;
-            Ok(())
-        });
-        if let Some(images) = self.images.clone() {
-            let until = stop.clone();
-            tasks.spawn(async move {
-                until.run_until_cancelled(images.warm()).await;
-                until.cancelled().await;
-                Ok(())
-            });
-        }
         let http = Http {
             tftp: files,
             images: self.images,
@@ -180,17 +166,8 @@ impl Netboot {
             loaders: self.loaders,
             metrics,
         };
-        let bounds = Bounds {
-            of_one: CONNECTIONS,
-            exempt: self.site.serving.trusted_proxies.clone(),
-            head: HEAD,
-        };
-        let router = http.router();
-        for (listener, door) in self.http {
-            let served =
-                serve::bounded(listener, door, bounds.clone(), router.clone(), stop.clone());
-            tasks.spawn(served);
-        }
+        let clear = clearing::run(sources.hardware, http.boots.once.clone(), used);
+        start_http(http, self.http, clear, &mut tasks, &stop);
         while let Some(ended) = tasks.join_next().await {
             ended.context("a part of netboot panicked")??;
         }
@@ -256,6 +233,35 @@ impl Netboot {
             feed::follow("workflow", open, |news| index.workflow(news), until).await;
             Ok(())
         });
+    }
+}
+
+/// Starts answering on `listeners`, and what goes with it: `clear` takes away the one-time scripts that were started.
+fn start_http(
+    http: Http,
+    listeners: Vec<(TcpListener, Door)>,
+    clear: impl Future<Output = ()> + Send + 'static,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) {
+    let until = stop.clone();
+    tasks.spawn(async move {
+        until.run_until_cancelled(clear).await;
+        Ok(())
+    });
+    if let Some(images) = http.images.clone() {
+        let until = stop.clone();
+        tasks.spawn(async move {
+            until.run_until_cancelled(images.warm()).await;
+            Ok(())
+        });
+    }
+    let exempt = http.boots.site().serving.trusted_proxies.clone();
+    let bounds = Bounds { of_one: CONNECTIONS, exempt, head: HEAD };
+    let router = http.router();
+    for (listener, door) in listeners {
+        let (bounds, router, until) = (bounds.clone(), router.clone(), stop.clone());
+        tasks.spawn(serve::bounded(listener, door, bounds, router, until));
     }
 }
 
