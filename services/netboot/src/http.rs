@@ -182,6 +182,16 @@ async fn tftp_file(
 }
 
 impl Refusal {
+    /// What it is over HTTP (netboot specification, section 6.2, H7 and H8).
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Nothing(_) => StatusCode::NOT_FOUND,
+            Self::NotYours(_) => StatusCode::FORBIDDEN,
+            Self::Later(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
     /// As a metric label.
     fn label(&self) -> &'static str {
         match self {

@@ -1,16 +1,18 @@
 //! Netboot as a whole: sockets, feeds, and the loops over them.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use runtime::boot_token::Tokens;
 use runtime::serve::{self, Bounds, Door};
 use runtime::{SiteKey, feed};
+use store::Store;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
@@ -26,15 +28,21 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use crate::api::Api;
+use crate::boots::clearing::Started;
 use crate::boots::{Asked, Boots, Refusal, clearing};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
+use crate::dhcp::chain::Chain;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
+use crate::http::home::Home;
 use crate::index::Index;
 use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::site::Site;
+use crate::tftp::server::Verdict;
+use crate::tftp::transfer::Outcome;
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
 
 /// How many connections one source may have (netboot specification, H12).
@@ -55,14 +63,30 @@ pub struct Sources {
     pub workflow: Channel,
 }
 
+/// Where goes what machines tell.
+pub struct Reports {
+    /// Told which machine shows itself in a new boot.
+    pub firmware: mpsc::Sender<String>,
+    /// Told of one-time scripts that were started.
+    pub started: mpsc::UnboundedSender<Started>,
+    /// Where calls home go.
+    pub home: Arc<dyn Home>,
+}
+
+impl std::fmt::Debug for Reports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reports").finish_non_exhaustive()
+    }
+}
+
 /// Netboot on one interface, its sockets bound.
 #[derive(Debug)]
 pub struct Netboot {
     site: Site,
     index: Arc<Index>,
     boots: Arc<Boots>,
-    dhcp: Socket,
-    boot_service: Socket,
+    dhcp: Option<Socket>,
+    boot_service: Option<Socket>,
     tftp: UdpSocket,
     http: Vec<(TcpListener, Door)>,
     loaders: Directories,
@@ -75,11 +99,13 @@ pub struct Netboot {
 impl Netboot {
     /// Binds every port of `site`; its HTTP listens on `http`.
     pub async fn bind(site: Site, key: &SiteKey, http: TcpListener) -> anyhow::Result<Self> {
-        let on = |port| {
+        let on = |port, wanted: bool| {
             let what = format!("UDP port {port} of {}", site.interface);
-            server::bind(&site.interface, port).with_context(|| what)
+            let bind = || server::bind(&site.interface, port).with_context(|| what);
+            (wanted && site.dhcp.is_on()).then(bind).transpose()
         };
-        let (dhcp, boot_service) = (on(67)?, on(4011)?);
+        let dhcp = on(67, site.dhcp.port_67)?;
+        let boot_service = on(4011, site.dhcp.port_4011)?;
         let tftp = UdpSocket::bind((site.address, 69)).await;
         let tftp = tftp.with_context(|| format!("UDP port 69 of {}", site.address))?;
         let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
@@ -121,44 +147,77 @@ impl Netboot {
         self.index.clone()
     }
 
-    /// Serves until `stop`, or until a socket fails.
+    /// What people may ask of it, once it runs; `store` keeps what it records.
+    pub fn api(&self, _store: Arc<dyn Store>, _stop: CancellationToken) -> anyhow::Result<Api> {
+        Ok(Api::new(self.boots.clone(), self.link()?))
+    }
+
+    /// Serves until `stop`, or until a socket fails. Records in `store`, if there is one.
     pub async fn run(
         self,
         sources: Sources,
+        _store: Option<Arc<dyn Store>>,
         metrics: Metrics,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = JoinSet::new();
         self.follow(&sources, &mut tasks, &stop);
         let (firmware, signs) = mpsc::channel(SIGNS);
-        let (workflow, until) = (sources.workflow.clone(), stop.clone());
+        let (workflow, until) = (sources.workflow, stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(note_boots(workflow, signs)).await;
             Ok(())
         });
-        let dhcp = Arc::new(server::Server {
-            boots: self.boots.clone(),
-            link: self.link()?,
-            metrics: metrics.clone(),
-            firmware,
-            declined: Mutex::new(HashMap::new()),
+        let (started, used) = mpsc::unbounded_channel();
+        let clear = clearing::run(sources.hardware, self.boots.once.clone(), used);
+        let until = stop.clone();
+        tasks.spawn(async move {
+            until.run_until_cancelled(clear).await;
+            Ok(())
         });
-        tasks.spawn(dhcp.clone().run(self.dhcp, Port::Dhcp, stop.clone()));
-        tasks.spawn(dhcp.run(self.boot_service, Port::BootService, stop.clone()));
+        let reports = Reports { firmware, started, home: Arc::new(sources.instance) };
+        tasks.spawn(self.serve(reports, metrics, stop));
+        all(tasks).await
+    }
+
+    /// Serves what is known, which somebody else keeps up to date, until `stop` or until a socket fails; `reports` take
+    /// what machines tell.
+    pub async fn serve(
+        self,
+        reports: Reports,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let Reports { firmware, started, home } = reports;
+        let mut tasks = JoinSet::new();
+        let link = self.link()?;
+        let fetched = Fetched {
+            index: self.index.clone(),
+            loaders: link.loaders.present.clone(),
+            chain: self.site.dhcp.chain_ipxe.then(Arc::default),
+        };
+        let chain = fetched.chain.clone();
+        let (boots, counted) = (self.boots.clone(), metrics.clone());
+        let dhcp = Arc::new(server::Server::new(boots, link, counted, firmware, chain));
+        for (socket, port) in [(self.dhcp, Port::Dhcp), (self.boot_service, Port::BootService)] {
+            if let Some(socket) = socket {
+                tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
+            }
+        }
         let files: Arc<dyn tftp::Files> =
             Arc::new(TftpFiles { files: self.tftp_files.clone(), boots: self.boots.clone() });
         let counted = metrics.clone();
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
+            fetched.note(&ended);
         });
         let tftp = tftp::Server::new(self.tftp, files.clone(), self.site.serving.tftp(), observer)?;
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
-        let (started, used) = mpsc::unbounded_channel();
         let http = Http {
             tftp: files,
             images: self.images,
-            home: Arc::new(sources.instance.clone()),
+            home,
             started,
             osie: self.osie,
             files: self.files,
@@ -166,21 +225,19 @@ impl Netboot {
             loaders: self.loaders,
             metrics,
         };
-        let clear = clearing::run(sources.hardware, http.boots.once.clone(), used);
-        start_http(http, self.http, clear, &mut tasks, &stop);
-        while let Some(ended) = tasks.join_next().await {
-            ended.context("a part of netboot panicked")??;
-        }
-        Ok(())
+        start_http(http, self.http, &mut tasks, &stop);
+        all(tasks).await
     }
 
     fn link(&self) -> anyhow::Result<Link> {
+        let link = self.site.dhcp.link.clone();
         let present = self.loaders.names().context("listing the loaders")?;
         Ok(Link {
-            mode: self.site.mode,
-            loaders: Loaders { present, ..Loaders::default() },
+            id: self.site.address,
+            base_url: self.site.base_url(),
+            loaders: Loaders { present, ..link.loaders },
             metadata_router: self.site.metadata_route.then_some(self.site.address),
-            ..Link::new(self.site.address, self.site.base_url())
+            ..link
         })
     }
 
@@ -236,19 +293,13 @@ impl Netboot {
     }
 }
 
-/// Starts answering on `listeners`, and what goes with it: `clear` takes away the one-time scripts that were started.
+/// Starts answering on `listeners`, and looking through the images.
 fn start_http(
     http: Http,
     listeners: Vec<(TcpListener, Door)>,
-    clear: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<anyhow::Result<()>>,
     stop: &CancellationToken,
 ) {
-    let until = stop.clone();
-    tasks.spawn(async move {
-        until.run_until_cancelled(clear).await;
-        Ok(())
-    });
     if let Some(images) = http.images.clone() {
         let until = stop.clone();
         tasks.spawn(async move {
@@ -265,6 +316,14 @@ fn start_http(
     }
 }
 
+/// Waits for every part, and fails as soon as one does.
+async fn all(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        ended.context("a part of netboot panicked")??;
+    }
+    Ok(())
+}
+
 /// The directory at `path`, if it is there: the environment may be built later, before the next start.
 fn optional(path: &std::path::Path) -> io::Result<Option<Directories>> {
     if path.is_dir() { Directories::open([path]).map(Some) } else { Ok(None) }
@@ -277,6 +336,28 @@ async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
         if let Err(status) = client.note_boot(NoteBootRequest { hardware_id }).await {
             tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
         }
+    }
+}
+
+/// What a finished transfer tells DHCP: who has a loader of ours and needs none again.
+struct Fetched {
+    index: Arc<Index>,
+    loaders: BTreeSet<String>,
+    chain: Option<Arc<Mutex<Chain>>>,
+}
+
+impl Fetched {
+    fn note(&self, ended: &tftp::server::Ended) {
+        let Some(chain) = &self.chain else { return };
+        let complete = ended.verdict == Verdict::Served(Outcome::Complete);
+        let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
+        if !complete || !self.loaders.contains(&path) {
+            return;
+        }
+        // Without a record of the address, the name may tell; a false one only makes a script of a loader.
+        let known = self.index.by_address((*ended.client.ip()).into());
+        let Some(mac) = known.map(|known| known.mac).or(mac) else { return };
+        chain.lock().unwrap_or_else(PoisonError::into_inner).fetched(mac, Instant::now());
     }
 }
 

@@ -103,14 +103,12 @@ impl Http {
 
 /// A refusal as iPXE understands it (H7 and H8): 403 or 401 is for nobody, 404 never, 503 later.
 pub(super) fn refused(refusal: &Refusal, by_401: bool) -> Response {
+    let status = refusal.status();
     match refusal {
-        Refusal::Nothing(_) => StatusCode::NOT_FOUND.into_response(),
         Refusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
-        Refusal::NotYours(_) => StatusCode::FORBIDDEN.into_response(),
-        Refusal::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Broken(_) => status.into_response(),
         Refusal::Later(after) => {
-            let after = [(header::RETRY_AFTER, after.as_secs().to_string())];
-            (StatusCode::SERVICE_UNAVAILABLE, after).into_response()
+            (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
         }
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netboot::boots::Boots;
 use netboot::boots::clearing::Started;
-use netboot::dhcp::site::Mode;
 use netboot::http::Http;
 use netboot::http::home::Home;
 use netboot::index::Index;
@@ -132,7 +131,7 @@ fn settings(port: u16) -> netboot::Site {
         interface: "lo".into(),
         address: Ipv4Addr::LOCALHOST,
         http_port: port,
-        mode: Mode::Reservation,
+        dhcp: netboot::site::Dhcp::default(),
         loaders: Vec::new(),
         osie: "/nowhere".into(),
         files: None,
