@@ -3,9 +3,10 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `dhcp`, `pools` and `etcd` check what is said of DHCP, of what it lends and of a cluster, `observe` what of looking into
-//! network boot, `split` which services are here and where the others are.
+//! `boot_http`, `dhcp`, `pools` and `etcd` check what is said of scripts and files, of DHCP, of what it lends and of a cluster,
+//! `observe` what of looking into network boot, `split` which services are here and where the others are.
 
+mod boot_http;
 mod dhcp;
 mod etcd;
 mod observe;
@@ -96,6 +97,10 @@ pub struct Flags {
     /// Where boot HTTP listens on it [default: 7080]
     #[arg(long, env = "TINWRIGHT_NETBOOT_HTTP_PORT", value_name = "PORT")]
     pub netboot_http_port: Option<u16>,
+    /// Boot scripts and files, in the file a section of its own
+    #[command(flatten)]
+    #[serde(default)]
+    pub boot: boot_http::Flags,
     /// Let an interface whose firmware is iPXE load a build of ours before it gets its script
     #[arg(long, env = "TINWRIGHT_NETBOOT_CHAIN_IPXE", num_args = 0..=1, default_missing_value = "true")]
     pub netboot_chain_ipxe: Option<bool>,
@@ -223,6 +228,8 @@ pub struct Netboot {
     pub address: Ipv4Addr,
     /// Where boot HTTP listens.
     pub http_port: u16,
+    /// How scripts and files are given out.
+    pub boot: boot_http::Boot,
     /// How DHCP is served.
     pub dhcp: netboot::site::Dhcp,
     /// Where addresses are lent.
@@ -374,6 +381,7 @@ fn netboot(
         interface,
         address,
         http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
+        boot: flags.boot.clone().or(file.boot.clone()).checked()?,
         dhcp: flags.dhcp.clone().or(file.dhcp.clone()).checked(chain_ipxe)?,
         subnets: pools::checked(
             flags.subnets.clone().or(file.subnets.clone()).unwrap_or_default(),

@@ -7,6 +7,7 @@ use metadata::control_plane::{CallsHome, follow};
 use netboot::{Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
+use runtime::serve::Door;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use store::Store;
@@ -158,11 +159,18 @@ async fn bind_netboot(
         authority_sha256: site.fingerprint()?,
         consoles: wanted.consoles.clone(),
         metadata_route: config.metadata_listen.iter().any(is_link_local),
-        policy: netboot::decision::Policy::default(),
+        policy: wanted.boot.policy,
         syslog: wanted.observe.syslog,
         ra_assist: wanted.observe.ra_assist,
+        serving: wanted.boot.serving.clone(),
     };
-    Netboot::bind(settings, site.key(), http).await
+    let mut netboot = Netboot::bind(settings, site.key(), http).await?;
+    if let Some(https) = &wanted.boot.https {
+        let door = Door::from_key_pair(&https.certificate, &https.key)?;
+        let listener = Sockets::bind("boot HTTPS", (wanted.address, https.port).into()).await?;
+        netboot.listen_too(listener, door);
+    }
+    Ok(netboot)
 }
 
 fn is_link_local(address: &std::net::SocketAddr) -> bool {

@@ -11,7 +11,7 @@ use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
 };
 use tinwright::instance::v1::{
-    ReportPhoneHomeRequest, WatchInstancesRequest, instance_service_client::InstanceServiceClient,
+    WatchInstancesRequest, instance_service_client::InstanceServiceClient,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
@@ -81,13 +81,7 @@ impl PhoneHome for CallsHome {
         let hardware_id = hardware.to_string();
         // A machine without an instance goes by its own id; nobody waits for its call.
         let instance_id = if instance_id == hardware_id { String::new() } else { instance_id };
-        let request = ReportPhoneHomeRequest { hardware_id, instance_id };
-        let reported = InstanceServiceClient::new(self.0.clone()).report_phone_home(request).await;
-        match reported {
-            Ok(_) => Ok(()),
-            // Of no instance: there is nothing to store, and nothing that repeating would change.
-            Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
-            Err(status) => Err(NotStored(status.into())),
-        }
+        let stored = runtime::phone_home::report(self.0.clone(), hardware_id, instance_id).await;
+        stored.map_err(|status| NotStored(status.into()))
     }
 }

@@ -12,7 +12,6 @@
 //! outlives an instance never shows the next one's data to the last one's token.
 
 mod answer;
-mod caller;
 mod limit;
 mod listen;
 mod phone_home;
@@ -37,14 +36,14 @@ use crate::machine::Machine;
 use crate::path::Path;
 use crate::token::Tokens;
 use crate::tree;
-use caller::Caller;
 use limit::Limits;
 use refusal::Refusal;
 use route::Route;
+use runtime::forwarded::Caller;
 
-pub use caller::{Everyone, Trusted};
 pub use listen::serve;
 pub use phone_home::{Call, NotStored, PhoneHome};
+pub use runtime::forwarded::{Everyone, Trusted};
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -126,9 +125,9 @@ impl Service {
         let now = Instant::now();
         match self.index.lookup(caller.address, now) {
             Lookup::NotReady => Err(Refusal::NotReady),
-            Lookup::Unknown => self.limits.misses.take(caller.address, now).map(|()| None),
+            Lookup::Unknown => Ok(self.limits.misses.take(caller.address, now).map(|()| None)?),
             Lookup::Known { machine, .. } => {
-                self.limits.requests.take(machine.id, now).map(|()| Some(machine))
+                Ok(self.limits.requests.take(machine.id, now).map(|()| Some(machine))?)
             }
         }
     }

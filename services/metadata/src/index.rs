@@ -13,7 +13,7 @@ use tinwright::HardwareId;
 use tokio::sync::watch;
 
 use crate::machine::Machine;
-use crate::prefix::normal;
+use runtime::prefix::normal;
 
 /// How long secrets are still told once the control plane is out of reach.
 pub const SECRETS_LAST: Duration = Duration::from_secs(15 * 60);

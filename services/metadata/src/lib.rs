@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
-//! - [`prefix`], [`path`]: networks and request paths in normal form.
+//! - [`path`]: request paths in normal form.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
@@ -25,7 +25,6 @@ pub mod http;
 pub mod index;
 pub mod machine;
 pub mod path;
-pub mod prefix;
 pub mod records;
 pub mod source;
 pub mod token;

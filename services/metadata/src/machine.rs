@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tinwright::{HardwareId, Mac};
 
-use crate::prefix::Prefix;
+use runtime::prefix::Prefix;
 
 /// A machine, and the instance that occupies it.
 #[derive(Clone, Debug)]

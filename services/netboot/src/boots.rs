@@ -3,26 +3,47 @@
 //! A script is only for the machine it is for: asked for from an address of that machine, which DHCP gave it. What it opens
 //! is bound to machine and address by the token in its URLs, and ends by itself.
 
-mod noted;
+//!
+//! - [`gate`]: what an outside platform allows; [`once`]: scripts for one boot, [`clearing`] them afterwards.
+//! - [`loops`]: machines that boot again and again.
+//! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines.
 
+pub mod clearing;
+pub mod gate;
+mod imaged;
+pub mod loops;
+mod noted;
+pub mod once;
+mod writing;
+
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::{Purpose, Tokens};
 use tinwright::HardwareId;
-use tinwright::hardware::v1::{Hardware, Netboot, Osie};
+use tinwright::instance::v1::BootGate;
 
+use self::clearing::Started;
+use self::gate::{Presented, Verdict};
+use self::loops::Loops;
+use self::once::Once;
 use crate::Mac;
-use crate::decision::{Boot, Decision, Feed, Policy, Script, decide};
+use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Script, decide};
 use crate::index::{Index, Known};
 use crate::lending::Lending;
-use crate::script::{self, WorkerArguments, WorkerEnvironment};
+use crate::script;
 use crate::site::Site;
 use crate::timeline::Timeline;
 
 /// Whose files a machine without a record fetches: no machine has this id.
 const NOBODY: [u8; 16] = [0; 16];
+
+/// How long a machine that boots again and again waits, where the site wants that.
+const HOLD: Duration = Duration::from_secs(60);
+/// When to ask again while the control plane is out of reach.
+const LATER: Duration = Duration::from_secs(5);
 
 /// Decides and writes scripts.
 #[derive(Debug)]
@@ -32,6 +53,29 @@ pub struct Boots {
     site: Site,
     timeline: Timeline,
     lending: OnceLock<Arc<Lending>>,
+    loops: Loops,
+    /// Scripts for one boot.
+    pub once: Arc<Once>,
+    /// The SMBIOS UUID that each interface's firmware last put into DHCP: of known interfaces only.
+    dhcp_uuids: Mutex<HashMap<Mac, [u8; 16]>>,
+}
+
+/// Who asks for a script, and what they show.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The interface that is named, if one is.
+    pub mac: Option<Mac>,
+    /// Where the request comes from.
+    pub source: IpAddr,
+    /// The SMBIOS UUID in the request, as it stands there.
+    pub uuid: Option<String>,
+}
+
+impl Asked {
+    /// Asked from `source`, naming `mac` or nothing, and showing nothing else.
+    pub fn new(mac: Option<Mac>, source: IpAddr) -> Self {
+        Self { mac, source, uuid: None }
+    }
 }
 
 /// A script, and what kind it is.
@@ -54,8 +98,10 @@ pub enum BootFile {
     Note {
         /// Which machine's.
         hardware: String,
-        /// `started` or `failed`.
+        /// `started`, `failed` or `event`.
         what: String,
+        /// A script for one boot that was started with this: it is to be cleared from the record.
+        used: Option<Started>,
     },
 }
 
@@ -79,7 +125,9 @@ pub enum Refusal {
 impl Boots {
     /// With what `index` knows, on `site`.
     pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
-        Self { index, tokens, site, timeline: Timeline::default(), lending: OnceLock::new() }
+        let (timeline, lending) = Default::default();
+        let (loops, once, dhcp_uuids) = Default::default();
+        Self { index, tokens, site, timeline, lending, loops, once, dhcp_uuids }
     }
 
     /// Telling `timeline` what machines fetch.
@@ -90,14 +138,6 @@ impl Boots {
     /// Lets machines be known by the addresses that `lending` lends them, too. Once.
     pub fn lend(&self, lending: Arc<Lending>) {
         let _told_before = self.lending.set(lending);
-    }
-
-    /// The machine that is named or else speaks from `source`, whose lease `holder` has.
-    fn asking(&self, named: Option<Mac>, source: IpAddr, holder: Option<Mac>) -> Option<Known> {
-        match named {
-            Some(mac) => self.index.by_mac(mac),
-            None => self.index.by_address(source).or_else(|| self.index.by_mac(holder?)),
-        }
     }
 
     /// The site.
@@ -112,81 +152,131 @@ impl Boots {
 
     /// What the machine `known` boots at `now`.
     pub fn decision(&self, known: Option<&Known>, feed: Feed, now: SystemTime) -> Decision {
-        let machine = known.and_then(Known::machine);
+        let mut machine = known.and_then(Known::machine);
+        if let (Some(machine), Some(known)) = (&mut machine, known)
+            && machine.boot_once.is_some()
+            && self.once.is_used(known)
+        {
+            machine.boot_once = None;
+        }
         decide(machine.as_ref(), self.site.policy, feed, now)
     }
 
-    /// The script for whoever asks from `source`, or for the interface that is named, if that is who asks.
-    pub fn script(
-        &self,
-        named: Option<Mac>,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<Served, Refusal> {
-        let outcome = self.script_for(named, source, now);
-        self.note_script(named, source, &outcome, now);
+    /// Notes the SMBIOS UUID (option 97, as it is on the wire) that the firmware at `known` asked DHCP with.
+    pub fn note_uuid(&self, known: &Known, uuid: [u8; 16]) {
+        let mut uuids = self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner);
+        uuids.insert(known.mac, uuid);
+    }
+
+    /// The script for whoever asks, or for the interface that is named, if that is who asks.
+    pub fn script(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
+        let outcome = self.hand_out(asked, now);
+        self.note_script(asked.mac, asked.source, &outcome, now);
         outcome
     }
 
-    /// The same as a question: nobody asks, and nothing is noted.
-    pub fn script_for(
-        &self,
-        named: Option<Mac>,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<Served, Refusal> {
-        let lending = self.lending.get();
+    fn hand_out(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
+        let (known, script) = self.find(asked, now)?;
+        let Some(known) = known else { return Ok(script) };
+        let id = &known.hardware.id;
+        if self.loops.would_loop(id, now) {
+            let hold = self.site.serving.hold_boot_loops;
+            tracing::warn!(hardware.id = id, hold, "boot_loop: more than 10 scripts in 10 minutes");
+            if hold {
+                return Err(Refusal::Later(HOLD));
+            }
+        }
+        if let (Some(once), "custom_once") = (self.once_of(&known), script.kind) {
+            self.once.hand_out(&known, &once, now);
+        }
+        if script.kind != ASK_UUID {
+            self.loops.note(id, now);
+        }
+        Ok(script)
+    }
+
+    /// The same as a question: nothing is noted.
+    pub fn script_for(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
+        self.find(asked, now).map(|(_, script)| script)
+    }
+
+    /// For which machine somebody asks, and the script it gets; none where a machine without a record gets one.
+    fn find(&self, asked: &Asked, now: SystemTime) -> Result<(Option<Known>, Served), Refusal> {
+        let (lending, source) = (self.lending.get(), asked.source);
+        let mac_only = asked.mac.is_some() && self.site.serving.is_mac_only(source);
         let holder = lending.and_then(|lending| lending.holder(source, now));
-        let known = self.asking(named, source, holder);
-        if known.is_none() && lending.is_some_and(|it| it.boots_unknown(named, source, now)) {
-            return self.unknown(source, now);
+        let known = match asked.mac {
+            Some(mac) => self.index.by_mac(mac),
+            None => self.index.by_address(source).or_else(|| self.index.by_mac(holder?)),
+        };
+        if known.is_none() && lending.is_some_and(|it| it.boots_unknown(asked.mac, source, now)) {
+            return Ok((None, self.stranger(source, now)?));
         }
         if let Some(known) = &known
+            && !mac_only
             && !(known.has(source) || holder.is_some_and(|mac| known.owns(mac)))
         {
             return Err(Refusal::NotYours("the address is not that machine's"));
         }
-        let Decision { boot, fact } = self.decision(known.as_ref(), self.index.feed(), now);
-        let nothing = || Refusal::Nothing(fact.to_string());
+        let decision = self.decision(known.as_ref(), self.index.feed(), now);
+        let known = known.ok_or_else(|| Refusal::Nothing(decision.fact.to_string()))?;
+        if decision.opens_a_boot() && self.gate(&known, asked, &decision)? == Verdict::AskUuid {
+            let text =
+                script::with_uuid(&format!("{}/{}", self.site.base_url(), known.mac.dashed()));
+            return Ok((Some(known), Served { kind: ASK_UUID, text: text.map_err(broken)? }));
+        }
+        let served = self.write(&known, decision, source, mac_only, now)?;
+        Ok((Some(known), served))
+    }
+
+    /// The script of `decision`.
+    fn write(
+        &self,
+        known: &Known,
+        decision: Decision,
+        source: IpAddr,
+        mac_only: bool,
+        now: SystemTime,
+    ) -> Result<Served, Refusal> {
+        let Decision { boot, fact } = decision;
         let served = |kind, text| Ok(Served { kind, text });
-        let known = known.ok_or_else(nothing)?;
         match boot {
-            Boot::Worker => served("worker", self.worker(&known, source, now)?),
+            Boot::Worker => served("worker", self.worker(known, source, mac_only, now)?),
             Boot::CustomScript { script, .. } => {
-                served("custom", self.custom(&known, script, source, now)?)
+                let kind = if fact == Fact::BootOnce { "custom_once" } else { "custom" };
+                served(kind, self.custom(known, script, source, now)?)
             }
-            Boot::LocalDisk => served("local_disk", script::local_disk(false).into()),
+            Boot::Rescue => served("rescue", self.rescue(known, source, now)?),
+            Boot::Shell => served("shell", script::SHELL.into()),
+            Boot::LocalDisk => {
+                served("local_disk", script::local_disk(known.wants_sanboot()).into())
+            }
             Boot::Later { retry } => Err(Refusal::Later(retry)),
-            Boot::Rescue | Boot::Shell | Boot::Generic | Boot::Refused | Boot::Unknown => {
-                Err(nothing())
+            Boot::Generic | Boot::Refused | Boot::Unknown => {
+                Err(Refusal::Nothing(fact.to_string()))
             }
         }
     }
 
-    /// The script of a machine without a record: the environment, in which a worker has nothing to prove itself with.
-    fn unknown(&self, source: IpAddr, now: SystemTime) -> Result<Served, Refusal> {
-        let policy = Policy { boot_unknown: true, ..self.site.policy };
-        let Decision { boot, fact } = decide(None, policy, self.index.feed(), now);
-        if let Boot::Later { retry } = boot {
-            return Err(Refusal::Later(retry));
+    /// What an outside platform's gate says to a boot of `known`, where there is one (netboot specification, G5).
+    fn gate(&self, known: &Known, asked: &Asked, decision: &Decision) -> Result<Verdict, Refusal> {
+        let Some(gate) = gate_of(known, decision) else { return Ok(Verdict::Open) };
+        let uuids = self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner);
+        let dhcp_uuid = uuids.get(&known.mac).copied();
+        let (uuid, mac, source) = (asked.uuid.as_deref(), known.mac, asked.source);
+        let shown = Presented { uuid, dhcp_uuid, mac, source };
+        match gate::judge(gate, &shown) {
+            Verdict::Closed(rule) => {
+                tracing::warn!(hardware.id = known.hardware.id, ?shown, rule, "boot gate closed");
+                Err(Refusal::NotYours(rule))
+            }
+            passed @ (Verdict::Open | Verdict::AskUuid) => Ok(passed),
         }
-        if boot != Boot::Generic {
-            return Err(Refusal::Nothing(fact.to_string()));
-        }
-        let token = self.tokens.mint(Purpose::Files, HardwareId::from_bytes(NOBODY), source, now);
-        let boot_url = format!("{}/v1/boot/{}", self.site.base_url(), token.map_err(broken)?);
-        let arguments = WorkerArguments {
-            grpc_authority: self.site.grpc_authority.clone(),
-            tls: Some(true),
-            boot_url: boot_url.clone(),
-            ca_sha256: self.site.authority_sha256.clone(),
-            boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-            consoles: self.site.consoles.clone(),
-            ..WorkerArguments::default()
-        };
-        let (arguments, _left_out) = arguments.arguments().map_err(broken)?;
-        let text = script::generic(&boot_url, None, &arguments).map_err(broken)?;
-        Ok(Served { kind: "generic", text })
+    }
+
+    /// The one-time script in the record of `known`'s interface.
+    fn once_of(&self, known: &Known) -> Option<Script> {
+        known.machine()?.boot_once
     }
 
     /// What `name` below the boot's URL is, for whoever asks from `source`.
@@ -205,123 +295,66 @@ impl Boots {
         let hardware = claims.hardware.to_string();
         match name {
             "ca.pem" => Ok(BootFile::Text(self.site.authority.clone())),
-            "started" | "failed" => Ok(BootFile::Note { hardware, what: name.to_owned() }),
+            "started" | "failed" | "event" => {
+                let started = (name == "started").then(|| self.once.started(&hardware)).flatten();
+                let used = started.map(|handed| Started { hardware: hardware.clone(), handed });
+                Ok(BootFile::Note { hardware, what: name.to_owned(), used })
+            }
             "custom.ipxe" => self.custom_text(&hardware, now).map(BootFile::Text),
-            file => Ok(BootFile::Osie(file.to_owned())),
+            file => {
+                self.still_open(&hardware, now)?;
+                Ok(BootFile::Osie(file.to_owned()))
+            }
         }
     }
 
-    fn worker(&self, known: &Known, source: IpAddr, now: SystemTime) -> Result<String, Refusal> {
-        let boot_url = self.boot_url(known, source, now)?;
-        let arguments = self.arguments(known, &boot_url, source, now)?;
-        let (arguments, left_out) = arguments.arguments().map_err(broken)?;
-        for word in left_out {
-            tracing::warn!(hardware.id = known.hardware.id, %word, "kernel argument left out");
+    /// Whether a boot that has begun may go on: the control plane can be heard, and no gate was closed meanwhile.
+    fn still_open(&self, hardware: &str, now: SystemTime) -> Result<(), Refusal> {
+        if self.index.feed() == Feed::Stale {
+            return Err(Refusal::Later(LATER));
         }
-        let osie = osie(known);
-        let architecture = &known.hardware.architecture;
-        let named = |own: Option<&String>, kind: &str| match own.filter(|name| !name.is_empty()) {
-            Some(name) => name.clone(),
-            None => format!("{kind}-{architecture}"),
+        if hardware == HardwareId::from_bytes(NOBODY).to_string() {
+            return Ok(());
+        }
+        let Some(known) = self.index.by_id(hardware) else {
+            return Err(Refusal::NotYours("the machine is gone"));
         };
-        let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
-        let environment = WorkerEnvironment {
-            base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot_url),
-            syslog: self.site.log_server(),
-            kernel: &named(osie.map(|osie| &osie.kernel), "vmlinuz"),
-            initrd: &named(osie.map(|osie| &osie.initrd), "initramfs"),
-            arguments: &arguments,
-        };
-        script::worker(&environment).map_err(broken)
-    }
-
-    fn arguments(
-        &self,
-        known: &Known,
-        boot_url: &str,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<WorkerArguments, Refusal> {
-        let hardware: &Hardware = &known.hardware;
-        let policy = hardware.policy.clone().unwrap_or_default();
-        let vlan = known.interface().and_then(|interface| interface.dhcp.as_ref());
-        let mut extra = policy.kernel_params;
-        extra.extend(osie(known).map(|osie| osie.kernel_params.clone()).unwrap_or_default());
-        Ok(WorkerArguments {
-            facility: hardware.facility.clone(),
-            grpc_authority: self.site.grpc_authority.clone(),
-            tls: Some(true),
-            worker_id: hardware.id.clone(),
-            hw_addr: Some(known.mac),
-            instance_id: known.instance.as_ref().map_or_else(String::new, |i| i.id.clone()),
-            vlan_id: vlan.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).unwrap_or(0),
-            boot_token: self.token(Purpose::Identity, known, source, now)?,
-            boot_url: boot_url.to_owned(),
-            ca_sha256: self.site.authority_sha256.clone(),
-            boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-            syslog_host: self.site.log_server(),
-            x86: hardware.architecture == "x86_64",
-            consoles: self.site.consoles.clone(),
-            extra,
-            ..WorkerArguments::default()
-        })
-    }
-
-    /// The wrapper around a script of somebody else's; text is served from the boot's own URL.
-    fn custom(
-        &self,
-        known: &Known,
-        script: Script,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let address = match script {
-            Script::Url(url) => url,
-            Script::Contents(_) => format!("{}/custom.ipxe", self.boot_url(known, source, now)?),
-        };
-        script::custom(&address, true).map_err(broken)
+        let decision = self.decision(Some(&known), Feed::Live, now);
+        match gate_of(&known, &decision) {
+            Some(gate) if !gate.open => Err(Refusal::NotYours("the platform allows no boot")),
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn custom_text(&self, hardware: &str, now: SystemTime) -> Result<String, Refusal> {
+        self.still_open(hardware, now)?;
         let known = self.index.by_id(hardware);
-        let Decision { boot, fact } = self.decision(known.as_ref(), self.index.feed(), now);
-        match boot {
-            Boot::CustomScript { script: Script::Contents(text), .. } => {
-                script::brought(&text).map_err(broken)
-            }
-            Boot::Later { retry } => Err(Refusal::Later(retry)),
-            Boot::CustomScript { script: Script::Url(_), .. }
-            | Boot::Worker
-            | Boot::Rescue
-            | Boot::LocalDisk
-            | Boot::Shell
-            | Boot::Generic
-            | Boot::Refused
-            | Boot::Unknown => Err(Refusal::Nothing(fact.to_string())),
+        let script = match self.once.handed(hardware, now) {
+            Some(once) => once,
+            None => match self.decision(known.as_ref(), Feed::Live, now) {
+                Decision { boot: Boot::CustomScript { script, .. }, .. } => script,
+                Decision { fact, .. } => return Err(Refusal::Nothing(fact.to_string())),
+            },
+        };
+        match script {
+            Script::Contents(text) => script::brought(&text).map_err(broken),
+            Script::Url(_) => Err(Refusal::Nothing("its script is elsewhere".into())),
         }
-    }
-
-    /// Where one boot of this machine finds its files.
-    fn boot_url(&self, known: &Known, source: IpAddr, now: SystemTime) -> Result<String, Refusal> {
-        let token = self.token(Purpose::Files, known, source, now)?;
-        Ok(format!("{}/v1/boot/{token}", self.site.base_url()))
-    }
-
-    fn token(
-        &self,
-        purpose: Purpose,
-        known: &Known,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let hardware = known.hardware.id.parse().map_err(broken)?;
-        self.tokens.mint(purpose, hardware, source, now).map_err(broken)
     }
 }
 
-/// The installation environment that the interface's record has in the place of the site's.
-fn osie(known: &Known) -> Option<&Osie> {
-    known.interface()?.netboot.as_ref().and_then(|Netboot { osie, .. }| osie.as_ref())
+/// The kind of the script that asks for a machine's UUID.
+const ASK_UUID: &str = "ask_uuid";
+
+/// The gate that `decision` has to pass. A machine that is being taken from its tenant is cleaned by our own worker, which the
+/// platform has no word in: it closes its gate first.
+fn gate_of<'a>(known: &'a Known, decision: &Decision) -> Option<&'a BootGate> {
+    let leaving = matches!(
+        known.machine()?.instance?.state,
+        InstanceState::Deprovisioning | InstanceState::DeprovisionFailed
+    );
+    let cleaning = leaving && decision.boot == Boot::Worker;
+    known.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
 }
 
 fn broken(error: impl std::fmt::Display) -> Refusal {

@@ -13,7 +13,7 @@ use tinwright::netboot::v1 as pb;
 pub use request::ClientClass;
 
 use crate::Mac;
-use crate::boots::Boots;
+use crate::boots::{Asked, Boots};
 use crate::decision::{Boot, Feed, Machine, NoInstance, Script};
 use crate::dhcp::options::code;
 use crate::dhcp::site::Mode;
@@ -135,7 +135,7 @@ fn script(
 ) -> pb::ScriptAnswer {
     let path = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
     let url = format!("{}{path}/auto.ipxe", boots.site().base_url());
-    match boots.script_for(mac, source.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), now) {
+    match boots.script_for(&Asked::new(mac, source.unwrap_or(Ipv4Addr::UNSPECIFIED.into())), now) {
         Ok(served) => {
             pb::ScriptAnswer { status: 200, kind: served.kind.into(), refusal: String::new(), url }
         }

@@ -24,9 +24,9 @@ pub fn machine(
         netboot: Netboot {
             allow_pxe: netboot.allow_pxe,
             allow_workflow: netboot.allow_workflow,
-            custom: netboot.ipxe.and_then(|ipxe| script(ipxe.url, ipxe.contents)),
+            custom: netboot.ipxe.as_ref().and_then(ipxe_script),
         },
-        boot_once: None,
+        boot_once: netboot.boot_once.as_ref().and_then(ipxe_script),
         instance: instance.and_then(occupant),
         worker_wanted,
         forced: None,
@@ -42,6 +42,11 @@ fn state(state: hw::State) -> HardwareState {
         // One that only a newer server knows opens nothing.
         hw::State::Enrolled | hw::State::Unspecified => HardwareState::Enrolled,
     }
+}
+
+/// The script that a record brings, if it brings one.
+pub fn ipxe_script(ipxe: &hw::Ipxe) -> Option<Script> {
+    script(ipxe.url.clone(), ipxe.contents.clone())
 }
 
 fn script(url: String, contents: String) -> Option<Script> {

@@ -1,31 +1,42 @@
 //! Boot HTTP: scripts, loaders, the files of a boot, and public files (netboot specification, section 6).
 //!
 //! A refusal has an empty body and never a script: iPXE shows the status, and the firmware goes on. What may be there later
-//! is 503 with Retry-After, which iPXE waits for by itself.
+//! is 503 with Retry-After, which iPXE waits for by itself. Paths of older servers are served beside our own, so that what
+//! stands in records, images and other people's DHCP servers goes on working.
+//!
+//! - `asker`: whom a request is from, and how much one may ask; `scripts`, `file`, `iso`: what is served.
+//! - `home`: what installed systems and installers tell.
 
+mod asker;
 mod file;
+pub mod home;
+mod iso;
+mod scripts;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{Extension, Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use runtime::serve::Ends;
+use tokio::sync::mpsc;
 
+use self::asker::{Limits, Source};
+use self::home::Home;
 use crate::Mac;
+use crate::boots::clearing::Started;
 use crate::boots::{BootFile, Boots, Refusal};
+use crate::iso::Images;
 use crate::metrics::Metrics;
-use crate::tftp::Directories;
+use crate::tftp::name::without_trace;
+use crate::tftp::{Directories, Files, Name};
 use crate::timeline::What;
 
 /// What the listener serves from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Http {
     /// Scripts and boots.
     pub boots: Arc<Boots>,
@@ -35,24 +46,57 @@ pub struct Http {
     pub osie: Option<Directories>,
     /// Public files; none where the site has none.
     pub files: Option<Directories>,
+    /// What TFTP serves: the same below `/tftp/`.
+    pub tftp: Arc<dyn Files>,
+    /// Images for virtual media; none where the site has none.
+    pub images: Option<Arc<Images>>,
+    /// Where calls home go.
+    pub home: Arc<dyn Home>,
+    /// Told of one-time scripts that were started.
+    pub started: mpsc::UnboundedSender<Started>,
     /// What is counted.
     pub metrics: Metrics,
 }
 
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http").field("boots", &self.boots).finish_non_exhaustive()
+    }
+}
+
 impl Http {
-    /// As a router; whoever serves it says with [`Ends`] who asks.
+    /// As a router; whoever serves it says with [`runtime::serve::Ends`] who asks.
     pub fn router(self) -> Router {
+        let asker = (Arc::new(Limits::default()), self.boots.clone());
+        let metrics = self.metrics.clone();
+        let health = || get(async || "OK\n");
         Router::new()
-            .route("/auto.ipxe", get(own_script))
-            .route("/ipxe/script/auto.ipxe", get(own_script))
-            .route("/{mac}/auto.ipxe", get(script))
-            .route("/ipxe/script/{mac}/auto.ipxe", get(script))
-            .route("/{mac}/autoexec.ipxe", get(|| async {}))
+            .merge(scripts::routes())
+            .merge(home::routes())
             .route("/ipxe/{*path}", get(loader))
             .route("/v1/boot/{token}/{file}", get(boot_file))
             .route("/files/{*path}", get(public_file))
-            .layer(middleware::from_fn_with_state(self.metrics.clone(), count))
+            .route("/tftp/{*path}", get(tftp_file))
+            .route("/iso/{mac}/{name}", get(iso::image))
+            .route("/healthz", health())
+            .route("/healthcheck", health())
+            .route("/_packet/healthcheck", health())
+            .route("/version", get(async || concat!(env!("CARGO_PKG_VERSION"), "\n")))
             .with_state(self)
+            .layer(from_fn_with_state(asker, asker::judge))
+            .layer(from_fn_with_state(metrics, count))
+    }
+
+    fn refuse(&self, refusal: &Refusal, asked: &str) -> Response {
+        self.metrics.script(refusal.label());
+        self.metrics.refused(refusal.label());
+        match refusal {
+            Refusal::Broken(why) => tracing::error!(asked, why, "boot broken"),
+            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later(_) => {
+                tracing::info!(asked, why = %refusal, "boot refused");
+            }
+        }
+        scripts::refused(refusal, self.boots.site().serving.refuse_by_401)
     }
 }
 
@@ -61,6 +105,7 @@ async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> 
     let route = match request.uri().path() {
         path if path.starts_with("/v1/boot/") => "boot",
         path if path.starts_with("/files/") => "files",
+        path if path.starts_with("/iso/") => "iso",
         path if path.ends_with("/autoexec.ipxe") => "autoexec",
         path if path.ends_with("/auto.ipxe") => "script",
         path if path.starts_with("/ipxe/") => "loader",
@@ -71,60 +116,56 @@ async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> 
     answer
 }
 
-async fn own_script(State(http): State<Http>, Extension(ends): Extension<Ends>) -> Response {
-    http.script(None, ends.remote.ip())
-}
-
-async fn script(
-    State(http): State<Http>,
-    Extension(ends): Extension<Ends>,
-    Path(mac): Path<String>,
-) -> Response {
-    match mac.parse::<Mac>() {
-        Ok(mac) => http.script(Some(mac), ends.remote.ip()),
-        Err(_) => StatusCode::BAD_REQUEST.into_response(),
-    }
-}
-
 async fn loader(
     State(http): State<Http>,
-    Extension(ends): Extension<Ends>,
+    Source(source): Source,
     Path(path): Path<String>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
     // The MAC before the name is a hint for logs; a loader is nobody's secret.
     let (mac, name) = match path.split_once('/') {
-        Some((mac, name)) if mac.parse::<Mac>().is_ok() || mac == "binary" => {
-            (mac.parse().ok(), name)
-        }
-        Some(_) | None => (None, path.as_str()),
+        Some(("binary", name)) => (None, name),
+        Some((first, name)) => match first.parse::<Mac>() {
+            Ok(mac) => (Some(mac), name),
+            Err(_) => (None, &*path),
+        },
+        None => (None, &*path),
     };
+    let name = without_trace(name);
+    if name == "autoexec.ipxe" {
+        return scripts::autoexec(&http, mac);
+    }
     let kind = if name.ends_with(".efi") { "application/efi" } else { file::BYTES };
     let answer = file::answer(&http.loaders, name, kind, &method, &headers).await;
     if method == Method::GET && answer.status().is_success() {
-        http.boots.note_loader(mac, ends.remote.ip(), name, SystemTime::now());
+        http.boots.note_loader(mac, source, name, SystemTime::now());
     }
     answer
 }
 
 async fn boot_file(
     State(http): State<Http>,
-    Extension(ends): Extension<Ends>,
+    Source(source): Source,
     Path((token, name)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    let (source, now) = (ends.remote.ip(), SystemTime::now());
+    let now = SystemTime::now();
     match http.boots.file(&token, &name, source, now) {
-        Ok(BootFile::Text(text)) => written(text),
-        Ok(BootFile::Note { hardware, what }) => {
-            tracing::info!(hardware.id = hardware, what, "boot script");
+        Ok(BootFile::Text(text)) => scripts::written(text),
+        Ok(BootFile::Note { hardware, what, used }) => {
+            let said: String = query.unwrap_or_default().chars().take(256).collect();
+            tracing::info!(hardware.id = hardware, what, ?said, "boot script");
+            // Nobody takes it any more at the end only.
+            used.map(|used| http.started.send(used));
             let what = match what.as_str() {
-                "started" => What::Started,
-                _ => What::Failed("the script gave up".into()),
+                "started" => Some(What::Started),
+                "failed" => Some(What::Failed("the script gave up".into())),
+                _ => None,
             };
-            http.boots.note(None, Some(source), what, now);
+            what.into_iter().for_each(|what| http.boots.note(None, Some(source), what, now));
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {
@@ -135,11 +176,11 @@ async fn boot_file(
             let status = answer.status();
             let missing = (!status.is_success()).then(|| status.to_string());
             http.boots.note_file(source, &name, missing.as_deref(), now);
-            answer
+            scripts::not_kept(answer)
         }
         Err(refusal) => {
             http.boots.note(None, Some(source), What::Refused(format!("{name}: {refusal}")), now);
-            http.refuse(&refusal, source, &name)
+            http.refuse(&refusal, &name)
         }
     }
 }
@@ -156,35 +197,25 @@ async fn public_file(
     }
 }
 
-impl Http {
-    fn script(&self, mac: Option<Mac>, source: IpAddr) -> Response {
-        match self.boots.script(mac, source, SystemTime::now()) {
-            Ok(served) => {
-                self.metrics.script(served.kind);
-                tracing::info!(%source, kind = served.kind, "script served");
-                written(served.text)
-            }
-            Err(refusal) => self.refuse(&refusal, source, "script"),
-        }
+/// What TFTP would send, for U-Boot (netboot specification, section 6.1).
+async fn tftp_file(
+    State(http): State<Http>,
+    Source(source): Source,
+    Path(path): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    let (std::net::IpAddr::V4(source), Ok(name)) = (source, Name::try_from(path.as_bytes())) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    if name == Name::Refused {
+        return StatusCode::NOT_FOUND.into_response();
     }
-
-    fn refuse(&self, refusal: &Refusal, source: IpAddr, asked: &str) -> Response {
-        self.metrics.script(refusal.label());
-        self.metrics.refused(refusal.label());
-        match refusal {
-            Refusal::Broken(why) => tracing::error!(%source, asked, why, "boot broken"),
-            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later(_) => {
-                tracing::info!(%source, asked, why = %refusal, "boot refused");
-            }
-        }
-        let status = refusal.status();
-        match refusal {
-            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Broken(_) => {
-                status.into_response()
-            }
-            Refusal::Later(after) => {
-                (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
-            }
+    match http.tftp.open(&name, source).await {
+        Ok(file) => file::opened(file, file::BYTES, &method, &headers).await,
+        Err(refusal) => {
+            let by_401 = http.boots.site().serving.refuse_by_401;
+            scripts::refused(&refusal.into(), by_401)
         }
     }
 }
@@ -209,13 +240,4 @@ impl Refusal {
             Self::Broken(_) => "broken",
         }
     }
-}
-
-/// Text that is good for this asker and this moment only.
-fn written(text: String) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Body::from(text)).into_response()
 }

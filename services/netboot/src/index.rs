@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use runtime::feed::News;
+use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::hardware::v1::{Hardware, Interface};
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::Workflow;
@@ -88,6 +89,12 @@ impl Known {
     /// What DHCP tells it.
     pub fn reservation(&self) -> Option<Reservation> {
         Some(facts::reservation(self.mac, self.interface()?, self.instance.as_deref()))
+    }
+
+    /// Whether a script sends it to its disk by iPXE itself.
+    pub fn wants_sanboot(&self) -> bool {
+        let netboot = self.interface().and_then(|interface| interface.netboot.as_ref());
+        netboot.is_some_and(|netboot| netboot.local_boot() == LocalBoot::Sanboot)
     }
 
     /// The address that the record gives to the interface.

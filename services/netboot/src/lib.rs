@@ -12,6 +12,7 @@
 //! - [`metrics`]: what is counted.
 //! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
+//! - [`iso`]: images for virtual media.
 //! - [`tftp`]: the transfer as a state machine, and the server over it.
 //! - [`datagram`]: receiving UDP with the address and interface it came to.
 //! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms;
@@ -27,6 +28,7 @@ pub mod explain;
 pub mod facts;
 pub mod http;
 pub mod index;
+pub mod iso;
 pub mod leases;
 pub mod lending;
 pub mod metrics;
@@ -43,6 +45,6 @@ pub mod unknown;
 pub use api::Api;
 pub use copies::Copies;
 pub use metrics::Metrics;
-pub use service::{Netboot, Sources};
+pub use service::{Netboot, Reports, Sources};
 pub use site::Site;
 pub use tinwright::Mac;

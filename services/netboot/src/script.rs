@@ -45,8 +45,10 @@ pub enum Error {
 /// Where a worker's environment is fetched from.
 #[derive(Clone, Debug)]
 pub struct WorkerEnvironment<'a> {
-    /// The boot's own files, without a slash at the end; also told what happened (`started`, `failed`).
+    /// The boot's own files, without a slash at the end.
     pub base_url: &'a str,
+    /// Where the script tells how it went, which is elsewhere when the files are another server's.
+    pub notes_url: &'a str,
     /// Where iPXE sends its log.
     pub syslog: Option<std::net::Ipv4Addr>,
     /// File name of the kernel below `base_url`.
@@ -62,7 +64,8 @@ pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
     let kernel = named("kernel", environment.kernel)?;
     let initrd = named("initrd", environment.initrd)?;
     let line = environment.arguments.line();
-    fetching(environment.base_url, environment.syslog, "", kernel.as_str(), initrd.as_str(), line)
+    let files = Files { before: "", kernel: kernel.as_str(), initrd: initrd.as_str() };
+    fetching(environment.base_url, environment.notes_url, environment.syslog, &files, line)
 }
 
 /// The same for a machine that nobody knows: it names itself, and its kind of processor, in iPXE's own variables.
@@ -73,18 +76,28 @@ pub fn generic(
 ) -> Result<String, Error> {
     let line = format!("{} worker_id=${{mac}} hw_addr=${{mac}}", arguments.line());
     let (kernel, initrd) = ("vmlinuz-${arch}", "initramfs-${arch}");
-    fetching(base_url, syslog, ARCHITECTURE, kernel, initrd, &line)
+    let files = Files { before: ARCHITECTURE, kernel, initrd };
+    fetching(base_url, base_url, syslog, &files, &line)
+}
+
+/// What is fetched, and the lines that find out its names.
+struct Files<'a> {
+    before: &'a str,
+    kernel: &'a str,
+    initrd: &'a str,
 }
 
 fn fetching(
     base_url: &str,
+    notes_url: &str,
     syslog: Option<std::net::Ipv4Addr>,
-    before: &str,
-    kernel: &str,
-    initrd: &str,
+    files: &Files<'_>,
     line: &str,
 ) -> Result<String, Error> {
     let base = url("base URL", base_url)?;
+    let notes = url("URL of notes", notes_url)?;
+    let notes = if notes == base { "${base}" } else { notes.as_str() };
+    let Files { before, kernel, initrd } = files;
     let mut script = format!("#!ipxe\nset base {base}\n{before}");
     if let Some(server) = syslog {
         let _ = writeln!(script, "set syslog {server} ||");
@@ -101,10 +114,10 @@ echo retry ${{try}} in 5 s
 sleep 5
 goto again
 :ready
-imgfetch --name note ${{base}}/started && imgfree note ||
+imgfetch --name note {notes}/started && imgfree note ||
 boot ||
 :failed
-imgfetch --name note ${{base}}/failed && imgfree note ||
+imgfetch --name note {notes}/failed && imgfree note ||
 exit 1
 "
     );
@@ -112,14 +125,14 @@ exit 1
 }
 
 /// The script that runs somebody else's from `address`. Theirs is always chained to, never served as the first one:
-/// whatever way it ends, ours goes on. With `retry`, one that ends in an error is run again, three times.
-pub fn custom(address: &str, retry: bool) -> Result<String, Error> {
+/// whatever way it ends, ours goes on. One that ends in an error is run again, three times. `notes_url` is told before:
+/// afterwards, the machine may be anything.
+pub fn custom(address: &str, notes_url: &str) -> Result<String, Error> {
     let address = url("script address", address)?;
-    if !retry {
-        return Ok(format!("#!ipxe\nchain --autofree {address} ||\nexit 1\n"));
-    }
+    let notes = url("URL of notes", notes_url)?;
     Ok(format!(
         "#!ipxe
+imgfetch --name note {notes}/started && imgfree note ||
 set try:int32 0
 :again
 chain --autofree {address} && goto end ||
@@ -147,6 +160,50 @@ pub fn brought(text: &str) -> Result<String, Error> {
 /// The script that sends a machine to its disk. `sanboot` is for a BIOS that would come back to the network.
 pub fn local_disk(sanboot: bool) -> &'static str {
     if sanboot { "#!ipxe\nsanboot --no-describe --drive 0x80 ||\nexit 1\n" } else { EXIT }
+}
+
+/// iPXE's shell: a console without a password.
+pub const SHELL: &str = "#!ipxe\nshell ||\nexit 1\n";
+
+/// The script that comes back for another one, showing what it runs on; `base_url` is the machine's own.
+pub fn with_uuid(base_url: &str) -> Result<String, Error> {
+    let base = url("base URL", base_url)?;
+    let shown = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";
+    Ok(format!("#!ipxe\nchain {base}/auto.ipxe?{shown} ||\nexit 1\n"))
+}
+
+/// The configuration that sends PXELINUX's kind to the disk.
+pub const PXELINUX_DISK: &str = "default local\nlabel local\n  localboot 1\n";
+
+/// The environment as a configuration of PXELINUX's kind, which U-Boot and OPAL read.
+pub fn pxelinux(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
+    let base = url("base URL", environment.base_url)?;
+    let kernel = named("kernel", environment.kernel)?;
+    let initrd = named("initrd", environment.initrd)?;
+    let line = environment.arguments.beside_image();
+    Ok(format!(
+        "default worker
+label worker
+  kernel {base}/{kernel}
+  initrd {base}/{initrd}
+  append {line}
+"
+    ))
+}
+
+/// What newer builds of iPXE run before anything else, where they are to be sent to a script by it; `base_url` is the
+/// machine's own, or the site's and then `mac` is left to iPXE.
+pub fn autoexec(base_url: &str, named: bool) -> Result<String, Error> {
+    let base = url("base URL", base_url)?;
+    let own = if named { "" } else { "/${mac:hexhyp}" };
+    Ok(format!("#!ipxe\ndhcp\nchain {base}{own}/auto.ipxe\n"))
+}
+
+/// What chain-loads by labels, as Matchbox has it.
+pub fn by_labels(base_url: &str) -> Result<String, Error> {
+    let base = url("base URL", base_url)?;
+    let labels = "uuid=${uuid}&mac=${mac:hexhyp}&hostname=${hostname}&serial=${serial}";
+    Ok(format!("#!ipxe\nchain {base}/ipxe?{labels} ||\nexit 1\n"))
 }
 
 fn named(what: &'static str, value: &str) -> Result<Word, Error> {

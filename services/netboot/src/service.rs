@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
-use runtime::serve::{self, Door};
+use runtime::serve::{self, Bounds, Door};
 use store::{Handle, Store};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
@@ -22,12 +22,15 @@ use self::by_tftp::Fetched;
 pub use self::feeds::Sources;
 use crate::api::Api;
 use crate::boots::Boots;
+use crate::boots::clearing::{self, Started};
 use crate::copies::{Copies, Told};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
+use crate::http::home::Home;
 use crate::index::Index;
+use crate::iso::Images;
 use crate::leases::{self, Leases};
 use crate::lending::Lending;
 use crate::metrics::Metrics;
@@ -39,11 +42,31 @@ use crate::timeline::records::Kept;
 use crate::timeline::{Event, Recorder, Timeline};
 use crate::unknown::Machines;
 
+/// How many connections one source may have (netboot specification, H12).
+const CONNECTIONS: usize = 64;
+/// How many octets a request's head may have.
+const HEAD: usize = 16 * 1024;
 /// How many signs of new boots may wait to be told.
 const SIGNS: usize = 256;
 
 /// What runs; any that ends before it is told to has failed.
 type Tasks = JoinSet<anyhow::Result<()>>;
+
+/// Where goes what machines tell.
+pub struct Reports {
+    /// Told which machine shows itself in a new boot.
+    pub firmware: mpsc::Sender<String>,
+    /// Told of one-time scripts that were started.
+    pub started: mpsc::UnboundedSender<Started>,
+    /// Where calls home go.
+    pub home: Arc<dyn Home>,
+}
+
+impl std::fmt::Debug for Reports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reports").finish_non_exhaustive()
+    }
+}
 
 /// Netboot on one interface, its sockets bound.
 #[derive(Debug)]
@@ -57,10 +80,36 @@ pub struct Netboot {
     unknown: Arc<Machines>,
     lending: Option<Arc<Lending>>,
     sockets: Sockets,
+    served: Served,
+    lines: Option<Arc<Lines>>,
+}
+
+/// The files it serves.
+#[derive(Debug)]
+struct Served {
     loaders: Directories,
+    by_tftp: Directories,
+    images: Option<Arc<Images>>,
     osie: Option<Directories>,
     files: Option<Directories>,
-    lines: Option<Arc<Lines>>,
+}
+
+impl Served {
+    fn open(site: &Site) -> anyhow::Result<Self> {
+        let by_tftp = site.loaders.iter().chain(&site.serving.tftp_assets);
+        let images = site.serving.iso.as_ref().map(Images::open).transpose();
+        let files = |path: &PathBuf| {
+            let opened = Directories::open([path]);
+            opened.with_context(|| format!("the directory of files {}", path.display()))
+        };
+        Ok(Self {
+            loaders: Directories::open(&site.loaders).context("the directories of loaders")?,
+            by_tftp: Directories::open(by_tftp).context("the directory of TFTP's files")?,
+            images: images.context("the directory of images")?.map(Arc::new),
+            osie: optional(&site.osie).context("the directory of the OSIE")?,
+            files: site.files.as_ref().map(files).transpose()?,
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -68,7 +117,7 @@ struct Sockets {
     dhcp: Option<Socket>,
     boot_service: Option<Socket>,
     tftp: UdpSocket,
-    http: TcpListener,
+    http: Vec<(TcpListener, Door)>,
     syslog: Option<UdpSocket>,
     advertisements: Option<ra::server::Socket>,
 }
@@ -92,7 +141,7 @@ impl Sockets {
             dhcp: on(67, site.dhcp.port_67)?,
             boot_service: on(4011, site.dhcp.port_4011)?,
             tftp: udp(site.address, 69).await?,
-            http,
+            http: vec![(http, Door::Open)],
             syslog,
             advertisements: site.ra_assist.then(|| advertising(site)).flatten(),
         })
@@ -103,13 +152,7 @@ impl Netboot {
     /// Binds every port of `site`; its HTTP listens on `http`.
     pub async fn bind(site: Site, key: &SiteKey, http: TcpListener) -> anyhow::Result<Self> {
         let sockets = Sockets::bind(&site, http).await?;
-        let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
-        let osie = optional(&site.osie).context("the directory of the OSIE")?;
-        let open = |path: &PathBuf| {
-            let opened = Directories::open([path]);
-            opened.with_context(|| format!("the directory of files {}", path.display()))
-        };
-        let files = site.files.as_ref().map(open).transpose()?;
+        let served = Served::open(&site)?;
         let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
         let (timeline, events) = Timeline::new(metrics.clone());
         let boots = Boots::new(index.clone(), Tokens::new(key)?, site.clone()).telling(timeline);
@@ -124,11 +167,14 @@ impl Netboot {
             unknown: Arc::default(),
             lending: None,
             sockets,
-            loaders,
-            osie,
-            files,
+            served,
             lines,
         })
+    }
+
+    /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
+    pub fn listen_too(&mut self, listener: TcpListener, door: Door) {
+        self.sockets.http.push((listener, door));
     }
 
     /// Keeps `copies` of what it is told, and begins with them.
@@ -199,21 +245,24 @@ impl Netboot {
             until.run_until_cancelled(noting).await;
             Ok(())
         });
-        tasks.spawn(self.serve(firmware, stop));
+        let (started, used) = mpsc::unbounded_channel();
+        let clear = clearing::run(sources.hardware, self.boots.once.clone(), used);
+        let until = stop.clone();
+        tasks.spawn(async move {
+            until.run_until_cancelled(clear).await;
+            Ok(())
+        });
+        let reports = Reports { firmware, started, home: Arc::new(sources.instance) };
+        tasks.spawn(self.serve(reports, stop));
         all(tasks).await
     }
 
-    /// Serves what is known, which somebody else keeps up to date, until `stop` or until a socket fails; tells `firmware`
-    /// which machine shows itself in a new boot.
-    pub async fn serve(
-        self,
-        firmware: mpsc::Sender<String>,
-        stop: CancellationToken,
-    ) -> anyhow::Result<()> {
+    /// Serves what is known, which somebody else keeps up to date, until `stop` or until a socket fails; `reports` take
+    /// what machines tell.
+    pub async fn serve(self, reports: Reports, stop: CancellationToken) -> anyhow::Result<()> {
+        let Reports { firmware, started, home } = reports;
         let (mut tasks, link) = (Tasks::new(), self.link()?);
-        let Self {
-            site, index, boots, metrics, lending, sockets, loaders, osie, files, lines, ..
-        } = self;
+        let Self { site, index, boots, metrics, lending, sockets, served, lines, .. } = self;
         let (counted, known, until) = (metrics.clone(), index.clone(), stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(feeds::count(&known, &counted)).await;
@@ -251,25 +300,27 @@ impl Netboot {
                 tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
             }
         }
-        let by_tftp = by_tftp::Files { loaders: loaders.clone(), boots: boots.clone() };
+        let Served { loaders, by_tftp, images, osie, files } = served;
+        let by_tftp: Arc<dyn tftp::Files> =
+            Arc::new(by_tftp::Files { files: by_tftp, boots: boots.clone() });
         let (counted, noting) = (metrics.clone(), boots.clone());
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
             fetched.note(&ended);
             noting.note_transfer(&ended, SystemTime::now());
         });
-        let tftp =
-            tftp::Server::new(sockets.tftp, Arc::new(by_tftp), Default::default(), observer)?;
+        let tftp = tftp::Server::new(sockets.tftp, by_tftp.clone(), site.serving.tftp(), observer)?;
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
-        let http = Http { osie, files, boots, loaders, metrics };
-        tasks.spawn(serve::tcp(sockets.http, Door::Open, http.router(), stop));
+        let tftp = by_tftp;
+        let http = Http { boots, loaders, osie, files, tftp, images, home, started, metrics };
+        serve_http(http, sockets.http, &mut tasks, &stop);
         all(tasks).await
     }
 
     fn link(&self) -> anyhow::Result<Link> {
         let link = self.site.dhcp.link.clone();
-        let present = self.loaders.names().context("listing the loaders")?;
+        let present = self.served.loaders.names().context("listing the loaders")?;
         Ok(Link {
             id: self.site.address,
             base_url: self.site.base_url(),
@@ -278,6 +329,29 @@ impl Netboot {
             metadata_router: self.site.metadata_route.then_some(self.site.address),
             ..link
         })
+    }
+}
+
+/// Starts answering on `listeners`, and looking through the images.
+fn serve_http(
+    http: Http,
+    listeners: Vec<(TcpListener, Door)>,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) {
+    if let Some(images) = http.images.clone() {
+        let until = stop.clone();
+        tasks.spawn(async move {
+            until.run_until_cancelled(images.warm()).await;
+            Ok(())
+        });
+    }
+    let exempt = http.boots.site().serving.trusted_proxies.clone();
+    let bounds = Bounds { of_one: CONNECTIONS, exempt, head: HEAD };
+    let router = http.router();
+    for (listener, door) in listeners {
+        let (bounds, router, until) = (bounds.clone(), router.clone(), stop.clone());
+        tasks.spawn(serve::bounded(listener, door, bounds, router, until));
     }
 }
 

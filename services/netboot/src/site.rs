@@ -1,5 +1,7 @@
 //! What an operator said of the network we boot machines on.
 
+pub mod serving;
+
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use crate::decision::Policy;
 use crate::dhcp::Link;
 use crate::dhcp::site::Mode;
 use crate::pool::Subnet;
+
+pub use serving::Serving;
 
 /// The settings of netboot on one interface.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct Site {
     pub ra_assist: bool,
     /// Where addresses are lent.
     pub subnets: Vec<Subnet>,
+    /// How scripts and files are given out.
+    pub serving: Serving,
 }
 
 /// How machines' syslog is received.

@@ -50,6 +50,10 @@ impl Site {
     }
 
     async fn start_on(address: Ipv4Addr) -> Self {
+        Self::start_with(address, Settings::default()).await
+    }
+
+    async fn start_with(address: Ipv4Addr, settings: Settings) -> Self {
         let served = tempfile::tempdir().unwrap();
         std::fs::write(served.path().join("loader.efi"), loader()).unwrap();
         std::fs::write(served.path().join("notes.txt"), "one\ntwo\r\n").unwrap();
@@ -58,7 +62,7 @@ impl Site {
         let port = socket.local_addr().unwrap().port();
         let (tell, ended) = mpsc::unbounded_channel();
         let observer = Arc::new(move |end| drop(tell.send(end)));
-        let server = Server::new(socket, files, Settings::default(), observer).unwrap();
+        let server = Server::new(socket, files, settings, observer).unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(server.run(stop.clone()));
         Self { port, ended, served, work: tempfile::tempdir().unwrap(), _stop: stop.drop_guard() }
@@ -284,6 +288,25 @@ async fn the_address_that_was_asked_is_the_one_that_answers() {
     let (answer, from) = talk.hear().await;
     assert!(matches!(answer, Packet::Error { code: Code::ILLEGAL_OPERATION, .. }));
     assert_eq!(from, talk.server.into());
+}
+
+#[tokio::test]
+async fn one_port_is_enough_for_every_client() {
+    let settings = Settings { single_port: true, ..Settings::default() };
+    let mut site = Site::start_with(Ipv4Addr::LOCALHOST, settings).await;
+    for line in [
+        "busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}",
+        "tftp -m binary 127.0.0.1 {port} -c get loader.efi got",
+        "curl -s -o got --tftp-blksize 512 tftp://127.0.0.1:{port}/loader.efi",
+    ] {
+        site.client(line).await;
+        same(&site.got(), &loader());
+        assert_eq!(site.verdict().await, Verdict::Served(Outcome::Complete));
+        std::fs::remove_file(site.got()).unwrap();
+    }
+    let talk = site.socket().await;
+    talk.ask(&[("windowsize", "8")]).await;
+    assert_eq!(talk.hear().await.1, talk.server.into());
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@
 //! - [`authority`]: the site's certificate authority, and what it issues.
 //! - [`identity`]: who calls, read from a certificate; [`access`]: who may call what, one table.
 //! - [`listen`]: sockets, bound or inherited; [`serve`]: connections on them, in TLS, in clear, or inside the process.
+//! - [`prefix`]: networks; [`forwarded`]: for whom a proxy asks; [`limit`]: how often one may ask.
+//! - [`phone_home`]: the call home of an installed system.
 //! - [`observe`]: one span and one count a request.
 //! - [`telemetry`]: logs, metrics, health; [`supervise`]: starting together, ending in order.
 
@@ -13,9 +15,13 @@ pub mod access;
 pub mod authority;
 pub mod boot_token;
 pub mod feed;
+pub mod forwarded;
 pub mod identity;
+pub mod limit;
 pub mod listen;
 pub mod observe;
+pub mod phone_home;
+pub mod prefix;
 pub mod seal;
 pub mod secret;
 pub mod serve;

@@ -54,6 +54,7 @@ const PACKAGES: &[&str] = &[
     "tftp-hpa",
     "uidmap",
     "util-linux",
+    "xorriso",
     "xz-utils",
     "zstd",
 ];

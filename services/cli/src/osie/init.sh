@@ -108,6 +108,10 @@ base
 hardware
 network
 disks
+# A rescue is for people: a shell on the console, and no worker.
+while [ "$(argument rescue)" = 1 ]; do
+  setsid -c sh
+done
 while :; do
   say "starting the worker"
   /bin/tinwright-worker

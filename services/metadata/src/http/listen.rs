@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::Service;
-use super::caller::Trusted;
-use crate::prefix::normal;
+use runtime::forwarded::Trusted;
+use runtime::prefix::normal;
 
 /// How many connections there may be at once.
 const CONNECTIONS: usize = 1024;

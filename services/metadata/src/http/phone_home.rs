@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::response::Response;
-use serde_json::Value;
 use tinwright::HardwareId;
 
 use super::Service;
@@ -57,7 +56,7 @@ impl Service {
         self.limits.calls.take(machine.id, Instant::now())?;
         let arrived = tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await;
         let body = arrived.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
-        let fields = fields(&body).ok_or(Refusal::Malformed)?;
+        let fields = runtime::phone_home::fields(&body).ok_or(Refusal::Malformed)?;
         let instance_id = machine.instance_id();
         if let Some(claimed) = fields.get("instance_id").filter(|id| **id != instance_id) {
             tracing::warn!(claimed, "a machine called home as another instance: a copied image?");
@@ -81,66 +80,6 @@ impl Service {
                 tracing::warn!(patience = ?PATIENCE, "a call home took too long to store; the caller will try again");
                 Err(Refusal::NotReady)
             }
-        }
-    }
-}
-
-/// What a call says: a JSON object, a form, or nothing. The body tells which, since its declared type often does not.
-fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
-    match body.trim_ascii_start() {
-        object @ [b'{', ..] => {
-            let object: BTreeMap<String, Value> = serde_json::from_slice(object).ok()?;
-            let text = |value| match value {
-                Value::String(text) => text,
-                Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::Array(_)
-                | Value::Object(_) => value.to_string(),
-            };
-            Some(object.into_iter().map(|(name, value)| (name, text(value))).collect())
-        }
-        form => Some(form_urlencoded::parse(form).into_owned().collect()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn said(body: &str) -> Option<Vec<(String, String)>> {
-        Some(fields(body.as_bytes())?.into_iter().collect())
-    }
-
-    fn pair(name: &str, value: &str) -> (String, String) {
-        (name.into(), value.into())
-    }
-
-    #[test]
-    fn a_form_is_read() {
-        let form = "hostname=node1&pub_key_rsa=ssh-rsa+AAAA%2B%3D";
-        let pairs = [pair("hostname", "node1"), pair("pub_key_rsa", "ssh-rsa AAAA+=")];
-        assert_eq!(said(form).unwrap(), pairs);
-    }
-
-    #[test]
-    fn json_is_read() {
-        let json = r#" {"type": "provisioning.104.01", "tries": 3}"#;
-        assert_eq!(said(json).unwrap(), [pair("tries", "3"), pair("type", "provisioning.104.01")]);
-        assert_eq!(said("{oops"), None);
-    }
-
-    #[test]
-    fn nothing_is_a_call_too() {
-        assert_eq!(said("").unwrap(), []);
-        assert_eq!(said("{}").unwrap(), []);
-    }
-
-    proptest! {
-        #[test]
-        fn no_body_is_too_odd(body: Vec<u8>) {
-            let _either = fields(&body);
         }
     }
 }

@@ -39,6 +39,12 @@ impl Refusal {
     }
 }
 
+impl From<runtime::forwarded::Malformed> for Refusal {
+    fn from(_: runtime::forwarded::Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = self.status().into_response();

@@ -6,10 +6,10 @@ use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::Service;
-use super::caller::Caller;
 use super::refusal::Refusal;
 use crate::machine::{Machine, TokenPolicy};
 use crate::token::LONGEST;
+use runtime::forwarded::Caller;
 
 const TTL: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
 const TOKEN: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");

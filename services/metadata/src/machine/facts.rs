@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Address, Instance, Machine, Nic};
-use crate::prefix::normal;
+use runtime::prefix::normal;
 
 impl Machine {
     /// The instance's id, else the hardware's. Never empty: cloud-init takes an empty one for a server that is not

@@ -49,7 +49,7 @@ impl Boots {
     /// Notes that a file of a boot was fetched from `source`, or why it was not.
     pub fn note_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
         let known = self.whose(None, Some(source));
-        let osie = known.as_ref().and_then(super::osie);
+        let osie = known.as_ref().and_then(super::writing::osie);
         let is = |own: Option<&String>, common: &str| {
             own.is_some_and(|own| own == name) || name.starts_with(common)
         };

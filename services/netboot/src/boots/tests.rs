@@ -1,16 +1,19 @@
 //! Whom a script is for, and what it opens.
 #![allow(clippy::unwrap_used)]
 
+use std::time::UNIX_EPOCH;
+
 use super::*;
 use runtime::SiteKey;
 use runtime::feed::News;
 use tinwright::HardwareId;
-use tinwright::hardware::v1::{self as hw, Interface};
+use tinwright::hardware::v1::{self as hw, Hardware, Interface};
+use tinwright::instance::v1::{self as occ, Instance};
 use tinwright::workflow::v1::Workflow;
 
 pub(crate) const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-fn hardware(id: HardwareId, mac: Mac, address: &str) -> Hardware {
+pub(crate) fn hardware(id: HardwareId, mac: Mac, address: &str) -> Hardware {
     let address =
         hw::Address { address: address.into(), prefix_length: 24, gateway: String::new() };
     let interface = Interface {
@@ -45,11 +48,16 @@ pub(crate) fn site() -> Site {
         syslog: None,
         ra_assist: false,
         subnets: Vec::new(),
+        serving: crate::site::Serving::default(),
     }
 }
 
 /// One machine that its workflow waits for, and another.
 pub(crate) fn boots(id: HardwareId) -> Boots {
+    boots_at(id, site())
+}
+
+pub(crate) fn boots_at(id: HardwareId, site: Site) -> Boots {
     let index = Arc::new(Index::default());
     let other = hardware(HardwareId::new(), Mac([2, 0, 0, 0, 0, 2]), "192.0.2.20");
     index.hardware(News::All(vec![hardware(id, MAC, "192.0.2.10"), other]));
@@ -61,7 +69,7 @@ pub(crate) fn boots(id: HardwareId) -> Boots {
         ..Workflow::default()
     };
     index.workflow(News::All(vec![workflow]));
-    Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site())
+    Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
 pub(crate) fn at(address: &str) -> IpAddr {
@@ -81,7 +89,7 @@ fn argument<'a>(script: &'a str, key: &str) -> &'a str {
 #[test]
 fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
     let id = HardwareId::new();
-    let served = boots(id).script(Some(MAC), at("192.0.2.10"), now()).unwrap();
+    let served = boots(id).script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     assert_eq!(served.kind, "worker");
     for (key, value) in [
         ("worker_id", id.to_string().as_str()),
@@ -100,18 +108,21 @@ fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
 fn a_script_is_only_for_the_machine_it_is_for() {
     let boots = boots(HardwareId::new());
     for (named, source) in [(Some(MAC), "192.0.2.20"), (Some(MAC), "192.0.2.99")] {
-        let refused = boots.script(named, at(source), now());
+        let refused = boots.script(&Asked::new(named, at(source)), now());
         assert!(matches!(refused, Err(Refusal::NotYours(_))), "{source}");
     }
-    let stranger = boots.script(None, at("192.0.2.99"), now());
+    let stranger = boots.script(&Asked::new(None, at("192.0.2.99")), now());
     assert!(matches!(stranger, Err(Refusal::Nothing(_))));
-    assert!(boots.script(None, at("192.0.2.10"), now()).is_ok(), "known by its address");
+    assert!(
+        boots.script(&Asked::new(None, at("192.0.2.10")), now()).is_ok(),
+        "known by its address"
+    );
 }
 
 #[test]
 fn a_boots_files_are_for_its_address_while_its_token_lasts() {
     let boots = boots(HardwareId::new());
-    let script = boots.script(Some(MAC), at("192.0.2.10"), now()).unwrap().text;
+    let script = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     let ask = |name: &str, source: &str, later: u64| {
         boots.file(token, name, at(source), now() + Duration::from_secs(later))
@@ -130,6 +141,244 @@ fn a_boots_files_are_for_its_address_while_its_token_lasts() {
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
     boots.index().workflow(News::Cut);
-    let later = boots.script(Some(MAC), at("192.0.2.10"), now());
+    let later = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now());
     assert!(matches!(later, Err(Refusal::Later(_))));
+}
+
+const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
+fn ask(boots: &Boots, source: &str) -> Result<Served, Refusal> {
+    boots.script(&Asked::new(Some(MAC), at(source)), now())
+}
+
+/// The machine's record, changed.
+fn record(boots: &Boots, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
+    let mut record = hardware(id, MAC, "192.0.2.10");
+    change(&mut record);
+    boots.index().hardware(News::Put(record));
+}
+
+fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
+    record.interfaces[0].netboot.as_mut().unwrap()
+}
+
+/// An instance in `state` on the machine, with an outside platform's gate.
+fn gated(boots: &Boots, id: HardwareId, state: &str, gate: occ::BootGate) {
+    boots.index().instance(News::All(vec![Instance {
+        id: "i".into(),
+        state: state.into(),
+        hardware_id: id.to_string(),
+        boot_gate: Some(gate),
+        ..Instance::default()
+    }]));
+}
+
+fn open_gate() -> occ::BootGate {
+    let initial_ips = vec!["192.0.2.10".into()];
+    occ::BootGate { open: true, uuid: UUID.into(), mac: MAC.to_string(), initial_ips }
+}
+
+fn shown(boots: &Boots, uuid: &str) -> Result<Served, Refusal> {
+    let asked = Asked { uuid: Some(uuid.into()), ..Asked::new(Some(MAC), at("192.0.2.10")) };
+    boots.script(&asked, now())
+}
+
+#[test]
+fn a_script_for_one_boot_is_served_until_it_was_started() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let once = hw::Ipxe { contents: "#!ipxe\necho once".into(), ..hw::Ipxe::default() };
+    record(&boots, id, |record| netboot(record).boot_once = Some(once));
+    let served = ask(&boots, "192.0.2.10").unwrap();
+    assert_eq!(served.kind, "custom_once");
+    let url = served.text.split_whitespace().find(|word| word.ends_with("/started")).unwrap();
+    let token = url.rsplit('/').nth(1).unwrap();
+    let file = |name: &str| boots.file(token, name, at("192.0.2.10"), now());
+    let Ok(BootFile::Note { used: Some(used), .. }) = file("started") else { panic!("started") };
+    assert_eq!((used.hardware, used.handed.mac), (id.to_string(), MAC));
+    assert_eq!(file("custom.ipxe"), Ok(BootFile::Text("#!ipxe\necho once".into())));
+    assert!(matches!(file("started"), Ok(BootFile::Note { used: None, .. })), "once only");
+    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker", "though the record has it");
+}
+
+#[test]
+fn a_new_script_for_one_boot_is_served_after_an_old_one() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let once = |text: &str| Some(hw::Ipxe { url: text.into(), ..hw::Ipxe::default() });
+    record(&boots, id, |record| netboot(record).boot_once = once("http://t/1"));
+    ask(&boots, "192.0.2.10").unwrap();
+    boots.once.started(&id.to_string()).unwrap();
+    record(&boots, id, |record| {
+        netboot(record).boot_once = once("http://t/2");
+        record.revision = 2;
+    });
+    assert!(ask(&boots, "192.0.2.10").unwrap().text.contains("http://t/2"));
+}
+
+#[test]
+fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    gated(&boots, id, "provisioning", open_gate());
+    let asked = ask(&boots, "192.0.2.10").unwrap();
+    assert_eq!(asked.kind, "ask_uuid");
+    let chain = "chain http://192.0.2.1:7080/02-00-00-00-00-01/auto.ipxe?uuid=${uuid}";
+    assert!(asked.text.contains(chain) && !asked.text.contains("/v1/boot/"), "{}", asked.text);
+    assert_eq!(shown(&boots, UUID).unwrap().kind, "worker");
+    for other in ["", "${uuid}", "00112233-4455-6677-8899-aabbccddeefe"] {
+        assert!(matches!(shown(&boots, other), Err(Refusal::NotYours(_))), "{other}");
+    }
+    let known = boots.index().by_mac(MAC).unwrap();
+    boots.note_uuid(&known, [7; 16]);
+    assert!(matches!(shown(&boots, UUID), Err(Refusal::NotYours(_))), "DHCP told another one");
+}
+
+#[test]
+fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    gated(&boots, id, "provisioning", open_gate());
+    let script = shown(&boots, UUID).unwrap().text;
+    let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
+    let kernel = || boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
+    assert!(kernel().is_ok());
+    gated(&boots, id, "provisioning", occ::BootGate::default());
+    assert!(matches!(kernel(), Err(Refusal::NotYours(_))));
+    assert!(matches!(shown(&boots, UUID), Err(Refusal::NotYours(_))));
+    gated(&boots, id, "deprovisioning", occ::BootGate::default());
+    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker");
+}
+
+#[test]
+fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    gated(&boots, id, "provisioning", open_gate());
+    let script = shown(&boots, UUID).unwrap().text;
+    let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
+    boots.index().instance(News::Cut);
+    assert!(matches!(shown(&boots, UUID), Err(Refusal::Later(_))));
+    let kernel = boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
+    assert!(matches!(kernel, Err(Refusal::Later(_))));
+}
+
+#[test]
+fn where_only_the_mac_is_known_a_script_holds_no_identity() {
+    let mut site = site();
+    site.serving.mac_only = vec!["203.0.113.0/24".parse().unwrap()];
+    let boots = boots_at(HardwareId::new(), site);
+    let script = ask(&boots, "203.0.113.9").unwrap().text;
+    assert!(script.contains(" worker_id=") && !script.contains("boot_token="), "{script}");
+    let elsewhere = ask(&boots, "192.0.2.99");
+    assert!(matches!(elsewhere, Err(Refusal::NotYours(_))));
+    let unnamed = boots.script(&Asked::new(None, at("203.0.113.9")), now());
+    assert!(matches!(unnamed, Err(Refusal::Nothing(_))));
+}
+
+#[test]
+fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
+    let (mut held, id) = (site(), HardwareId::new());
+    held.serving.hold_boot_loops = true;
+    for (site, waits) in [(site(), false), (held, true)] {
+        let boots = boots_at(id, site);
+        assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
+        assert_eq!(ask(&boots, "192.0.2.10") == Err(Refusal::Later(HOLD)), waits);
+    }
+}
+
+#[test]
+fn a_question_is_no_boot() {
+    let boots = boots(HardwareId::new());
+    let asked = Asked::new(Some(MAC), at("192.0.2.10"));
+    assert!((0..20).all(|_| boots.script_for(&asked, now()).is_ok()));
+    assert!(!boots.loops.would_loop(&boots.index().by_mac(MAC).unwrap().hardware.id, now()));
+}
+
+#[test]
+fn a_disk_is_booted_the_way_the_record_says() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    gated(&boots, id, "active", occ::BootGate::default());
+    boots.index().instance(News::All(vec![Instance {
+        id: "i".into(),
+        state: "active".into(),
+        hardware_id: id.to_string(),
+        template_id: "t".into(),
+        ..Instance::default()
+    }]));
+    boots.index().workflow(News::All(vec![]));
+    let plain = ask(&boots, "192.0.2.10").unwrap();
+    assert_eq!((plain.kind, plain.text.as_str()), ("local_disk", "#!ipxe\nexit 1\n"));
+    record(&boots, id, |record| netboot(record).local_boot = 1);
+    assert!(
+        ask(&boots, "192.0.2.10").unwrap().text.contains("sanboot --no-describe --drive 0x80 ||")
+    );
+}
+
+#[test]
+fn a_rescue_has_the_environment_and_no_identity() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    gated(&boots, id, "rescue", occ::BootGate { open: true, ..occ::BootGate::default() });
+    let rescue = ask(&boots, "192.0.2.10").unwrap();
+    assert_eq!((rescue.kind, argument(&rescue.text, "rescue")), ("rescue", "1"));
+    assert!(!rescue.text.contains("boot_token="));
+}
+
+#[test]
+fn the_shell_is_served_where_the_site_says_so() {
+    let (mut site, id) = (site(), HardwareId::new());
+    site.policy.no_instance = crate::decision::NoInstance::Shell;
+    let boots = boots_at(id, site);
+    boots.index().workflow(News::All(vec![]));
+    assert_eq!(ask(&boots, "192.0.2.10").unwrap().text, "#!ipxe\nshell ||\nexit 1\n");
+}
+
+#[test]
+fn pxelinux_reads_the_same_decision() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let read = |source| boots.pxelinux(Some(MAC), at(source), now());
+    let text = read("192.0.2.10").unwrap();
+    assert!(
+        text.starts_with("default worker\nlabel worker\n  kernel http://192.0.2.1:7080/v1/boot/")
+    );
+    assert!(
+        text.contains("  append facility=") || text.contains("  append grpc_authority="),
+        "{text}"
+    );
+    assert!(!text.contains("initrd=initrd"));
+    assert!(matches!(read("192.0.2.20"), Err(Refusal::NotYours(_))));
+}
+
+#[test]
+fn an_image_is_for_the_machine_and_its_bmc_while_it_boots_the_environment() {
+    let (mut site, id) = (site(), HardwareId::new());
+    let bmcs = vec!["198.51.100.0/24".parse().unwrap()];
+    site.serving.iso =
+        Some(crate::site::serving::Iso { sources: bmcs, ..std::path::PathBuf::new().into() });
+    let boots = boots_at(id, site);
+    let may = |source: &str| boots.may_read_image(MAC, at(source), now());
+    assert_eq!((may("192.0.2.10"), may("198.51.100.7")), (Ok(()), Ok(())));
+    assert!(matches!(may("192.0.2.20"), Err(Refusal::NotYours(_))));
+    record(&boots, id, |record| netboot(record).allow_pxe = false);
+    assert!(matches!(may("198.51.100.7"), Err(Refusal::Nothing(_))));
+}
+
+#[test]
+fn an_image_tells_a_machine_without_dhcp_its_address() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    record(&boots, id, |record| {
+        let dhcp = record.interfaces[0].dhcp.as_mut().unwrap();
+        dhcp.address.as_mut().unwrap().gateway = "192.0.2.1".into();
+        (dhcp.disabled, dhcp.hostname) = (true, "node1".into());
+        dhcp.name_servers = vec!["192.0.2.2".into(), "192.0.2.3".into()];
+    });
+    let line = boots.image_arguments(MAC, now()).unwrap();
+    let ipam =
+        "ipam=02-00-00-00-00-01::192.0.2.10:255.255.255.0:192.0.2.1:node1:192.0.2.2,192.0.2.3::";
+    assert!(line.split(' ').any(|word| word == ipam), "{line}");
+    assert!(line.contains("boot_token=") && !line.contains("initrd=initrd"), "{line}");
 }

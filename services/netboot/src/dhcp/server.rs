@@ -235,6 +235,9 @@ impl Server {
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
         let _entered = span.enter();
         if let Some(known) = known {
+            if let Some(uuid) = Client::of(request, None).uuid {
+                self.boots.note_uuid(known, uuid);
+            }
             self.note_firmware(request, &known.hardware.id);
         }
         self.note_boot(request, &outcome, &decision);

@@ -1,5 +1,6 @@
 //! A file over HTTP: whole or a part, by GET or HEAD, with a length always (firmware and iPXE want one).
 
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use axum::body::Body;
@@ -8,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, SeekFrom};
 use tokio_util::io::ReaderStream;
 
-use crate::tftp::{Directories, files::Refusal};
+use crate::tftp::files::{Content, Refusal};
+use crate::tftp::{Directories, File};
 
 /// The content type of bytes that mean nothing to HTTP.
 pub(super) const BYTES: &str = "application/octet-stream";
@@ -23,17 +25,57 @@ pub(super) async fn answer(
     method: &Method,
     asked: &HeaderMap,
 ) -> Response {
-    let (file, size) = match directories.find_file(path.to_owned()).await {
-        Ok(found) => found,
-        Err(Refusal::NotFound | Refusal::NotAllowed) => {
-            return StatusCode::NOT_FOUND.into_response();
+    match directories.find_file(path.to_owned()).await {
+        Ok((file, size)) => {
+            let tag = tag(&file, size);
+            let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
+            part_of(size, &tag, kind, method, asked, body).await
         }
+        Err(Refusal::NotFound | Refusal::NotAllowed) => StatusCode::NOT_FOUND.into_response(),
         Err(Refusal::Later | Refusal::Unreadable(_)) => {
-            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
-    };
-    let tag = tag(&file, size);
-    let part = match range(asked, &tag, size) {
+    }
+}
+
+/// The answer with a file that is open already. One of ours, made for this asker, is nobody else's to keep.
+pub(super) async fn opened(
+    file: File,
+    kind: &'static str,
+    method: &Method,
+    asked: &HeaderMap,
+) -> Response {
+    match file.content {
+        Content::Shared(bytes) => {
+            let whole = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
+            super::scripts::not_kept((whole, Body::from(bytes)).into_response())
+        }
+        Content::Open(file) => {
+            let Ok(file) = file.try_into_std() else {
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            };
+            let size = file.metadata().map_or(0, |about| about.len());
+            let tag = tag(&file, size);
+            let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
+            part_of(size, &tag, kind, method, asked, body).await
+        }
+    }
+}
+
+/// The answer with what is asked of `size` octets, whose version is `tag`; `body` reads from an offset, so many.
+pub(super) async fn part_of<B: Future<Output = io::Result<Body>>>(
+    size: u64,
+    tag: &str,
+    kind: &'static str,
+    method: &Method,
+    asked: &HeaderMap,
+    body: impl FnOnce(u64, u64) -> B,
+) -> Response {
+    let is_same = |known: &HeaderValue| known.as_bytes() == tag.as_bytes();
+    if asked.get(header::IF_NONE_MATCH).is_some_and(is_same) {
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response();
+    }
+    let part = match range(asked, tag, size) {
         Ok(part) => part,
         Err(NoSuchPart) => {
             let all = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
@@ -43,7 +85,7 @@ pub(super) async fn answer(
     let (from, length) = part.unwrap_or((0, size));
     let body = match method == Method::HEAD {
         true => Body::empty(),
-        false => match body(file, from, length).await {
+        false => match body(from, length).await {
             Ok(body) => body,
             Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         },
@@ -58,7 +100,7 @@ pub(super) async fn answer(
     set(header::CONTENT_TYPE, kind.to_owned());
     set(header::CONTENT_LENGTH, length.to_string());
     set(header::ACCEPT_RANGES, "bytes".into());
-    set(header::ETAG, tag);
+    set(header::ETAG, tag.to_owned());
     if part.is_some() {
         let last = from + length - 1; // a part is never empty
         set(header::CONTENT_RANGE, format!("bytes {from}-{last}/{size}"));
@@ -66,8 +108,7 @@ pub(super) async fn answer(
     answer
 }
 
-async fn body(file: std::fs::File, from: u64, length: u64) -> std::io::Result<Body> {
-    let mut file = tokio::fs::File::from_std(file);
+async fn body(mut file: tokio::fs::File, from: u64, length: u64) -> io::Result<Body> {
     if from > 0 {
         file.seek(SeekFrom::Start(from)).await?;
     }

@@ -9,6 +9,9 @@ const LONGEST: usize = 2047;
 /// fits the other.
 const IMAGE: &str = "kernel";
 
+/// Which of the fetched images is the initramfs.
+const INITRD: &str = "initrd=initrd";
+
 /// Checked kernel arguments in order; of two with the same key the worker takes the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
@@ -18,7 +21,7 @@ pub struct Arguments {
 impl Arguments {
     /// The arguments every environment has: which image is the initramfs.
     fn begin() -> Self {
-        Self { line: "initrd=initrd".into() }
+        Self { line: INITRD.into() }
     }
 
     fn push(&mut self, word: &Word) {
@@ -37,6 +40,11 @@ impl Arguments {
     fn extend(&mut self, lists: &[String]) -> Vec<BadWord> {
         let words = lists.iter().flat_map(|list| list.split_whitespace());
         words.filter_map(|word| word.parse().map(|word| self.push(&word)).err()).collect()
+    }
+
+    /// Without the initramfs, which an image's own boot menu names.
+    pub fn beside_image(&self) -> &str {
+        self.line.strip_prefix(INITRD).map_or(&*self.line, str::trim_start)
     }
 
     /// As it stands in the script.

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const NOTES: &str = "http://192.0.2.1:7080/v1/boot/T";
+
 fn arguments() -> WorkerArguments {
     WorkerArguments {
         facility: "lab".into(),
@@ -24,6 +26,7 @@ fn arguments() -> WorkerArguments {
 fn environment(arguments: &Arguments) -> WorkerEnvironment<'_> {
     WorkerEnvironment {
         base_url: "http://198.51.100.1:7080/v1/boot/T",
+        notes_url: "http://198.51.100.1:7080/v1/boot/T",
         syslog: Some([198, 51, 100, 1].into()),
         kernel: "vmlinuz-x86_64",
         initrd: "initramfs-x86_64",
@@ -69,12 +72,41 @@ exit 1
 }
 
 #[test]
+fn another_servers_files_leave_the_notes_with_us() {
+    let line = WorkerArguments::default().arguments().unwrap().0;
+    let elsewhere = WorkerEnvironment { base_url: "http://192.0.2.9/hook", ..environment(&line) };
+    let script = worker(&elsewhere).unwrap();
+    assert!(script.contains("set base http://192.0.2.9/hook\n"), "{script}");
+    assert!(script.contains("note http://198.51.100.1:7080/v1/boot/T/started "), "{script}");
+}
+
+#[test]
+fn a_script_of_somebody_elses_is_told_of_before_it_runs() {
+    let expected = "#!ipxe
+imgfetch --name note http://192.0.2.1:7080/v1/boot/T/started && imgfree note ||
+set try:int32 0
+:again
+chain --autofree http://t/x && goto end ||
+iseq ${try} 3 && goto end ||
+inc try
+sleep 5
+goto again
+:end
+exit 1
+";
+    assert_eq!(custom("http://t/x", NOTES).unwrap(), expected);
+}
+
+#[test]
 fn every_script_of_ours_ends_with_exit_1() {
     let line = arguments().arguments().unwrap().0;
     let scripts = [
         worker(&environment(&line)).unwrap(),
-        custom("https://example.org/x.ipxe", true).unwrap(),
-        custom("tftp://192.0.2.1/x.ipxe", false).unwrap(),
+        custom("https://example.org/x.ipxe", NOTES).unwrap(),
+        custom("tftp://192.0.2.1/x.ipxe", NOTES).unwrap(),
+        with_uuid("http://192.0.2.1:7080/02-00-00-00-00-01").unwrap(),
+        by_labels("http://192.0.2.1:7080").unwrap(),
+        SHELL.into(),
         local_disk(false).into(),
         local_disk(true).into(),
     ];
@@ -126,9 +158,9 @@ fn the_longest_command_line_fits_and_one_octet_more_does_not() {
 #[test]
 fn only_what_a_machine_can_fetch_is_chained_to() {
     for bad in ["file:///etc/passwd", "ftp://h/x", "/x", "http"] {
-        assert!(matches!(custom(bad, true), Err(Error::Scheme(_))), "{bad}");
+        assert!(matches!(custom(bad, NOTES), Err(Error::Scheme(_))), "{bad}");
     }
-    assert!(matches!(custom("http://h/x || shell", true), Err(Error::Value(..))));
+    assert!(matches!(custom("http://h/x || shell", NOTES), Err(Error::Value(..))));
 }
 
 #[test]
@@ -139,6 +171,26 @@ fn a_brought_script_is_marked_and_otherwise_left_alone() {
 }
 
 proptest! {
+    #[test]
+    fn no_value_of_a_record_becomes_a_command(value in ".{0,60}") {
+        let texts = [
+            custom(&format!("http://{value}"), NOTES),
+            with_uuid(&format!("http://{value}")),
+            autoexec(&format!("http://{value}"), true),
+        ];
+        let bare = [
+            custom("http://x", NOTES),
+            with_uuid("http://x"),
+            autoexec("http://x", true),
+        ];
+        for (text, bare) in texts.into_iter().zip(bare) {
+            let (Ok(text), Ok(bare)) = (text, bare) else { continue };
+            let words = |text: &str| text.lines().map(|line| line.split(' ').count()).collect::<Vec<_>>();
+            prop_assert_eq!(words(&text), words(&bare));
+            prop_assert_eq!(text.matches("${").count(), bare.matches("${").count());
+        }
+    }
+
     #[test]
     fn no_addition_ever_leaves_its_line(extra in prop::collection::vec(".{0,40}", 0..8)) {
         let line = WorkerArguments { extra, ..WorkerArguments::default() }.arguments().unwrap().0;

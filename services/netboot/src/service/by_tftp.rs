@@ -3,33 +3,58 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 
-use crate::boots::{Boots, Refusal};
+use crate::boots::{Asked, Boots, Refusal};
 use crate::dhcp::chain::Chain;
 use crate::index::Index;
 use crate::tftp::server::{Ended, Verdict};
 use crate::tftp::transfer::Outcome;
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
 
-/// Loaders, and scripts for iPXE builds without HTTP.
+/// Loaders and firmware, and scripts for iPXE builds without HTTP.
 #[derive(Debug)]
 pub(super) struct Files {
-    pub(super) loaders: Directories,
+    pub(super) files: Directories,
     pub(super) boots: Arc<Boots>,
 }
 
 #[async_trait]
 impl tftp::Files for Files {
     async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<tftp::files::File, NoFile> {
-        let Name::Script(mac) = name else { return self.loaders.open(name, client).await };
-        match self.boots.script(Some(*mac), client.into(), SystemTime::now()) {
-            Ok(served) => Ok(bytes::Bytes::from(served.text).into()),
-            Err(Refusal::Nothing(_)) => Err(NoFile::NotFound),
-            Err(Refusal::NotYours(_)) => Err(NoFile::NotAllowed),
-            Err(Refusal::Later(_) | Refusal::Broken(_)) => Err(NoFile::Later),
+        let now = SystemTime::now();
+        let text = match name {
+            Name::Script(mac) => {
+                let asked = Asked::new(Some(*mac), client.into());
+                self.boots.script(&asked, now).map(|served| served.text)
+            }
+            Name::Autoexec(mac) => self.boots.autoexec(*mac),
+            Name::Pxelinux(mac) => self.boots.pxelinux(*mac, client.into(), now),
+            Name::Refused | Name::File { .. } => return self.files.open(name, client).await,
+        };
+        Ok(bytes::Bytes::from(text?).into())
+    }
+}
+
+impl From<Refusal> for NoFile {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Nothing(_) => Self::NotFound,
+            Refusal::NotYours(_) => Self::NotAllowed,
+            Refusal::Later(_) | Refusal::Broken(_) => Self::Later,
+        }
+    }
+}
+
+impl From<NoFile> for Refusal {
+    fn from(refusal: NoFile) -> Self {
+        match refusal {
+            NoFile::NotFound => Self::Nothing("no such file".into()),
+            NoFile::NotAllowed => Self::NotYours("the file is not for this address"),
+            NoFile::Later => Self::Later(Duration::from_secs(5)),
+            NoFile::Unreadable(error) => Self::Broken(error.to_string()),
         }
     }
 }

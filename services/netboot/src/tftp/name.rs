@@ -74,7 +74,7 @@ impl Name {
 }
 
 /// Takes off a W3C trace context that somebody's DHCP server appended: `-00-<32 hex>-<16 hex>-<2 hex>`.
-fn without_trace(path: &str) -> &str {
+pub fn without_trace(path: &str) -> &str {
     const FIELDS: [usize; 4] = [2, 16, 32, 2];
     let mut rest = path;
     for length in FIELDS {

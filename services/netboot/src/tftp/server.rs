@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio::net::UdpSocket;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,12 +17,14 @@ use super::admission::{Admission, Limits};
 use super::files::Files;
 use super::negotiation::Offer;
 use super::packet::{Code, Packet, Request};
-use super::serving::Line;
+use super::serving::{Line, Shared};
 use super::transfer::Outcome;
 use crate::datagram::{Arrival, Socket};
 
 /// The longest request read: RFC 2347 allows 512 octets.
 const REQUEST: usize = 1024;
+/// How many answers of a client may wait, where there is one port for all.
+const INBOX: usize = 32;
 
 /// How the server serves.
 #[derive(Clone, Debug)]
@@ -33,11 +35,14 @@ pub struct Settings {
     pub limits: Limits,
     /// The ports transfers are sent from; 0 stands for any free one.
     pub ports: RangeInclusive<u16>,
+    /// Whether transfers are sent from the port that was asked, for paths that are closed to any other.
+    pub single_port: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { offer: Offer::default(), limits: Limits::default(), ports: 0..=0 }
+        let (offer, limits) = (Offer::default(), Limits::default());
+        Self { offer, limits, ports: 0..=0, single_port: false }
     }
 }
 
@@ -88,7 +93,7 @@ struct Key {
 
 /// The TFTP server.
 pub struct Server {
-    socket: Socket,
+    socket: Arc<Socket>,
     files: Arc<dyn Files>,
     settings: Arc<Settings>,
     observer: Observer,
@@ -108,6 +113,8 @@ struct Running {
     tasks: JoinSet<()>,
     keys: HashMap<Id, Key>,
     repeated: HashMap<Key, Arc<Notify>>,
+    /// Where a client's answers go that come to the one port there is.
+    inboxes: HashMap<SocketAddrV4, mpsc::Sender<Vec<u8>>>,
     admission: Admission,
 }
 
@@ -119,14 +126,16 @@ impl Server {
         settings: Settings,
         observer: Observer,
     ) -> io::Result<Self> {
-        Ok(Self { socket: Socket::new(socket)?, files, settings: Arc::new(settings), observer })
+        let socket = Arc::new(Socket::new(socket)?);
+        Ok(Self { socket, files, settings: Arc::new(settings), observer })
     }
 
     /// Serves until `stop`, then until the transfers begun have ended. Fails when the socket does.
     pub async fn run(self, stop: CancellationToken) -> io::Result<()> {
         let admission = Admission::new(self.settings.limits);
         let (tasks, keys, repeated) = (JoinSet::new(), HashMap::new(), HashMap::new());
-        let mut running = Running { tasks, keys, repeated, admission };
+        let inboxes = HashMap::new();
+        let mut running = Running { tasks, keys, repeated, inboxes, admission };
         let mut buffer = [0; REQUEST];
         loop {
             tokio::select! {
@@ -147,6 +156,11 @@ impl Server {
 
     /// Begins a transfer, or says with which error to answer. What is not a request and not an error is one.
     fn take(&self, arrival: Arrival, datagram: &[u8], running: &mut Running) -> Result<(), Packet> {
+        // An answer in a transfer is no request, and is not counted as one. One too many counts as lost.
+        if let (Some(inbox), [0, 4 | 5, ..]) = (running.inboxes.get(&arrival.source), datagram) {
+            let _full = inbox.try_send(datagram.to_vec());
+            return Ok(());
+        }
         let source = *arrival.source.ip();
         let busy = |_| Packet::error(Code::UNDEFINED, "busy");
         running.admission.request(source, Instant::now().into_std()).map_err(busy)?;
@@ -170,11 +184,11 @@ impl Server {
             return Ok(());
         }
         running.admission.begin(source).map_err(busy)?;
-        self.begin(key, arrival.local, running);
+        self.begin(key, arrival, running);
         Ok(())
     }
 
-    fn begin(&self, key: Key, local: Ipv4Addr, running: &mut Running) {
+    fn begin(&self, key: Key, arrival: Arrival, running: &mut Running) {
         let again = Arc::new(Notify::new());
         let (files, settings, observer) =
             (self.files.clone(), self.settings.clone(), self.observer.clone());
@@ -182,9 +196,18 @@ impl Server {
         let name = String::from_utf8_lossy(&request.name).into_owned();
         let span = tracing::info_span!("tftp", client = %client, file = name);
         let rung = again.clone();
+        let shared = self.settings.single_port.then(|| {
+            let (inbox, answers) = mpsc::channel(INBOX);
+            running.inboxes.insert(client, inbox);
+            Shared { socket: self.socket.clone(), arrival, answers }
+        });
         let task = async move {
-            let (verdict, octets) = match Line::open(client, local, rung, &settings).await {
-                Ok(line) => line.serve(&request, files.as_ref(), &settings).await,
+            let line = match shared {
+                Some(shared) => Ok(Line::on(shared, rung)),
+                None => Line::open(client, arrival.local, rung, &settings).await,
+            };
+            let (verdict, octets) = match line {
+                Ok(mut line) => line.serve(&request, files.as_ref(), &settings).await,
                 Err(error) => {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
@@ -220,6 +243,10 @@ impl Running {
         };
         if let Some(key) = self.keys.remove(&id) {
             self.repeated.remove(&key);
+            // Unless the next transfer from the same port has one of its own already.
+            if self.inboxes.get(&key.client).is_some_and(mpsc::Sender::is_closed) {
+                self.inboxes.remove(&key.client);
+            }
             self.admission.end(*key.client.ip());
         }
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use tokio::net::UdpSocket;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::blocks::Blocks;
@@ -15,14 +15,33 @@ use super::negotiation::{Mode, Terms};
 use super::packet::{Code, Packet, Request};
 use super::server::{Settings, Verdict};
 use super::transfer::{Event, Next, Outcome, Transfer};
+use crate::datagram::{Arrival, Socket};
 
 /// The longest packet a client sends here: an error and its text.
 const RECEIVED: usize = 512;
 
-/// A transfer's own socket, and whom it talks to.
+/// The server's own socket, where all transfers go by it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The socket.
+    pub(super) socket: Arc<Socket>,
+    /// How the request came.
+    pub(super) arrival: Arrival,
+    /// What the client answers.
+    pub(super) answers: mpsc::Receiver<Vec<u8>>,
+}
+
+/// What a transfer goes by.
+#[derive(Debug)]
+enum Wire {
+    Own(UdpSocket),
+    Shared(Shared),
+}
+
+/// What a transfer goes by, and whom it talks to.
 #[derive(Debug)]
 pub(super) struct Line {
-    socket: UdpSocket,
+    wire: Wire,
     client: SocketAddrV4,
     /// Rung when the same request comes again.
     again: Arc<Notify>,
@@ -51,7 +70,7 @@ impl Line {
         let mut refused = io::ErrorKind::AddrInUse.into();
         for port in settings.ports.clone() {
             match UdpSocket::bind((local, port)).await {
-                Ok(socket) => return Ok(Self { socket, client, again }),
+                Ok(socket) => return Ok(Self { wire: Wire::Own(socket), client, again }),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
                 Err(error) => return Err(error),
             }
@@ -59,9 +78,14 @@ impl Line {
         Err(refused)
     }
 
+    /// The server's own socket, to the client that asked there.
+    pub(super) fn on(shared: Shared, again: Arc<Notify>) -> Self {
+        Self { client: shared.arrival.source, wire: Wire::Shared(shared), again }
+    }
+
     /// Serves `request` to its end, and says how many octets the client has of the file.
     pub(super) async fn serve(
-        &self,
+        &mut self,
         request: &Request,
         files: &dyn Files,
         settings: &Settings,
@@ -104,7 +128,7 @@ impl Line {
         Ok((mode, files.open(&name, *self.client.ip()).await?))
     }
 
-    async fn run(&self, transfer: &mut Transfer, mut blocks: Blocks) -> io::Result<Outcome> {
+    async fn run(&mut self, transfer: &mut Transfer, mut blocks: Blocks) -> io::Result<Outcome> {
         let mut next = Next::Send;
         loop {
             match next {
@@ -125,22 +149,14 @@ impl Line {
     }
 
     /// Waits for what concerns this transfer.
-    async fn event(&self, deadline: Instant) -> Event {
-        let mut buffer = [0; RECEIVED];
+    async fn event(&mut self, deadline: Instant) -> Event {
         loop {
             let received = tokio::select! {
-                received = self.socket.recv_from(&mut buffer) => received,
+                received = self.wire.receive(self.client) => received,
                 () = self.again.notified() => return Event::AskedAgain,
                 () = tokio::time::sleep_until(deadline) => return Event::Overdue,
             };
-            // An error here is a passing trouble of the network's; the deadline ends what it does not.
-            let Ok((length, source)) = received else { continue };
-            if source != SocketAddr::V4(self.client) {
-                let stranger = Packet::error(Code::UNKNOWN_TRANSFER, "unknown transfer").encode();
-                let _ = self.socket.send_to(&stranger, source).await;
-                continue;
-            }
-            match Packet::parse(buffer.get(..length).unwrap_or_default()) {
+            match Packet::parse(&received) {
                 Ok(Packet::Ack(block)) => return Event::Acked(block),
                 Ok(Packet::Error { code, .. }) => return Event::Failed(code),
                 Ok(
@@ -153,8 +169,38 @@ impl Line {
 
     /// What cannot be sent counts as lost on the way, and is sent again.
     async fn send(&self, packet: &[u8]) {
-        if let Err(error) = self.socket.send_to(packet, self.client).await {
+        let sent = match &self.wire {
+            Wire::Own(socket) => socket.send_to(packet, self.client).await.map(drop),
+            Wire::Shared(Shared { socket, arrival, .. }) => {
+                socket.send(packet, self.client, arrival.local, arrival.interface).await
+            }
+        };
+        if let Err(error) = sent {
             tracing::debug!(error = &error as &dyn std::error::Error, "packet not sent");
+        }
+    }
+}
+
+impl Wire {
+    /// The next packet from `client`. Another one is told that it is not meant.
+    async fn receive(&mut self, client: SocketAddrV4) -> Vec<u8> {
+        let socket = match self {
+            Self::Own(socket) => socket,
+            Self::Shared(Shared { answers, .. }) => match answers.recv().await {
+                Some(packet) => return packet,
+                // The server is at its end: what is under way goes on by the clock.
+                None => return std::future::pending().await,
+            },
+        };
+        let mut buffer = [0; RECEIVED];
+        loop {
+            // An error here is a passing trouble of the network's; the deadline ends what it does not.
+            let Ok((length, source)) = socket.recv_from(&mut buffer).await else { continue };
+            if source == SocketAddr::V4(client) {
+                return buffer.get(..length).unwrap_or_default().to_vec();
+            }
+            let stranger = Packet::error(Code::UNKNOWN_TRANSFER, "unknown transfer").encode();
+            let _ = socket.send_to(&stranger, source).await;
         }
     }
 }

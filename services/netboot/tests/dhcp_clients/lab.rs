@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use netboot::index::Index;
 use netboot::pool::Subnet;
 use netboot::site::Dhcp;
-use netboot::{Netboot, Site};
+use netboot::{Netboot, Reports, Site};
 use runtime::SiteKey;
 use runtime::feed::News;
 use tempfile::TempDir;
@@ -76,6 +76,7 @@ fn site(dhcp: Dhcp) -> Site {
         ra_assist: false,
         policy: netboot::decision::Policy::default(),
         subnets: Vec::new(),
+        serving: netboot::site::Serving::default(),
     }
 }
 
@@ -125,7 +126,12 @@ impl Lab {
                 }
                 ready.send(netboot.index()).expect("a test");
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
-                netboot.serve(firmware, until).await.expect("to serve");
+                let (started, _used) = tokio::sync::mpsc::unbounded_channel();
+                // Nobody calls home here.
+                let nowhere = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
+                let home = Arc::new(nowhere.connect_lazy());
+                let reports = Reports { firmware, started, home };
+                netboot.serve(reports, until).await.expect("to serve");
             };
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().expect("a runtime").block_on(serve);

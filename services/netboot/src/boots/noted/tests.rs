@@ -5,6 +5,7 @@ use tinwright::HardwareId;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::boots::Asked;
 use crate::boots::tests::{MAC, at, boots, now};
 use crate::metrics::Metrics;
 use crate::timeline::Timeline;
@@ -18,16 +19,16 @@ fn site(id: HardwareId) -> (Boots, mpsc::Receiver<Event>) {
 fn a_script_is_noted_with_the_fact_that_decided_and_a_refusal_with_why() {
     let id = HardwareId::new();
     let (boots, mut events) = site(id);
-    boots.script(Some(MAC), at("192.0.2.10"), now()).unwrap();
+    boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     let event = events.try_recv().unwrap();
     assert_eq!(event.who, Who::Machine(id.to_string(), MAC));
     let fact = "its workflow waits for the worker".to_owned();
     assert_eq!(event.what, What::Script { kind: "worker", fact });
-    boots.script(Some(MAC), at("192.0.2.99"), now()).unwrap_err();
+    boots.script(&Asked::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
     let event = events.try_recv().unwrap();
     assert_eq!(event.what.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
-    assert!(boots.script_for(Some(MAC), at("192.0.2.10"), now()).is_ok());
+    assert!(boots.script_for(&Asked::new(Some(MAC), at("192.0.2.10")), now()).is_ok());
     assert!(events.try_recv().is_err(), "a question is no boot");
 }
 

@@ -5,9 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, header};
 
-use super::refusal::Refusal;
 use crate::prefix::{Prefix, normal};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -32,27 +31,28 @@ impl Trusted {
     }
 
     /// Whether `address` is one of them.
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
 }
 
+/// A forwarding header of a trusted proxy's makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the forwarding header makes no sense")]
+pub struct Malformed;
+
 /// Who is asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Caller {
+pub struct Caller {
     /// Its address, in normal form.
-    pub(super) address: IpAddr,
+    pub address: IpAddr,
     /// Whether the peer, which we do not trust, says it asks for somebody else.
-    pub(super) forwarded: bool,
+    pub forwarded: bool,
 }
 
 impl Caller {
     /// Who asks through `peer` with these headers.
-    pub(super) fn of(
-        peer: IpAddr,
-        headers: &HeaderMap,
-        trusted: &Trusted,
-    ) -> Result<Self, Refusal> {
+    pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &Trusted) -> Result<Self, Malformed> {
         let by_list = headers.contains_key(X_FORWARDED_FOR);
         let by_element = headers.contains_key(header::FORWARDED);
         let address = normal(peer);
@@ -62,12 +62,11 @@ impl Caller {
         let chain = match (by_list, by_element) {
             (false, false) => return Ok(Self { address, forwarded: false }),
             // A proxy writes one of them, and lets the client's other one pass: no telling which.
-            (true, true) => return Err(Refusal::Malformed),
+            (true, true) => return Err(Malformed),
             (true, false) => values(headers, X_FORWARDED_FOR)?,
             (false, true) => {
                 let elements = values(headers, header::FORWARDED)?;
-                let nodes =
-                    elements.into_iter().map(|element| node(element).ok_or(Refusal::Malformed));
+                let nodes = elements.into_iter().map(|element| node(element).ok_or(Malformed));
                 nodes.collect::<Result<_, _>>()?
             }
         };
@@ -76,9 +75,9 @@ impl Caller {
 }
 
 /// The comma-separated values of a header, over all its lines, the last proxy's last.
-fn values(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Refusal> {
+fn values(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Malformed> {
     let lines = headers.get_all(name).iter().map(|line| line.to_str());
-    let lines = lines.collect::<Result<Vec<_>, _>>().map_err(|_| Refusal::Malformed)?;
+    let lines = lines.collect::<Result<Vec<_>, _>>().map_err(|_| Malformed)?;
     Ok(lines.into_iter().flat_map(|line| line.split(',')).map(str::trim).collect())
 }
 
@@ -91,10 +90,10 @@ fn node(element: &str) -> Option<&str> {
 }
 
 /// From the right the first who is no trusted proxy; if all are, the one it began with.
-fn furthest(chain: &[&str], trusted: &Trusted) -> Result<IpAddr, Refusal> {
-    let mut last = Err(Refusal::Malformed);
+fn furthest(chain: &[&str], trusted: &Trusted) -> Result<IpAddr, Malformed> {
+    let mut last = Err(Malformed);
     for hop in chain.iter().rev() {
-        let hop = address(hop).ok_or(Refusal::Malformed)?;
+        let hop = address(hop).ok_or(Malformed)?;
         last = Ok(hop);
         if !trusted.contains(hop) {
             break;
@@ -122,7 +121,7 @@ mod tests {
     }
 
     /// Who `peer` speaks for with these header lines; an error's status otherwise.
-    fn caller(peer: &str, lines: &[(&'static str, &str)]) -> Result<Caller, Refusal> {
+    fn caller(peer: &str, lines: &[(&'static str, &str)]) -> Result<Caller, Malformed> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
@@ -130,7 +129,7 @@ mod tests {
         Caller::of(peer.parse().unwrap(), &headers, &trusted())
     }
 
-    fn from(address: &str, forwarded: bool) -> Result<Caller, Refusal> {
+    fn from(address: &str, forwarded: bool) -> Result<Caller, Malformed> {
         Ok(Caller { address: address.parse().unwrap(), forwarded })
     }
 
@@ -177,16 +176,16 @@ mod tests {
     fn a_chain_that_cannot_be_read_is_malformed() {
         for value in ["", "unknown", "198.51.100.50,", "198.51.100.50, 300.1.1.1"] {
             let lines = [("x-forwarded-for", value)];
-            assert_eq!(caller(PROXY, &lines), Err(Refusal::Malformed), "{value}");
+            assert_eq!(caller(PROXY, &lines), Err(Malformed), "{value}");
         }
-        assert_eq!(caller(PROXY, &[("forwarded", "for=_hidden")]), Err(Refusal::Malformed));
-        assert_eq!(caller(PROXY, &[("forwarded", "by=192.0.2.1")]), Err(Refusal::Malformed));
+        assert_eq!(caller(PROXY, &[("forwarded", "for=_hidden")]), Err(Malformed));
+        assert_eq!(caller(PROXY, &[("forwarded", "by=192.0.2.1")]), Err(Malformed));
     }
 
     #[test]
     fn two_kinds_of_header_at_once_are_malformed() {
         let lines = [("forwarded", "for=198.51.100.50"), ("x-forwarded-for", "198.51.100.60")];
-        assert_eq!(caller(PROXY, &lines), Err(Refusal::Malformed));
+        assert_eq!(caller(PROXY, &lines), Err(Malformed));
     }
 
     #[test]

@@ -1,0 +1,127 @@
+//! Scripts over HTTP, at the paths of both generations of clients.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::Http;
+use super::asker::Source;
+use crate::Mac;
+use crate::boots::{Asked, Refusal};
+use crate::script;
+
+/// What is asked after the path.
+type Labels = Query<HashMap<String, String>>;
+
+pub(super) fn routes() -> Router<Http> {
+    Router::new()
+        .route("/auto.ipxe", get(own_script))
+        .route("/ipxe/script/auto.ipxe", get(own_script))
+        .route("/{mac}/auto.ipxe", get(script))
+        .route("/ipxe/script/{mac}/auto.ipxe", get(script))
+        .route("/autoexec.ipxe", get(async |State(http): State<Http>| autoexec(&http, None)))
+        .route("/{mac}/autoexec.ipxe", get(own_autoexec))
+        .route(
+            "/ipxe/script/autoexec.ipxe",
+            get(async |State(http): State<Http>| autoexec(&http, None)),
+        )
+        .route("/ipxe/script/{mac}/autoexec.ipxe", get(own_autoexec))
+        .route("/boot.ipxe", get(by_labels))
+        .route("/ipxe", get(labelled))
+}
+
+async fn own_script(
+    State(http): State<Http>,
+    Source(source): Source,
+    Query(mut labels): Labels,
+) -> Response {
+    http.script(Asked { mac: None, source, uuid: labels.remove("uuid") })
+}
+
+async fn script(
+    State(http): State<Http>,
+    Source(source): Source,
+    Path(mac): Path<String>,
+    Query(mut labels): Labels,
+) -> Response {
+    let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
+    http.script(Asked { mac: Some(mac), source, uuid: labels.remove("uuid") })
+}
+
+/// Matchbox's way: all labels but these are the client's own word, and decide nothing.
+async fn labelled(
+    State(http): State<Http>,
+    Source(source): Source,
+    Query(mut labels): Labels,
+) -> Response {
+    let mac = match labels.remove("mac").map(|mac| mac.parse::<Mac>()) {
+        Some(Ok(mac)) => Some(mac),
+        Some(Err(_)) => return StatusCode::BAD_REQUEST.into_response(),
+        None => None,
+    };
+    http.script(Asked { mac, source, uuid: labels.remove("uuid") })
+}
+
+async fn by_labels(State(http): State<Http>) -> Response {
+    made(script::by_labels(&http.boots.site().base_url()))
+}
+
+async fn own_autoexec(State(http): State<Http>, Path(mac): Path<String>) -> Response {
+    match mac.parse::<Mac>() {
+        Ok(mac) => autoexec(&http, Some(mac)),
+        Err(_) => StatusCode::BAD_REQUEST.into_response(),
+    }
+}
+
+/// What newer builds of iPXE look for before DHCP: nothing, and they go on; or the way to a script.
+pub(super) fn autoexec(http: &Http, mac: Option<Mac>) -> Response {
+    http.boots.autoexec(mac).map_or_else(|refusal| http.refuse(&refusal, "autoexec"), written)
+}
+
+fn made(script: Result<String, script::Error>) -> Response {
+    script.map_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response(), written)
+}
+
+impl Http {
+    fn script(&self, asked: Asked) -> Response {
+        match self.boots.script(&asked, SystemTime::now()) {
+            Ok(served) => {
+                self.metrics.script(served.kind);
+                tracing::info!(source = %asked.source, kind = served.kind, "script served");
+                written(served.text)
+            }
+            Err(refusal) => self.refuse(&refusal, "script"),
+        }
+    }
+}
+
+/// A refusal as iPXE understands it (H7 and H8): 403 or 401 is for nobody, 404 never, 503 later.
+pub(super) fn refused(refusal: &Refusal, by_401: bool) -> Response {
+    let status = refusal.status();
+    match refusal {
+        Refusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
+        Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Broken(_) => status.into_response(),
+        Refusal::Later(after) => {
+            (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
+        }
+    }
+}
+
+/// Text that is good for this asker and this moment only.
+pub(super) fn written(text: String) -> Response {
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
+    not_kept((kind, Body::from(text)).into_response())
+}
+
+/// An answer that nobody on the way may keep.
+pub(super) fn not_kept(mut answer: Response) -> Response {
+    let never = HeaderValue::from_static("no-store");
+    answer.headers_mut().insert(header::CACHE_CONTROL, never);
+    answer
+}

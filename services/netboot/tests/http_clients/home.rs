@@ -1,0 +1,78 @@
+//! What machines tell.
+
+use std::sync::atomic::Ordering;
+
+use super::site::{MAC, MACHINE, OTHER, Site};
+use netboot::boots::clearing::Started;
+use runtime::feed::News;
+use tinwright::hardware::v1::{Hardware, Ipxe};
+
+#[tokio::test]
+async fn a_call_home_is_stored_before_it_is_thanked_for() {
+    let site = Site::start().await;
+    let form =
+        ["--data-urlencode", "instance_id=i-1", "--data-urlencode", "pub_key_rsa=ssh-rsa A+="];
+    let json = ["-d", r#"{"type": "provisioning.104.01", "instance_id": "i-1"}"#];
+    for options in [&form[..], &json] {
+        assert_eq!(site.curl(MACHINE, options, "/phone-home").await.status, 200);
+    }
+    assert_eq!(site.curl(MACHINE, &["-X", "PUT"], "/phone-home").await.status, 200);
+    let (id, said) = (site.id.to_string(), |id: &str| id.to_owned());
+    let calls = site.told.calls.lock().await;
+    assert_eq!(*calls, [(id.clone(), said("i-1")), (id.clone(), said("i-1")), (id, said(""))]);
+}
+
+#[tokio::test]
+async fn a_call_home_that_is_not_stored_is_to_be_repeated() {
+    let site = Site::start().await;
+    site.told.broken.store(true, Ordering::Relaxed);
+    let later = site.curl(MACHINE, &["-d", ""], "/phone-home").await;
+    assert_eq!((later.status, later.header("retry-after")), (503, "5".into()));
+    assert_eq!(site.curl(MACHINE, &["-d", "{"], "/phone-home").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_stranger_is_thanked_and_nothing_is_kept() {
+    let site = Site::start().await;
+    for path in ["/phone-home", "/events"] {
+        assert_eq!(site.curl(OTHER, &["-d", "instance_id=i-1"], path).await.status, 200, "{path}");
+    }
+    for path in ["/problem", "/hardware-components"] {
+        assert_eq!(site.curl(OTHER, &["-d", "{}"], path).await.status, 404, "{path}");
+    }
+    assert!(site.told.calls.lock().await.is_empty());
+}
+
+#[tokio::test]
+async fn installers_events_are_taken_from_machines_at_work() {
+    let site = Site::start().await;
+    for (path, body, status) in [
+        ("/events", r#"{"code": 1, "state": "ok", "message": "x"}"#, 200),
+        ("/events", "", 400),
+        ("/problem", r#"{"problem": "no-disk"}"#, 200),
+        ("/hardware-components", r#"{"components": []}"#, 200),
+        ("/hardware-components", "{", 400),
+    ] {
+        let answer = site.curl(MACHINE, &["-d", body], path).await;
+        assert_eq!(answer.status, status, "{path} {body}");
+    }
+    assert_eq!(site.curl(MACHINE, &[], "/phone-home/key").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
+    let site = Site::start().await;
+    let known = site.boots.index().by_mac(MAC).unwrap();
+    let mut record: Hardware = (*known.hardware).clone();
+    let once = Ipxe { contents: "#!ipxe\necho once".into(), ..Ipxe::default() };
+    record.interfaces[0].netboot.as_mut().unwrap().boot_once = Some(once);
+    site.boots.index().hardware(News::Put(record));
+    let script = site.curl(MACHINE, &[], "/auto.ipxe").await.text();
+    let note = script.split_whitespace().find(|word| word.ends_with("/started")).unwrap();
+    assert_eq!(site.curl_url(MACHINE, &[], note).await.status, 200);
+    let Started { hardware, handed } = site.started.lock().await.recv().await.unwrap();
+    assert_eq!((hardware, handed.mac), (site.id.to_string(), MAC));
+    let text = note.replace("/started", "/custom.ipxe");
+    assert_eq!(site.curl_url(MACHINE, &[], &text).await.text(), "#!ipxe\necho once");
+    assert!(site.curl(MACHINE, &[], "/auto.ipxe").await.text().contains("worker_id="));
+}

@@ -1,0 +1,229 @@
+//! A server with one machine that its workflow waits for, and curl.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use netboot::boots::Boots;
+use netboot::boots::clearing::Started;
+use netboot::http::Http;
+use netboot::http::home::Home;
+use netboot::index::Index;
+use netboot::iso::Images;
+use netboot::tftp::{self, Directories, Name, Refusal};
+use netboot::{Mac, Metrics, site::Serving};
+use runtime::SiteKey;
+use runtime::boot_token::Tokens;
+use runtime::feed::News;
+use runtime::serve::{self, Bounds, Door};
+use tinwright::HardwareId;
+use tinwright::hardware::v1 as hw;
+use tinwright::workflow::v1::Workflow;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) const MACHINE: &str = "127.0.0.10";
+pub(crate) const OTHER: &str = "127.0.0.11";
+pub(crate) const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Octets that are no multiple of any chunk.
+pub(crate) fn loader() -> Vec<u8> {
+    (0..173_793_u32).map(|n| (n % 253) as u8).collect()
+}
+
+/// Takes calls home, unless it is broken.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) calls: Mutex<Vec<(String, String)>>,
+    pub(crate) broken: AtomicBool,
+}
+
+#[async_trait]
+impl Home for Told {
+    async fn report(&self, hardware: String, instance: String) -> Result<(), tonic::Status> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(tonic::Status::unavailable("the store is away"));
+        }
+        self.calls.lock().await.push((hardware, instance));
+        Ok(())
+    }
+}
+
+/// What TFTP serves here: the machine's script.
+struct Scripts(Arc<Boots>);
+
+#[async_trait]
+impl tftp::Files for Scripts {
+    async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<tftp::File, Refusal> {
+        let Name::Script(mac) = name else { return Err(Refusal::NotFound) };
+        let asked = netboot::boots::Asked::new(Some(*mac), client.into());
+        let served = self.0.script(&asked, std::time::SystemTime::now());
+        Ok(bytes::Bytes::from(served?.text).into())
+    }
+}
+
+pub(crate) struct Site {
+    pub(crate) base: String,
+    pub(crate) id: HardwareId,
+    pub(crate) boots: Arc<Boots>,
+    pub(crate) told: Arc<Told>,
+    pub(crate) started: Mutex<mpsc::UnboundedReceiver<Started>>,
+    pub(crate) directory: tempfile::TempDir,
+    router: axum::Router,
+    _stop: DropGuard,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> String {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        let found = lines.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+fn record(id: HardwareId) -> hw::Hardware {
+    let address = hw::Address { address: MACHINE.into(), prefix_length: 8, gateway: String::new() };
+    let interface = hw::Interface {
+        mac: MAC.to_string(),
+        dhcp: Some(hw::Dhcp { address: Some(address), ..hw::Dhcp::default() }),
+        netboot: Some(hw::Netboot { allow_pxe: true, ..hw::Netboot::default() }),
+        ..hw::Interface::default()
+    };
+    hw::Hardware {
+        id: id.to_string(),
+        architecture: "x86_64".into(),
+        interfaces: vec![interface],
+        ..hw::Hardware::default()
+    }
+}
+
+fn index(id: HardwareId) -> Arc<Index> {
+    let index = Arc::new(Index::default());
+    index.hardware(News::All(vec![record(id)]));
+    index.instance(News::All(vec![]));
+    let waiting = Workflow {
+        id: "w".into(),
+        hardware_id: id.to_string(),
+        wants_machine: true,
+        ..Workflow::default()
+    };
+    index.workflow(News::All(vec![waiting]));
+    index
+}
+
+fn settings(port: u16) -> netboot::Site {
+    netboot::Site {
+        interface: "lo".into(),
+        address: Ipv4Addr::LOCALHOST,
+        http_port: port,
+        dhcp: netboot::site::Dhcp::default(),
+        loaders: Vec::new(),
+        osie: "/nowhere".into(),
+        files: None,
+        grpc_authority: "127.0.0.1:42113".into(),
+        authority: "PEM".into(),
+        authority_sha256: "ab".into(),
+        consoles: Vec::new(),
+        metadata_route: false,
+        syslog: None,
+        ra_assist: false,
+        subnets: Vec::new(),
+        policy: netboot::decision::Policy::default(),
+        serving: Serving::default(),
+    }
+}
+
+impl Site {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// On a site whose settings are changed.
+    pub(crate) async fn with(change: impl FnOnce(&mut netboot::Site)) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut site = settings(listener.local_addr().unwrap().port());
+        change(&mut site);
+        let (id, directory) = (HardwareId::new(), tempfile::tempdir().unwrap());
+        for name in ["snponly.efi", "vmlinuz-x86_64"] {
+            std::fs::write(directory.path().join(name), loader()).unwrap();
+        }
+        let files = Directories::open([directory.path()]).unwrap();
+        let base = site.base_url();
+        let images = site.serving.iso.as_ref().map(|iso| Arc::new(Images::open(iso).unwrap()));
+        let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+        let bounds =
+            Bounds { of_one: 64, exempt: site.serving.trusted_proxies.clone(), head: 16 * 1024 };
+        let boots = Arc::new(Boots::new(index(id), tokens, site));
+        let (tell, started) = mpsc::unbounded_channel();
+        let told = Arc::new(Told::default());
+        let http = Http {
+            boots: boots.clone(),
+            loaders: files.clone(),
+            osie: Some(files),
+            files: None,
+            tftp: Arc::new(Scripts(boots.clone())),
+            images,
+            home: told.clone(),
+            started: tell,
+            metrics: Metrics::default(),
+        };
+        let (router, stop) = (http.router(), CancellationToken::new());
+        let serving = serve::bounded(listener, Door::Open, bounds, router.clone(), stop.clone());
+        tokio::spawn(serving);
+        let (started, _stop) = (Mutex::new(started), stop.drop_guard());
+        Self { base, id, boots, told, started, directory, router, _stop }
+    }
+
+    /// Serves in TLS, too, with a new key whose certificate is `c.pem` in the directory. On which port.
+    pub(crate) async fn listen_tls(&self) -> u16 {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        let [certificate, key] = ["c.pem", "k.pem"].map(|name| self.directory.path().join(name));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let door = Door::from_key_pair(&certificate, &key).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // It lives as long as the test's runtime.
+        tokio::spawn(serve::tcp(listener, door, self.router.clone(), CancellationToken::new()));
+        port
+    }
+
+    /// What curl gets at `path`, asking from `source`.
+    pub(crate) async fn curl(&self, source: &str, options: &[&str], path: &str) -> Answer {
+        self.curl_url(source, options, &format!("{}{path}", self.base)).await
+    }
+
+    pub(crate) async fn curl_url(&self, source: &str, options: &[&str], url: &str) -> Answer {
+        let head = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new("curl");
+        command.args(["-s", "--interface", source, "-D"]).arg(head.path()).args(options).arg(url);
+        let ran = tokio::time::timeout(BOUND, command.kill_on_drop(true).output()).await;
+        let output = ran.expect("curl ends").expect("curl is installed");
+        let head = std::fs::read_to_string(head.path()).unwrap();
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let body = if options.contains(&"-I") { Vec::new() } else { output.stdout };
+        Answer { status, head, body }
+    }
+
+    /// The path of the kernel of a boot that has just begun.
+    pub(crate) async fn kernel_url(&self) -> String {
+        let script = self.curl(MACHINE, &[], "/auto.ipxe").await.text();
+        let base = script.lines().find_map(|line| line.strip_prefix("set base ")).unwrap();
+        format!("{}/vmlinuz-x86_64", base.strip_prefix(&self.base).unwrap())
+    }
+}

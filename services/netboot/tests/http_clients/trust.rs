@@ -1,0 +1,62 @@
+//! Whoever is not who a thing is for gets not one octet of it.
+
+use runtime::feed::News;
+use runtime::forwarded::Trusted;
+
+use super::site::{MACHINE, OTHER, Site};
+
+const PATH: &str = "/02-00-00-00-00-01/auto.ipxe";
+
+#[tokio::test]
+async fn another_address_gets_no_script_whatever_it_says() {
+    let site = Site::start().await;
+    let forged = format!("X-Forwarded-For: {MACHINE}");
+    let by_element = format!("Forwarded: for={MACHINE}");
+    for options in [&[][..], &["-H", &forged], &["-H", &by_element], &["-H", "Host: x"]] {
+        let refused = site.curl(OTHER, options, PATH).await;
+        assert_eq!((refused.status, refused.body.len()), (403, 0), "{options:?}");
+    }
+    assert_eq!(site.curl(OTHER, &["-H", &forged], "/auto.ipxe").await.status, 404);
+    assert_eq!(site.curl(MACHINE, &[], "/02-00-00-00-00-09/auto.ipxe").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_refusal_is_401_where_the_site_says_so() {
+    let site = Site::with(|site| site.serving.refuse_by_401 = true).await;
+    assert_eq!(site.curl(OTHER, &[], PATH).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_is_believed_and_what_it_cannot_tell_is_not() {
+    let proxy = format!("{OTHER}/32").parse().unwrap();
+    let trusted = Trusted::new([proxy]).unwrap();
+    let site = Site::with(|site| site.serving.trusted_proxies = trusted).await;
+    let tells = format!("X-Forwarded-For: 127.0.0.66, {MACHINE}");
+    assert_eq!(site.curl(OTHER, &["-H", &tells], PATH).await.status, 200);
+    for other in ["X-Forwarded-For: 127.0.0.66", "X-Forwarded-For: nonsense"] {
+        assert_eq!(site.curl(OTHER, &["-H", other], PATH).await.status, 403, "{other}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_for_its_machine_and_its_site() {
+    let site = Site::start().await;
+    let kernel = site.kernel_url().await;
+    assert_eq!(site.curl(MACHINE, &["-I"], &kernel).await.status, 200);
+    let stolen = site.curl(OTHER, &[], &kernel).await;
+    assert_eq!((stolen.status, stolen.body.len()), (403, 0));
+    let other_site = Site::start().await;
+    let foreign = kernel.replace("/v1/boot/", "/v1/boot/A");
+    assert_eq!(other_site.curl(MACHINE, &[], &foreign).await.status, 403);
+}
+
+#[tokio::test]
+async fn with_the_control_plane_away_a_machine_is_told_when_to_ask_again() {
+    let site = Site::start().await;
+    let kernel = site.kernel_url().await;
+    site.boots.index().hardware(News::Cut);
+    for path in [PATH, &kernel] {
+        let later = site.curl(MACHINE, &[], path).await;
+        assert_eq!((later.status, later.header("retry-after")), (503, "5".into()), "{path}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The call home of an installed system, which two edges take: what it says, and storing it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tinwright::instance::v1::{
+    ReportPhoneHomeRequest, instance_service_client::InstanceServiceClient,
+};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// Stores that the machine `hardware_id` called home, as `instance_id` or not saying which. A machine without an instance
+/// has nobody who waits for its call: nothing is stored, and nothing that repeating would change.
+pub async fn report(
+    instance: Channel,
+    hardware_id: String,
+    instance_id: String,
+) -> Result<(), Status> {
+    let request = ReportPhoneHomeRequest { hardware_id, instance_id };
+    match InstanceServiceClient::new(instance).report_phone_home(request).await {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == Code::NotFound => Ok(()),
+        Err(status) => Err(status),
+    }
+}
+
+/// What a call says: a JSON object, a form, or nothing. The body tells which, since its declared type often does not.
+pub fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
+    match body.trim_ascii_start() {
+        object @ [b'{', ..] => {
+            let object: BTreeMap<String, Value> = serde_json::from_slice(object).ok()?;
+            let text = |value| match value {
+                Value::String(text) => text,
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_) => value.to_string(),
+            };
+            Some(object.into_iter().map(|(name, value)| (name, text(value))).collect())
+        }
+        form => Some(form_urlencoded::parse(form).into_owned().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn said(body: &str) -> Option<Vec<(String, String)>> {
+        Some(fields(body.as_bytes())?.into_iter().collect())
+    }
+
+    fn pair(name: &str, value: &str) -> (String, String) {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn a_form_is_read() {
+        let form = "hostname=node1&pub_key_rsa=ssh-rsa+AAAA%2B%3D";
+        let pairs = [pair("hostname", "node1"), pair("pub_key_rsa", "ssh-rsa AAAA+=")];
+        assert_eq!(said(form).unwrap(), pairs);
+    }
+
+    #[test]
+    fn json_is_read() {
+        let json = r#" {"type": "provisioning.104.01", "tries": 3}"#;
+        assert_eq!(said(json).unwrap(), [pair("tries", "3"), pair("type", "provisioning.104.01")]);
+        assert_eq!(said("{oops"), None);
+    }
+
+    #[test]
+    fn nothing_is_a_call_too() {
+        assert_eq!(said("").unwrap(), []);
+        assert_eq!(said("{}").unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_is_too_odd(body: Vec<u8>) {
+            let _either = fields(&body);
+        }
+    }
+}
