@@ -92,6 +92,15 @@ impl Index {
         }
     }
 
+    /// How long the feed has been cut: nothing while it is live, `None` before anything was heard.
+    pub fn feed_age(&self, now: Instant) -> Option<Duration> {
+        match self.machines.borrow().feed {
+            Feed::NeverHeard => None,
+            Feed::Live => Some(Duration::ZERO),
+            Feed::CutAt(when) => Some(now.saturating_duration_since(when)),
+        }
+    }
+
     /// These are all the machines there are: the feed has caught up, and is live from now on.
     pub fn replace(&self, machines: impl IntoIterator<Item = Arc<Machine>>) {
         let mut new = Machines { feed: Feed::Live, ..Machines::default() };

@@ -11,17 +11,23 @@
 //! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
 //! - [`prefix`], [`path`]: networks and request paths in normal form.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
+//! - [`guard`], [`neighbour`], [`netlink`]: whether who has an address is the machine it was given to.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
+//! - [`metrics`]: what is counted.
 //! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
 pub mod control_plane;
+pub mod guard;
 pub mod http;
 pub mod index;
 pub mod machine;
+pub mod metrics;
+pub mod neighbour;
+pub mod netlink;
 pub mod path;
 pub mod prefix;
 pub mod records;

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tinwright::{HardwareId, Mac};
 
+use crate::guard::Guard;
 use crate::prefix::Prefix;
 
 /// A machine, and the instance that occupies it.
@@ -35,6 +36,8 @@ pub struct Machine {
     pub instance: Option<Instance>,
     /// How session tokens are treated.
     pub tokens: TokenPolicy,
+    /// Who may ask as this machine, and for how long.
+    pub guard: Guard,
 }
 
 /// A network interface.
