@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use metadata::control_plane::{CallsHome, follow};
+use metadata::link_local::LinkLocal;
+use metadata::neighbour::Kernel;
 use netboot::{Metrics, Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
@@ -24,6 +26,10 @@ pub(crate) struct Edges {
 #[derive(Debug)]
 struct Metadata {
     listeners: Vec<TcpListener>,
+    neighbours: Kernel,
+    settings: metadata::Config,
+    /// Taken away when the last listener has ended.
+    link_local: Option<LinkLocal>,
     tokens: metadata::token::Tokens,
 }
 
@@ -49,13 +55,7 @@ impl Edges {
             Some(wanted) => Some(bind_netboot(config, wanted, site).await?),
             None => None,
         };
-        let mut listeners = Vec::new();
-        for address in &config.metadata_listen {
-            listeners.push(Sockets::bind("metadata", *address).await?);
-        }
-        let tokens = metadata::token::Tokens::new(site.key().expose());
-        let metadata = (!listeners.is_empty()).then_some(Metadata { listeners, tokens });
-        Ok(Self { netboot, metadata })
+        Ok(Self { netboot, metadata: bind_metadata(config, site).await? })
     }
 
     /// Starts them, fed by the services that `reach` reaches.
@@ -71,11 +71,16 @@ impl Edges {
             tier.tasks.spawn(netboot.run(sources, metrics, tier.stop.clone()));
             index
         });
-        if let Some(Metadata { listeners, tokens }) = self.metadata {
+        if let Some(Metadata { listeners, neighbours, settings, link_local, tokens }) =
+            self.metadata
+        {
             let index = Arc::new(metadata::Index::new());
             let calls = Arc::new(CallsHome(reach.instance.clone()));
-            let config = metadata::Config::default();
-            let service = metadata::Service::new(index.clone(), tokens, calls, config);
+            let service = metadata::Service::new(index.clone(), tokens, calls, settings);
+            let service = service.watching(Arc::new(neighbours)).counted(
+                vitals
+                    .register(|registry| metadata::metrics::Metrics::new(registry, index.clone())),
+            );
             for listener in listeners {
                 let (service, until) = (service.clone(), tier.stop.clone());
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
@@ -84,11 +89,39 @@ impl Edges {
             let until = tier.stop.clone();
             tier.tasks.spawn(async move {
                 follow(index, hardware, instance, until).await;
+                drop(link_local);
                 Ok(())
             });
         }
         Known { netboot }
     }
+}
+
+/// Nothing where nobody asked for the service.
+async fn bind_metadata(config: &Config, site: &Site) -> anyhow::Result<Option<Metadata>> {
+    let mut addresses = config.metadata_listen.clone();
+    let link_local = match &config.metadata.link_local {
+        Some(interface) => {
+            std::fs::create_dir_all(&config.data)?;
+            let set = LinkLocal::set(interface, &config.data.join("metadata-link-local.json"));
+            Some(set.context("metadata_link_local")?)
+        }
+        None => None,
+    };
+    let own = link_local.iter().flat_map(LinkLocal::addresses);
+    addresses.extend(own.map(|address| (*address, 80).into()));
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    let mut listeners = Vec::new();
+    for address in addresses {
+        listeners.push(Sockets::bind("metadata", address).await?);
+    }
+    let neighbours = Kernel::open().context("looking at the kernel's neighbours")?;
+    let source_check = config.metadata.source_check;
+    let settings = metadata::Config { source_check, ..metadata::Config::default() };
+    let tokens = metadata::token::Tokens::new(site.key().expose());
+    Ok(Some(Metadata { listeners, neighbours, settings, link_local, tokens }))
 }
 
 async fn bind_netboot(
@@ -110,7 +143,8 @@ async fn bind_netboot(
         authority: site.authority().to_owned(),
         authority_sha256: site.fingerprint()?,
         consoles: wanted.consoles.clone(),
-        metadata_route: config.metadata_listen.iter().any(is_link_local),
+        metadata_route: config.metadata.link_local.is_some()
+            || config.metadata_listen.iter().any(is_link_local),
         policy: netboot::decision::Policy::default(),
     };
     Netboot::bind(settings, site.key(), http).await

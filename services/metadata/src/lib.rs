@@ -15,6 +15,7 @@
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
+//! - [`link_local`]: being 169.254.169.254.
 //! - [`metrics`]: what is counted.
 //! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go.
 //!
@@ -24,6 +25,7 @@ pub mod control_plane;
 pub mod guard;
 pub mod http;
 pub mod index;
+pub mod link_local;
 pub mod machine;
 pub mod metrics;
 pub mod neighbour;

@@ -21,7 +21,6 @@ const LATENCIES: [f64; 8] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<Request, Counter>,
-    all_requests: Counter,
     misses: Family<Segment, Counter>,
     tokens: Family<Outcome, Counter>,
     denied: Family<Reason, Counter>,
@@ -59,7 +58,6 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             requests: Family::default(),
-            all_requests: Counter::default(),
             misses: Family::default(),
             tokens: Family::default(),
             denied: Family::default(),
@@ -95,24 +93,13 @@ impl Metrics {
             new.firsts.clone(),
         );
         registry.register("metadata_latency_seconds", "How long answers took", new.latency.clone());
-        registry.register_collector(Box::new(Feed { index, alias: false }));
+        registry.register_collector(Box::new(Feed { index }));
         new
-    }
-
-    /// The same counters under Hegel's names, for dashboards that have them. `registry` must not prefix them.
-    pub fn register_aliases(&self, registry: &mut Registry, index: Arc<Index>) {
-        registry.register(
-            "hegel_metadata_requests",
-            "Requests to the metadata service",
-            self.all_requests.clone(),
-        );
-        registry.register_collector(Box::new(Feed { index, alias: true }));
     }
 
     /// A request was answered after `took`.
     pub(crate) fn answered(&self, route: &'static str, code: u16, took: Duration) {
         self.requests.get_or_create(&Request { route, code }).inc();
-        self.all_requests.inc();
         self.latency.observe(took.as_secs_f64());
     }
 
@@ -140,13 +127,11 @@ impl Metrics {
 /// How fresh the index is, as of when somebody looks.
 struct Feed {
     index: Arc<Index>,
-    /// Whether under Hegel's name.
-    alias: bool,
 }
 
 impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("alias", &self.alias).finish_non_exhaustive()
+        f.debug_struct("Feed").finish_non_exhaustive()
     }
 }
 
@@ -158,9 +143,6 @@ impl Collector for Feed {
             let kind = value.metric_type();
             value.encode(encoder.encode_descriptor(name, help, None, kind)?)
         };
-        if self.alias {
-            return gauge("hegel_cacher_connected", "Whether the feed is live", &live);
-        }
         gauge("metadata_feed_connected", "Whether the feed is live", &live)?;
         // Before anything was heard there is no age.
         let Some(age) = age else { return Ok(()) };

@@ -5,16 +5,20 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::net::{AddressFamily as Family, SocketType, netdevice};
 use tinwright::Mac;
 
 /// Where packets to an address go.
@@ -30,7 +34,11 @@ pub enum Way {
 
 /// A question to the kernel at a time.
 #[derive(Debug)]
-pub struct Netlink(Mutex<Socket>);
+pub struct Netlink {
+    socket: Mutex<Socket>,
+    /// Any socket will do for interfaces' names; this one is in the same namespace.
+    names: OwnedFd,
+}
 
 impl Netlink {
     /// Opens the socket, in the network namespace of this thread.
@@ -38,7 +46,18 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self(Mutex::new(socket)))
+        let names = rustix::net::socket(Family::INET, SocketType::DGRAM, None)?;
+        Ok(Self { socket: Mutex::new(socket), names })
+    }
+
+    /// The index of the interface called `name`.
+    pub fn index_of(&self, name: &str) -> io::Result<u32> {
+        Ok(netdevice::name_to_index(&self.names, name)?)
+    }
+
+    /// The name of an interface; its index where it has just gone.
+    pub fn name_of(&self, index: u32) -> String {
+        netdevice::index_to_name(&self.names, index).unwrap_or_else(|_| index.to_string())
     }
 
     /// Where packets to `address` go; an error where the kernel has no route.
@@ -108,7 +127,7 @@ impl Netlink {
         request.finalize();
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket.send(&bytes, 0)?;
         let mut answers = Vec::new();
         while !read(&socket.recv_from_full()?.0, flags, &mut answers)? {}
@@ -178,6 +197,8 @@ fn alone(interface: u32, address: IpAddr) -> AddressMessage {
     message.header.family = family(address);
     message.header.prefix_len = bits(address);
     message.header.scope = AddressScope::Universe;
+    // Usable at once: whoever else has it is meant to have it as well (RFC 4862 §5.4 would make us wait).
+    message.header.flags = AddressHeaderFlags::Nodad;
     message.header.index = interface;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     message

@@ -117,3 +117,100 @@ async fn behind_a_router_a_neighbour_check_admits_nobody() {
     let _service = start(&lan, machine, ON_LINK);
     assert_eq!(lan.status("a", &[INSTANCE_ID]).as_deref(), Ok("403 0"));
 }
+
+const LINK_LOCAL: &str = "169.254.169.254:80";
+
+/// Gives `interface` of the service's namespace the metadata address, as `file` keeps it.
+fn set(
+    lan: &Lan,
+    interface: &'static str,
+    file: &std::path::Path,
+) -> Result<metadata::link_local::LinkLocal, String> {
+    let file = file.to_owned();
+    lan.within(SERVICE, move || {
+        let set = metadata::link_local::LinkLocal::set(interface, &file);
+        set.map_err(|error| error.to_string())
+    })
+}
+
+fn addresses(lan: &Lan, interface: &str) -> Vec<bool> {
+    let shown = lan.ip(&format!("-n s addr show dev {interface}"));
+    ["169.254.169.254/32", "fd00:ec2::254/128"].map(|one| shown.contains(one)).into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_is_there_for_as_long_as_it_is_held_and_no_longer() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("set.json");
+    let held = set(&lan, "br0", &file).unwrap();
+    assert_eq!((addresses(&lan, "br0"), held.addresses().len()), (vec![true, true], 2));
+    drop(held);
+    assert_eq!((addresses(&lan, "br0"), file.exists()), (vec![false, false], false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_process_left_is_undone_by_the_next() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("set.json");
+    lan.ip("-n s link add other type bridge");
+    lan.ip("-n s link set other up");
+    // A killed process drops nothing.
+    std::mem::forget(set(&lan, "other", &file).unwrap());
+    assert_eq!(addresses(&lan, "other"), [true, true]);
+    let held = set(&lan, "br0", &file).unwrap();
+    assert_eq!((addresses(&lan, "other"), addresses(&lan, "br0")), (vec![false; 2], vec![true; 2]));
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_was_there_before_stays() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    lan.ip("-n s addr add 169.254.169.254/32 dev br0");
+    drop(set(&lan, "br0", &folder.path().join("set.json")).unwrap());
+    assert_eq!(addresses(&lan, "br0"), [true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_elsewhere_and_an_interface_that_is_not_are_named() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("set.json");
+    lan.ip("-n s addr add 169.254.169.254/32 dev lo");
+    let error = set(&lan, "br0", &file).unwrap_err();
+    assert_eq!(error, "169.254.169.254 is on interface lo already, not on br0");
+    assert_eq!(set(&lan, "nic9", &file).unwrap_err(), "interface nic9");
+}
+
+/// Ways A, B, C and D of the specification, section 13: what the machine's side needs for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_the_address_leads_to_the_right_machine() {
+    for (way, route) in [
+        ("A", None),
+        ("B", Some("-n a route add 169.254.169.254/32 via 198.51.100.1")),
+        ("C", Some("-n a route add 169.254.0.0/16 dev eth0 src 198.51.100.50")),
+    ] {
+        let (mut lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+        lan.plug("a", MAC, "198.51.100.50/24");
+        let held = set(&lan, "br0", &folder.path().join("set.json")).unwrap();
+        route.map(|route| lan.ip(route));
+        let _service = start(&lan, node1(), LINK_LOCAL);
+        let path = "http://169.254.169.254/latest/meta-data/instance-id";
+        assert_eq!(lan.curl("a", &[path]).as_deref(), Ok("i-0001"), "way {way}");
+        drop(held);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_in_the_gateway_leads_there_too() {
+    let mut lan = Lan::new();
+    lan.plug("a", MAC, "198.51.100.50/24");
+    let rules = "table ip imds {\n chain pre {\n  type nat hook prerouting priority dstnat; policy accept;\n  \
+                 ip daddr 169.254.169.254 tcp dport 80 dnat to 198.51.100.1:50061\n }\n}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("imds.nft");
+    std::fs::write(&file, rules).unwrap();
+    let loaded = lan.run(SERVICE, &["nft", "-f", file.to_str().unwrap()]);
+    assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
+    let _service = start(&lan, node1(), ON_LINK);
+    let path = "http://169.254.169.254/latest/meta-data/instance-id";
+    assert_eq!(lan.curl("a", &[path]).as_deref(), Ok("i-0001"));
+}

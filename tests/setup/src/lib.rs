@@ -36,6 +36,7 @@ const PACKAGES: &[&str] = &[
     "mmdebstrap",
     "mount",
     "mtools",
+    "nftables",
     "ovmf",
     "pkg-config",
     "python3",
