@@ -1,5 +1,6 @@
 //! What machines see: network boot and metadata, where they are asked for.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -109,7 +110,7 @@ async fn bind_metadata(config: &Config, site: &Site) -> anyhow::Result<Option<Me
         None => None,
     };
     let own = link_local.iter().flat_map(LinkLocal::addresses);
-    addresses.extend(own.map(|address| (*address, 80).into()));
+    addresses.extend(own.map(|address| SocketAddr::from((*address, 80))));
     if addresses.is_empty() {
         return Ok(None);
     }
@@ -150,6 +151,6 @@ async fn bind_netboot(
     Netboot::bind(settings, site.key(), http).await
 }
 
-fn is_link_local(address: &std::net::SocketAddr) -> bool {
+fn is_link_local(address: &SocketAddr) -> bool {
     tinwright::check::is_link_local(address.ip())
 }
