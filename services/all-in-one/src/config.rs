@@ -3,8 +3,10 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `etcd` checks what is said of a cluster, `metadata` of the metadata service, `split` which services are here and where the others are.
+//! `dhcp` and `etcd` check what is said of DHCP and of a cluster, `metadata` of the metadata service, `split` which services
+//! are here and where the others are.
 
+mod dhcp;
 mod etcd;
 mod metadata;
 mod split;
@@ -89,6 +91,13 @@ pub struct Flags {
     /// Where boot HTTP listens on it [default: 7080]
     #[arg(long, env = "TINWRIGHT_NETBOOT_HTTP_PORT", value_name = "PORT")]
     pub netboot_http_port: Option<u16>,
+    /// Let an interface whose firmware is iPXE load a build of ours before it gets its script
+    #[arg(long, env = "TINWRIGHT_NETBOOT_CHAIN_IPXE", num_args = 0..=1, default_missing_value = "true")]
+    pub netboot_chain_ipxe: Option<bool>,
+    /// DHCP, in the file a section of its own
+    #[command(flatten)]
+    #[serde(default)]
+    pub dhcp: dhcp::Flags,
     /// Directories with builds of iPXE [default: /usr/lib/ipxe]
     #[arg(long, env = "TINWRIGHT_LOADERS", value_name = "DIR", value_delimiter = ',')]
     pub loaders: Option<Vec<PathBuf>>,
@@ -206,6 +215,8 @@ pub struct Netboot {
     pub address: Ipv4Addr,
     /// Where boot HTTP listens.
     pub http_port: u16,
+    /// How DHCP is served.
+    pub dhcp: netboot::site::Dhcp,
     /// Directories with builds of iPXE.
     pub loaders: Vec<PathBuf>,
     /// Kernel and initramfs.
@@ -247,7 +258,7 @@ impl Config {
 
     /// Without what belongs to services that are not here: one file may tell several processes everything.
     fn only_here(mut self) -> Self {
-        if !self.split.owns() {
+        if !self.split.answers() {
             self.listen.clear();
         }
         if !self.split.serves(Service::Metadata) {
@@ -343,12 +354,14 @@ fn netboot(
         None => netboot::site::address_of(&interface)
             .with_context(|| format!("netboot_interface {interface}"))?,
     };
+    let chain_ipxe = flags.netboot_chain_ipxe.or(file.netboot_chain_ipxe).unwrap_or(false);
     let osie = flags.osie.clone().or(file.osie.clone());
     let loaders = flags.loaders.clone().or(file.loaders.clone());
     Ok(Some(Netboot {
         interface,
         address,
         http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
+        dhcp: flags.dhcp.clone().or(file.dhcp.clone()).checked(chain_ipxe)?,
         loaders: loaders.unwrap_or(vec!["/usr/lib/ipxe".into()]),
         osie: osie.unwrap_or_else(|| data.join("osie")),
         files: flags.files.clone().or(file.files.clone()),

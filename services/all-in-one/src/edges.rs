@@ -12,7 +12,9 @@ use runtime::authority::Site;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
+use store::Store;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
 use crate::reach::Reach;
@@ -59,8 +61,24 @@ impl Edges {
         Ok(Self { netboot, metadata: bind_metadata(config, site).await? })
     }
 
-    /// Starts them, fed by the services that `reach` reaches.
-    pub(crate) fn start(self, reach: &Reach, vitals: &Vitals, tier: &mut Tier) -> Known {
+    /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
+    pub(crate) fn boots(
+        &self,
+        store: Option<&Arc<dyn Store>>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Option<netboot::Api>> {
+        let (Some(netboot), Some(store)) = (&self.netboot, store) else { return Ok(None) };
+        netboot.api(store.clone(), stop.clone()).map(Some)
+    }
+
+    /// Starts them, fed by the services that `reach` reaches; `store` keeps what they record.
+    pub(crate) fn start(
+        self,
+        reach: &Reach,
+        store: Option<Arc<dyn Store>>,
+        vitals: &Vitals,
+        tier: &mut Tier,
+    ) -> Known {
         let netboot = self.netboot.map(|netboot| {
             let index = netboot.index();
             let sources = Sources {
@@ -69,7 +87,7 @@ impl Edges {
                 workflow: reach.workflow.clone(),
             };
             let metrics = vitals.register(Metrics::new);
-            tier.tasks.spawn(netboot.run(sources, metrics, tier.stop.clone()));
+            tier.tasks.spawn(netboot.run(sources, store, metrics, tier.stop.clone()));
             index
         });
         if let Some(Metadata { listeners, neighbours, settings, link_local, tokens }) =
@@ -136,7 +154,7 @@ async fn bind_netboot(
         interface: wanted.interface.clone(),
         address: wanted.address,
         http_port: http.local_addr()?.port(),
-        mode: netboot::dhcp::site::Mode::Reservation,
+        dhcp: wanted.dhcp.clone(),
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),

@@ -38,7 +38,7 @@ pub struct Server {
     vitals: TcpListener,
     edges: Edges,
     site: Arc<Site>,
-    /// None where no service owns records.
+    /// None where no service keeps records.
     store: Option<Arc<dyn Store>>,
 }
 
@@ -52,15 +52,15 @@ impl Server {
     /// Binds every port, then opens what the data directory holds, or makes it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
-        let owns = config.split.owns();
-        let mut grpc = if owns { sockets.inherited("grpc")? } else { Vec::new() };
+        let answers = config.split.answers();
+        let mut grpc = if answers { sockets.inherited("grpc")? } else { Vec::new() };
         for address in &config.listen {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let store = if owns { Some(open_store(&config, &site).await?) } else { None };
+        let store = if answers { Some(open_store(&config, &site).await?) } else { None };
         Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store })
     }
 
@@ -86,8 +86,9 @@ impl Server {
             Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
             None => Services::default(),
         };
+        let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let (reporter, health) = tonic_health::server::health_reporter();
-        let app = services.app(health, &vitals)?;
+        let app = services.app(health, boots, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
@@ -101,7 +102,7 @@ impl Server {
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
         }
-        let known = doors.start(&reach, &vitals, &mut edges);
+        let known = doors.start(&reach, store, &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
 
@@ -138,7 +139,8 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
     let site = Site::open(&folder).context("opening the site's secrets")?;
     if owns {
         site.keep_admin().context("keeping the operator's certificate")?;
-        site.keep_service().context("keeping the certificate of split-off processes")?;
+        site.keep_service(&config.names())
+            .context("keeping the certificate of split-off processes")?;
     }
     Ok(site)
 }

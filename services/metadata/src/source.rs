@@ -125,7 +125,7 @@ impl Source {
 mod tests {
     use super::*;
     use crate::index::Lookup;
-    use tinwright::hardware::v1::{Address, Dhcp, Interface};
+    use tinwright::hardware::v1::{Address, Dhcp, Interface, State};
 
     fn hardware(id: HardwareId, mac: u8, address: &str) -> Hardware {
         let address = Address { address: address.into(), prefix_length: 24, ..Default::default() };
@@ -179,6 +179,24 @@ mod tests {
         source.instance(News::Put(instance("i-2", id, "queued")));
         source.instance(News::Deleted("i-1".into()));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
+    }
+
+    #[test]
+    fn an_address_of_a_free_machine_answers_for_nobody() {
+        let index = Arc::new(Index::new());
+        let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
+        let free = Hardware { state: State::Provisionable.into(), ..hardware(id, 1, "192.0.2.1") };
+        source.hardware(News::All(vec![free.clone()]));
+        source.instance(News::All(vec![]));
+        assert_eq!(name(&index, "192.0.2.1"), None);
+        source.instance(News::Put(instance("i-1", id, "queued")));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
+        source.instance(News::Put(instance("i-1", id, "deprovisioning")));
+        assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
+        source.instance(News::Deleted("i-1".into()));
+        assert_eq!(name(&index, "192.0.2.1"), None);
+        source.hardware(News::Put(Hardware { state: State::Maintenance.into(), ..free }));
+        assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
     }
 
     #[test]

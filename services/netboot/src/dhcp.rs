@@ -9,6 +9,7 @@
 //! - [`packet`]: the packet, and what is wrong with one that is not.
 //! - [`options`]: options by number; [`encode`]: the size rule.
 //! - [`client`]: what kind of program asks; [`architecture`]: which loader it can run.
+//! - [`chain`]: which iPXE is firmware, and gets a loader of ours first.
 //! - [`relay`]: option 82, and whether to believe it.
 //! - [`site`]: what the answer is made from; [`server`]: the sockets.
 //! - [`answer`](answer()): who is answered, with which message; `content` and `boot`: what is in it.
@@ -16,6 +17,7 @@
 mod answer;
 pub mod architecture;
 mod boot;
+pub mod chain;
 pub mod client;
 mod content;
 pub mod encode;

@@ -112,8 +112,7 @@ fn addresses(texts: &[String]) -> Vec<Ipv4Addr> {
 }
 
 fn route(route: &hw::Route) -> Option<Route> {
-    let (address, prefix) = route.destination.split_once('/')?;
-    let destination = Network { address: address.parse().ok()?, prefix: prefix.parse().ok()? };
+    let destination = route.destination.parse().ok()?;
     Some(Route { destination, gateway: route.gateway.parse().ok()? })
 }
 

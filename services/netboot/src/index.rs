@@ -85,6 +85,11 @@ impl Known {
         Some(facts::reservation(self.mac, self.interface()?, self.instance.as_deref()))
     }
 
+    /// The address that the record gives to the interface.
+    pub fn address(&self) -> Option<IpAddr> {
+        facts::address(self.interface()?)
+    }
+
     /// Whether it may speak from `address`: one that its record gives to any of its interfaces.
     pub fn has(&self, address: IpAddr) -> bool {
         self.hardware.interfaces.iter().filter_map(facts::address).any(|own| own == address)
@@ -111,6 +116,35 @@ impl Index {
     pub fn by_id(&self, id: &str) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.known(id, None)
+    }
+
+    /// The machine that people call `name`: its own name, or a host name that its instance or DHCP gives it. Looks through
+    /// all machines: for people's questions, not for packets.
+    pub fn by_name(&self, name: &str) -> Option<Known> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let called = |hardware: &&Arc<Hardware>| tables.is_called(hardware, name);
+        let id = tables.hardware.values().find(called)?.id.as_str();
+        tables.known(id, None)
+    }
+
+    /// The workflows that have something to run on the machine that goes by `id`, in id order.
+    pub fn waiting(&self, id: &str) -> Vec<String> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting: Vec<_> = tables.wanting.get(id).into_iter().flatten().cloned().collect();
+        waiting.sort();
+        waiting
+    }
+
+    /// How many machines are known.
+    pub fn machines(&self) -> usize {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).hardware.len()
+    }
+
+    /// The feeds that are cut, by name.
+    pub fn cut(&self) -> Vec<&'static str> {
+        let live = self.live.borrow().now;
+        let named = ["hardware", "instance", "workflow"].into_iter().zip(live);
+        named.filter(|(_, live)| !live).map(|(name, _)| name).collect()
     }
 
     /// Whether what is known is what is so.
@@ -175,6 +209,15 @@ impl Tables {
             instance: occupant.cloned(),
             worker_wanted: self.wanting.get(id).is_some_and(|workflows| !workflows.is_empty()),
         })
+    }
+
+    fn is_called(&self, hardware: &Hardware, name: &str) -> bool {
+        let is = |other: &str| other.eq_ignore_ascii_case(name);
+        let occupant = self.occupants.get(&hardware.id).and_then(|id| self.instances.get(id));
+        let mut by_dhcp = hardware.interfaces.iter().filter_map(|i| i.dhcp.as_ref());
+        is(&hardware.name)
+            || occupant.is_some_and(|instance| is(&instance.hostname))
+            || by_dhcp.any(|dhcp| is(&dhcp.hostname))
     }
 
     fn ids(&self, feed: usize) -> Vec<String> {

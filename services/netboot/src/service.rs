@@ -1,16 +1,18 @@
 //! Netboot as a whole: sockets, feeds, and the loops over them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use runtime::boot_token::Tokens;
 use runtime::serve::{self, Door};
 use runtime::{SiteKey, feed};
+use store::Store;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
@@ -26,14 +28,18 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use crate::api::Api;
 use crate::boots::{Boots, Refusal};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
+use crate::dhcp::chain::Chain;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
+use crate::tftp::server::Verdict;
+use crate::tftp::transfer::Outcome;
 use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
 
 /// How many signs of new boots may wait to be told.
@@ -56,8 +62,8 @@ pub struct Netboot {
     site: Site,
     index: Arc<Index>,
     boots: Arc<Boots>,
-    dhcp: Socket,
-    boot_service: Socket,
+    dhcp: Option<Socket>,
+    boot_service: Option<Socket>,
     tftp: UdpSocket,
     http: TcpListener,
     loaders: Directories,
@@ -68,11 +74,13 @@ pub struct Netboot {
 impl Netboot {
     /// Binds every port of `site`; its HTTP listens on `http`.
     pub async fn bind(site: Site, key: &SiteKey, http: TcpListener) -> anyhow::Result<Self> {
-        let on = |port| {
+        let on = |port, wanted: bool| {
             let what = format!("UDP port {port} of {}", site.interface);
-            server::bind(&site.interface, port).with_context(|| what)
+            let bind = || server::bind(&site.interface, port).with_context(|| what);
+            (wanted && site.dhcp.is_on()).then(bind).transpose()
         };
-        let (dhcp, boot_service) = (on(67)?, on(4011)?);
+        let dhcp = on(67, site.dhcp.port_67)?;
+        let boot_service = on(4011, site.dhcp.port_4011)?;
         let tftp = UdpSocket::bind((site.address, 69)).await;
         let tftp = tftp.with_context(|| format!("UDP port 69 of {}", site.address))?;
         let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
@@ -92,10 +100,16 @@ impl Netboot {
         self.index.clone()
     }
 
-    /// Serves until `stop`, or until a socket fails.
+    /// What people may ask of it, once it runs; `store` keeps what it records.
+    pub fn api(&self, _store: Arc<dyn Store>, _stop: CancellationToken) -> anyhow::Result<Api> {
+        Ok(Api::new(self.boots.clone(), self.link()?))
+    }
+
+    /// Serves until `stop`, or until a socket fails. Records in `store`, if there is one.
     pub async fn run(
         self,
         sources: Sources,
+        _store: Option<Arc<dyn Store>>,
         metrics: Metrics,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -107,19 +121,30 @@ impl Netboot {
             until.run_until_cancelled(note_boots(workflow, signs)).await;
             Ok(())
         });
+        let link = self.link()?;
+        let fetched = Fetched {
+            index: self.index.clone(),
+            loaders: link.loaders.present.clone(),
+            chain: self.site.dhcp.chain_ipxe.then(Arc::default),
+        };
         let dhcp = Arc::new(server::Server {
             boots: self.boots.clone(),
-            link: self.link()?,
+            link,
             metrics: metrics.clone(),
             firmware,
+            chain: fetched.chain.clone(),
             declined: Mutex::new(HashMap::new()),
         });
-        tasks.spawn(dhcp.clone().run(self.dhcp, Port::Dhcp, stop.clone()));
-        tasks.spawn(dhcp.run(self.boot_service, Port::BootService, stop.clone()));
+        for (socket, port) in [(self.dhcp, Port::Dhcp), (self.boot_service, Port::BootService)] {
+            if let Some(socket) = socket {
+                tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
+            }
+        }
         let files = TftpFiles { loaders: self.loaders.clone(), boots: self.boots.clone() };
         let counted = metrics.clone();
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
+            fetched.note(&ended);
         });
         let tftp = tftp::Server::new(self.tftp, Arc::new(files), Default::default(), observer)?;
         let until = stop.clone();
@@ -139,12 +164,14 @@ impl Netboot {
     }
 
     fn link(&self) -> anyhow::Result<Link> {
+        let link = self.site.dhcp.link.clone();
         let present = self.loaders.names().context("listing the loaders")?;
         Ok(Link {
-            mode: self.site.mode,
-            loaders: Loaders { present, ..Loaders::default() },
+            id: self.site.address,
+            base_url: self.site.base_url(),
+            loaders: Loaders { present, ..link.loaders },
             metadata_router: self.site.metadata_route.then_some(self.site.address),
-            ..Link::new(self.site.address, self.site.base_url())
+            ..link
         })
     }
 
@@ -212,6 +239,28 @@ async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
         if let Err(status) = client.note_boot(NoteBootRequest { hardware_id }).await {
             tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
         }
+    }
+}
+
+/// What a finished transfer tells DHCP: who has a loader of ours and needs none again.
+struct Fetched {
+    index: Arc<Index>,
+    loaders: BTreeSet<String>,
+    chain: Option<Arc<Mutex<Chain>>>,
+}
+
+impl Fetched {
+    fn note(&self, ended: &tftp::server::Ended) {
+        let Some(chain) = &self.chain else { return };
+        let complete = ended.verdict == Verdict::Served(Outcome::Complete);
+        let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
+        if !complete || !self.loaders.contains(&path) {
+            return;
+        }
+        // Without a record of the address, the name may tell; a false one only makes a script of a loader.
+        let known = self.index.by_address((*ended.client.ip()).into());
+        let Some(mac) = known.map(|known| known.mac).or(mac) else { return };
+        chain.lock().unwrap_or_else(PoisonError::into_inner).fetched(mac, Instant::now());
     }
 }
 

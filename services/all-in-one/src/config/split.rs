@@ -43,12 +43,17 @@ impl Service {
         }
     }
 
-    /// Whether it owns records, and is asked over gRPC. The others are edges.
+    /// Whether it owns what the others are told of. The others are edges.
     fn owns(self) -> bool {
         match self {
             Self::Hardware | Self::Instance | Self::Workflow | Self::Power => true,
             Self::Netboot | Self::Metadata => false,
         }
+    }
+
+    /// Whether people ask it over gRPC, which its records are kept for.
+    fn answers(self) -> bool {
+        self.owns() || self == Self::Netboot
     }
 }
 
@@ -162,10 +167,16 @@ impl Split {
         self.only.as_ref().is_none_or(|only| only.contains(&service))
     }
 
-    /// Whether a service is here that owns records.
+    /// Whether a service is here that owns what the others are told of.
     pub fn owns(&self) -> bool {
         let mut all = Service::value_variants().iter();
         all.any(|service| service.owns() && self.serves(*service))
+    }
+
+    /// Whether a service is here that people ask over gRPC.
+    pub fn answers(&self) -> bool {
+        let mut all = Service::value_variants().iter();
+        all.any(|service| service.answers() && self.serves(*service))
     }
 
     /// Where `service` is, if it is asked from here and is not here.

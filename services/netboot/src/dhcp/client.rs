@@ -36,6 +36,8 @@ impl Class {
 pub struct Client {
     /// The program.
     pub class: Class,
+    /// Whether it is the site's own build of iPXE.
+    pub own: bool,
     /// Option 93, in the client's order of preference. Never read from option 60: iPXE repeats there what it was
     /// answered last.
     pub architectures: Vec<u16>,
@@ -52,19 +54,25 @@ impl Client {
         let uuid = options.get(code::CLIENT_UUID).and_then(|value| value.strip_prefix(&[0]));
         Self {
             class: class(request, own),
+            own: is_own(request, own),
             architectures: architectures.iter().map(|pair| u16::from_be_bytes(*pair)).collect(),
             uuid: uuid.and_then(|uuid| uuid.try_into().ok()),
         }
     }
 }
 
+fn is_own(request: &Packet, own: Option<&str>) -> bool {
+    let user_class = request.options.get(code::USER_CLASS).unwrap_or_default();
+    own.is_some_and(|own| names(user_class, own.as_bytes()))
+}
+
 fn class(request: &Packet, own: Option<&str>) -> Class {
     let options = &request.options;
-    let user_class = options.get(code::USER_CLASS).unwrap_or_default();
-    let features = options.get(code::IPXE);
-    if own.is_some_and(|own| names(user_class, own.as_bytes())) {
+    if is_own(request, own) {
         return Class::Ipxe { http: true };
     }
+    let user_class = options.get(code::USER_CLASS).unwrap_or_default();
+    let features = options.get(code::IPXE);
     if features.is_some() || names(user_class, IPXE) {
         let http = features.and_then(|features| sub_option(features, IPXE_HTTP)).is_some();
         return Class::Ipxe { http };

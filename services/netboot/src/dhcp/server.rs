@@ -14,8 +14,9 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::client::Client;
-use super::{Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
+use super::chain::{Chain, Message};
+use super::client::{Class, Client};
+use super::{BootOffer, Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
 use crate::Mac;
 use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
@@ -37,6 +38,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// Told which machine's firmware asked for an address: the first sign of a new boot.
     pub firmware: mpsc::Sender<String>,
+    /// Who was given a loader of late, where iPXE that is firmware gets one of ours.
+    pub chain: Option<Arc<Mutex<Chain>>>,
     /// When an address was last found in use by somebody else.
     pub declined: Mutex<HashMap<Mac, Instant>>,
 }
@@ -97,7 +100,7 @@ impl Server {
         }
         let broadcast = arrival.to.is_broadcast();
         let received = Received { source: arrival.source, broadcast, port };
-        let offer = decision.offer();
+        let offer = self.chained(&request, decision.offer());
         let outcome =
             answer(&request, received, reservation.as_ref(), &self.link, offer, Instant::now());
         let span =
@@ -124,6 +127,24 @@ impl Server {
         }
     }
 
+    /// What `offer` comes to for an iPXE that is firmware.
+    fn chained(&self, request: &Packet, offer: BootOffer) -> BootOffer {
+        let (Some(chain), Some(mac), Some(kind)) = (&self.chain, request.mac(), request.kind())
+        else {
+            return offer;
+        };
+        let (message, now) = (Message { mac, xid: request.xid, kind }, Instant::now());
+        let client = Client::of(request, self.link.own_ipxe.as_deref());
+        let mut chain = chain.lock().unwrap_or_else(PoisonError::into_inner);
+        match client.class {
+            _ if offer != BootOffer::Offered || client.own => {}
+            Class::Pxe | Class::Http => chain.firmware(message, now),
+            Class::Ipxe { .. } if chain.admits(message, now) => return BootOffer::Chained,
+            Class::Ipxe { .. } | Class::Ordinary => {}
+        }
+        offer
+    }
+
     fn unanswered(&self, silence: Silence, mac: Option<Mac>) {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
@@ -148,7 +169,8 @@ impl Server {
     }
 }
 
-fn label(kind: MessageType) -> &'static str {
+/// What an answer is called, as a metric label, too.
+pub(crate) fn label(kind: MessageType) -> &'static str {
     match kind {
         MessageType::Offer => "offer",
         MessageType::Ack => "ack",

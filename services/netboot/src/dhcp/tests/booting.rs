@@ -194,3 +194,33 @@ fn the_loader_may_be_asked_for_with_the_interface_before_it() {
     let packet = ask_as(&pxe(DISCOVER, 7), broadcast(), &reservation(), &link).unwrap().packet;
     assert_eq!(file(&packet), "52-54-00-00-00-01/snponly.efi");
 }
+
+/// The answer to `request` where iPXE is taken for firmware.
+fn chained(request: &Packet, link: &Link) -> Packet {
+    let machine = reservation();
+    let offer = BootOffer::Chained;
+    answer(request, broadcast(), Some(&machine), link, offer, Instant::now()).unwrap().packet
+}
+
+#[test]
+fn ipxe_that_is_firmware_is_sent_for_a_loader_as_firmware_is() {
+    let rom = |architecture: &[u8; 2]| with(ipxe(DISCOVER), &[(93, architecture)]);
+    assert_eq!(file(&chained(&rom(&[0, 0]), &link())), "undionly.kpxe");
+    let packet = chained(&rom(&[0, 7]), &link());
+    assert_eq!(
+        (file(&packet), packet.siaddr, text(&packet, 60)),
+        ("snponly.efi", US, Some("PXEClient"))
+    );
+    let link = Link { mac_in_path: true, own_ipxe: Some("Tinwright".into()), ..link() };
+    assert_eq!(file(&chained(&rom(&[0, 0]), &link)), "52-54-00-00-00-01/undionly.kpxe");
+}
+
+#[test]
+fn ipxe_that_is_ours_or_that_no_loader_runs_on_is_sent_for_its_script() {
+    const SCRIPT: &str = "http://198.51.100.1:7080/52-54-00-00-00-01/auto.ipxe";
+    let link = Link { own_ipxe: Some("Tinwright".into()), ..link() };
+    let ours = with(ipxe(DISCOVER), &[(93, &[0, 0]), (77, b"Tinwright")]);
+    for request in [ours, ipxe(DISCOVER), with(ipxe(DISCOVER), &[(93, &[0, 11])])] {
+        assert_eq!(file(&chained(&request, &link)), SCRIPT);
+    }
+}
