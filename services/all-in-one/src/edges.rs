@@ -1,21 +1,20 @@
 //! What machines see: network boot and metadata, where they are asked for.
 
+mod metadata;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use metadata::control_plane::{CallsHome, follow};
-use metadata::link_local::LinkLocal;
-use metadata::neighbour::Kernel;
 use netboot::{Metrics, Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use store::Store;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::metadata::Metadata;
 use crate::config::{self, Config};
 use crate::reach::Reach;
 
@@ -23,17 +22,7 @@ use crate::reach::Reach;
 #[derive(Debug)]
 pub(crate) struct Edges {
     netboot: Option<Netboot>,
-    metadata: Option<Metadata>,
-}
-
-#[derive(Debug)]
-struct Metadata {
-    listeners: Vec<TcpListener>,
-    neighbours: Kernel,
-    settings: metadata::Config,
-    /// Taken away when the last listener has ended.
-    link_local: Option<LinkLocal>,
-    tokens: metadata::token::Tokens,
+    metadata: Option<metadata::Bound>,
 }
 
 /// What the edges know, for whoever waits until they know it.
@@ -58,7 +47,7 @@ impl Edges {
             Some(wanted) => Some(bind_netboot(config, wanted, site).await?),
             None => None,
         };
-        Ok(Self { netboot, metadata: bind_metadata(config, site).await? })
+        Ok(Self { netboot, metadata: metadata::Bound::bind(config, site).await? })
     }
 
     /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
@@ -71,7 +60,12 @@ impl Edges {
         netboot.api(store.clone(), stop.clone()).map(Some)
     }
 
-    /// Starts them, fed by the services that `reach` reaches; `store` keeps what they record.
+    /// The metadata service, which calls those that `reach` reaches; it is started by itself.
+    pub(crate) fn metadata(&mut self, reach: &Reach, vitals: &Vitals) -> Option<Metadata> {
+        self.metadata.take().map(|bound| bound.wire(reach, vitals))
+    }
+
+    /// Starts the others, fed by the services that `reach` reaches; `store` keeps what they record.
     pub(crate) fn start(
         self,
         reach: &Reach,
@@ -90,57 +84,8 @@ impl Edges {
             tier.tasks.spawn(netboot.run(sources, store, metrics, tier.stop.clone()));
             index
         });
-        if let Some(Metadata { listeners, neighbours, settings, link_local, tokens }) =
-            self.metadata
-        {
-            let index = Arc::new(metadata::Index::new());
-            let calls = Arc::new(CallsHome(reach.instance.clone()));
-            let service = metadata::Service::new(index.clone(), tokens, calls, settings);
-            let service = service.watching(Arc::new(neighbours)).counted(
-                vitals
-                    .register(|registry| metadata::metrics::Metrics::new(registry, index.clone())),
-            );
-            for listener in listeners {
-                let (service, until) = (service.clone(), tier.stop.clone());
-                tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
-            }
-            let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
-            let until = tier.stop.clone();
-            tier.tasks.spawn(async move {
-                follow(index, hardware, instance, until).await;
-                drop(link_local);
-                Ok(())
-            });
-        }
         Known { netboot }
     }
-}
-
-/// Nothing where nobody asked for the service.
-async fn bind_metadata(config: &Config, site: &Site) -> anyhow::Result<Option<Metadata>> {
-    let mut addresses = config.metadata_listen.clone();
-    let link_local = match &config.metadata.link_local {
-        Some(interface) => {
-            std::fs::create_dir_all(&config.data)?;
-            let set = LinkLocal::set(interface, &config.data.join("metadata-link-local.json"));
-            Some(set.context("metadata_link_local")?)
-        }
-        None => None,
-    };
-    let own = link_local.iter().flat_map(LinkLocal::addresses);
-    addresses.extend(own.map(|address| SocketAddr::from((*address, 80))));
-    if addresses.is_empty() {
-        return Ok(None);
-    }
-    let mut listeners = Vec::new();
-    for address in addresses {
-        listeners.push(Sockets::bind("metadata", address).await?);
-    }
-    let neighbours = Kernel::open().context("looking at the kernel's neighbours")?;
-    let source_check = config.metadata.source_check;
-    let settings = metadata::Config { source_check, ..metadata::Config::default() };
-    let tokens = metadata::token::Tokens::new(site.key().expose());
-    Ok(Some(Metadata { listeners, neighbours, settings, link_local, tokens }))
 }
 
 async fn bind_netboot(

@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
-use crate::edges::Edges;
+use crate::edges::{Edges, Metadata};
 use crate::reach::Reach;
 use crate::services::Services;
 
@@ -76,7 +76,7 @@ impl Server {
 
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: page, edges: doors, site, store } = self;
+        let Self { config, grpc, vitals: page, edges: mut doors, site, store } = self;
         let vitals = Vitals::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
@@ -87,8 +87,9 @@ impl Server {
             None => Services::default(),
         };
         let boots = doors.boots(store.as_ref(), &edges.stop)?;
+        let metadata = doors.metadata(&reach, &vitals);
         let (reporter, health) = tonic_health::server::health_reporter();
-        let app = services.app(health, boots, &vitals)?;
+        let app = services.app(health, boots, metadata.as_ref().map(Metadata::api), &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
@@ -101,6 +102,9 @@ impl Server {
                 let until = edges.stop.clone();
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
+        }
+        if let Some(metadata) = metadata {
+            metadata.start(&reach, &mut edges);
         }
         let known = doors.start(&reach, store, &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());

@@ -65,11 +65,12 @@ impl Services {
         })
     }
 
-    /// All of them, with `health`, `boots` and what they are, behind the table of who may call what.
+    /// All of them, with `health`, `boots`, `metadata` and what they are, behind the table of who may call what.
     pub(crate) fn app<H: Health>(
         &self,
         health: HealthServer<H>,
         boots: Option<netboot::Api>,
+        metadata: Option<metadata::Api>,
         vitals: &Vitals,
     ) -> anyhow::Result<Router> {
         let about = || {
@@ -97,6 +98,9 @@ impl Services {
         }
         if let Some(boots) = boots {
             routes.add_service(boots.into_service());
+        }
+        if let Some(metadata) = metadata {
+            routes.add_service(metadata.into_service());
         }
         let app = routes.routes().into_axum_router();
         Ok(app.layer(Access).layer(vitals.register(Observe::new)))

@@ -5,6 +5,7 @@
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`]: each noun's calls, and what only it has.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware as Tinkerbell's users push it.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: one line that says what to do.
+//! - [`metadata`]: whom the metadata service takes an address for.
 //! - [`osie`]: making what machines boot into; the one command that asks no server.
 
 pub mod connect;
@@ -13,6 +14,7 @@ pub mod follow;
 pub mod hardware;
 pub mod input;
 pub mod instance;
+pub mod metadata;
 pub mod noun;
 pub mod osie;
 pub mod output;
@@ -46,6 +48,9 @@ pub enum Command {
     /// Machines' power, what they boot, and their BMCs
     #[command(subcommand)]
     Power(power::Command),
+    /// What machines are told about themselves
+    #[command(subcommand)]
+    Metadata(metadata::Command),
     /// The environment machines are provisioned from
     #[command(subcommand)]
     Osie(osie::Command),
@@ -73,6 +78,7 @@ async fn carry_out(command: Command, out: &mut dyn Write) -> anyhow::Result<()> 
         Command::Template(command) => template::run(command, out).await,
         Command::Workflow(command) => workflow::run(command, out).await,
         Command::Power(command) => power::run(command, out).await,
+        Command::Metadata(command) => metadata::run(command, out).await,
         Command::Osie(command) => osie::run(command),
     }
 }

@@ -13,6 +13,7 @@
 
 mod answer;
 mod caller;
+mod explain;
 mod limit;
 mod listen;
 mod phone_home;
@@ -34,7 +35,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::guard::{Place, SourceCheck};
+use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
 use crate::machine::Machine;
 use crate::metrics::Metrics;
@@ -51,6 +52,7 @@ use seen::Seen;
 use wire::Wire;
 
 pub use caller::{Everyone, Trusted};
+pub use explain::Subject;
 pub use listen::serve;
 pub use phone_home::{Call, NotStored, PhoneHome};
 
@@ -176,12 +178,23 @@ impl Service {
         peer: SocketAddr,
         caller: Caller,
     ) -> Result<(), Refusal> {
-        let check = machine.guard.source.unwrap_or(self.config.source_check);
-        let place = self.place(check, peer, caller).await;
-        check.admits(machine.macs(), place).map_err(|denied| {
+        let (place, admitted) = self.admitted(machine, peer, caller).await;
+        admitted.map_err(|denied| {
             tracing::warn!(address = %caller.address, ?place, reason = %denied, "not the machine");
             Refusal::Forbidden(denied.label())
         })
+    }
+
+    /// Where the caller is, and whether that is the machine.
+    async fn admitted(
+        &self,
+        machine: &Machine,
+        peer: SocketAddr,
+        caller: Caller,
+    ) -> (Place, Result<(), Denied>) {
+        let check = machine.guard.source.unwrap_or(self.config.source_check);
+        let place = self.place(check, peer, caller).await;
+        (place, check.admits(machine.macs(), place))
     }
 
     async fn place(&self, check: SourceCheck, peer: SocketAddr, caller: Caller) -> Place {

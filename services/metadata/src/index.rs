@@ -92,6 +92,18 @@ impl Index {
         }
     }
 
+    /// The machine with this id.
+    pub fn machine(&self, id: HardwareId) -> Option<Arc<Machine>> {
+        self.machines.borrow().by_id.get(&id).cloned()
+    }
+
+    /// The machine that is told this host name; the oldest record's, if more are. Looks at all of them.
+    pub fn named(&self, hostname: &str) -> Option<Arc<Machine>> {
+        let machines = self.machines.borrow();
+        let named = machines.by_id.values().filter(|one| one.hostname() == hostname);
+        named.min_by_key(|machine| age(machine)).cloned()
+    }
+
     /// How long the feed has been cut: nothing while it is live, `None` before anything was heard.
     pub fn feed_age(&self, now: Instant) -> Option<Duration> {
         match self.machines.borrow().feed {

@@ -16,11 +16,13 @@
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
 //! - [`link_local`]: being 169.254.169.254.
+//! - [`api`]: what people ask of it.
 //! - [`metrics`]: what is counted.
 //! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
+pub mod api;
 pub mod control_plane;
 pub mod guard;
 pub mod http;
@@ -44,6 +46,7 @@ extern crate self as metadata;
 #[path = "../tests/fixture/machines.rs"]
 mod fixture;
 
+pub use api::Api;
 pub use http::{Config, PhoneHome, Service, serve};
 pub use index::Index;
 pub use machine::Machine;

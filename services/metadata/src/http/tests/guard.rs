@@ -177,3 +177,46 @@ async fn an_address_that_changes_hands_never_tells_the_old_owner_a_byte_of_the_n
     site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await.says(USER_DATA);
     assert!(!answers.is_empty());
 }
+
+/// A service for node1 as `guard` has it, whose address is at `place`.
+fn explained(guard: Guard, place: Place) -> Service {
+    let index = Arc::new(Index::new());
+    index.replace([Arc::new(Machine { guard, ..node1() })]);
+    let tokens = Tokens::new(&[7; 32]);
+    let service = Service::new(index, tokens, Arc::new(Told::default()), Config::default());
+    service.watching(Arc::new(At(place)))
+}
+
+#[tokio::test]
+async fn what_is_explained_is_what_is_answered() {
+    let own = Place::Holds(node1().nics[0].mac);
+    for (place, answered) in [(own, true), (Place::Nobody, false), (Place::Beyond, true)] {
+        let service = explained(Guard::default(), place);
+        let subject = Subject::Address(NODE1.parse().unwrap());
+        let told = service.explain(&subject, SystemTime::now()).await.unwrap();
+        assert_eq!(told.sources[0].answered, answered, "{told:?}");
+        assert_eq!((told.instance_id.as_str(), told.sources.len()), ("i-0001", 1));
+        let peer = ConnectInfo(SocketAddr::new(NODE1.parse().unwrap(), 1));
+        let request = Request::get("/latest/meta-data/mac").extension(peer);
+        let asked = service.router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(asked.status() == StatusCode::OK, answered);
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_explained_by_any_of_its_names() {
+    let hop_limit = Some(1);
+    let service = explained(Guard { hop_limit, ..Guard::default() }, Place::Unseen);
+    for subject in [Subject::Hardware(node1().id), Subject::Hostname("node1.lab".into())] {
+        let told = service.explain(&subject, SystemTime::now()).await.unwrap();
+        assert_eq!((told.hardware_id, told.sources.len()), (node1().id.to_string(), 4));
+        let guard = told.guard.unwrap();
+        assert_eq!((guard.hop_limit, guard.user_data_told), (1, true));
+        assert!(told.feed.unwrap().live);
+    }
+    assert_eq!(service.explain(&Subject::Hostname("x".into()), SystemTime::now()).await, None);
+    let stranger = Subject::Address(STRANGER.parse().unwrap());
+    let told = service.explain(&stranger, SystemTime::now()).await.unwrap();
+    assert_eq!((told.hardware_id.as_str(), told.guard), ("", None));
+    assert_eq!(told.sources[0].fact, "no machine has this address: 404");
+}
