@@ -1,6 +1,6 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and what every side of them shares.
 //!
-//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`metadata`], [`common`]: one module a proto package.
 //! - [`id`], [`mac`]: the names things go by, as types.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`fault`]: errors as callers see them, with `google.rpc` details.
@@ -79,6 +79,16 @@ pub mod netboot {
     #[allow(clippy::wildcard_enum_match_arm)]
     pub mod v1 {
         tonic::include_proto!("tinwright.netboot.v1");
+    }
+}
+
+/// What machines are told about themselves.
+pub mod metadata {
+    /// Version 1.
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
+    pub mod v1 {
+        tonic::include_proto!("tinwright.metadata.v1");
     }
 }
 

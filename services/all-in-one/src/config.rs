@@ -3,12 +3,14 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `boot_http`, `dhcp`, `pools` and `etcd` check what is said of scripts and files, of DHCP, of what it lends and of a cluster,
-//! `observe` what of looking into network boot, `split` which services are here and where the others are.
+//! `boot_http`, `dhcp`, `pools`, `metadata` and `etcd` check what is said of scripts and files, of DHCP, of what it lends, of
+//! the metadata service and of a cluster, `observe` what of looking into network boot, `split` which services are here and
+//! where the others are.
 
 mod boot_http;
 mod dhcp;
 mod etcd;
+mod metadata;
 mod observe;
 mod pools;
 mod split;
@@ -23,6 +25,7 @@ use runtime::telemetry::Format;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
+pub use self::metadata::{Metadata, Source};
 pub use self::observe::Observe;
 pub use self::split::{Peer, Service, Split};
 
@@ -140,6 +143,13 @@ pub struct Flags {
         value_delimiter = ','
     )]
     pub metadata_listen: Option<Vec<SocketAddr>>,
+    /// The interface that is given 169.254.169.254 (and fd00:ec2::254 where it speaks IPv6) while the metadata service
+    /// listens there, on port 80
+    #[arg(long, env = "TINWRIGHT_METADATA_LINK_LOCAL", value_name = "INTERFACE")]
+    pub metadata_link_local: Option<String>,
+    /// What a machine is known by at the metadata service, where its own policy does not say [default: on-link]
+    #[arg(long, env = "TINWRIGHT_METADATA_SOURCE_CHECK", value_name = "CHECK")]
+    pub metadata_source_check: Option<Source>,
     /// Whether BMCs may be spoken to in clear
     #[arg(long, env = "TINWRIGHT_INSECURE_BMCS", num_args = 0..=1, default_missing_value = "true")]
     pub insecure_bmcs: Option<bool>,
@@ -209,6 +219,8 @@ pub struct Config {
     pub netboot: Option<Netboot>,
     /// Where the metadata service listens.
     pub metadata_listen: Vec<SocketAddr>,
+    /// What else was said of it.
+    pub metadata: Metadata,
     /// Whether BMCs may be spoken to in clear.
     pub insecure_bmcs: bool,
     /// How long open requests may take once the server ends.
@@ -258,6 +270,7 @@ impl Config {
         let split = Split::load(&flags, &file, tls)?;
         let config = Self {
             netboot: netboot(&flags, &file, &data, &split)?,
+            metadata: Metadata::load(&flags, &file, &split),
             store: storage(&flags, &file)?,
             data,
             listen: flags.listen.or(file.listen).unwrap_or(vec![loopback(42113)]),
@@ -294,7 +307,11 @@ impl Config {
         let Split { only, .. } = &self.split;
         for (service, asked_for, how) in [
             (Service::Netboot, self.netboot.is_some(), "netboot_interface"),
-            (Service::Metadata, !self.metadata_listen.is_empty(), "metadata_listen"),
+            (
+                Service::Metadata,
+                !self.metadata_listen.is_empty() || self.metadata.link_local.is_some(),
+                "metadata_listen",
+            ),
         ] {
             let named = only.as_ref().is_some_and(|only| only.contains(&service));
             anyhow::ensure!(asked_for || !named, "only names {service}, but {how} is not given");

@@ -1,9 +1,11 @@
 //! What machines see: network boot and metadata, where they are asked for.
 
+mod metadata;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use metadata::control_plane::{CallsHome, follow};
 use netboot::{Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
@@ -11,9 +13,9 @@ use runtime::serve::Door;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use store::Store;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::metadata::Metadata;
 use crate::config::{self, Config};
 use crate::copies::Copies;
 use crate::reach::Reach;
@@ -22,20 +24,13 @@ use crate::reach::Reach;
 #[derive(Debug)]
 pub(crate) struct Edges {
     netboot: Option<Netboot>,
-    metadata: Option<Metadata>,
-}
-
-#[derive(Debug)]
-struct Metadata {
-    listeners: Vec<TcpListener>,
-    tokens: metadata::token::Tokens,
+    metadata: Option<metadata::Bound>,
 }
 
 /// What the edges know, for whoever waits until they know it.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     netboot: Option<Arc<netboot::index::Index>>,
-    metadata: Option<Arc<metadata::Index>>,
     leases: Option<netboot::leases::Api>,
 }
 
@@ -43,9 +38,6 @@ impl Known {
     /// Resolves once machines can be answered.
     pub(crate) async fn ready(&self) {
         if let Some(index) = &self.netboot {
-            index.ready().await;
-        }
-        if let Some(index) = &self.metadata {
             index.ready().await;
         }
         if let Some(leases) = &self.leases {
@@ -61,13 +53,7 @@ impl Edges {
             Some(wanted) => Some(bind_netboot(config, wanted, site).await?),
             None => None,
         };
-        let mut listeners = Vec::new();
-        for address in &config.metadata_listen {
-            listeners.push(Sockets::bind("metadata", *address).await?);
-        }
-        let tokens = metadata::token::Tokens::new(site.key().expose());
-        let metadata = (!listeners.is_empty()).then_some(Metadata { listeners, tokens });
-        Ok(Self { netboot, metadata })
+        Ok(Self { netboot, metadata: metadata::Bound::bind(config, site).await? })
     }
 
     /// What people may ask of leases, which are kept in `store` from now on.
@@ -90,8 +76,13 @@ impl Edges {
         netboot.api(store.clone(), stop.clone()).map(Some)
     }
 
-    /// Starts them, fed by the services that `reach` reaches, and by `copies` until these are reached; `store` keeps what
-    /// they record.
+    /// The metadata service, which calls those that `reach` reaches; it is started by itself.
+    pub(crate) fn metadata(&mut self, reach: &Reach, vitals: &Vitals) -> Option<Metadata> {
+        self.metadata.take().map(|bound| bound.wire(reach, vitals))
+    }
+
+    /// Starts the others, fed by the services that `reach` reaches, and by `copies` until these are reached; `store` keeps
+    /// what they record.
     pub(crate) fn start(
         self,
         reach: &Reach,
@@ -116,25 +107,7 @@ impl Edges {
             tier.tasks.spawn(netboot.run(sources, store, tier.stop.clone()));
             index
         });
-        let metadata = self.metadata.map(|Metadata { listeners, tokens }| {
-            let index = Arc::new(metadata::Index::new());
-            let calls = Arc::new(CallsHome(reach.instance.clone()));
-            let config = metadata::Config::default();
-            let service = metadata::Service::new(index.clone(), tokens, calls, config);
-            for listener in listeners {
-                let (service, until) = (service.clone(), tier.stop.clone());
-                tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
-            }
-            let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
-            let (copies, until) = (copies.map(Copies::metadata), tier.stop.clone());
-            let fed = index.clone();
-            tier.tasks.spawn(async move {
-                let followed = follow(fed, hardware, instance, copies, until).await;
-                followed.context("what was kept of the feeds")
-            });
-            index
-        });
-        Known { netboot, metadata, leases }
+        Known { netboot, leases }
     }
 }
 
@@ -158,7 +131,8 @@ async fn bind_netboot(
         authority: site.authority().to_owned(),
         authority_sha256: site.fingerprint()?,
         consoles: wanted.consoles.clone(),
-        metadata_route: config.metadata_listen.iter().any(is_link_local),
+        metadata_route: config.metadata.link_local.is_some()
+            || config.metadata_listen.iter().any(is_link_local),
         policy: wanted.boot.policy,
         syslog: wanted.observe.syslog,
         ra_assist: wanted.observe.ra_assist,
@@ -173,6 +147,6 @@ async fn bind_netboot(
     Ok(netboot)
 }
 
-fn is_link_local(address: &std::net::SocketAddr) -> bool {
+fn is_link_local(address: &SocketAddr) -> bool {
     tinwright::check::is_link_local(address.ip())
 }

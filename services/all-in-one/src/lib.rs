@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
 use crate::copies::Copies;
-use crate::edges::Edges;
+use crate::edges::{Edges, Metadata};
 use crate::reach::Reach;
 use crate::services::Services;
 
@@ -93,8 +93,10 @@ impl Server {
         };
         let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let leases = doors.leases(store.as_ref());
+        let metadata = doors.metadata(&reach, &vitals);
         let (reporter, health) = tonic_health::server::health_reporter();
-        let app = services.app(health, (boots, leases), &vitals)?;
+        let told = (boots, leases, metadata.as_ref().map(Metadata::api));
+        let app = services.app(health, told, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
@@ -108,6 +110,7 @@ impl Server {
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
         }
+        let told = metadata.map(|metadata| metadata.start(&reach, copies.as_ref(), &mut edges));
         let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
@@ -115,6 +118,9 @@ impl Server {
         edges.tasks.spawn(until_stopped(edges.stop.clone(), async move {
             services.ready().await;
             known.ready().await;
+            if let Some(told) = told {
+                told.ready().await;
+            }
             reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
             vitals.set_ready();
             tracing::info!("ready");

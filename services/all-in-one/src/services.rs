@@ -65,11 +65,15 @@ impl Services {
         })
     }
 
-    /// All of them, with `health`, `boots`, `leases` and what they are, behind the table of who may call what.
+    /// All of them, with `health`, what the edges tell and what all these are, behind the table of who may call what.
     pub(crate) fn app<H: Health>(
         &self,
         health: HealthServer<H>,
-        (boots, leases): (Option<netboot::Api>, Option<netboot::leases::Api>),
+        (boots, leases, metadata): (
+            Option<netboot::Api>,
+            Option<netboot::leases::Api>,
+            Option<metadata::Api>,
+        ),
         vitals: &Vitals,
     ) -> anyhow::Result<Router> {
         let about = || {
@@ -100,6 +104,9 @@ impl Services {
         }
         if let Some(leases) = leases {
             routes.add_service(leases.into_service());
+        }
+        if let Some(metadata) = metadata {
+            routes.add_service(metadata.into_service());
         }
         let app = routes.routes().into_axum_router();
         Ok(app.layer(Access).layer(vitals.register(Observe::new)))

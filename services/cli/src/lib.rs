@@ -6,6 +6,7 @@
 //! - [`boot`]: what machines boot and why, what they booted, and what they said.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware as Tinkerbell's users push it.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: one line that says what to do.
+//! - [`metadata`]: whom the metadata service takes an address for.
 //! - [`osie`]: making what machines boot into; the one command that asks no server.
 
 pub mod boot;
@@ -15,6 +16,7 @@ pub mod follow;
 pub mod hardware;
 pub mod input;
 pub mod instance;
+pub mod metadata;
 pub mod noun;
 pub mod osie;
 pub mod output;
@@ -51,6 +53,9 @@ pub enum Command {
     /// What machines boot from the network, and why
     #[command(subcommand)]
     Boot(boot::Command),
+    /// What machines are told about themselves
+    #[command(subcommand)]
+    Metadata(metadata::Command),
     /// The environment machines are provisioned from
     #[command(subcommand)]
     Osie(osie::Command),
@@ -79,6 +84,7 @@ async fn carry_out(command: Command, out: &mut dyn Write) -> anyhow::Result<()> 
         Command::Workflow(command) => workflow::run(command, out).await,
         Command::Power(command) => power::run(command, out).await,
         Command::Boot(command) => boot::run(command, out).await,
+        Command::Metadata(command) => metadata::run(command, out).await,
         Command::Osie(command) => osie::run(command),
     }
 }

@@ -3,21 +3,24 @@
 //! One request, in this order; each step may refuse, and a refusal has no body:
 //!
 //! ```text
-//! host ─▶ path ─▶ method ─▶ caller ─▶ machine ─▶ limit ─┬─▶ phone home: POST
-//!                                                       ├─▶ session: PUT a token
-//!                                                       └─▶ token, forwarded? ─▶ tree: GET
+//! host ─▶ path ─▶ method ─▶ caller ─▶ machine ─▶ limit ─▶ neighbour ─┬─▶ phone home: POST
+//!                                                                   ├─▶ session: PUT a token
+//!                                                                   └─▶ token, forwarded? ─▶ tree: GET
 //! ```
 //!
 //! A wrong path and an unknown address look alike. Every request looks its machine up anew, so a connection that
 //! outlives an instance never shows the next one's data to the last one's token.
 
 mod answer;
+mod explain;
 mod limit;
 mod listen;
 mod phone_home;
 mod refusal;
 mod route;
+mod seen;
 mod session;
+mod wire;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,8 +34,11 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
+use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
 use crate::machine::Machine;
+use crate::metrics::Metrics;
+use crate::neighbour::Neighbours;
 use crate::path::Path;
 use crate::token::Tokens;
 use crate::tree;
@@ -40,7 +46,11 @@ use limit::Limits;
 use refusal::Refusal;
 use route::Route;
 use runtime::forwarded::Caller;
+use runtime::prefix::normal;
+use seen::Seen;
+use wire::Wire;
 
+pub use explain::Subject;
 pub use listen::serve;
 pub use phone_home::{Call, NotStored, PhoneHome};
 pub use runtime::forwarded::{Everyone, Trusted};
@@ -54,6 +64,8 @@ pub struct Config {
     pub refuse_forwarded: bool,
     /// The hosts that may be asked for, without port; empty for any. Guards browsers against rebound names.
     pub allowed_hosts: Vec<String>,
+    /// What a machine has to be known by besides its address, where its own policy does not say.
+    pub source_check: SourceCheck,
 }
 
 impl Default for Config {
@@ -62,6 +74,7 @@ impl Default for Config {
             trusted_proxies: Trusted::default(),
             refuse_forwarded: true,
             allowed_hosts: Vec::new(),
+            source_check: SourceCheck::default(),
         }
     }
 }
@@ -74,6 +87,9 @@ pub struct Service {
     phone_home: Arc<dyn PhoneHome>,
     config: Arc<Config>,
     limits: Arc<Limits>,
+    seen: Arc<Seen>,
+    metrics: Metrics,
+    neighbours: Option<Arc<dyn Neighbours>>,
 }
 
 impl fmt::Debug for Service {
@@ -91,7 +107,19 @@ impl Service {
         config: Config,
     ) -> Self {
         let (tokens, config) = (Arc::new(tokens), Arc::new(config));
-        Self { index, tokens, phone_home, config, limits: Arc::default() }
+        let (limits, seen) = (Arc::default(), Arc::default());
+        let (metrics, neighbours) = (Metrics::default(), None);
+        Self { index, tokens, phone_home, config, limits, seen, metrics, neighbours }
+    }
+
+    /// The same, counting in `metrics`.
+    pub fn counted(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// The same, looking at who has an address.
+    pub fn watching(self, neighbours: Arc<dyn Neighbours>) -> Self {
+        Self { neighbours: Some(neighbours), ..self }
     }
 
     /// As a router, to be given each connection's peer as [`ConnectInfo<SocketAddr>`].
@@ -107,15 +135,25 @@ impl Service {
         let route = Route::of(&path);
         route.admit(&head.method)?;
         let caller = Caller::of(peer.ip(), &head.headers, &self.config.trusted_proxies)?;
+        let wire = head.extensions.get::<Wire>();
         let machine = match self.machine(caller)? {
             Some(machine) => machine,
-            None => return route.for_nobody(),
+            None => {
+                self.metrics.missed(wire.map(Wire::listener).unwrap_or_default());
+                return route.for_nobody();
+            }
         };
         tracing::Span::current().record("machine.id", tracing::field::display(machine.id));
+        self.check_source(&machine, peer, caller).await?;
         match route {
+            Route::Events => self.reported(&machine, body).await,
             Route::PhoneHome => self.phoned_home(&machine, body).await,
-            Route::Token => self.open_session(&machine, caller, &head.headers, SystemTime::now()),
-            Route::DatedToken => Err(Refusal::Forbidden),
+            Route::Token => {
+                let now = SystemTime::now();
+                let opened = self.open_session(&machine, caller, &head.headers, now)?;
+                limit_hops(&machine, wire, opened)
+            }
+            Route::DatedToken => Err(Refusal::Forbidden("dated_token")),
             Route::Tree => self.look_up(&machine, caller, &path, &head.headers),
         }
     }
@@ -132,6 +170,50 @@ impl Service {
         }
     }
 
+    /// Refuses who has the machine's address but is not the machine, as far as that can be seen.
+    async fn check_source(
+        &self,
+        machine: &Machine,
+        peer: SocketAddr,
+        caller: Caller,
+    ) -> Result<(), Refusal> {
+        let (place, admitted) = self.admitted(machine, peer, caller).await;
+        admitted.map_err(|denied| {
+            tracing::warn!(address = %caller.address, ?place, reason = %denied, "not the machine");
+            Refusal::Forbidden(denied.label())
+        })
+    }
+
+    /// Where the caller is, and whether that is the machine.
+    async fn admitted(
+        &self,
+        machine: &Machine,
+        peer: SocketAddr,
+        caller: Caller,
+    ) -> (Place, Result<(), Denied>) {
+        let check = machine.guard.source.unwrap_or(self.config.source_check);
+        let place = self.place(check, peer, caller).await;
+        (place, check.admits(machine.macs(), place))
+    }
+
+    async fn place(&self, check: SourceCheck, peer: SocketAddr, caller: Caller) -> Place {
+        let address = caller.address;
+        let Some(neighbours) = self.neighbours.clone() else { return Place::Unseen };
+        match check {
+            SourceCheck::Address | SourceCheck::Port => return Place::Unseen,
+            SourceCheck::OnLink | SourceCheck::Neighbour => {}
+        }
+        if normal(peer.ip()) != address {
+            return Place::Beyond;
+        }
+        if address.is_loopback() {
+            return Place::Here;
+        }
+        let looked = tokio::task::spawn_blocking(move || neighbours.place(address)).await;
+        // Nobody is let in by a failure.
+        looked.unwrap_or(Place::Nobody)
+    }
+
     fn look_up(
         &self,
         machine: &Machine,
@@ -141,9 +223,13 @@ impl Service {
     ) -> Result<Response, Refusal> {
         self.check_session(machine, headers, SystemTime::now())?;
         if caller.forwarded && self.config.refuse_forwarded && tree::is_secret(path) {
-            return Err(Refusal::Forbidden);
+            return Err(Refusal::Forbidden("forwarded"));
         }
-        let body = tree::get(machine, path).ok_or(Refusal::NotFound)?;
+        let told = self.told(machine, Instant::now());
+        let body = tree::get(&told, path).ok_or(Refusal::NotFound)?;
+        if let Some(event) = seen::event(path) {
+            self.note(machine, event);
+        }
         Ok(answer::ok(body, headers))
     }
 
@@ -153,11 +239,26 @@ impl Service {
         }
         let named = headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
         let asked: Option<Authority> = uri.authority().cloned().or(named);
-        let asked = asked.ok_or(Refusal::Forbidden)?;
+        let asked = asked.ok_or(Refusal::Forbidden("host"))?;
         let mut allowed = self.config.allowed_hosts.iter();
         let good = allowed.any(|host| host.eq_ignore_ascii_case(asked.host()));
-        if good { Ok(()) } else { Err(Refusal::Forbidden) }
+        if good { Ok(()) } else { Err(Refusal::Forbidden("host")) }
     }
+}
+
+/// `opened`, so that it dies at the router the machine's policy names.
+fn limit_hops(
+    machine: &Machine,
+    wire: Option<&Wire>,
+    mut opened: Response,
+) -> Result<Response, Refusal> {
+    if let (Some(hops), Some(wire)) = (machine.guard.hop_limit, wire) {
+        wire.limit(hops, &mut opened).map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "no hop limit can be set");
+            Refusal::NotReady
+        })?;
+    }
+    Ok(opened)
 }
 
 #[tracing::instrument(skip_all, fields(
@@ -173,9 +274,17 @@ async fn handle(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request<Body>,
 ) -> Response {
+    let (asked, route) = (Instant::now(), route::label(request.uri().path()));
     let response = service.respond(peer, request).await;
-    let response = response.unwrap_or_else(|refusal| refusal.into_response());
-    tracing::debug!(status = response.status().as_u16(), "answered");
+    let response = response.unwrap_or_else(|refusal| {
+        if let Some(reason) = refusal.reason() {
+            service.metrics.denied(reason);
+        }
+        refusal.into_response()
+    });
+    let status = response.status().as_u16();
+    service.metrics.answered(route, status, asked.elapsed());
+    tracing::debug!(target: "metadata::access", status, "answered");
     answer::finish(response)
 }
 

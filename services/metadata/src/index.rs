@@ -99,6 +99,27 @@ impl Index {
         let _ready = machines.wait_for(|known| !matches!(known.feed, Feed::NeverHeard)).await;
     }
 
+    /// The machine with this id.
+    pub fn machine(&self, id: HardwareId) -> Option<Arc<Machine>> {
+        self.machines.borrow().by_id.get(&id).cloned()
+    }
+
+    /// The machine that is told this host name; the oldest record's, if more are. Looks at all of them.
+    pub fn named(&self, hostname: &str) -> Option<Arc<Machine>> {
+        let machines = self.machines.borrow();
+        let named = machines.by_id.values().filter(|one| one.hostname() == hostname);
+        named.min_by_key(|machine| age(machine)).cloned()
+    }
+
+    /// How long the feed has been cut: nothing while it is live, `None` before anything was heard.
+    pub fn feed_age(&self, now: Instant) -> Option<Duration> {
+        match self.machines.borrow().feed {
+            Feed::NeverHeard => None,
+            Feed::Live => Some(Duration::ZERO),
+            Feed::CutAt(when) => Some(now.saturating_duration_since(when)),
+        }
+    }
+
     /// These are all the machines there are: the feed has caught up, and is live from now on.
     pub fn replace(&self, machines: impl IntoIterator<Item = Arc<Machine>>) {
         let mut new = Machines { feed: Feed::Live, ..Machines::default() };

@@ -11,19 +11,29 @@
 //! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
 //! - [`path`]: request paths in normal form.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
+//! - [`guard`], [`neighbour`], [`netlink`]: whether who has an address is the machine it was given to.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
+//! - [`link_local`]: being 169.254.169.254.
+//! - [`api`]: what people ask of it.
+//! - [`metrics`]: what is counted.
 //! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go; [`copies`]: what of
 //!   that is kept for the next start.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
+pub mod api;
 pub mod control_plane;
 pub mod copies;
+pub mod guard;
 pub mod http;
 pub mod index;
+pub mod link_local;
 pub mod machine;
+pub mod metrics;
+pub mod neighbour;
+pub mod netlink;
 pub mod path;
 pub mod records;
 pub mod source;
@@ -37,6 +47,7 @@ extern crate self as metadata;
 #[path = "../tests/fixture/machines.rs"]
 mod fixture;
 
+pub use api::Api;
 pub use copies::Copies;
 pub use http::{Config, PhoneHome, Service, serve};
 pub use index::Index;

@@ -14,6 +14,8 @@ use tinwright::{HardwareId, Mac};
 
 use runtime::prefix::Prefix;
 
+use crate::guard::Guard;
+
 /// A machine, and the instance that occupies it.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -35,6 +37,8 @@ pub struct Machine {
     pub instance: Option<Instance>,
     /// How session tokens are treated.
     pub tokens: TokenPolicy,
+    /// Who may ask as this machine, and for how long.
+    pub guard: Guard,
 }
 
 /// A network interface.

@@ -6,6 +6,7 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 use tinwright::instance::v1::instance::ip::Flag;
 
+use crate::guard::Guard;
 use crate::machine::{Address, Instance, Machine, Nic, OperatingSystem, TokenPolicy, UserData};
 
 /// The machine that `hardware` is, with what occupies it. Nothing where the record's id is none, and nothing for a free
@@ -34,6 +35,7 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Opt
         disks: hardware.disks.iter().map(|disk| disk.device.clone()).collect(),
         instance: occupant.filter(|occupant| is_told(&occupant.state)).map(instance),
         tokens,
+        guard: Guard::of(hardware.policy.as_ref(), occupant),
     })
 }
 

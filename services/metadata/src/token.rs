@@ -1,7 +1,7 @@
 //! IMDSv2 session tokens. Nothing is stored: whoever holds the site key can make and check one, so every replica can.
 //!
 //! ```text
-//! version (1) | expiry, unix seconds (8) | nonce (16) | HMAC-SHA-256 of all that and the instance id (32)
+//! version (1) | made, unix milliseconds (8) | expiry, unix seconds (8) | nonce (16) | HMAC-SHA-256 of all that and the instance id (32)
 //! ```
 //!
 //! as base64url. The instance id is only in what is signed: a token says nothing to whoever finds it, and is worth
@@ -18,7 +18,7 @@ pub const LONGEST: u32 = 21_600;
 
 const DAY: u64 = 86_400;
 const LABEL: &[u8] = b"tinwright metadata session token";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Makes and checks tokens.
 #[derive(Debug)]
@@ -40,10 +40,25 @@ pub enum Refused {
     /// It was good once.
     #[error("the session token has expired")]
     Expired,
+    /// It was made before the machine's tokens were revoked.
+    #[error("the session token is revoked")]
+    Revoked,
+}
+
+impl Refused {
+    /// Its name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Foreign => "foreign",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
 }
 
 /// The part of a token in front of its signature.
 struct Claims {
+    made: u64,
     expiry: u64,
     nonce: [u8; 16],
 }
@@ -55,14 +70,17 @@ impl Claims {
     }
 
     fn encoded(&self) -> Vec<u8> {
-        [&[VERSION][..], &self.expiry.to_be_bytes(), &self.nonce].concat()
+        let (made, expiry) = (self.made.to_be_bytes(), self.expiry.to_be_bytes());
+        [&[VERSION][..], &made, &expiry, &self.nonce].concat()
     }
 
     fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let bytes = bytes.strip_prefix(&[VERSION])?;
+        let (made, bytes) = bytes.split_first_chunk()?;
         let (expiry, bytes) = bytes.split_first_chunk()?;
         let (nonce, signature) = bytes.split_first_chunk()?;
-        Some((Self { expiry: u64::from_be_bytes(*expiry), nonce: *nonce }, signature))
+        let (made, expiry) = (u64::from_be_bytes(*made), u64::from_be_bytes(*expiry));
+        Some((Self { made, expiry, nonce: *nonce }, signature))
     }
 }
 
@@ -79,16 +97,23 @@ impl Tokens {
         ttl: u32,
         now: SystemTime,
     ) -> Result<String, Unavailable> {
-        let now = seconds(now);
-        let mut claims = Claims { expiry: now + u64::from(ttl.min(LONGEST)), nonce: [0; 16] };
+        let (made, now) = (milliseconds(now), seconds(now));
+        let mut claims = Claims { made, expiry: now + u64::from(ttl.min(LONGEST)), nonce: [0; 16] };
         rand::fill(&mut claims.nonce).map_err(|_| Unavailable)?;
         let key = self.key(now / DAY).ok_or(Unavailable)?;
         let signature = hmac::sign(&key, &claims.signed(instance_id));
         Ok(BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat()))
     }
 
-    /// Whether `token` was made for this instance and still lives. Takes as long whichever byte is wrong.
-    pub fn check(&self, token: &str, instance_id: &str, now: SystemTime) -> Result<(), Refused> {
+    /// Whether `token` was made for this instance, not before `revoked`, and still lives. Takes as long whichever byte is
+    /// wrong.
+    pub fn check(
+        &self,
+        token: &str,
+        instance_id: &str,
+        revoked: Option<SystemTime>,
+        now: SystemTime,
+    ) -> Result<(), Refused> {
         let now = seconds(now);
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| Refused::Foreign)?;
         let (claims, signature) = Claims::decode(&bytes).ok_or(Refused::Foreign)?;
@@ -98,7 +123,11 @@ impl Tokens {
         if !keys.filter_map(|day| self.key(day)).any(good) {
             return Err(Refused::Foreign);
         }
-        if now < claims.expiry { Ok(()) } else { Err(Refused::Expired) }
+        if now >= claims.expiry {
+            return Err(Refused::Expired);
+        }
+        let revoked = revoked.is_some_and(|revoked| claims.made < milliseconds(revoked));
+        if revoked { Err(Refused::Revoked) } else { Ok(()) }
     }
 
     fn key(&self, day: u64) -> Option<hmac::Key> {
@@ -110,6 +139,11 @@ impl Tokens {
 /// Unix time; a clock before 1970 stands still.
 fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+fn milliseconds(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -128,23 +162,35 @@ mod tests {
     #[test]
     fn a_token_is_good_until_it_expires() {
         let token = tokens().mint("i-1", 60, at(1000)).unwrap();
-        assert_eq!(tokens().check(&token, "i-1", at(1059)), Ok(()));
-        assert_eq!(tokens().check(&token, "i-1", at(1060)), Err(Refused::Expired));
+        assert_eq!(tokens().check(&token, "i-1", None, at(1059)), Ok(()));
+        assert_eq!(tokens().check(&token, "i-1", None, at(1060)), Err(Refused::Expired));
     }
 
     #[test]
     fn a_token_of_another_instance_or_site_is_foreign() {
         let token = tokens().mint("i-1", 60, at(1000)).unwrap();
-        assert_eq!(tokens().check(&token, "i-2", at(1001)), Err(Refused::Foreign));
-        assert_eq!(Tokens::new(&[8; 32]).check(&token, "i-1", at(1001)), Err(Refused::Foreign));
+        assert_eq!(tokens().check(&token, "i-2", None, at(1001)), Err(Refused::Foreign));
+        assert_eq!(
+            Tokens::new(&[8; 32]).check(&token, "i-1", None, at(1001)),
+            Err(Refused::Foreign)
+        );
+    }
+
+    #[test]
+    fn a_token_made_before_the_revocation_is_refused_and_a_new_one_is_not() {
+        let (old, new) = (tokens().mint("i-1", 60, at(1000)), tokens().mint("i-1", 60, at(1010)));
+        let check =
+            |token: &str, revoked| tokens().check(token, "i-1", Some(at(revoked)), at(1011)).err();
+        assert_eq!(check(&old.unwrap(), 1001), Some(Refused::Revoked));
+        assert_eq!(check(&new.unwrap(), 1001), None);
     }
 
     #[test]
     fn a_token_outlives_midnight_but_not_the_key_of_yesterday() {
         let token = tokens().mint("i-1", LONGEST, at(DAY - 1)).unwrap();
-        assert_eq!(tokens().check(&token, "i-1", at(DAY + 3600)), Ok(()));
-        assert_eq!(tokens().check(&token, "i-1", at(2 * DAY - 1)), Err(Refused::Expired));
-        assert_eq!(tokens().check(&token, "i-1", at(2 * DAY)), Err(Refused::Foreign));
+        assert_eq!(tokens().check(&token, "i-1", None, at(DAY + 3600)), Ok(()));
+        assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY - 1)), Err(Refused::Expired));
+        assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY)), Err(Refused::Foreign));
     }
 
     #[test]
@@ -161,19 +207,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bit_of_a_token_may_change(byte in 0usize..57, bit in 0u8..8) {
+        fn no_bit_of_a_token_may_change(byte in 0usize..65, bit in 0u8..8) {
             let token = tokens().mint("i-1", 60, at(1000)).unwrap();
             let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(token).unwrap();
             bytes[byte] ^= 1 << bit;
             let forged = BASE64_URL_SAFE_NO_PAD.encode(bytes);
-            prop_assert_eq!(tokens().check(&forged, "i-1", at(1001)), Err(Refused::Foreign));
+            prop_assert_eq!(tokens().check(&forged, "i-1", None, at(1001)), Err(Refused::Foreign));
         }
 
         #[test]
         fn no_text_is_too_odd(text: String, bytes: Vec<u8>) {
             let bytes = BASE64_URL_SAFE_NO_PAD.encode(bytes);
-            prop_assert_eq!(tokens().check(&text, "i-1", at(1)), Err(Refused::Foreign));
-            prop_assert_eq!(tokens().check(&bytes, "i-1", at(1)), Err(Refused::Foreign));
+            prop_assert_eq!(tokens().check(&text, "i-1", None, at(1)), Err(Refused::Foreign));
+            prop_assert_eq!(tokens().check(&bytes, "i-1", None, at(1)), Err(Refused::Foreign));
         }
     }
 }

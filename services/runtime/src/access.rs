@@ -48,6 +48,7 @@ const CALLS: &[(&str, Open)] = &[
     ("/tinwright.instance.v1.InstanceService/RetryInstance", Open::ToOperators),
     ("/tinwright.instance.v1.InstanceService/UpdateInstance", Open::ToOperators),
     ("/tinwright.instance.v1.InstanceService/WatchInstances", Open::ToViewers),
+    ("/tinwright.metadata.v1.MetadataService/ExplainMetadata", Open::ToViewers),
     ("/tinwright.netboot.v1.LeaseService/DeleteLease", Open::ToOperators),
     ("/tinwright.netboot.v1.LeaseService/GetLease", Open::ToViewers),
     ("/tinwright.netboot.v1.LeaseService/ListLeases", Open::ToViewers),

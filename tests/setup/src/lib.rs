@@ -42,6 +42,7 @@ const PACKAGES: &[&str] = &[
     "mount",
     "mtools",
     "ndisc6",
+    "nftables",
     "ovmf",
     "pkg-config",
     "python3",

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::Service;
+use super::wire;
 use runtime::forwarded::Trusted;
 use runtime::prefix::normal;
 
@@ -119,8 +120,10 @@ fn connection(
     peer: SocketAddr,
     router: Router,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + Send {
+    let (stream, wire) = wire::split(stream);
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
+        request.extensions_mut().insert(wire.clone());
         request.extensions_mut().insert(ConnectInfo(peer));
         router.clone().oneshot(request)
     });

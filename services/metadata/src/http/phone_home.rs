@@ -11,6 +11,7 @@ use tinwright::HardwareId;
 use super::Service;
 use super::answer;
 use super::refusal::Refusal;
+use super::seen::Event;
 use crate::machine::Machine;
 
 /// What a caller is told once its call is stored.
@@ -53,17 +54,42 @@ impl Service {
         machine: &Machine,
         body: Body,
     ) -> Result<Response, Refusal> {
-        self.limits.calls.take(machine.id, Instant::now())?;
-        let arrived = tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await;
-        let body = arrived.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
-        let fields = runtime::phone_home::fields(&body).ok_or(Refusal::Malformed)?;
+        let fields = self.said(machine, body).await?;
         let instance_id = machine.instance_id();
         if let Some(claimed) = fields.get("instance_id").filter(|id| **id != instance_id) {
             tracing::warn!(claimed, "a machine called home as another instance: a copied image?");
             return Err(Refusal::Conflict);
         }
+        let host_keys = fields.keys().filter(|name| name.starts_with("pub_key_")).count();
+        tracing::debug!(host_keys, said = ?fields.get("type"), "a machine called home");
         self.store(Call { hardware: machine.id, instance_id, fields }).await?;
+        self.note(machine, Event::CalledHome);
         Ok(answer::json(THANKS))
+    }
+
+    /// Writes down how far a system says it is (Ignition's and Equinix Metal's `events`). Nothing follows from it.
+    pub(super) async fn reported(
+        &self,
+        machine: &Machine,
+        body: Body,
+    ) -> Result<Response, Refusal> {
+        let fields = self.said(machine, body).await?;
+        let short = |name| fields.get(name).map(|text| text.chars().take(200).collect::<String>());
+        let (state, message) = (short("state"), short("message"));
+        tracing::info!(code = ?short("code"), ?state, ?message, "a machine tells how far it is");
+        Ok(answer::json(THANKS))
+    }
+
+    /// What a call says, unless the machine calls too often.
+    async fn said(
+        &self,
+        machine: &Machine,
+        body: Body,
+    ) -> Result<BTreeMap<String, String>, Refusal> {
+        self.limits.calls.take(machine.id, Instant::now())?;
+        let arrived = tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await;
+        let body = arrived.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
+        runtime::phone_home::fields(&body).ok_or(Refusal::Malformed)
     }
 
     async fn store(&self, call: Call) -> Result<(), Refusal> {

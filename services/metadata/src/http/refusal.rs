@@ -10,8 +10,8 @@ pub(super) enum Refusal {
     Malformed,
     /// The session token is missing, or not good.
     NoSession,
-    /// Closed to this machine, or to this way of asking.
-    Forbidden,
+    /// Closed to this machine, or to this way of asking; why, as it is counted.
+    Forbidden(&'static str),
     /// There is nothing there, or nobody.
     NotFound,
     /// Only these methods.
@@ -25,11 +25,22 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// What it is counted as among the requests denied, if it is one.
+    pub(super) fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::NoSession => Some("session"),
+            Self::Forbidden(reason) => Some(reason),
+            Self::Conflict => Some("instance_id"),
+            Self::TooMany => Some("limit"),
+            Self::Malformed | Self::NotFound | Self::Method(_) | Self::NotReady => None,
+        }
+    }
+
     fn status(self) -> StatusCode {
         match self {
             Self::Malformed => StatusCode::BAD_REQUEST,
             Self::NoSession => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict => StatusCode::CONFLICT,
@@ -58,7 +69,7 @@ impl IntoResponse for Refusal {
             }
             Self::Malformed
             | Self::NoSession
-            | Self::Forbidden
+            | Self::Forbidden(_)
             | Self::NotFound
             | Self::Conflict => {}
         }

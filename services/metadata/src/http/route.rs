@@ -12,6 +12,8 @@ use crate::path::Path;
 pub(super) enum Route {
     /// The installed system is up.
     PhoneHome,
+    /// A system tells how far it is.
+    Events,
     /// A session token is wanted.
     Token,
     /// The same under a dated version, where EC2 has none.
@@ -27,6 +29,7 @@ impl Route {
             ["phone-home"] | ["latest" | "2009-04-04", "meta-data", "phone-home"] => {
                 Self::PhoneHome
             }
+            ["events"] | ["phone-home", "events"] => Self::Events,
             ["latest", "api", "token"] => Self::Token,
             [_, "api", "token"] => Self::DatedToken,
             _ => Self::Tree,
@@ -36,7 +39,7 @@ impl Route {
     /// Refuses what is no method of this face. OPTIONS is none anywhere: no page of another site has business here.
     pub(super) fn admit(self, method: &Method) -> Result<(), Refusal> {
         let (good, allowed) = match self {
-            Self::PhoneHome => (method == Method::POST, "POST"),
+            Self::PhoneHome | Self::Events => (method == Method::POST, "POST"),
             Self::Token | Self::DatedToken => (method == Method::PUT, "PUT"),
             Self::Tree => (method == Method::GET || method == Method::HEAD, "GET, HEAD"),
         };
@@ -46,8 +49,27 @@ impl Route {
     /// The answer to an address nobody has. Who calls home is thanked even so: old clients try until they are.
     pub(super) fn for_nobody(self) -> Result<Response, Refusal> {
         match self {
-            Self::PhoneHome => Ok(answer::json(phone_home::THANKS)),
+            Self::PhoneHome | Self::Events => Ok(answer::json(phone_home::THANKS)),
             Self::Token | Self::DatedToken | Self::Tree => Err(Refusal::NotFound),
         }
+    }
+}
+
+/// What requests for `path` are counted as.
+pub(super) fn label(path: &str) -> &'static str {
+    let Some(path) = Path::parse(path) else { return "other" };
+    match Route::of(&path) {
+        Route::PhoneHome => "phone_home",
+        Route::Events => "events",
+        Route::Token | Route::DatedToken => "token",
+        Route::Tree => match path.segments()[..] {
+            [_, "user-data"] => "user_data",
+            [_, "meta-data", ..] => "meta_data",
+            [_, "dynamic", ..] => "dynamic",
+            ["nocloud", ..] => "nocloud",
+            ["openstack", ..] => "openstack",
+            ["metadata"] => "json",
+            _ => "other",
+        },
     }
 }

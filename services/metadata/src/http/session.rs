@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use super::Service;
 use super::refusal::Refusal;
 use crate::machine::{Machine, TokenPolicy};
-use crate::token::LONGEST;
+use crate::token::{LONGEST, Refused};
 use runtime::forwarded::Caller;
 
 const TTL: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
@@ -24,14 +24,22 @@ impl Service {
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Response, Refusal> {
-        if machine.tokens == TokenPolicy::Disabled || caller.forwarded {
-            return Err(Refusal::Forbidden);
+        if machine.tokens == TokenPolicy::Disabled {
+            return Err(Refusal::Forbidden("disabled"));
         }
-        let ttl = ttl(headers).ok_or(Refusal::Malformed)?;
+        if caller.forwarded {
+            self.metrics.token("forwarded");
+            return Err(Refusal::Forbidden("forwarded"));
+        }
+        let Some(ttl) = ttl(headers) else {
+            self.metrics.token("malformed");
+            return Err(Refusal::Malformed);
+        };
         let token = self.tokens.mint(&machine.instance_id(), ttl, now).map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "session refused");
             Refusal::NotReady
         })?;
+        self.metrics.token("made");
         // The Rust SDK takes an answer that does not repeat the time to live for no answer.
         Ok(([(TTL, ttl.to_string()), (header::CONTENT_TYPE, "text/plain".into())], token)
             .into_response())
@@ -46,13 +54,15 @@ impl Service {
     ) -> Result<(), Refusal> {
         let mut tokens = headers.get_all(TOKEN).iter();
         match (machine.tokens, tokens.next(), tokens.next()) {
-            (TokenPolicy::Disabled, _, _) => Err(Refusal::Forbidden),
+            (TokenPolicy::Disabled, _, _) => Err(Refusal::Forbidden("disabled")),
             (TokenPolicy::Optional, None, _) => Ok(()),
             (TokenPolicy::Required, None, _) | (_, Some(_), Some(_)) => Err(Refusal::NoSession),
             (TokenPolicy::Optional | TokenPolicy::Required, Some(token), None) => {
                 let token = token.to_str().map_err(|_| Refusal::NoSession)?;
-                let good = self.tokens.check(token, &machine.instance_id(), now);
-                good.map_err(|_| Refusal::NoSession)
+                let (id, revoked) = (machine.instance_id(), machine.guard.tokens_revoked);
+                let checked = self.tokens.check(token, &id, revoked, now);
+                self.metrics.token(checked.map_or_else(Refused::label, |()| "good"));
+                checked.map_err(|_| Refusal::NoSession)
             }
         }
     }

@@ -1,0 +1,45 @@
+//! What may be said of the metadata service besides where it listens.
+
+use clap::ValueEnum;
+use metadata::guard::SourceCheck;
+use serde::Deserialize;
+
+use super::{Flags, Service, Split};
+
+/// What a machine is known by besides its address, as it is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// By its Ethernet address where it is on our link, else by its address alone.
+    #[default]
+    OnLink,
+    /// By its address alone.
+    Address,
+    /// By its Ethernet address, so that it has to be on our link.
+    Neighbour,
+}
+
+/// The metadata service, checked.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    /// The interface that is given 169.254.169.254.
+    pub link_local: Option<String>,
+    /// What machines are known by.
+    pub source_check: SourceCheck,
+}
+
+impl Metadata {
+    /// What `flags` or else `file` say; nothing where the service is not here.
+    pub(super) fn load(flags: &Flags, file: &Flags, split: &Split) -> Self {
+        let link_local = flags.metadata_link_local.clone().or(file.metadata_link_local.clone());
+        let source = flags.metadata_source_check.or(file.metadata_source_check).unwrap_or_default();
+        Self {
+            link_local: link_local.filter(|_| split.serves(Service::Metadata)),
+            source_check: match source {
+                Source::OnLink => SourceCheck::OnLink,
+                Source::Address => SourceCheck::Address,
+                Source::Neighbour => SourceCheck::Neighbour,
+            },
+        }
+    }
+}

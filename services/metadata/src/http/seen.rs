@@ -1,0 +1,122 @@
+//! What instances were seen doing: told once each, and the time for which user data stays open.
+//!
+//! Kept in memory: a process that starts anew tells it again, and opens user data anew unless the instance has called home,
+//! which is in its record.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use tinwright::HardwareId;
+
+use super::Service;
+use crate::machine::{Machine, UserData};
+use crate::path::Path;
+
+/// What the instances on machines did, as far as it is worth a word.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Mutex<HashMap<HardwareId, Sight>>);
+
+#[derive(Debug, Default)]
+struct Sight {
+    instance_id: String,
+    crawled: bool,
+    called_home: bool,
+    /// When its user data was first read.
+    read: Option<Instant>,
+}
+
+/// What an instance may do for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It reads its metadata.
+    Crawled,
+    /// It reads its user data.
+    UserDataRead,
+    /// It calls home.
+    CalledHome,
+}
+
+impl Event {
+    /// Its name in logs and metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Crawled => "metadata_crawled",
+            Self::UserDataRead => "metadata_user_data_read",
+            Self::CalledHome => "phone_home",
+        }
+    }
+}
+
+impl Seen {
+    /// Whether `machine`'s instance does this for the first time.
+    fn first(&self, machine: &Machine, event: Event, now: Instant) -> bool {
+        self.of(machine, |sight| match event {
+            Event::Crawled => !std::mem::replace(&mut sight.crawled, true),
+            Event::CalledHome => !std::mem::replace(&mut sight.called_home, true),
+            Event::UserDataRead => {
+                let first = sight.read.is_none();
+                sight.read.get_or_insert(now);
+                first
+            }
+        })
+    }
+
+    /// Whether `machine` is not to be told its user data any more.
+    pub(super) fn is_over(&self, machine: &Machine, now: Instant) -> bool {
+        let Some(window) = machine.guard.user_data_window else { return false };
+        machine.guard.called_home
+            || self.of(machine, |sight| {
+                let read = sight.read.map(|read| now.saturating_duration_since(read));
+                sight.called_home || read.is_some_and(|since| since > window)
+            })
+    }
+
+    /// What is known of the instance that is on `machine` now; nothing is of a new one.
+    fn of<T>(&self, machine: &Machine, ask: impl FnOnce(&mut Sight) -> T) -> T {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sight = seen.entry(machine.id).or_default();
+        let instance_id = machine.instance_id();
+        if sight.instance_id != instance_id {
+            *sight = Sight { instance_id, ..Sight::default() };
+        }
+        ask(sight)
+    }
+}
+
+impl Service {
+    /// Tells of `event` if it is the first of its kind.
+    pub(super) fn note(&self, machine: &Machine, event: Event) {
+        if self.seen.first(machine, event, Instant::now()) {
+            let instance = machine.instance_id();
+            tracing::info!(machine.id = %machine.id, instance, event = event.name(), "first of this instance");
+            self.metrics.first(event.name());
+        }
+    }
+
+    /// `machine` as it is told now: without user data once its time is over.
+    pub(super) fn told<'m>(&self, machine: &'m Machine, now: Instant) -> Cow<'m, Machine> {
+        if !self.seen.is_over(machine, now) {
+            return Cow::Borrowed(machine);
+        }
+        self.metrics.denied("user_data_window");
+        let mut machine = machine.clone();
+        if let Some(instance) = &mut machine.instance {
+            instance.user_data = UserData::default();
+        }
+        Cow::Owned(machine)
+    }
+}
+
+/// What reading `path` is, if it is worth a word.
+pub(super) fn event(path: &Path) -> Option<Event> {
+    match path.segments()[..] {
+        [_, "user-data"]
+        | ["userdata" | "metadata"]
+        | ["nocloud", .., "user-data"]
+        | ["openstack", _, "user_data"] => Some(Event::UserDataRead),
+        [_, "meta-data", ..] | ["nocloud", ..] | ["openstack", ..] => Some(Event::Crawled),
+        _ => None,
+    }
+}

@@ -1,0 +1,79 @@
+//! Who has an address, as the kernel sees it.
+//!
+//! Asked are the way to the address and its neighbour entry there: that is where our answer goes, whatever interface the
+//! question came in by.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::Duration;
+
+use crate::guard::Place;
+use crate::netlink::{Netlink, Way};
+
+/// A port where nobody listens (RFC 863, discard): a datagram to it makes the kernel ask who has the address.
+const DISCARD: u16 = 9;
+/// How long an answer to that may take, and how often it is looked for.
+const LOOKS: u32 = 20;
+const BETWEEN: Duration = Duration::from_millis(10);
+
+/// Tells where addresses are.
+pub trait Neighbours: Send + Sync + 'static {
+    /// Where `address` is now. May take a fifth of a second for an address the kernel has not met.
+    fn place(&self, address: IpAddr) -> Place;
+}
+
+/// The kernel's neighbour table, of the network namespace it was opened in.
+#[derive(Debug)]
+pub struct Kernel {
+    netlink: Netlink,
+    solicit_v4: UdpSocket,
+    /// None where the kernel has no IPv6.
+    solicit_v6: Option<UdpSocket>,
+}
+
+impl Kernel {
+    /// Opens the sockets, in the network namespace of this thread.
+    pub fn open() -> io::Result<Self> {
+        let solicit_v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let solicit_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok();
+        Ok(Self { netlink: Netlink::open()?, solicit_v4, solicit_v6 })
+    }
+
+    fn look(&self, address: IpAddr) -> io::Result<Place> {
+        let interface = match self.netlink.way_to(address)? {
+            Way::Here => return Ok(Place::Here),
+            Way::Routed => return Ok(Place::Beyond),
+            Way::OnLink(interface) => interface,
+        };
+        if let Some(mac) = self.netlink.neighbour(interface, address)? {
+            return Ok(Place::Holds(mac));
+        }
+        self.solicit(address)?;
+        for _ in 0..LOOKS {
+            std::thread::sleep(BETWEEN);
+            if let Some(mac) = self.netlink.neighbour(interface, address)? {
+                return Ok(Place::Holds(mac));
+            }
+        }
+        Ok(Place::Nobody)
+    }
+
+    fn solicit(&self, address: IpAddr) -> io::Result<()> {
+        let socket = match (address, &self.solicit_v6) {
+            (IpAddr::V4(_), _) => &self.solicit_v4,
+            (IpAddr::V6(_), Some(socket)) => socket,
+            (IpAddr::V6(_), None) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        socket.send_to(&[], (address, DISCARD)).map(drop)
+    }
+}
+
+impl Neighbours for Kernel {
+    fn place(&self, address: IpAddr) -> Place {
+        self.look(address).unwrap_or_else(|error| {
+            tracing::warn!(%address, error = &error as &dyn std::error::Error, "no neighbour was told");
+            // Nobody is let in for want of an answer.
+            Place::Nobody
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! Where the service is, who gets its answers, and how far they go: on links of network namespaces.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
+
+#[path = "fixture/lan.rs"]
+mod lan;
+#[path = "fixture/machines.rs"]
+mod machines;
+
+use std::sync::Arc;
+
+use metadata::guard::{Guard, SourceCheck};
+use metadata::http::{Call, NotStored};
+use metadata::machine::TokenPolicy;
+use metadata::neighbour::Kernel;
+use metadata::token::Tokens;
+use metadata::{Config, Index, Machine, PhoneHome, Service, serve};
+use tokio_util::sync::CancellationToken;
+
+use lan::{Lan, SERVICE};
+use machines::{USER_DATA, node1};
+
+const MAC: &str = "52:54:00:00:00:01";
+const OTHER: &str = "52:54:00:00:00:99";
+const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds: 60";
+
+struct Nowhere;
+
+#[async_trait::async_trait]
+impl PhoneHome for Nowhere {
+    async fn report(&self, _: Call) -> Result<(), NotStored> {
+        Ok(())
+    }
+}
+
+/// A service that knows `machine`, at `address` of the link, until the token is dropped.
+fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
+    let index = Arc::new(Index::new());
+    index.replace([Arc::new(machine)]);
+    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
+    let tokens = Tokens::new(&[7; 32]);
+    let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
+    let service = service.watching(Arc::new(kernel));
+    let stop = CancellationToken::new();
+    tokio::spawn(serve(lan.listen(address), service, stop.clone()));
+    stop.drop_guard()
+}
+
+const ON_LINK: &str = "198.51.100.1:50061";
+const INSTANCE_ID: &str = "http://198.51.100.1:50061/latest/meta-data/instance-id";
+const USER: &str = "http://198.51.100.1:50061/latest/user-data";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_an_address_with_another_mac_is_told_nothing() {
+    let mut lan = Lan::new();
+    lan.plug("a", MAC, "198.51.100.50/24");
+    let _service = start(&lan, node1(), ON_LINK);
+    assert_eq!(lan.curl("a", &[USER]).as_deref(), Ok(USER_DATA));
+    lan.ip("-n a link set eth0 down");
+    lan.plug("b", OTHER, "198.51.100.50/24");
+    lan.ip("-n s neigh flush dev br0");
+    for path in [USER, INSTANCE_ID] {
+        assert_eq!(lan.status("b", &[path]).as_deref(), Ok("403 0"), "{path}");
+    }
+    let put = ["-X", "PUT", "-H", TTL, "http://198.51.100.1:50061/latest/api/token"];
+    assert_eq!(lan.status("b", &put).as_deref(), Ok("403 0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_alone_is_enough_where_the_machines_policy_says_so() {
+    let mut lan = Lan::new();
+    lan.plug("b", OTHER, "198.51.100.50/24");
+    let source = Some(SourceCheck::Address);
+    let guard = Guard { source, ..Guard::default() };
+    let _service = start(&lan, Machine { guard, ..node1() }, ON_LINK);
+    assert_eq!(lan.curl("b", &[INSTANCE_ID]).as_deref(), Ok("i-0001"));
+}
+
+/// A machine behind a router.
+fn behind_a_router() -> Lan {
+    let mut lan = Lan::new();
+    lan.plug("r", "52:54:00:00:00:fe", "198.51.100.2/24");
+    lan.add("a");
+    lan.ip(&format!("-n r link add eth1 type veth peer name eth0 netns {}", lan.full("a")));
+    lan.ip("-n r addr add 192.0.2.1/24 dev eth1");
+    lan.ip("-n r link set eth1 up");
+    lan.ip(&format!("-n a link set eth0 address {MAC} up"));
+    lan.ip("-n a addr add 192.0.2.9/24 dev eth0");
+    lan.ip("-n a route add default via 192.0.2.1");
+    lan.ip("-n s route add 192.0.2.0/24 via 198.51.100.2");
+    let forward = ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"];
+    assert!(lan.run("r", &forward).status.success());
+    lan
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_one_hop_dies_at_the_first_router() {
+    let put = ["-X", "PUT", "-H", TTL, "http://198.51.100.1:50061/latest/api/token"];
+    for (hop_limit, arrives) in [(Some(1), false), (Some(2), true), (None, true)] {
+        let lan = behind_a_router();
+        let guard = Guard { hop_limit, ..Guard::default() };
+        let _service = start(&lan, Machine { guard, ..node1() }, ON_LINK);
+        assert_eq!(lan.curl("a", &[INSTANCE_ID]).as_deref(), Ok("i-0001"));
+        let token = lan.curl("a", &put);
+        // 28: curl waited in vain.
+        assert_eq!(token.is_ok(), arrives, "{hop_limit:?}: {token:?}");
+        assert!(arrives || token == Err(28), "{token:?}");
+        assert_eq!(lan.curl("a", &[INSTANCE_ID]).as_deref(), Ok("i-0001"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_router_a_neighbour_check_admits_nobody() {
+    let lan = behind_a_router();
+    let guard = Guard { source: Some(SourceCheck::Neighbour), ..Guard::default() };
+    let machine = Machine { guard, tokens: TokenPolicy::Optional, ..node1() };
+    let _service = start(&lan, machine, ON_LINK);
+    assert_eq!(lan.status("a", &[INSTANCE_ID]).as_deref(), Ok("403 0"));
+}
+
+const LINK_LOCAL: &str = "169.254.169.254:80";
+
+/// Gives `interface` of the service's namespace the metadata address, as `file` keeps it.
+fn set(
+    lan: &Lan,
+    interface: &'static str,
+    file: &std::path::Path,
+) -> Result<metadata::link_local::LinkLocal, String> {
+    let file = file.to_owned();
+    lan.within(SERVICE, move || {
+        let set = metadata::link_local::LinkLocal::set(interface, &file);
+        set.map_err(|error| error.to_string())
+    })
+}
+
+fn addresses(lan: &Lan, interface: &str) -> Vec<bool> {
+    let shown = lan.ip(&format!("-n s addr show dev {interface}"));
+    ["169.254.169.254/32", "fd00:ec2::254/128"].map(|one| shown.contains(one)).into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_is_there_for_as_long_as_it_is_held_and_no_longer() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("set.json");
+    let held = set(&lan, "br0", &file).unwrap();
+    assert_eq!((addresses(&lan, "br0"), held.addresses().len()), (vec![true, true], 2));
+    drop(held);
+    assert_eq!((addresses(&lan, "br0"), file.exists()), (vec![false, false], false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_process_left_is_undone_by_the_next() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("set.json");
+    lan.ip("-n s link add other type bridge");
+    lan.ip("-n s link set other up");
+    // A killed process drops nothing.
+    std::mem::forget(set(&lan, "other", &file).unwrap());
+    assert_eq!(addresses(&lan, "other"), [true, true]);
+    let held = set(&lan, "br0", &file).unwrap();
+    assert_eq!((addresses(&lan, "other"), addresses(&lan, "br0")), (vec![false; 2], vec![true; 2]));
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_was_there_before_stays() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    lan.ip("-n s addr add 169.254.169.254/32 dev br0");
+    drop(set(&lan, "br0", &folder.path().join("set.json")).unwrap());
+    assert_eq!(addresses(&lan, "br0"), [true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_elsewhere_and_an_interface_that_is_not_are_named() {
+    let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("set.json");
+    lan.ip("-n s addr add 169.254.169.254/32 dev lo");
+    let error = set(&lan, "br0", &file).unwrap_err();
+    assert_eq!(error, "169.254.169.254 is on interface lo already, not on br0");
+    assert_eq!(set(&lan, "nic9", &file).unwrap_err(), "interface nic9");
+}
+
+/// Ways A, B, C and D of the specification, section 13: what the machine's side needs for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_the_address_leads_to_the_right_machine() {
+    for (way, route) in [
+        ("A", None),
+        ("B", Some("-n a route add 169.254.169.254/32 via 198.51.100.1")),
+        ("C", Some("-n a route add 169.254.0.0/16 dev eth0 src 198.51.100.50")),
+    ] {
+        let (mut lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
+        lan.plug("a", MAC, "198.51.100.50/24");
+        let held = set(&lan, "br0", &folder.path().join("set.json")).unwrap();
+        route.map(|route| lan.ip(route));
+        let _service = start(&lan, node1(), LINK_LOCAL);
+        let path = "http://169.254.169.254/latest/meta-data/instance-id";
+        assert_eq!(lan.curl("a", &[path]).as_deref(), Ok("i-0001"), "way {way}");
+        drop(held);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_in_the_gateway_leads_there_too() {
+    let mut lan = Lan::new();
+    lan.plug("a", MAC, "198.51.100.50/24");
+    let rules = "table ip imds {\n chain pre {\n  type nat hook prerouting priority dstnat; policy accept;\n  \
+                 ip daddr 169.254.169.254 tcp dport 80 dnat to 198.51.100.1:50061\n }\n}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("imds.nft");
+    std::fs::write(&file, rules).unwrap();
+    let loaded = lan.run(SERVICE, &["nft", "-f", file.to_str().unwrap()]);
+    assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
+    let _service = start(&lan, node1(), ON_LINK);
+    let path = "http://169.254.169.254/latest/meta-data/instance-id";
+    assert_eq!(lan.curl("a", &[path]).as_deref(), Ok("i-0001"));
+}
