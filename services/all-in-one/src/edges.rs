@@ -25,6 +25,7 @@ pub(crate) struct Edges {
 struct Metadata {
     listeners: Vec<TcpListener>,
     tokens: metadata::token::Tokens,
+    contents: metadata::Contents,
 }
 
 /// What the edges know, for whoever waits until they know it.
@@ -54,7 +55,8 @@ impl Edges {
             listeners.push(Sockets::bind("metadata", *address).await?);
         }
         let tokens = metadata::token::Tokens::new(site.key().expose());
-        let metadata = (!listeners.is_empty()).then_some(Metadata { listeners, tokens });
+        let contents = contents(site)?;
+        let metadata = (!listeners.is_empty()).then_some(Metadata { listeners, tokens, contents });
         Ok(Self { netboot, metadata })
     }
 
@@ -71,11 +73,12 @@ impl Edges {
             tier.tasks.spawn(netboot.run(sources, metrics, tier.stop.clone()));
             index
         });
-        if let Some(Metadata { listeners, tokens }) = self.metadata {
+        if let Some(Metadata { listeners, tokens, contents }) = self.metadata {
             let index = Arc::new(metadata::Index::new());
             let calls = Arc::new(CallsHome(reach.instance.clone()));
             let config = metadata::Config::default();
             let service = metadata::Service::new(index.clone(), tokens, calls, config);
+            let service = service.with(contents);
             for listener in listeners {
                 let (service, until) = (service.clone(), tier.stop.clone());
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
@@ -89,6 +92,14 @@ impl Edges {
         }
         Known { netboot }
     }
+}
+
+/// What the site adds to what machines are told. An edge without the key for identity documents tells them unsigned.
+fn contents(site: &Site) -> anyhow::Result<metadata::Contents> {
+    let key = site.document_key().context("opening the key for identity documents")?;
+    let signer = key.map(|key| metadata::tree::signed::Signer::new(&key)).transpose()?;
+    let boot_tokens = Some(runtime::boot_token::Tokens::new(site.key())?);
+    Ok(metadata::Contents { signer, boot_tokens })
 }
 
 async fn bind_netboot(

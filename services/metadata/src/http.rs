@@ -5,7 +5,7 @@
 //! ```text
 //! host ─▶ path ─▶ method ─▶ caller ─▶ machine ─▶ limit ─┬─▶ phone home: POST
 //!                                                       ├─▶ session: PUT a token
-//!                                                       └─▶ token, forwarded? ─▶ tree: GET
+//!                                                       └─▶ token, forwarded? ─▶ contents: GET
 //! ```
 //!
 //! A wrong path and an unknown address look alike. Every request looks its machine up anew, so a connection that
@@ -13,6 +13,7 @@
 
 mod answer;
 mod caller;
+mod health;
 mod limit;
 mod listen;
 mod phone_home;
@@ -29,14 +30,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
+use crate::contents::{self, Asked, Contents, Family, lookup_id};
 use crate::index::{Index, Lookup};
-use crate::machine::Machine;
+use crate::machine::{Machine, TokenPolicy};
 use crate::path::Path;
 use crate::token::Tokens;
-use crate::tree;
 use caller::Caller;
 use limit::Limits;
 use refusal::Refusal;
@@ -45,6 +46,9 @@ use route::Route;
 pub use caller::{Everyone, Trusted};
 pub use listen::serve;
 pub use phone_home::{Call, NotStored, PhoneHome};
+
+/// Where machines find us who were told nothing else.
+const LINK_LOCAL: &str = "http://169.254.169.254";
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -75,6 +79,8 @@ pub struct Service {
     phone_home: Arc<dyn PhoneHome>,
     config: Arc<Config>,
     limits: Arc<Limits>,
+    contents: Arc<Contents>,
+    started: Instant,
 }
 
 impl fmt::Debug for Service {
@@ -92,7 +98,14 @@ impl Service {
         config: Config,
     ) -> Self {
         let (tokens, config) = (Arc::new(tokens), Arc::new(config));
-        Self { index, tokens, phone_home, config, limits: Arc::default() }
+        let (limits, contents) = (Arc::default(), Arc::default());
+        let started = Instant::now();
+        Self { index, tokens, phone_home, config, limits, contents, started }
+    }
+
+    /// The same, with what the site adds to what machines are told.
+    pub fn with(self, contents: Contents) -> Self {
+        Self { contents: Arc::new(contents), ..self }
     }
 
     /// As a router, to be given each connection's peer as [`ConnectInfo<SocketAddr>`].
@@ -108,7 +121,10 @@ impl Service {
         let route = Route::of(&path);
         route.admit(&head.method)?;
         let caller = Caller::of(peer.ip(), &head.headers, &self.config.trusted_proxies)?;
-        let machine = match self.machine(caller)? {
+        if route == Route::Health {
+            return health::answer(&self.index, &path, self.started.elapsed());
+        }
+        let machine = match self.machine(caller, &path)? {
             Some(machine) => machine,
             None => return route.for_nobody(),
         };
@@ -117,14 +133,22 @@ impl Service {
             Route::PhoneHome => self.phoned_home(&machine, body).await,
             Route::Token => self.open_session(&machine, caller, &head.headers, SystemTime::now()),
             Route::DatedToken => Err(Refusal::Forbidden),
-            Route::Tree => self.look_up(&machine, caller, &path, &head.headers),
+            // OpenStack's way to leave a password for the owner: none is kept.
+            Route::Password if head.method == Method::POST => Err(Refusal::Conflict),
+            Route::Tree | Route::Password | Route::Health => {
+                self.look_up(&machine, caller, &path, &head.headers)
+            }
         }
     }
 
-    /// The machine that asks, or `None` for an address nobody has.
-    fn machine(&self, caller: Caller) -> Result<Option<Arc<Machine>>, Refusal> {
+    /// The machine that asks, or `None` for an address nobody has. One that knows its secret name may ask from anywhere.
+    fn machine(&self, caller: Caller, path: &Path) -> Result<Option<Arc<Machine>>, Refusal> {
         let now = Instant::now();
-        match self.index.lookup(caller.address, now) {
+        let found = match lookup_id(path) {
+            Some(name) => self.index.lookup_named(name, now),
+            None => self.index.lookup(caller.address, now),
+        };
+        match found {
             Lookup::NotReady => Err(Refusal::NotReady),
             Lookup::Unknown => self.limits.misses.take(caller.address, now).map(|()| None),
             Lookup::Known { machine, .. } => {
@@ -140,12 +164,30 @@ impl Service {
         path: &Path,
         headers: &HeaderMap,
     ) -> Result<Response, Refusal> {
-        self.check_session(machine, headers, SystemTime::now())?;
-        if caller.forwarded && self.config.refuse_forwarded && tree::is_secret(path) {
+        let now = SystemTime::now();
+        let closed = machine.tokens == TokenPolicy::Disabled;
+        if !closed || self.contents.family(path) == Family::Ec2 {
+            self.check_session(machine, headers, now)?;
+        }
+        if caller.forwarded && self.config.refuse_forwarded && self.contents.is_secret(path) {
             return Err(Refusal::Forbidden);
         }
-        let body = tree::get(machine, path).ok_or(Refusal::NotFound)?;
+        let token = bearer(headers);
+        let trusted = token
+            .is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
+            && self.tells_secrets(caller);
+        let base = base(headers);
+        let asked = Asked { base: &base, trusted };
+        let body = self.contents.get(machine, path, asked).ok_or(Refusal::NotFound)?;
         Ok(answer::ok(body, headers))
+    }
+
+    /// Whether the control plane was heard of recently enough to tell secrets.
+    fn tells_secrets(&self, caller: Caller) -> bool {
+        match self.index.lookup(caller.address, Instant::now()) {
+            Lookup::Known { secrets, .. } => secrets,
+            Lookup::Unknown | Lookup::NotReady => false,
+        }
     }
 
     fn admit_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
@@ -161,10 +203,22 @@ impl Service {
     }
 }
 
+/// What a request shows for who it is, besides its address.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+/// Where the client found us, as a URL without a path.
+fn base(headers: &HeaderMap) -> String {
+    let named: Option<Authority> =
+        headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    named.map_or_else(|| LINK_LOCAL.to_owned(), |host| format!("http://{host}"))
+}
+
 #[tracing::instrument(skip_all, fields(
     %peer,
     method = %request.method(),
-    path = request.uri().path(),
+    path = contents::shown(request.uri().path()),
     session = session::has_token(request.headers()),
     user_agent = ?request.headers().get(header::USER_AGENT),
     machine.id,

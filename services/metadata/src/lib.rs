@@ -1,15 +1,16 @@
-//! What a machine may ask about itself: the EC2 metadata tree on 169.254.169.254, and the call home.
+//! What a machine may ask about itself: the EC2 metadata tree on 169.254.169.254 and its kin, and the call home.
 //!
 //! A machine needs no name and no password to ask: it is known by the address it asks from.
 //!
 //! ```text
-//! request ─▶ http ─ caller: which address ─▶ index: which machine ─▶ tree: path → value ─▶ answer
+//! request ─▶ http ─ caller: which address ─▶ index: which machine ─▶ contents: path → value ─▶ answer
 //!              └── token: is this session the machine's own?
 //!              └── phone_home: the installed system is up ─▶ control plane
 //! ```
 //!
 //! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
 //! - [`prefix`], [`path`]: networks and request paths in normal form.
+//! - [`contents`]: everything there is to read: the tree, NoCloud's, OpenStack's and JSON documents.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
@@ -18,6 +19,7 @@
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
+pub mod contents;
 pub mod control_plane;
 pub mod http;
 pub mod index;
@@ -36,6 +38,7 @@ extern crate self as metadata;
 #[path = "../tests/fixture/machines.rs"]
 mod fixture;
 
+pub use contents::Contents;
 pub use http::{Config, PhoneHome, Service, serve};
 pub use index::Index;
 pub use machine::Machine;
