@@ -36,6 +36,7 @@ const PACKAGES: &[&str] = &[
     "mmdebstrap",
     "mount",
     "mtools",
+    "openssl",
     "ovmf",
     "pkg-config",
     "python3",
