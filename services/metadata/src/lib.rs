@@ -15,12 +15,14 @@
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
-//! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go.
+//! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go; [`copies`]: what of
+//!   that is kept for the next start.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
 pub mod contents;
 pub mod control_plane;
+pub mod copies;
 pub mod http;
 pub mod index;
 pub mod machine;
@@ -39,6 +41,7 @@ extern crate self as metadata;
 mod fixture;
 
 pub use contents::Contents;
+pub use copies::Copies;
 pub use http::{Config, PhoneHome, Service, serve};
 pub use index::Index;
 pub use machine::Machine;

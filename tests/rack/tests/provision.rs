@@ -54,21 +54,23 @@ fn the_system_knows_itself(site: &Site, machine: &Machine, instance: &Instance) 
     }
 }
 
-/// By the server's log: a loader for firmware that has none, one script, and then one boot that was sent to the disk.
+/// By the server's log: firmware fetched our loader, that one script, and then one boot was sent to the disk.
 fn the_network_booted_it_once(site: &Site, machine: &Machine) {
     let log = site.lab.log("tinwright");
     let count = |parts: &[&str]| {
         log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
     };
     let (address, mac) = (&machine.address, format!("mac={}", machine.mac));
-    let loaders =
-        count(&["tftp", &format!("client={address}:"), "snponly.efi", "result=\"complete\""]);
+    let loader = match machine.firmware {
+        Firmware::Bios => "undionly.kpxe",
+        Firmware::Uefi => "snponly.efi",
+    };
+    let loaders = count(&["tftp", &format!("client={address}:"), loader, "result=\"complete\""]);
     let scripts = count(&["script served", &format!("source={address} "), "kind=\"worker\""]);
     let refusals = count(&[&mac, "kind=\"ack\"", "offer=Refused"]);
     // The last of those is the installed system, which asks for its address.
     let wanted = match machine.firmware {
-        // The interface's ROM is iPXE.
-        Firmware::Bios => (0, 1, 1 + 1),
+        Firmware::Bios => (1, 1, 1 + 1),
         // In one boot it asks by PXE, then by HTTP.
         Firmware::Uefi => (1, 1, 2 + 1),
     };
