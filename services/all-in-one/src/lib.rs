@@ -151,6 +151,7 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
     let site = Site::open(&folder).context("opening the site's secrets")?;
     if owns {
         site.keep_admin().context("keeping the operator's certificate")?;
+        site.keep_document_key().context("keeping the key for identity documents")?;
         site.keep_service(&config.names())
             .context("keeping the certificate of split-off processes")?;
     }

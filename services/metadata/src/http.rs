@@ -5,7 +5,7 @@
 //! ```text
 //! host ─▶ path ─▶ method ─▶ caller ─▶ machine ─▶ limit ─▶ neighbour ─┬─▶ phone home: POST
 //!                                                                   ├─▶ session: PUT a token
-//!                                                                   └─▶ token, forwarded? ─▶ tree: GET
+//!                                                                   └─▶ token, forwarded? ─▶ contents: GET
 //! ```
 //!
 //! A wrong path and an unknown address look alike. Every request looks its machine up anew, so a connection that
@@ -13,6 +13,7 @@
 
 mod answer;
 mod explain;
+mod health;
 mod limit;
 mod listen;
 mod phone_home;
@@ -31,17 +32,17 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
+use crate::contents::{self, Asked, Contents, Family, lookup_id};
 use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
-use crate::machine::Machine;
+use crate::machine::{Machine, TokenPolicy};
 use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
 use crate::path::Path;
 use crate::token::Tokens;
-use crate::tree;
 use limit::Limits;
 use refusal::Refusal;
 use route::Route;
@@ -54,6 +55,9 @@ pub use explain::Subject;
 pub use listen::serve;
 pub use phone_home::{Call, NotStored, PhoneHome};
 pub use runtime::forwarded::{Everyone, Trusted};
+
+/// Where machines find us who were told nothing else.
+const LINK_LOCAL: &str = "http://169.254.169.254";
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -90,6 +94,8 @@ pub struct Service {
     seen: Arc<Seen>,
     metrics: Metrics,
     neighbours: Option<Arc<dyn Neighbours>>,
+    contents: Arc<Contents>,
+    started: Instant,
 }
 
 impl fmt::Debug for Service {
@@ -107,9 +113,18 @@ impl Service {
         config: Config,
     ) -> Self {
         let (tokens, config) = (Arc::new(tokens), Arc::new(config));
-        let (limits, seen) = (Arc::default(), Arc::default());
-        let (metrics, neighbours) = (Metrics::default(), None);
-        Self { index, tokens, phone_home, config, limits, seen, metrics, neighbours }
+        Self {
+            index,
+            tokens,
+            phone_home,
+            config,
+            limits: Arc::default(),
+            seen: Arc::default(),
+            metrics: Metrics::default(),
+            neighbours: None,
+            contents: Arc::default(),
+            started: Instant::now(),
+        }
     }
 
     /// The same, counting in `metrics`.
@@ -120,6 +135,11 @@ impl Service {
     /// The same, looking at who has an address.
     pub fn watching(self, neighbours: Arc<dyn Neighbours>) -> Self {
         Self { neighbours: Some(neighbours), ..self }
+    }
+
+    /// The same, with what the site adds to what machines are told.
+    pub fn with(self, contents: Contents) -> Self {
+        Self { contents: Arc::new(contents), ..self }
     }
 
     /// As a router, to be given each connection's peer as [`ConnectInfo<SocketAddr>`].
@@ -135,8 +155,11 @@ impl Service {
         let route = Route::of(&path);
         route.admit(&head.method)?;
         let caller = Caller::of(peer.ip(), &head.headers, &self.config.trusted_proxies)?;
+        if route == Route::Health {
+            return health::answer(&self.index, &path, self.started.elapsed());
+        }
         let wire = head.extensions.get::<Wire>();
-        let machine = match self.machine(caller)? {
+        let machine = match self.machine(caller, &path)? {
             Some(machine) => machine,
             None => {
                 self.metrics.missed(wire.map(Wire::listener).unwrap_or_default());
@@ -144,7 +167,10 @@ impl Service {
             }
         };
         tracing::Span::current().record("machine.id", tracing::field::display(machine.id));
-        self.check_source(&machine, peer, caller).await?;
+        // Who knows its secret name may ask from anywhere.
+        if lookup_id(&path).is_none() {
+            self.check_source(&machine, peer, caller).await?;
+        }
         match route {
             Route::Events => self.reported(&machine, body).await,
             Route::PhoneHome => self.phoned_home(&machine, body).await,
@@ -154,14 +180,22 @@ impl Service {
                 limit_hops(&machine, wire, opened)
             }
             Route::DatedToken => Err(Refusal::Forbidden("dated_token")),
-            Route::Tree => self.look_up(&machine, caller, &path, &head.headers),
+            // OpenStack's way to leave a password for the owner: none is kept.
+            Route::Password if head.method == Method::POST => Err(Refusal::Conflict),
+            Route::Tree | Route::Password | Route::Health => {
+                self.look_up(&machine, caller, &path, &head.headers)
+            }
         }
     }
 
-    /// The machine that asks, or `None` for an address nobody has.
-    fn machine(&self, caller: Caller) -> Result<Option<Arc<Machine>>, Refusal> {
+    /// The machine that asks, or `None` for an address nobody has. One that knows its secret name may ask from anywhere.
+    fn machine(&self, caller: Caller, path: &Path) -> Result<Option<Arc<Machine>>, Refusal> {
         let now = Instant::now();
-        match self.index.lookup(caller.address, now) {
+        let found = match lookup_id(path) {
+            Some(name) => self.index.lookup_named(name, now),
+            None => self.index.lookup(caller.address, now),
+        };
+        match found {
             Lookup::NotReady => Err(Refusal::NotReady),
             Lookup::Unknown => Ok(self.limits.misses.take(caller.address, now).map(|()| None)?),
             Lookup::Known { machine, .. } => {
@@ -221,16 +255,33 @@ impl Service {
         path: &Path,
         headers: &HeaderMap,
     ) -> Result<Response, Refusal> {
-        self.check_session(machine, headers, SystemTime::now())?;
-        if caller.forwarded && self.config.refuse_forwarded && tree::is_secret(path) {
+        let now = SystemTime::now();
+        let closed = machine.tokens == TokenPolicy::Disabled;
+        if !closed || self.contents.family(path) == Family::Ec2 {
+            self.check_session(machine, headers, now)?;
+        }
+        if caller.forwarded && self.config.refuse_forwarded && self.contents.is_secret(path) {
             return Err(Refusal::Forbidden("forwarded"));
         }
-        let told = self.told(machine, Instant::now());
-        let body = tree::get(&told, path).ok_or(Refusal::NotFound)?;
+        let token = bearer(headers);
+        let trusted = token
+            .is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
+            && self.tells_secrets(caller);
+        let (base, told) = (base(headers), self.told(machine, Instant::now()));
+        let asked = Asked { base: &base, trusted };
+        let body = self.contents.get(&told, path, asked).ok_or(Refusal::NotFound)?;
         if let Some(event) = seen::event(path) {
             self.note(machine, event);
         }
         Ok(answer::ok(body, headers))
+    }
+
+    /// Whether the control plane was heard of recently enough to tell secrets.
+    fn tells_secrets(&self, caller: Caller) -> bool {
+        match self.index.lookup(caller.address, Instant::now()) {
+            Lookup::Known { secrets, .. } => secrets,
+            Lookup::Unknown | Lookup::NotReady => false,
+        }
     }
 
     fn admit_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
@@ -261,10 +312,22 @@ fn limit_hops(
     Ok(opened)
 }
 
+/// What a request shows for who it is, besides its address.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+/// Where the client found us, as a URL without a path.
+fn base(headers: &HeaderMap) -> String {
+    let named: Option<Authority> =
+        headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    named.map_or_else(|| LINK_LOCAL.to_owned(), |host| format!("http://{host}"))
+}
+
 #[tracing::instrument(skip_all, fields(
     %peer,
     method = %request.method(),
-    path = request.uri().path(),
+    path = contents::shown(request.uri().path()),
     session = session::has_token(request.headers()),
     user_agent = ?request.headers().get(header::USER_AGENT),
     machine.id,

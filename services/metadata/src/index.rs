@@ -45,6 +45,8 @@ struct Machines {
     by_id: HashMap<HardwareId, Arc<Machine>>,
     /// Those who claim an address, the oldest record first; never empty.
     by_address: HashMap<IpAddr, Vec<Arc<Machine>>>,
+    /// Those whose instance has a secret name.
+    by_name: HashMap<String, Arc<Machine>>,
     feed: Feed,
 }
 
@@ -120,6 +122,25 @@ impl Index {
         }
     }
 
+    /// The machine whose instance has the secret name `name` (its lookup id).
+    pub fn lookup_named(&self, name: &str, now: Instant) -> Lookup {
+        let machines = self.machines.borrow();
+        let secrets = match machines.feed {
+            Feed::NeverHeard => return Lookup::NotReady,
+            Feed::Live => true,
+            Feed::CutAt(when) => now.saturating_duration_since(when) <= SECRETS_LAST,
+        };
+        match machines.by_name.get(&name.to_ascii_lowercase()) {
+            Some(machine) => Lookup::Known { machine: machine.clone(), secrets },
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// Whether the control plane is being heard.
+    pub fn is_live(&self) -> bool {
+        matches!(self.machines.borrow().feed, Feed::Live)
+    }
+
     /// These are all the machines there are: the feed has caught up, and is live from now on.
     pub fn replace(&self, machines: impl IntoIterator<Item = Arc<Machine>>) {
         let mut new = Machines { feed: Feed::Live, ..Machines::default() };
@@ -170,11 +191,17 @@ impl Machines {
                 tracing::warn!(%address, machine.id = %machine.id, "another machine claims this address too");
             }
         }
+        if let Some(name) = machine.lookup_id() {
+            self.by_name.insert(name, machine.clone());
+        }
         self.by_id.insert(machine.id, machine);
     }
 
     fn remove(&mut self, id: HardwareId) {
         let Some(old) = self.by_id.remove(&id) else { return };
+        if let Some(name) = old.lookup_id() {
+            self.by_name.remove(&name);
+        }
         for address in old.addresses() {
             let Some(claims) = self.by_address.get_mut(&address) else { continue };
             claims.retain(|machine| machine.id != id);
@@ -249,6 +276,18 @@ mod tests {
         assert_eq!(who(&index, "198.51.100.70"), Some(node1().id));
         index.apply([Change::Remove(node1().id)]);
         assert_eq!(who(&index, "198.51.100.70"), None);
+    }
+
+    #[test]
+    fn a_secret_name_is_a_machines_for_as_long_as_its_instance() {
+        let (index, name) = (index([node1(), node2()]), crate::fixture::LOOKUP);
+        let named = || match index.lookup_named(name, Instant::now()) {
+            Lookup::Known { machine, .. } => Some(machine.id),
+            Lookup::Unknown | Lookup::NotReady => None,
+        };
+        assert_eq!(named(), Some(node1().id));
+        index.apply([Change::Put(Arc::new(Machine { instance: None, ..node1() }))]);
+        assert_eq!(named(), None);
     }
 
     #[test]

@@ -1,15 +1,16 @@
-//! What a machine may ask about itself: the EC2 metadata tree on 169.254.169.254, and the call home.
+//! What a machine may ask about itself: the EC2 metadata tree on 169.254.169.254 and its kin, and the call home.
 //!
 //! A machine needs no name and no password to ask: it is known by the address it asks from.
 //!
 //! ```text
-//! request ─▶ http ─ caller: which address ─▶ index: which machine ─▶ tree: path → value ─▶ answer
+//! request ─▶ http ─ caller: which address ─▶ index: which machine ─▶ contents: path → value ─▶ answer
 //!              └── token: is this session the machine's own?
 //!              └── phone_home: the installed system is up ─▶ control plane
 //! ```
 //!
 //! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
 //! - [`path`]: request paths in normal form.
+//! - [`contents`]: everything there is to read: the tree, NoCloud's, OpenStack's and JSON documents.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
 //! - [`guard`], [`neighbour`], [`netlink`]: whether who has an address is the machine it was given to.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
@@ -24,6 +25,7 @@
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
 pub mod api;
+pub mod contents;
 pub mod control_plane;
 pub mod copies;
 pub mod guard;
@@ -48,6 +50,7 @@ extern crate self as metadata;
 mod fixture;
 
 pub use api::Api;
+pub use contents::Contents;
 pub use copies::Copies;
 pub use http::{Config, PhoneHome, Service, serve};
 pub use index::Index;

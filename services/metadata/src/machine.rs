@@ -4,17 +4,21 @@
 //! these values (host name, zone, first public address, …) is in `facts`.
 
 mod facts;
+mod links;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use runtime::secret::Secret;
 use tinwright::{HardwareId, Mac};
 
 use runtime::prefix::Prefix;
 
 use crate::guard::Guard;
+
+pub use links::{Kind, Link};
 
 /// A machine, and the instance that occupies it.
 #[derive(Clone, Debug)]
@@ -29,8 +33,12 @@ pub struct Machine {
     pub facility: String,
     /// The kind of machine, as its owner sells it.
     pub plan: String,
+    /// Who made it.
+    pub manufacturer: String,
     /// Its network interfaces, in the order of the record.
     pub nics: Vec<Nic>,
+    /// Which of them the operating system joins to one.
+    pub bonds: Vec<Bond>,
     /// Device paths of its disks, the system disk first.
     pub disks: Vec<String>,
     /// Who occupies it. `None` from the moment the instance is being given back: its data must not outlive it.
@@ -39,6 +47,19 @@ pub struct Machine {
     pub tokens: TokenPolicy,
     /// Who may ask as this machine, and for how long.
     pub guard: Guard,
+    /// Whether `public-keys` under 2009-04-04 is the keys themselves, as old readers want them.
+    pub raw_keys: bool,
+    /// What the hardware's record says that has no field: `metro`, `userdata` of old records, …
+    pub extra: serde_json::Value,
+}
+
+/// Interfaces that the operating system joins to one.
+#[derive(Clone, Debug)]
+pub struct Bond {
+    /// What the system calls it.
+    pub name: String,
+    /// Linux's name of how: `802.3ad`, `active-backup`, …
+    pub mode: String,
 }
 
 /// A network interface.
@@ -46,6 +67,18 @@ pub struct Machine {
 pub struct Nic {
     /// Its Ethernet address.
     pub mac: Mac,
+    /// What the operating system calls it; empty if nobody said.
+    pub name: String,
+    /// The bond it belongs to; empty for none.
+    pub bond: String,
+    /// The VLAN the machine tags for.
+    pub vlan: Option<u16>,
+    /// Bytes a frame may carry, where it is not the usual 1500.
+    pub mtu: Option<u32>,
+    /// Who resolves names there.
+    pub name_servers: Vec<IpAddr>,
+    /// Networks beyond others than the default gateway.
+    pub routes: Vec<Route>,
     /// The addresses it has by reservation or by a present lease, the one DHCP gives it first.
     pub addresses: Vec<Address>,
     /// The host name DHCP tells it.
@@ -65,6 +98,19 @@ pub struct Address {
     pub prefix_length: u8,
     /// Whether it is reachable from the internet.
     pub public: bool,
+    /// Whether it is for looking after the machine.
+    pub management: bool,
+    /// The way out of its network.
+    pub gateway: Option<IpAddr>,
+}
+
+/// A way to a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub network: Prefix,
+    /// Through whom.
+    pub gateway: IpAddr,
 }
 
 impl Address {
@@ -81,6 +127,8 @@ pub struct Instance {
     pub id: String,
     /// When it was made.
     pub created: SystemTime,
+    /// `provisioning`, `active`, …
+    pub state: String,
     /// Its host name, with or without a domain.
     pub hostname: String,
     /// Its owner.
@@ -91,6 +139,14 @@ pub struct Instance {
     pub addresses: Vec<Address>,
     /// What its owner hands it.
     pub user_data: UserData,
+    /// What its vendor hands it.
+    pub vendor_data: UserData,
+    /// The owner's own network configuration for cloud-init; empty where the one made from the record is good.
+    pub network_config: UserData,
+    /// 128 random bits in hex, by which the machine finds its data where its address says nothing; or empty.
+    pub lookup_id: Secret<String>,
+    /// The root password as crypt(3) text, or empty.
+    pub crypted_root_password: Secret<String>,
     /// Free words, `key` or `key=value`.
     pub tags: Vec<String>,
     /// Public keys of those who may log in, each as a line of `authorized_keys`.

@@ -2,12 +2,15 @@
 
 use std::time::SystemTime;
 
+use runtime::secret::Secret;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 use tinwright::instance::v1::instance::ip::Flag;
 
 use crate::guard::Guard;
-use crate::machine::{Address, Instance, Machine, Nic, OperatingSystem, TokenPolicy, UserData};
+use crate::machine::{
+    Address, Bond, Instance, Machine, Nic, OperatingSystem, Route, TokenPolicy, UserData,
+};
 
 /// The machine that `hardware` is, with what occupies it. Nothing where the record's id is none, and nothing for a free
 /// machine: whoever asks from its address is not to be told who was there, or who comes.
@@ -31,11 +34,15 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Opt
         architecture: hardware.architecture.clone(),
         facility: hardware.facility.clone(),
         plan: hardware.plan.clone(),
+        manufacturer: hardware.manufacturer.clone(),
         nics: nics.filter_map(|(n, interface)| nic(interface, n == 0)).collect(),
+        bonds: hardware.bonds.iter().map(bond).collect(),
         disks: hardware.disks.iter().map(|disk| disk.device.clone()).collect(),
         instance: occupant.filter(|occupant| is_told(&occupant.state)).map(instance),
         tokens,
         guard: Guard::of(hardware.policy.as_ref(), occupant),
+        raw_keys: hardware.policy.as_ref().is_some_and(|policy| policy.raw_public_keys),
+        extra: serde_json::from_slice(&hardware.extra).unwrap_or_default(),
     })
 }
 
@@ -60,6 +67,10 @@ fn time(stamp: Option<prost_types::Timestamp>) -> SystemTime {
     stamp.and_then(|stamp| stamp.try_into().ok()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
+fn bond(bond: &hw::Bond) -> Bond {
+    Bond { name: bond.name.clone(), mode: bond.mode.clone() }
+}
+
 fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {
     let dhcp = interface.dhcp.clone().unwrap_or_default();
     let own = dhcp.address.as_ref().and_then(|own| {
@@ -67,10 +78,18 @@ fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {
             ip: own.address.parse().ok()?,
             prefix_length: own.prefix_length.try_into().ok()?,
             public: false,
+            management: false,
+            gateway: own.gateway.parse().ok(),
         })
     });
     Some(Nic {
         mac: interface.mac.parse().ok()?,
+        name: interface.name.clone(),
+        bond: interface.bond.clone(),
+        vlan: dhcp.vlan_id.try_into().ok().filter(|id| *id != 0),
+        mtu: Some(dhcp.mtu).filter(|mtu| *mtu != 0),
+        name_servers: dhcp.name_servers.iter().filter_map(|server| server.parse().ok()).collect(),
+        routes: dhcp.classless_routes.iter().filter_map(route).collect(),
         addresses: own.into_iter().collect(),
         hostname: dhcp.hostname,
         domain: dhcp.domain_name,
@@ -78,15 +97,24 @@ fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {
     })
 }
 
+fn route(route: &hw::Route) -> Option<Route> {
+    Some(Route { network: route.destination.parse().ok()?, gateway: route.gateway.parse().ok()? })
+}
+
 fn instance(record: &occ::Instance) -> Instance {
     Instance {
         id: record.id.clone(),
         created: time(record.create_time),
+        state: record.state.clone(),
         hostname: record.hostname.clone(),
         tenant: String::new(),
         os: os(record),
         addresses: record.ips.iter().filter_map(address).collect(),
         user_data: UserData(record.userdata.clone().into()),
+        vendor_data: UserData(record.vendor_data.clone().into()),
+        network_config: UserData(record.network_config.clone().into()),
+        lookup_id: Secret::new(record.lookup_id.clone()),
+        crypted_root_password: Secret::new(record.crypted_root_password.clone()),
         tags: record.tags.clone(),
         ssh_keys: record.ssh_keys.clone(),
         extra: serde_json::from_slice(&record.extra).unwrap_or_default(),
@@ -96,12 +124,20 @@ fn instance(record: &occ::Instance) -> Instance {
 fn os(record: &occ::Instance) -> OperatingSystem {
     match &record.os {
         Some(occ::instance::Os::OperatingSystem(os)) => OperatingSystem {
-            slug: String::new(),
+            slug: slug(os),
             distro: os.distro.clone(),
             version: os.version.clone(),
             image_tag: os.tag.clone(),
         },
         Some(occ::instance::Os::CustomIpxe(_)) | None => OperatingSystem::default(),
+    }
+}
+
+/// As image vendors spell distribution and version in one word: `ubuntu_24_04`.
+fn slug(os: &occ::instance::OperatingSystem) -> String {
+    match (os.distro.as_str(), os.version.as_str()) {
+        ("", _) | (_, "") => String::new(),
+        (distro, version) => format!("{distro}_{}", version.replace('.', "_")),
     }
 }
 
@@ -112,6 +148,8 @@ fn address(ip: &occ::instance::Ip) -> Option<Address> {
         ip: address,
         prefix_length: ip.cidr.try_into().ok().filter(|bits| *bits != 0).unwrap_or(alone),
         public: ip.flags().any(|flag| flag == Flag::Public),
+        management: ip.flags().any(|flag| flag == Flag::Management),
+        gateway: ip.gateway.parse().ok(),
     })
 }
 

@@ -4,7 +4,7 @@
 //! /                                versions
 //! /V/                              dynamic  meta-data  user-data
 //! /V/meta-data/…                   meta_data, placement and the like; interfaces; keys; tags
-//! /V/dynamic/…                     identity
+//! /V/dynamic/…                     identity, signed
 //! ```
 //!
 //! A name is listed exactly when fetching it finds something, because a client that is sent to a 404 by a listing
@@ -15,6 +15,7 @@ mod interfaces;
 mod keys;
 mod meta_data;
 mod row;
+pub mod signed;
 mod tags;
 mod version;
 
@@ -22,19 +23,19 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use crate::contents::user_data;
 use crate::machine::Machine;
 use crate::path::Path;
+pub(crate) use identity::seconds;
 use row::Row;
+use signed::{Form, Signer};
 use version::Version;
 
 /// Every row of the tree. Its paths begin below the version; a `*` is any one name the row knows.
 const TABLE: [&[Row]; 6] =
     [meta_data::ROWS, interfaces::ROWS, keys::ROWS, tags::ROWS, identity::ROWS, USER_DATA];
 
-const USER_DATA: &[Row] = &[Row::leaf("user-data", |m| {
-    let user_data = &m.instance.as_ref()?.user_data.0;
-    (!user_data.is_empty()).then(|| Body { bytes: user_data.clone(), kind: Kind::Octets })
-})];
+const USER_DATA: &[Row] = &[Row::leaf("user-data", |m| user_data(m).map(Body::octets))];
 
 /// What a path answers.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,6 +53,12 @@ pub enum Kind {
     Text,
     /// The owner's bytes, of no known kind.
     Octets,
+    /// A JSON value.
+    Json,
+    /// YAML.
+    Yaml,
+    /// A text, to be signed in this way before it is told.
+    ToSign(Form),
 }
 
 // Bodies hold secrets; see `UserData`.
@@ -67,17 +74,28 @@ impl From<String> for Body {
     }
 }
 
-/// What `machine` finds at `path`, or `None` if there is nothing.
-pub fn get(machine: &Machine, path: &Path) -> Option<Body> {
+/// What `machine` finds at `path`, or `None` if there is nothing. Without a signer there is nothing signed.
+pub fn get(machine: &Machine, path: &Path, signer: Option<&Signer>) -> Option<Body> {
     let segments = path.segments();
     let Some((version, below)) = segments.split_first() else {
         return Some(Version::listing().into());
     };
-    let version = Version::find(version)?;
-    match below {
-        [] => Some(top(machine, version).into()),
-        _ => leaf(machine, version, below).or_else(|| directory(machine, version, below)),
+    let asked = Asked { version: Version::find(version)?, signed: signer.is_some() };
+    let body = match below {
+        [] => top(machine, asked).into(),
+        _ => leaf(machine, asked, below).or_else(|| directory(machine, asked, below))?,
+    };
+    match body.kind {
+        Kind::ToSign(form) => signer?.sign(&body.bytes, form).map(Body::from),
+        Kind::Text | Kind::Octets | Kind::Json | Kind::Yaml => Some(body),
     }
+}
+
+/// Which tree is asked: of which version, and whether it has what is signed.
+#[derive(Clone, Copy)]
+struct Asked {
+    version: Version,
+    signed: bool,
 }
 
 /// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
@@ -85,29 +103,29 @@ pub fn is_secret(path: &Path) -> bool {
     matches!(path.segments()[..], [_, "user-data", ..] | [_, "meta-data", "public-keys", ..])
 }
 
-fn rows(version: Version) -> impl Iterator<Item = &'static Row> {
-    TABLE.into_iter().flatten().filter(move |row| row.is_in(version))
+fn rows(asked: Asked) -> impl Iterator<Item = &'static Row> {
+    TABLE.into_iter().flatten().filter(move |row| row.is_in(asked.version, asked.signed))
 }
 
-fn leaf(machine: &Machine, version: Version, path: &[&str]) -> Option<Body> {
-    rows(version).find_map(|row| row.get(machine, path))
+fn leaf(machine: &Machine, asked: Asked, path: &[&str]) -> Option<Body> {
+    rows(asked).find_map(|row| row.get(machine, path))
 }
 
-fn directory(machine: &Machine, version: Version, path: &[&str]) -> Option<Body> {
-    let names = names_in(machine, version, path);
+fn directory(machine: &Machine, asked: Asked, path: &[&str]) -> Option<Body> {
+    let names = names_in(machine, asked, path);
     (!names.is_empty()).then(|| lines(names).into())
 }
 
 /// Sorted bytewise, each once.
-fn names_in(machine: &Machine, version: Version, path: &[&str]) -> BTreeSet<String> {
-    rows(version).flat_map(|row| row.names_in(machine, path)).collect()
+fn names_in(machine: &Machine, asked: Asked, path: &[&str]) -> BTreeSet<String> {
+    rows(asked).flat_map(|row| row.names_in(machine, path)).collect()
 }
 
 /// As EC2 has it, directories have no slash at the top. Tinkerbell's version has `dynamic/`, but never listed it.
-fn top(machine: &Machine, version: Version) -> String {
-    let names = names_in(machine, version, &[]);
+fn top(machine: &Machine, asked: Asked) -> String {
+    let names = names_in(machine, asked, &[]);
     let names = names.iter().map(|name| name.trim_end_matches('/'));
-    lines(names.filter(|name| !(version.is_tinkerbell() && *name == "dynamic")))
+    lines(names.filter(|name| !(asked.version.is_tinkerbell() && *name == "dynamic")))
 }
 
 /// One a line, no final newline.

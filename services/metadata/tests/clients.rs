@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use metadata::http::{Call, NotStored};
 use metadata::index::Change;
-use metadata::machine::TokenPolicy;
+use metadata::machine::{Bond, Nic, TokenPolicy};
 use metadata::token::Tokens;
 use metadata::{Config, Index, Machine, PhoneHome, Service, serve};
 use serde_json::{Value, json};
@@ -103,6 +103,14 @@ impl Lab {
         let library = PEERS.join("cloud-init/usr/lib/python3/dist-packages");
         let library = library.to_str().expect("text");
         self.python("cloud_init.py", &[&[library, platform], then].concat())
+    }
+}
+
+impl Lab {
+    /// What cloud-init makes of another seed than EC2's.
+    fn seed(&self, which: &[&str]) -> Value {
+        let library = PEERS.join("cloud-init/usr/lib/python3/dist-packages");
+        self.python("seeds.py", &[&[library.to_str().expect("text")], which].concat())
     }
 }
 
@@ -231,6 +239,100 @@ async fn cloud_init_calls_home_as_the_instance_it_was_told_it_is() {
     {
         assert_eq!(call.fields.get(field).map(String::as_str), Some(value));
     }
+}
+
+/// node1 with a second interface, both joined to one that is tagged.
+fn bonded() -> Machine {
+    let mut machine = node1();
+    let mac = "52:54:00:00:00:11".parse().expect("a MAC address");
+    let second = Nic { mac, name: "eth1".into(), addresses: vec![], ..machine.nics[0].clone() };
+    machine.nics.push(Nic { primary: false, ..second });
+    for nic in &mut machine.nics {
+        (nic.bond, nic.vlan) = ("bond0".into(), Some(100));
+    }
+    machine.bonds = vec![Bond { name: "bond0".into(), mode: "802.3ad".into() }];
+    machine
+}
+
+/// What cloud-init must find in either seed of node1.
+#[track_caller]
+fn assert_seeded(found: &Value) {
+    assert_eq!(found["quick"], true, "{found}");
+    assert_eq!(found["instance_id"], "i-0001");
+    assert_eq!(found["hostname"], "node1.lab");
+    assert_eq!(found["keys"], json!(["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host"]));
+    assert_eq!(found["user_data"], USER_DATA);
+}
+
+/// What its links are to be given, whichever notation of prefixes cloud-init keeps.
+fn given(found: &Value, link: &str) -> Vec<String> {
+    let all = found["network"][link].as_array().into_iter().flatten();
+    let bare = |address: &str| address.split('/').next().unwrap_or_default().to_owned();
+    all.filter_map(|address| Some(bare(address.as_str()?))).collect()
+}
+
+const ADDRESSES: [&str; 3] = ["198.51.100.50", "198.51.100.51", "2001:db8::50"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_finds_its_seed_by_address_and_by_secret_name() {
+    let lab = Lab::new(node1());
+    for path in ["".to_owned(), format!("{}/", machines::LOOKUP)] {
+        let found = lab.seed(&["nocloud", &format!("http://169.254.169.254/nocloud/{path}")]);
+        assert_seeded(&found);
+        assert_eq!(given(&found, "eth0"), ADDRESSES);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_finds_openstacks_documents() {
+    let found = Lab::new(node1()).seed(&["openstack"]);
+    assert_seeded(&found);
+    assert_eq!(given(&found, "eth0"), ADDRESSES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_init_joins_and_tags_as_the_record_says() {
+    let lab = Lab::new(bonded());
+    for seed in [&["nocloud", "http://169.254.169.254/nocloud/"][..], &["openstack"]] {
+        let found = lab.seed(seed);
+        assert_seeded(&found);
+        assert_eq!(given(&found, "bond0.100"), ADDRESSES, "{seed:?}");
+        assert!(given(&found, "eth0").is_empty() && found["network"]["bond0"].is_array());
+    }
+}
+
+/// What bosh-agent asks of images for AWS (CPI specification, section 9.5): a token anew before each item.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bosh_agent_is_answered_at_once_with_or_without_a_key() {
+    let keyless = Machine { instance: None, ..node1() };
+    for (machine, key) in [(node1(), node1().ssh_keys()[0].to_owned()), (keyless, String::new())] {
+        let lab = Lab::new(Machine { tokens: TokenPolicy::Required, ..machine });
+        let user_data = if key.is_empty() { None } else { Some(("user-data", USER_DATA)) };
+        let asked = [("meta-data/public-keys/0/openssh-key", key.as_str())];
+        for (path, wanted) in asked.into_iter().chain(user_data) {
+            let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 300";
+            let put =
+                ["-X", "PUT", "-H", ttl, "-H", "Content-Length: 0", "-H", "Connection: close"];
+            let token =
+                format!("X-aws-ec2-metadata-token: {}", lab.curl(&put, "/latest/api/token"));
+            let get = ["-H", &token, "-H", "Accept-Encoding: gzip", "-H", "Connection: close"];
+            assert_eq!(
+                lab.status(&get, &format!("/latest/{path}")),
+                format!("200 {}", wanted.len())
+            );
+            assert_eq!(lab.curl(&get, &format!("/latest/{path}")), wanted);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn afterburn_splits_each_key_into_two_fields() {
+    let mut machine = node1();
+    let keys = ["ssh-rsa AAAA me=you@laptop", "ssh-ed25519 BBBB"].map(String::from);
+    machine.instance.as_mut().expect("an instance").ssh_keys = keys.into();
+    let listing = Lab::new(machine).curl(&[], "/2021-01-03/meta-data/public-keys");
+    assert_eq!(listing.lines().count(), 2);
+    assert!(listing.lines().all(|line| line.split('=').count() == 2), "{listing}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

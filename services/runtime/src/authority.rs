@@ -5,12 +5,15 @@
 //! <secrets>/ca-key.pem        the authority's key; split-off edges are given the folder without it
 //! <secrets>/ca.pem            its certificate, and the mark that the folder is complete: it is written last
 //! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
+//! <secrets>/identity.pem      by which identity documents are checked, with identity-key.pem (`documents`)
 //! <secrets>/service.pem       by which split-off processes are known to the others, with service-key.pem
 //! ```
 //!
 //! All of it is made at the first start. Server certificates are issued at every start for the names configured then,
 //! and only in memory; a process without the authority's key shows `service.pem` in its place. They are backdated by a day,
 //! for machines whose clocks are late.
+
+mod documents;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -38,6 +38,23 @@ impl Prefix {
         }
     }
 
+    /// The mask that cuts `bits` leading bits off an address.
+    pub fn netmask(v4: bool, bits: u8) -> IpAddr {
+        let ones: IpAddr =
+            if v4 { Ipv4Addr::BROADCAST.into() } else { Ipv6Addr::from_bits(u128::MAX).into() };
+        Self::of(ones, bits).base
+    }
+
+    /// Its first address.
+    pub fn base(&self) -> IpAddr {
+        self.base
+    }
+
+    /// How many leading bits its members share.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether `address` is a member.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = normal(address);

@@ -43,6 +43,7 @@ const PACKAGES: &[&str] = &[
     "mtools",
     "ndisc6",
     "nftables",
+    "openssl",
     "ovmf",
     "pkg-config",
     "python3",

@@ -9,8 +9,10 @@ use metadata::link_local::LinkLocal;
 use metadata::metrics::Metrics;
 use metadata::neighbour::Kernel;
 use metadata::token::Tokens;
-use metadata::{Api, Index, Service, serve};
+use metadata::tree::signed::Signer;
+use metadata::{Api, Contents, Index, Service, serve};
 use runtime::authority::Site;
+use runtime::boot_token;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
@@ -29,6 +31,7 @@ pub(crate) struct Bound {
     neighbours: Kernel,
     settings: metadata::Config,
     tokens: Tokens,
+    contents: Contents,
 }
 
 /// The service, and where it listens.
@@ -66,17 +69,18 @@ impl Bound {
         let source_check = config.metadata.source_check;
         let settings = metadata::Config { source_check, ..metadata::Config::default() };
         let tokens = Tokens::new(site.key().expose());
-        Ok(Some(Self { listeners, link_local, neighbours, settings, tokens }))
+        let contents = contents(site)?;
+        Ok(Some(Self { listeners, link_local, neighbours, settings, tokens, contents }))
     }
 
     /// The service, which calls those that `reach` reaches and counts in `vitals`.
     pub(super) fn wire(self, reach: &Reach, vitals: &Vitals) -> Metadata {
-        let Self { listeners, link_local, neighbours, settings, tokens } = self;
+        let Self { listeners, link_local, neighbours, settings, tokens, contents } = self;
         let index = Arc::new(Index::new());
         let calls = Arc::new(CallsHome(reach.instance.clone()));
         let metrics = vitals.register(|registry| Metrics::new(registry, index.clone()));
         let service = Service::new(index.clone(), tokens, calls, settings);
-        let service = service.watching(Arc::new(neighbours)).counted(metrics);
+        let service = service.watching(Arc::new(neighbours)).counted(metrics).with(contents);
         Metadata { listeners, link_local, index, service }
     }
 }
@@ -109,4 +113,12 @@ impl Metadata {
         });
         known
     }
+}
+
+/// What the site adds to what machines are told. An edge without the key for identity documents tells them unsigned.
+fn contents(site: &Site) -> anyhow::Result<Contents> {
+    let key = site.document_key().context("opening the key for identity documents")?;
+    let signer = key.map(|key| Signer::new(&key)).transpose()?;
+    let boot_tokens = Some(boot_token::Tokens::new(site.key())?);
+    Ok(Contents { signer, boot_tokens })
 }

@@ -15,8 +15,10 @@ pub(super) fn ok(body: Body, asked: &HeaderMap) -> Response {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         let kind = match body.kind {
-            Kind::Text => "text/plain; charset=utf-8",
+            Kind::Text | Kind::ToSign(_) => "text/plain; charset=utf-8",
             Kind::Octets => "application/octet-stream",
+            Kind::Json => "application/json",
+            Kind::Yaml => "application/yaml",
         };
         ([(header::CONTENT_TYPE, kind)], body.bytes).into_response()
     };
@@ -27,7 +29,8 @@ pub(super) fn ok(body: Body, asked: &HeaderMap) -> Response {
 }
 
 /// A JSON text.
-pub(super) fn json(text: &'static str) -> Response {
+pub(super) fn json(text: impl Into<axum::body::Body>) -> Response {
+    let text: axum::body::Body = text.into();
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 

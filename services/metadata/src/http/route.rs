@@ -18,6 +18,10 @@ pub(super) enum Route {
     Token,
     /// The same under a dated version, where EC2 has none.
     DatedToken,
+    /// How the service is.
+    Health,
+    /// Where an OpenStack instance may leave its password.
+    Password,
     /// Everything else.
     Tree,
 }
@@ -31,6 +35,8 @@ impl Route {
             }
             ["events"] | ["phone-home", "events"] => Self::Events,
             ["latest", "api", "token"] => Self::Token,
+            ["_packet", "healthcheck" | "version"] => Self::Health,
+            ["openstack", _, "password"] => Self::Password,
             [_, "api", "token"] => Self::DatedToken,
             _ => Self::Tree,
         }
@@ -38,10 +44,12 @@ impl Route {
 
     /// Refuses what is no method of this face. OPTIONS is none anywhere: no page of another site has business here.
     pub(super) fn admit(self, method: &Method) -> Result<(), Refusal> {
+        let reads = method == Method::GET || method == Method::HEAD;
         let (good, allowed) = match self {
             Self::PhoneHome | Self::Events => (method == Method::POST, "POST"),
             Self::Token | Self::DatedToken => (method == Method::PUT, "PUT"),
-            Self::Tree => (method == Method::GET || method == Method::HEAD, "GET, HEAD"),
+            Self::Tree | Self::Health => (reads, "GET, HEAD"),
+            Self::Password => (reads || method == Method::POST, "GET, HEAD, POST"),
         };
         if good { Ok(()) } else { Err(Refusal::Method(allowed)) }
     }
@@ -50,7 +58,9 @@ impl Route {
     pub(super) fn for_nobody(self) -> Result<Response, Refusal> {
         match self {
             Self::PhoneHome | Self::Events => Ok(answer::json(phone_home::THANKS)),
-            Self::Token | Self::DatedToken | Self::Tree => Err(Refusal::NotFound),
+            Self::Token | Self::DatedToken | Self::Health | Self::Password | Self::Tree => {
+                Err(Refusal::NotFound)
+            }
         }
     }
 }
@@ -62,13 +72,14 @@ pub(super) fn label(path: &str) -> &'static str {
         Route::PhoneHome => "phone_home",
         Route::Events => "events",
         Route::Token | Route::DatedToken => "token",
-        Route::Tree => match path.segments()[..] {
+        Route::Health => "health",
+        Route::Tree | Route::Password => match path.segments()[..] {
             [_, "user-data"] => "user_data",
             [_, "meta-data", ..] => "meta_data",
             [_, "dynamic", ..] => "dynamic",
             ["nocloud", ..] => "nocloud",
             ["openstack", ..] => "openstack",
-            ["metadata"] => "json",
+            ["metadata" | "userdata"] => "json",
             _ => "other",
         },
     }

@@ -105,6 +105,10 @@ impl Service {
         if let Some(instance) = &mut machine.instance {
             instance.user_data = UserData::default();
         }
+        // Old records have it there.
+        if let Some(extra) = machine.extra.as_object_mut() {
+            extra.remove("userdata");
+        }
         Cow::Owned(machine)
     }
 }

@@ -1,5 +1,6 @@
 //! The wire's rules, without a wire.
 
+mod contents;
 mod guard;
 mod phone_home;
 mod session;

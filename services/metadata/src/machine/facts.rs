@@ -15,6 +15,12 @@ impl Machine {
         }
     }
 
+    /// The instance's secret name, in small letters, if it has one.
+    pub fn lookup_id(&self) -> Option<String> {
+        let name = self.instance.as_ref()?.lookup_id.expose().to_ascii_lowercase();
+        (!name.is_empty()).then_some(name)
+    }
+
     /// The interface that is marked primary, else the first one.
     pub fn primary_nic(&self) -> Option<&Nic> {
         self.nics.iter().find(|nic| nic.primary).or(self.nics.first())
@@ -85,13 +91,18 @@ impl Machine {
         self.public_ipv6().or_else(|| self.addresses().find(IpAddr::is_ipv6))
     }
 
-    /// The addresses an interface has: its own, or for a primary one without any the instance's that are not public.
+    /// The addresses an interface has: its own; and for the primary one those of the instance's that no interface has,
+    /// but for public IPv4 ones, which the network translates.
     pub fn addresses_of(&self, nic: &Nic) -> Vec<Address> {
-        let primary = self.primary_nic().is_some_and(|primary| primary.mac == nic.mac);
-        if nic.addresses.is_empty() && primary {
-            return self.instance_addresses().iter().filter(|a| !a.public).copied().collect();
+        let mut addresses = nic.addresses.clone();
+        if self.primary_nic().is_some_and(|primary| primary.mac == nic.mac) {
+            let has = |nic: &Nic, ip| nic.addresses.iter().any(|a| normal(a.ip) == normal(ip));
+            let elsewhere = |ip| self.nics.iter().any(|other| has(other, ip));
+            let own = self.instance_addresses().iter();
+            addresses
+                .extend(own.filter(|a| a.ip.is_ipv6() || !a.public).filter(|a| !elsewhere(a.ip)));
         }
-        nic.addresses.clone()
+        addresses
     }
 
     /// The public IPv4 addresses that lead to an interface: those it has, and for the primary one those no interface

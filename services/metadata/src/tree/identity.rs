@@ -1,7 +1,7 @@
 //! `dynamic/`: who the instance is, as a document; and the ids EC2 has that our records do not.
 //!
-//! The document is not signed: there is no signing key at a site yet, so only `document` is listed. It says who the
-//! machine is, not that whoever presents it is that machine.
+//! It is signed where the site has a key for that (`signed`); where not, only `document` is listed. It says who the machine
+//! is, not that whoever presents it is that machine.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -11,13 +11,17 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::Body;
 use super::row::{Row, text};
+use super::signed::Form;
+use super::{Body, Kind};
 use crate::machine::Machine;
 
 pub(super) const ROWS: &[Row] = &[
     Row::leaf("dynamic/fws/instance-monitoring", |_| text("disabled")),
     Row::leaf("dynamic/instance-identity/document", document),
+    Row::leaf("dynamic/instance-identity/pkcs7", |m| to_sign(m, Form::Detached)).signed(),
+    Row::leaf("dynamic/instance-identity/rsa2048", |m| to_sign(m, Form::Attached)).signed(),
+    Row::leaf("dynamic/instance-identity/signature", |m| to_sign(m, Form::Signature)).signed(),
 ];
 
 /// An id such as `r-0123456789abcdef0`: 17 digits of the hash of `parts`, so that it stays while they do.
@@ -35,7 +39,12 @@ pub(super) fn derived(kind: &str, parts: &[&str]) -> String {
     id
 }
 
-/// The same bytes for as long as the record stays, since they are what will be signed.
+/// The document, to be signed: a listing must not wait for a signature that nobody asks for.
+fn to_sign(machine: &Machine, form: Form) -> Option<Body> {
+    document(machine).map(|body| Body { kind: Kind::ToSign(form), ..body })
+}
+
+/// The same bytes for as long as the record stays, since they are what is signed.
 fn document(machine: &Machine) -> Option<Body> {
     let instance = machine.instance.as_ref();
     let tenant = instance.map_or("", |instance| &instance.tenant);
@@ -60,6 +69,6 @@ fn document(machine: &Machine) -> Option<Body> {
 }
 
 /// RFC 3339, in whole seconds of UTC.
-fn seconds(at: SystemTime) -> Option<String> {
+pub(crate) fn seconds(at: SystemTime) -> Option<String> {
     OffsetDateTime::from(at).truncate_to_second().format(&Rfc3339).ok()
 }

@@ -13,6 +13,7 @@ pub(super) struct Row {
     path: &'static str,
     value: Value,
     only: Option<Dialect>,
+    signed: bool,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(super) fn text(text: impl ToString) -> Option<Body> {
 impl Row {
     /// One value of the machine.
     pub(super) const fn leaf(path: &'static str, get: fn(&Machine) -> Option<Body>) -> Self {
-        Self { path, value: Value::One(get), only: None }
+        Self { path, value: Value::One(get), only: None, signed: false }
     }
 
     /// One value for each name a `*` may be; `names` is told what the stars before it are.
@@ -40,12 +41,18 @@ impl Row {
         names: fn(&Machine, Stars) -> Vec<String>,
         get: fn(&Machine, Stars) -> Option<Body>,
     ) -> Self {
-        Self { path, value: Value::Each { names, get }, only: None }
+        Self { path, value: Value::Each { names, get }, only: None, signed: false }
     }
 
     /// A directory that lists something else than the names in it.
     pub(super) const fn listing(path: &'static str, get: fn(&Machine) -> Option<Body>) -> Self {
-        Self { path, value: Value::Listing(get), only: None }
+        Self { path, value: Value::Listing(get), only: None, signed: false }
+    }
+
+    /// The same only where documents are signed.
+    pub(super) const fn signed(mut self) -> Self {
+        self.signed = true;
+        self
     }
 
     /// The same in only one of the two dialects.
@@ -54,9 +61,9 @@ impl Row {
         self
     }
 
-    /// Whether `version` has this row.
-    pub(super) fn is_in(&self, version: Version) -> bool {
-        self.only.is_none_or(|dialect| dialect == version.dialect())
+    /// Whether `version` has this row, where documents are `signed` or not.
+    pub(super) fn is_in(&self, version: Version, signed: bool) -> bool {
+        (signed || !self.signed) && self.only.is_none_or(|dialect| dialect == version.dialect())
     }
 
     /// The value at `path`, if it is one of this row's.

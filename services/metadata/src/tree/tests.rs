@@ -7,7 +7,7 @@ use crate::fixture::{USER_DATA, any_machine, node1, node2};
 use crate::machine::UserData;
 
 fn ask(machine: &Machine, path: &str) -> Option<String> {
-    let body = get(machine, &Path::parse(path)?)?;
+    let body = get(machine, &Path::parse(path)?, None)?;
     Some(String::from_utf8(body.bytes.to_vec()).unwrap())
 }
 
@@ -140,7 +140,7 @@ fn user_data_is_the_owners_bytes() {
     assert_eq!(ask(&machine, "/2016-09-02/user-data").as_deref(), Some(USER_DATA));
     let gzip = Bytes::from_static(&[0x1f, 0x8b, 0, 0xff, b'\n']);
     machine.instance.as_mut().unwrap().user_data = UserData(gzip.clone());
-    let body = get(&machine, &Path::parse("/latest/user-data/").unwrap()).unwrap();
+    let body = get(&machine, &Path::parse("/latest/user-data/").unwrap(), None).unwrap();
     assert_eq!(body, Body { bytes: gzip, kind: Kind::Octets });
 }
 
@@ -220,6 +220,33 @@ fn the_identity_document_is_json_and_stays_the_same() {
 }
 
 #[test]
+fn what_is_signed_is_listed_only_where_it_can_be_signed() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = runtime::authority::Site::open(folder.path()).unwrap();
+    site.keep_document_key().unwrap();
+    let signer = Signer::new(&site.document_key().unwrap().unwrap()).unwrap();
+    let asked = |path: &str| get(&node1(), &Path::parse(path).unwrap(), Some(&signer));
+    let text = |path: &str| String::from_utf8(asked(path)?.bytes.to_vec()).ok();
+    let directory = "/latest/dynamic/instance-identity";
+    assert_eq!(text(directory).unwrap(), "document\npkcs7\nrsa2048\nsignature");
+    for name in ["pkcs7", "rsa2048", "signature"] {
+        let path = format!("{directory}/{name}/");
+        assert!(text(&path).is_some_and(|base64| !base64.contains('{')), "{name}");
+        assert_eq!(ask(&node1(), &path), None, "{name}");
+    }
+}
+
+#[test]
+fn old_readers_are_told_keys_as_lines_under_their_version_only() {
+    let machine = Machine { raw_keys: true, ..node1() };
+    let key = machine.ssh_keys()[0].to_owned();
+    assert_eq!(ask(&machine, "/2009-04-04/meta-data/public-keys"), Some(key));
+    assert_eq!(meta_data(&machine, "public-keys").as_deref(), Some("0=user@host"));
+    let listing = ask(&machine, "/2009-04-04/meta-data/").unwrap();
+    assert!(listing.lines().any(|name| name == "public-keys"), "{listing}");
+}
+
+#[test]
 fn derived_ids_have_seventeen_digits() {
     let id = meta_data(&node1(), "reservation-id").unwrap();
     assert_eq!((id.len(), id.get(..2)), (19, Some("r-")));
@@ -255,7 +282,7 @@ fn crawl(machine: &Machine, path: &str, seen: &mut Vec<String>) {
 }
 
 fn ask_bytes(machine: &Machine, path: &str) -> Option<Bytes> {
-    Some(get(machine, &Path::parse(path)?)?.bytes)
+    Some(get(machine, &Path::parse(path)?, None)?.bytes)
 }
 
 /// Where Python's `splitlines` does.
@@ -287,6 +314,6 @@ proptest! {
 
     #[test]
     fn no_path_is_too_odd(machine in any_machine(), path: String) {
-        let _either = Path::parse(&path).and_then(|path| get(&machine, &path));
+        let _either = Path::parse(&path).and_then(|path| get(&machine, &path, None));
     }
 }

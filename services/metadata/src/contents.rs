@@ -1,0 +1,164 @@
+//! Everything a machine may read, by path.
+//!
+//! ```text
+//! /nocloud/…               cloud-init's seed: meta-data, user-data, vendor-data, network-config
+//! /openstack/…             OpenStack's documents
+//! /metadata  /userdata     Tinkerbell's and Equinix Metal's
+//! /instance-identity.pem   by what the signatures under identity documents are checked
+//! anything else            the EC2 tree
+//! ```
+//!
+//! All of it is said of the same [`Machine`], so no two documents can disagree.
+
+pub mod document;
+mod nocloud;
+mod openstack;
+mod tags;
+mod yaml;
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use runtime::boot_token::{Purpose, Tokens as BootTokens};
+use serde_json::Value;
+
+use crate::machine::{Machine, UserData};
+use crate::path::Path;
+use crate::tree::signed::Signer;
+use crate::tree::{self, Body, Kind};
+
+/// What the site adds to what machines are told.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// Signs identity documents, where the site has a key for that.
+    pub signer: Option<Signer>,
+    /// Opens what boot scripts carry: who shows that may be told secrets.
+    pub boot_tokens: Option<BootTokens>,
+}
+
+/// How it is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Where we are, as the client calls us: a URL without a path.
+    pub base: &'a str,
+    /// Whether whoever asks has shown that it may be told secrets (see [`Contents::trusts`]).
+    pub trusted: bool,
+}
+
+/// A family of documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// EC2's tree.
+    Ec2,
+    /// cloud-init's seed, of the machine that asks, or of the one that has a secret name.
+    NoCloud,
+    /// OpenStack's documents.
+    OpenStack,
+    /// Tinkerbell's and Equinix Metal's.
+    Json,
+}
+
+impl Contents {
+    /// What `machine` finds at `path`, or `None` if there is nothing.
+    pub fn get(&self, machine: &Machine, path: &Path, asked: Asked) -> Option<Body> {
+        let segments = path.segments();
+        match segments[..] {
+            ["nocloud", ref rest @ ..] => nocloud::get(machine, without_name(rest)),
+            ["openstack", ref rest @ ..] => openstack::get(machine, rest),
+            ["metadata"] => Some(Body::json(&document::whole(machine, asked))),
+            ["userdata"] => user_data(machine).map(Body::octets),
+            ["instance-identity.pem"] => {
+                Some(self.signer.as_ref()?.certificate().to_owned().into())
+            }
+            _ => tree::get(machine, path, self.signer.as_ref()),
+        }
+    }
+
+    /// Which family `path` belongs to.
+    pub fn family(&self, path: &Path) -> Family {
+        match path.segments()[..] {
+            ["nocloud", ..] => Family::NoCloud,
+            ["openstack", ..] => Family::OpenStack,
+            ["metadata" | "userdata"] => Family::Json,
+            _ => Family::Ec2,
+        }
+    }
+
+    /// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
+    pub fn is_secret(&self, path: &Path) -> bool {
+        match self.family(path) {
+            Family::Ec2 => tree::is_secret(path),
+            // User data, vendor data and keys are all over them.
+            Family::NoCloud | Family::OpenStack | Family::Json => true,
+        }
+    }
+
+    /// Whether `token` is one that a boot script gave to `machine`, at `address`, and not long ago: the machine is being
+    /// installed by us.
+    pub fn trusts(&self, machine: &Machine, address: IpAddr, token: &str, now: SystemTime) -> bool {
+        let opened = self.boot_tokens.as_ref();
+        let opened = opened.and_then(|tokens| tokens.open(Purpose::Identity, token, now).ok());
+        opened.is_some_and(|opened| {
+            (opened.claims.hardware, opened.claims.address) == (machine.id, address)
+        })
+    }
+}
+
+/// The secret name of a machine that `path` has, where it has one: `/nocloud/<lookup id>/…`.
+pub fn lookup_id(path: &Path) -> Option<&str> {
+    match path.segments()[..] {
+        ["nocloud", name, ..] if is_lookup_id(name) => Some(name),
+        _ => None,
+    }
+}
+
+/// `path` as a log may show it: a secret name opens what it names.
+pub fn shown(path: &str) -> String {
+    let mut segments: Vec<_> = path.split('/').collect();
+    for segment in segments.iter_mut().filter(|segment| is_lookup_id(segment)) {
+        *segment = "…";
+    }
+    segments.join("/")
+}
+
+fn without_name<'p, 'a>(path: &'p [&'a str]) -> &'p [&'a str] {
+    match path {
+        [name, rest @ ..] if is_lookup_id(name) => rest,
+        _ => path,
+    }
+}
+
+/// 128 bits in hex.
+fn is_lookup_id(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// What the instance's owner hands it; or else, for an old record, what the hardware's owner wrote beside it.
+pub(crate) fn user_data(machine: &Machine) -> Option<UserData> {
+    let instance = machine.instance.as_ref()?;
+    if !instance.user_data.0.is_empty() {
+        return Some(instance.user_data.clone());
+    }
+    let old = machine.extra.get("userdata").and_then(Value::as_str)?;
+    (!old.is_empty()).then(|| UserData(old.to_owned().into()))
+}
+
+impl Body {
+    /// An owner's bytes.
+    pub(crate) fn octets(data: UserData) -> Self {
+        Self { bytes: data.0, kind: Kind::Octets }
+    }
+
+    /// A JSON value.
+    pub(crate) fn json(value: &Value) -> Self {
+        Self { bytes: value.to_string().into(), kind: Kind::Json }
+    }
+
+    /// The same value in YAML.
+    fn yaml(value: &Value) -> Self {
+        Self { bytes: yaml::text(value).into(), kind: Kind::Yaml }
+    }
+}
+
+#[cfg(test)]
+mod tests;

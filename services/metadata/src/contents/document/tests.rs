@@ -1,0 +1,172 @@
+//! What each generation of readers finds in the document.
+
+use serde::Deserialize;
+
+use super::*;
+use crate::contents::{Contents, Path};
+use crate::fixture::{USER_DATA, node1, node2};
+use crate::machine::UserData;
+
+const ASKED: Asked = Asked { base: "http://192.0.2.1:50061", trusted: false };
+
+fn storage() -> Value {
+    json!({
+        "disks": [{
+            "device": "/dev/sda",
+            "wipe_table": true,
+            "partitions": [{ "label": "ROOT", "number": 1, "size": 0 }],
+        }],
+        "filesystems": [{ "mount": {
+            "device": "/dev/sda1", "format": "ext4", "point": "/",
+            "create": { "options": ["-L", "ROOT"] },
+        } }],
+    })
+}
+
+fn stored() -> Machine {
+    let mut machine = node1();
+    let instance = machine.instance.as_mut().unwrap();
+    instance.extra =
+        json!({ "storage": storage(), "iqn": "iqn.x", "hostname": "other", "metadata": 1 });
+    machine
+}
+
+/// What rootio (tinkerbell/actions) reads.
+#[derive(Deserialize)]
+struct Rootio {
+    metadata: RootioMetadata,
+}
+
+#[derive(Deserialize)]
+struct RootioMetadata {
+    instance: RootioInstance,
+}
+
+#[derive(Deserialize)]
+struct RootioInstance {
+    storage: RootioStorage,
+}
+
+#[derive(Deserialize)]
+struct RootioStorage {
+    disks: Vec<RootioDisk>,
+    filesystems: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct RootioDisk {
+    device: String,
+    wipe_table: bool,
+    partitions: Vec<RootioPartition>,
+}
+
+#[derive(Deserialize)]
+struct RootioPartition {
+    label: String,
+    number: u32,
+    size: u64,
+}
+
+#[test]
+fn rootio_finds_its_disks() {
+    let body = Contents::default().get(&stored(), &Path::parse("/metadata").unwrap(), ASKED);
+    let found: Rootio = serde_json::from_slice(&body.unwrap().bytes).unwrap();
+    let storage = found.metadata.instance.storage;
+    let disk = &storage.disks[0];
+    assert_eq!((disk.device.as_str(), disk.wipe_table), ("/dev/sda", true));
+    let partition = &disk.partitions[0];
+    assert_eq!((partition.label.as_str(), partition.number, partition.size), ("ROOT", 1, 0));
+    assert_eq!(storage.filesystems.len(), 1);
+}
+
+#[test]
+fn the_instance_stands_at_the_top_and_no_extra_word_replaces_a_field() {
+    let document = whole(&stored(), ASKED);
+    for (field, value) in [
+        ("id", json!("i-0001")),
+        ("state", json!("active")),
+        ("hostname", json!("node1.lab")),
+        ("userdata", json!(USER_DATA)),
+        ("storage", storage()),
+        ("iqn", json!("iqn.x")),
+        ("facility_code", json!("lab1")),
+        ("plan_slug", json!("c3.small")),
+        ("arch", json!("x86_64")),
+    ] {
+        assert_eq!(document[field], value, "{field}");
+    }
+    assert_eq!(document["metadata"]["instance"]["hostname"], "node1.lab");
+    assert_eq!(document["metadata"]["instance"]["operating_system_version"]["slug"], "debian_12");
+}
+
+#[test]
+fn equinix_readers_find_their_network() {
+    let mut machine = stored();
+    for nic in &mut machine.nics {
+        nic.bond = "bond0".into();
+    }
+    machine.bonds = vec![crate::machine::Bond { name: "bond0".into(), mode: "802.3ad".into() }];
+    let document = whole(&machine, ASKED);
+    assert_eq!((&document["class"], &document["metro"]), (&json!("c3.small"), &json!("lab1")));
+    assert_eq!(document["phone_home_url"], "http://192.0.2.1:50061/phone-home");
+    let network = &document["network"];
+    assert_eq!(network["bonding"]["mode"], 4);
+    let interface = json!({ "name": "eth0", "mac": "52:54:00:00:00:01", "bond": "bond0" });
+    assert_eq!(network["interfaces"], json!([interface]));
+    let first = &network["addresses"][0];
+    for (field, value) in [
+        ("address", json!("198.51.100.50")),
+        ("address_family", json!(4)),
+        ("netmask", json!("255.255.255.0")),
+        ("cidr", json!(24)),
+        ("network", json!("198.51.100.0")),
+        ("public", json!(false)),
+        ("enabled", json!(true)),
+        ("created_at", json!("2025-10-09T08:53:20Z")),
+    ] {
+        assert_eq!(first[field], value, "{field}");
+    }
+    for (field, empty) in [("volumes", json!([])), ("customdata", json!({})), ("spot", json!({}))] {
+        assert_eq!(document[field], empty, "{field}");
+    }
+}
+
+#[test]
+fn a_password_is_told_to_who_is_trusted_while_the_machine_is_being_installed() {
+    let told = |state: &str, trusted| {
+        let mut machine = node1();
+        machine.instance.as_mut().unwrap().state = state.into();
+        let text = whole(&machine, Asked { trusted, ..ASKED }).to_string();
+        text.contains("$6$salt$hash")
+    };
+    assert!(told("provisioning", true));
+    assert!(!told("provisioning", false) && !told("active", true) && !told("active", false));
+}
+
+#[test]
+fn a_machine_without_an_instance_says_only_what_it_is() {
+    let document = whole(&node2(), ASKED);
+    assert_eq!(document["id"], node2().id.to_string());
+    assert_eq!(document["metadata"]["instance"]["id"], node2().id.to_string());
+    assert!(document["userdata"].is_null() && document["ssh_keys"] == json!([]));
+}
+
+#[test]
+fn a_document_that_would_be_too_long_leaves_user_data_out() {
+    let mut machine = node1();
+    machine.instance.as_mut().unwrap().user_data = UserData("\u{1}".repeat(60_000).into());
+    let document = whole(&machine, ASKED);
+    assert!(document["userdata"].is_null() && document["id"] == "i-0001");
+    assert!(document.to_string().len() <= LONGEST);
+}
+
+#[test]
+fn the_hardware_is_told_as_hegel_exported_it() {
+    let mut machine = stored();
+    machine.extra = json!({ "bonding_mode": 5, "facility": "not this" });
+    let exported = hardware(&machine, ASKED);
+    assert_eq!(exported["metadata"]["instance"]["id"], "i-0001");
+    assert_eq!(exported["metadata"]["facility"]["facility_code"], "lab1");
+    assert_eq!(exported["metadata"]["bonding_mode"], 5);
+    assert_eq!(exported["id"], machine.id.to_string());
+}

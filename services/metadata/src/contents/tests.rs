@@ -1,0 +1,218 @@
+//! What stands in the seed and in OpenStack's documents, and that all of it can be had for any machine.
+
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use runtime::secret::SiteKey;
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{USER_DATA, any_machine, node1, node2};
+use crate::machine::{Bond, Nic};
+
+const ASKED: Asked = Asked { base: "http://169.254.169.254", trusted: false };
+
+fn ask(machine: &Machine, path: &str) -> Option<String> {
+    let body = Contents::default().get(machine, &Path::parse(path)?, ASKED)?;
+    Some(String::from_utf8(body.bytes.to_vec()).unwrap())
+}
+
+fn json_at(machine: &Machine, path: &str) -> Value {
+    serde_json::from_str(&ask(machine, path).unwrap()).unwrap()
+}
+
+fn yaml_at(machine: &Machine, path: &str) -> Value {
+    yaml_serde::from_str(&ask(machine, path).unwrap()).unwrap()
+}
+
+/// node1 with a second interface, both joined to one that is tagged.
+fn bonded() -> Machine {
+    let mut machine = node1();
+    let mac = "52:54:00:00:00:11".parse().unwrap();
+    let second = Nic { mac, name: "eth1".into(), addresses: vec![], ..machine.nics[0].clone() };
+    machine.nics.push(Nic { primary: false, ..second });
+    for nic in &mut machine.nics {
+        (nic.bond, nic.vlan, nic.mtu) = ("bond0".into(), Some(100), Some(9000));
+    }
+    machine.bonds = vec![Bond { name: "bond0".into(), mode: "802.3ad".into() }];
+    machine
+}
+
+#[test]
+fn the_seed_says_who_the_machine_is_in_quotes() {
+    let wanted = "instance-id: \"i-0001\"\nlocal-hostname: \"node1.lab\"\npublic-keys:\n  \
+                  - \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host\"\n";
+    assert_eq!(ask(&node1(), "/nocloud/meta-data").as_deref(), Some(wanted));
+    assert_eq!(ask(&node1(), "/nocloud/user-data").as_deref(), Some(USER_DATA));
+}
+
+#[test]
+fn the_seed_is_whole_though_there_is_nothing_in_it() {
+    let mut machine = node2();
+    machine.nics.clear();
+    for file in ["user-data", "vendor-data", "network-config"] {
+        assert_eq!(ask(&machine, &format!("/nocloud/{file}")).as_deref(), Some(""), "{file}");
+    }
+    assert_eq!(yaml_at(&machine, "/nocloud/meta-data")["instance-id"], machine.id.to_string());
+    assert_eq!(ask(&machine, "/nocloud/else"), None);
+}
+
+#[test]
+fn the_seed_sets_up_what_the_record_says() {
+    let config = yaml_at(&node1(), "/nocloud/network-config");
+    let wanted = json!({ "version": 2, "ethernets": { "eth0": {
+        "match": { "macaddress": "52:54:00:00:00:01" },
+        "set-name": "eth0",
+        "addresses": ["198.51.100.50/24", "198.51.100.51/24", "2001:db8::50/64"],
+        "routes": [{ "to": "0.0.0.0/0", "via": "198.51.100.1" }],
+        "nameservers": { "addresses": ["198.51.100.53"], "search": ["lab"] },
+    } } });
+    assert_eq!(config, wanted);
+}
+
+#[test]
+fn the_seed_joins_and_tags() {
+    let config = yaml_at(&bonded(), "/nocloud/network-config");
+    assert_eq!(config["bonds"]["bond0"]["interfaces"], json!(["eth0", "eth1"]));
+    assert_eq!(config["bonds"]["bond0"]["parameters"]["mode"], "802.3ad");
+    assert!(config["bonds"]["bond0"]["addresses"].is_null());
+    let vlan = &config["vlans"]["bond0.100"];
+    assert_eq!((&vlan["id"], &vlan["link"]), (&json!(100), &json!("bond0")));
+    assert_eq!((&vlan["addresses"][0], &vlan["mtu"]), (&json!("198.51.100.50/24"), &json!(9000)));
+}
+
+#[test]
+fn an_owners_own_network_configuration_and_vendor_data_go_before() {
+    let mut machine = node1();
+    let instance = machine.instance.as_mut().unwrap();
+    instance.network_config = UserData("version: 2\n".into());
+    instance.vendor_data = UserData("#cloud-config\n".into());
+    assert_eq!(ask(&machine, "/nocloud/network-config").as_deref(), Some("version: 2\n"));
+    assert_eq!(ask(&machine, "/nocloud/vendor-data").as_deref(), Some("#cloud-config\n"));
+    let vendor = json_at(&machine, "/openstack/latest/vendor_data.json");
+    assert_eq!(vendor, json!({ "cloud-init": "#cloud-config\n" }));
+    machine.instance.as_mut().unwrap().vendor_data = UserData(r#"{"a": 1}"#.into());
+    assert_eq!(json_at(&machine, "/openstack/latest/vendor_data.json"), json!({ "a": 1 }));
+}
+
+#[test]
+fn a_secret_name_in_the_path_changes_nothing_else() {
+    let named = format!("/nocloud/{}/meta-data", crate::fixture::LOOKUP);
+    assert_eq!(ask(&node1(), &named), ask(&node1(), "/nocloud/meta-data"));
+    assert_eq!(lookup_id(&Path::parse(&named).unwrap()), Some(crate::fixture::LOOKUP));
+    assert_eq!(lookup_id(&Path::parse("/nocloud/meta-data").unwrap()), None);
+    assert_eq!(shown(&named), "/nocloud/…/meta-data");
+}
+
+#[test]
+fn openstack_lists_its_versions_and_what_is_there() {
+    assert!(ask(&node1(), "/openstack").unwrap().ends_with("2020-10-14\nlatest"));
+    assert_eq!(ask(&node1(), "/openstack/2031-01-01"), None);
+    for machine in [node1(), node2()] {
+        let listing = ask(&machine, "/openstack/latest/").unwrap();
+        for name in listing.lines() {
+            assert!(ask(&machine, &format!("/openstack/latest/{name}")).is_some(), "{name}");
+        }
+        assert_eq!(listing.contains("user_data"), machine.instance.is_some());
+    }
+    assert_eq!(ask(&node1(), "/openstack/latest/password").as_deref(), Some(""));
+}
+
+#[test]
+fn openstack_says_who_the_machine_is() {
+    let machine = node1();
+    let said = json_at(&machine, "/openstack/2018-08-27/meta_data.json");
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host";
+    for (field, value) in [
+        ("uuid", json!("i-0001")),
+        ("name", json!("node1")),
+        ("hostname", json!("node1.lab")),
+        ("availability_zone", json!("lab1a")),
+        ("launch_index", json!(0)),
+        ("project_id", json!("acme")),
+        ("public_keys", json!({ "user@host": key })),
+        ("keys", json!([{ "name": "user@host", "type": "ssh", "data": key }])),
+        ("meta", json!({ "rack": "1", "spare": "" })),
+        ("devices", json!([])),
+    ] {
+        assert_eq!(said[field], value, "{field}");
+    }
+    let again = json_at(&machine, "/openstack/2018-08-27/meta_data.json");
+    assert_ne!(said["random_seed"], again["random_seed"]);
+    assert_eq!(said["random_seed"].as_str().map(str::len), Some(684));
+}
+
+#[test]
+fn openstack_sets_up_the_same_network() {
+    let said = json_at(&bonded(), "/openstack/latest/network_data.json");
+    let types: Vec<_> = said["links"].as_array().unwrap().iter().map(|l| &l["type"]).collect();
+    assert_eq!(types, ["phy", "phy", "bond", "vlan"]);
+    assert_eq!(said["links"][2]["bond_links"], json!(["eth0", "eth1"]));
+    assert_eq!(said["links"][3]["vlan_link"], "bond0");
+    let first = &said["networks"][0];
+    assert_eq!((&first["type"], &first["netmask"]), (&json!("ipv4"), &json!("255.255.255.0")));
+    let out = json!([{ "network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "198.51.100.1" }]);
+    assert_eq!(first["routes"], out);
+    assert!(said["networks"][1]["routes"].is_null());
+    assert_eq!(said["networks"][2]["type"], "ipv6");
+    assert_eq!(said["services"][0]["address"], "198.51.100.53");
+}
+
+#[test]
+fn an_interface_that_asks_for_its_address_is_told_to() {
+    let mut machine = node2();
+    machine.nics[0].addresses.clear();
+    let config = yaml_at(&machine, "/nocloud/network-config");
+    assert_eq!(config["ethernets"]["eth0"]["dhcp4"], true);
+    assert_eq!(
+        json_at(&machine, "/openstack/latest/network_data.json")["networks"][0]["type"],
+        "ipv4_dhcp"
+    );
+}
+
+#[test]
+fn user_data_of_an_old_record_is_its_instances() {
+    let mut machine = node1();
+    machine.extra = json!({ "userdata": "old" });
+    assert_eq!(ask(&machine, "/userdata").as_deref(), Some(USER_DATA));
+    machine.instance.as_mut().unwrap().user_data = UserData::default();
+    for path in
+        ["/userdata", "/latest/user-data", "/nocloud/user-data", "/openstack/latest/user_data"]
+    {
+        assert_eq!(ask(&machine, path).as_deref(), Some("old"), "{path}");
+    }
+    machine.instance = None;
+    assert_eq!(ask(&machine, "/userdata"), None);
+}
+
+#[test]
+fn only_the_token_of_the_machines_own_boot_is_trusted_and_not_for_long() {
+    let key = SiteKey::new([7; 32]);
+    let boot_tokens = Some(BootTokens::new(&key).unwrap());
+    let contents = Contents { boot_tokens, ..Contents::default() };
+    let (here, now) = ("198.51.100.50".parse().unwrap(), SystemTime::now());
+    let mint = |purpose, machine: &Machine| {
+        BootTokens::new(&key).unwrap().mint(purpose, machine.id, here, now).unwrap()
+    };
+    let own = mint(Purpose::Identity, &node1());
+    assert!(contents.trusts(&node1(), here, &own, now));
+    assert!(!contents.trusts(&node2(), here, &own, now), "another machine's");
+    assert!(!contents.trusts(&node1(), "198.51.100.9".parse().unwrap(), &own, now), "elsewhere");
+    assert!(!contents.trusts(&node1(), here, &own, now + Duration::from_secs(1000)), "too late");
+    assert!(!contents.trusts(&node1(), here, &mint(Purpose::Files, &node1()), now), "for files");
+    assert!(!Contents::default().trusts(&node1(), here, &own, now), "without the site's key");
+}
+
+proptest! {
+    #[test]
+    fn every_document_can_be_read_for_any_machine(machine in any_machine()) {
+        for path in ["/metadata", "/openstack/latest/meta_data.json", "/openstack/latest/network_data.json"] {
+            prop_assert!(json_at(&machine, path).is_object(), "{}", path);
+        }
+        let meta_data = yaml_at(&machine, "/nocloud/meta-data");
+        prop_assert_eq!(&meta_data["instance-id"], &json!(machine.instance_id()));
+        if !machine.nics.is_empty() {
+            prop_assert_eq!(&yaml_at(&machine, "/nocloud/network-config")["version"], &json!(2));
+        }
+    }
+}

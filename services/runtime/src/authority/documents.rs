@@ -1,0 +1,61 @@
+//! The key that signs what machines are told they are (EC2's instance identity documents), and its certificate.
+//!
+//! ```text
+//! <secrets>/identity.pem      the certificate: public, whoever checks a document has it
+//! <secrets>/identity-key.pem  its RSA key of 2048 bits; processes that serve metadata are given a copy
+//! ```
+//!
+//! Both are made once and last as long as the authority: whoever checks documents keeps the certificate.
+
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use time::OffsetDateTime;
+
+use super::{AUTHORITY, Error, Identity, RENEWED, Site, lasts, read, write};
+use crate::secret::Secret;
+
+const CERTIFICATE: &str = "identity.pem";
+const KEY: &str = "identity-key.pem";
+
+impl Site {
+    /// Sees to it that the signing key lies in the folder, with a certificate that will last a while.
+    pub fn keep_document_key(&self) -> Result<(), Error> {
+        let path = self.folder.join(CERTIFICATE);
+        let now = OffsetDateTime::now_utc();
+        if lasts(&path, now + RENEWED) {
+            return Ok(());
+        }
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+        let name = "tinwright instance identity";
+        let certificate = self.sign(CertificateParams::default(), name, &key, now + AUTHORITY)?;
+        // The certificate is the mark that both are there: it is written last.
+        write(&self.folder.join(KEY), key.serialize_pem().as_bytes())?;
+        write(&path, certificate.as_bytes())
+    }
+
+    /// The signing key and its certificate; nothing where this process was not given them.
+    pub fn document_key(&self) -> Result<Option<Identity>, Error> {
+        let (certificate, key) = (self.folder.join(CERTIFICATE), self.folder.join(KEY));
+        if !certificate.exists() || !key.exists() {
+            return Ok(None);
+        }
+        let (certificate, key) = (read(&certificate)?, Secret::new(read(&key)?));
+        Ok(Some(Identity { certificate, key }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_for_documents_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        assert!(site.document_key().unwrap().is_none());
+        site.keep_document_key().unwrap();
+        let first = site.document_key().unwrap().unwrap();
+        site.keep_document_key().unwrap();
+        let again = site.document_key().unwrap().unwrap();
+        assert_eq!((first.certificate, first.key), (again.certificate, again.key));
+    }
+}
