@@ -1,11 +1,9 @@
 //! Router solicitations of a real client.
 
-use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
 use netboot::Metrics;
 use netboot::ra::Booting;
-use netboot::ra::packet::EMPTY;
 use netboot::ra::server::{Server, Socket};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -62,21 +60,4 @@ async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     }
     assert!(!told.contains("Prefix"), "{told}");
     assert!(site.counted().contains("netboot_router_advertisements_total 1"), "{}", site.counted());
-}
-
-#[tokio::test]
-async fn where_a_router_is_heard_machines_are_left_to_it() {
-    let site = site();
-    site.booting.answered(MAC, Instant::now());
-    assert!(site.solicit().await.is_some());
-    site.network
-        .at_machine(|| {
-            let router = Socket::open("eth0").unwrap();
-            router.send(
-                &EMPTY,
-                SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0, 0, 2),
-            )
-        })
-        .unwrap();
-    assert_eq!(site.solicit().await, None);
 }
