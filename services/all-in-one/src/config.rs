@@ -107,6 +107,10 @@ pub struct Flags {
         value_delimiter = ','
     )]
     pub metadata_listen: Option<Vec<SocketAddr>>,
+    /// Let machines ask as often as they like: for benches, where ten of them ask as often as ten thousand
+    #[arg(long, env = "TINWRIGHT_NO_RATE_LIMITS", hide = true)]
+    #[arg(num_args = 0..=1, default_missing_value = "true")]
+    pub no_rate_limits: Option<bool>,
     /// Whether BMCs may be spoken to in clear
     #[arg(long, env = "TINWRIGHT_INSECURE_BMCS", num_args = 0..=1, default_missing_value = "true")]
     pub insecure_bmcs: Option<bool>,
@@ -176,6 +180,8 @@ pub struct Config {
     pub netboot: Option<Netboot>,
     /// Where the metadata service listens.
     pub metadata_listen: Vec<SocketAddr>,
+    /// Whether there is a limit to how often each machine may ask.
+    pub rate_limits: bool,
     /// Whether BMCs may be spoken to in clear.
     pub insecure_bmcs: bool,
     /// How long open requests may take once the server ends.
@@ -224,6 +230,7 @@ impl Config {
             advertise: flags.advertise.or(file.advertise).unwrap_or_default(),
             tls,
             metadata_listen: flags.metadata_listen.or(file.metadata_listen).unwrap_or_default(),
+            rate_limits: !flags.no_rate_limits.or(file.no_rate_limits).unwrap_or(false),
             insecure_bmcs: flags.insecure_bmcs.or(file.insecure_bmcs).unwrap_or(false),
             drain: Duration::from_secs(drain),
             log_format: if json { Format::Json } else { Format::Human },

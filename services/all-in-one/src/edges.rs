@@ -24,6 +24,7 @@ pub(crate) struct Edges {
 #[derive(Debug)]
 struct Metadata {
     listeners: Vec<TcpListener>,
+    config: metadata::Config,
     tokens: metadata::token::Tokens,
 }
 
@@ -54,7 +55,10 @@ impl Edges {
             listeners.push(Sockets::bind("metadata", *address).await?);
         }
         let tokens = metadata::token::Tokens::new(site.key().expose());
-        let metadata = (!listeners.is_empty()).then_some(Metadata { listeners, tokens });
+        let settings =
+            metadata::Config { rate_limits: config.rate_limits, ..metadata::Config::default() };
+        let metadata =
+            (!listeners.is_empty()).then_some(Metadata { listeners, config: settings, tokens });
         Ok(Self { netboot, metadata })
     }
 
@@ -71,10 +75,9 @@ impl Edges {
             tier.tasks.spawn(netboot.run(sources, metrics, tier.stop.clone()));
             index
         });
-        if let Some(Metadata { listeners, tokens }) = self.metadata {
+        if let Some(Metadata { listeners, config, tokens }) = self.metadata {
             let index = Arc::new(metadata::Index::new());
             let calls = Arc::new(CallsHome(reach.instance.clone()));
-            let config = metadata::Config::default();
             let service = metadata::Service::new(index.clone(), tokens, calls, config);
             for listener in listeners {
                 let (service, until) = (service.clone(), tier.stop.clone());
@@ -111,6 +114,7 @@ async fn bind_netboot(
         authority_sha256: site.fingerprint()?,
         consoles: wanted.consoles.clone(),
         metadata_route: config.metadata_listen.iter().any(is_link_local),
+        rate_limits: config.rate_limits,
         policy: netboot::decision::Policy::default(),
     };
     Netboot::bind(settings, site.key(), http).await

@@ -55,6 +55,8 @@ pub struct Config {
     pub refuse_forwarded: bool,
     /// The hosts that may be asked for, without port; empty for any. Guards browsers against rebound names.
     pub allowed_hosts: Vec<String>,
+    /// Whether there is a limit to how often each machine may ask.
+    pub rate_limits: bool,
 }
 
 impl Default for Config {
@@ -63,6 +65,7 @@ impl Default for Config {
             trusted_proxies: Trusted::default(),
             refuse_forwarded: true,
             allowed_hosts: Vec::new(),
+            rate_limits: true,
         }
     }
 }
@@ -91,8 +94,9 @@ impl Service {
         phone_home: Arc<dyn PhoneHome>,
         config: Config,
     ) -> Self {
-        let (tokens, config) = (Arc::new(tokens), Arc::new(config));
-        Self { index, tokens, phone_home, config, limits: Arc::default() }
+        let limits = if config.rate_limits { Limits::default() } else { Limits::none() };
+        let (tokens, config, limits) = (Arc::new(tokens), Arc::new(config), Arc::new(limits));
+        Self { index, tokens, phone_home, config, limits }
     }
 
     /// As a router, to be given each connection's peer as [`ConnectInfo<SocketAddr>`].

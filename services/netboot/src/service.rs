@@ -34,7 +34,7 @@ use crate::http::Http;
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
-use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
+use crate::tftp::{self, Directories, admission::Limits, files::Refusal as NoFile, name::Name};
 
 /// How many signs of new boots may wait to be told.
 const SIGNS: usize = 256;
@@ -121,7 +121,9 @@ impl Netboot {
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
         });
-        let tftp = tftp::Server::new(self.tftp, Arc::new(files), Default::default(), observer)?;
+        let limits = if self.site.rate_limits { Limits::default() } else { Limits::NONE };
+        let settings = tftp::server::Settings { limits, ..Default::default() };
+        let tftp = tftp::Server::new(self.tftp, Arc::new(files), settings, observer)?;
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
         let http = Http {

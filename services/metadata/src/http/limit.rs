@@ -37,6 +37,14 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// No limit to what machines ask. There is one to strangers' requests, as always.
+    pub(super) fn none() -> Self {
+        let free = || Limit::new(Duration::ZERO, 1);
+        Self { requests: free(), calls: free(), ..Self::default() }
+    }
+}
+
 /// One request an `interval` for each key, and `burst` of them at once.
 #[derive(Debug)]
 pub(super) struct Limit<K> {
@@ -100,6 +108,14 @@ mod tests {
         let (limit, now) = (three_at_once(), Instant::now());
         assert_eq!(taken(&limit, 1, now), 3);
         assert_eq!(taken(&limit, 2, now), 3);
+    }
+
+    #[test]
+    fn without_limits_machines_may_ask_for_ever_and_strangers_may_not() {
+        let (limits, now) = (Limits::none(), Instant::now());
+        let (machine, stranger) = (HardwareId::new(), [192, 0, 2, 1].into());
+        assert!((0..10_000).all(|_| limits.requests.take(machine, now).is_ok()));
+        assert!((0..10_000).any(|_| limits.misses.take(stranger, now).is_err()));
     }
 
     #[test]

@@ -21,6 +21,12 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// As much as there is room for.
+    pub const NONE: Self =
+        Self { transfers: usize::MAX, by_source: usize::MAX, per_second: u32::MAX };
+}
+
 /// How many addresses are counted at a time; a forger's flood must not fill the memory.
 const SOURCES: usize = 4096;
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,0 +1,22 @@
+//! Many machines at once, and what their server takes for them.
+//!
+//! - [`network`]: a server's network and its machines'; [`process`]: a server that is measured.
+//! - [`site`]: ours; [`fleet`]: its machines' records; [`api`]: its operator.
+//! - [`request`]: DHCP as machines send it; [`draw`]: which machine is next.
+//! - [`machine`]: one that is powered on, by way of [`request`], [`tftp`] and [`http`]; [`power_on`]: all of them.
+//! - [`report`]: what was measured, and whether goals are met.
+//!
+//! Nothing is ever sent outside the namespaces.
+
+pub mod api;
+pub mod draw;
+pub mod fleet;
+pub mod http;
+pub mod machine;
+pub mod network;
+pub mod power_on;
+pub mod process;
+pub mod report;
+pub mod request;
+pub mod site;
+pub mod tftp;
