@@ -2,10 +2,16 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser as _;
+use load::beside::beside;
 use load::power_on;
 use load::report::Report;
 use load::site::{Settings, Site};
+use rustix::process::setpriority_process;
+
+/// The niceness of the bench and of what it measures: what waits for a core is the rest of the host.
+const FIRST: i32 = -20;
 
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo rack load", bin_name = "cargo rack load", version)]
@@ -16,6 +22,12 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Measure DHCP, TFTP and HTTP beside dnsmasq, tftpd-hpa, atftpd and nginx
+    Beside {
+        /// How often each is measured; the median counts
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+        rounds: u8,
+    },
     /// Power on simulated machines, all at once, and wait until each knows who it is
     Boot {
         /// How many
@@ -38,6 +50,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "run this as root: it makes namespaces");
     let mut report = Report::default();
     match command {
+        Command::Beside { rounds } => {
+            setpriority_process(None, FIRST).context("going before whatever else the host does")?;
+            beside(rounds.into(), &mut report)?;
+        }
         Command::Boot { machines } => {
             let mut site = Site::new(Settings::usual(setup::program("tinwright")))?;
             site.start()?;

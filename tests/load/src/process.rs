@@ -9,6 +9,8 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::network::Network;
+
 /// What proc(5) counts a processor's time in, on every Linux there is (`USER_HZ`).
 const TICK: Duration = Duration::from_millis(10);
 /// Where utime begins in `/proc/PID/stat`, counted from behind the name: it is the 14th field, the name the second.
@@ -85,6 +87,15 @@ impl Drop for Process {
         let _ended = self.0.kill();
         let _waited = self.0.wait();
     }
+}
+
+/// A server, and the network it is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    /// The network.
+    pub network: &'a Network,
+    /// The server.
+    pub process: &'a Process,
 }
 
 /// Keeps this thread, and what it starts from here on, on `core`.

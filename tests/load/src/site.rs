@@ -11,7 +11,7 @@ use rack::SERVER;
 use rustix::process::Signal;
 
 use crate::network::Network;
-use crate::process::{KiB, Process};
+use crate::process::{KiB, Measured, Process, core};
 
 /// The loader that machines are told.
 pub const LOADER: &str = "snponly.efi";
@@ -42,6 +42,11 @@ impl Settings {
     /// As it is run where nothing else is said.
     pub fn usual(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), log: "info", core: None, limits: true }
+    }
+
+    /// As it is measured beside peers: as silent as they are, on the servers' core, as much as it can.
+    pub fn beside(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), log: "warn", core: Some(core::SERVER), limits: false }
     }
 }
 
@@ -126,6 +131,11 @@ impl Site {
     /// The server that runs.
     pub fn server(&self) -> anyhow::Result<&Process> {
         self.server.as_ref().context("no server runs")
+    }
+
+    /// What is measured of it, while it runs.
+    pub fn measured(&self) -> anyhow::Result<Measured<'_>> {
+        Ok(Measured { network: &self.network, process: self.server()? })
     }
 
     /// Ends the server by `signal`.

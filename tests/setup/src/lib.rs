@@ -11,6 +11,7 @@ use anyhow::Context as _;
 /// Debian packages that tests run as peers of ours, or that machines are made of.
 const PACKAGES: &[&str] = &[
     "atftp",
+    "atftpd",
     "binutils",
     "busybox-static",
     "bzip2",
@@ -33,9 +34,11 @@ const PACKAGES: &[&str] = &[
     "libvirt-clients",
     "libvirt-daemon-system",
     "libvirt-dev",
+    "libwrap0",
     "mmdebstrap",
     "mount",
     "mtools",
+    "nginx",
     "ovmf",
     "pkg-config",
     "python3",
