@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use load::beside::beside;
+use load::beside::{Part, beside};
 use load::power_on;
 use load::report::Report;
 use load::site::{Settings, Site};
@@ -27,6 +27,9 @@ enum Command {
         /// How often each is measured; the median counts
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
         rounds: u8,
+        /// What
+        #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,http")]
+        only: Vec<Part>,
     },
     /// Power on simulated machines, all at once, and wait until each knows who it is
     Boot {
@@ -50,9 +53,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "run this as root: it makes namespaces");
     let mut report = Report::default();
     match command {
-        Command::Beside { rounds } => {
+        Command::Beside { rounds, only } => {
             setpriority_process(None, FIRST).context("going before whatever else the host does")?;
-            beside(rounds.into(), &mut report)?;
+            beside(&only, rounds.into(), &mut report)?;
         }
         Command::Boot { machines } => {
             let mut site = Site::new(Settings::usual(setup::program("tinwright")))?;

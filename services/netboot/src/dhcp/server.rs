@@ -23,8 +23,6 @@ use crate::metrics::Metrics;
 
 /// The longest request read.
 const LONGEST: usize = 4096;
-/// The kernel's queue, in bytes: some thousand requests.
-const QUEUE: usize = 4 * 1024 * 1024;
 
 /// Answers DHCP on one link.
 #[derive(Debug)]
@@ -46,7 +44,6 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
     let socket = socket2::Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind_device(Some(interface.as_bytes()))?;
     socket.set_broadcast(true)?;
-    socket.set_recv_buffer_size(QUEUE)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
     Socket::new(UdpSocket::from_std(socket.into())?)

@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use super::{FILE, Figure, SIZE, Table};
-use crate::downloads::{Downloaded, download};
+use crate::downloads::{Downloaded, download, stalled};
 use crate::peer::Peer;
 use crate::process::Measured;
 use crate::tftp::Wishes;
 
+/// Downloads that are under way while memory is looked at, and what each may take, in KiB.
+const STALLED: usize = 1_000;
+const EACH: f64 = 64.0;
 /// As large blocks as all of them grant, one at a time; and eight.
 const PLAIN: Wishes = Wishes { block: Some(1428), window: None };
 const WIDE: Wishes = Wishes { window: Some(8), ..PLAIN };
@@ -31,6 +34,9 @@ pub(super) fn tftp(ours: Measured<'_>, hpa: &Path, table: &mut Table<'_>) -> any
         let name = format!("{clients} at a time");
         table.row(&name, Some(1.0), || mib(ours, clients, WIDE), theirs)?;
     }
+    let [before, with] = stalled(ours, FILE, STALLED)?;
+    println!();
+    table.report.each("memory of a transfer", before, with, STALLED, EACH);
     Ok(())
 }
 
