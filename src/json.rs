@@ -33,11 +33,15 @@ fn descriptor<M: Name>() -> Result<MessageDescriptor, Error> {
     found.ok_or(Error::Unknown(name))
 }
 
+/// `message` as its descriptor sees it.
+pub(crate) fn dynamic<M: Message + Name>(message: &M) -> Result<DynamicMessage, Error> {
+    Ok(DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?)
+}
+
 /// `message` as JSON; fields at their default are left out.
 pub fn write<M: Message + Name>(message: &M) -> Result<serde_json::Value, Error> {
-    let dynamic = DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?;
     let options = SerializeOptions::new().use_proto_field_name(true);
-    let json = dynamic.serialize_with_options(serde_json::value::Serializer, &options);
+    let json = dynamic(message)?.serialize_with_options(serde_json::value::Serializer, &options);
     json.map_err(|e| Error::Form(e.to_string()))
 }
 

@@ -1,10 +1,11 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and what every side of them shares.
 //!
-//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`common`]: one module a proto package.
 //! - [`id`], [`mac`]: the names things go by, as types.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`fault`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
+//! - [`mask`]: what an update replaces.
 //! - [`watch`]: what a watch tells.
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
@@ -15,6 +16,7 @@ pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
+pub mod mask;
 pub mod watch;
 
 pub use id::{BmcId, HardwareId, Id, InstanceId, PowerJobId, TemplateId, WorkflowId};
@@ -67,6 +69,16 @@ pub mod power {
     #[allow(clippy::wildcard_enum_match_arm)]
     pub mod v1 {
         tonic::include_proto!("tinwright.power.v1");
+    }
+}
+
+/// How machines boot from the network.
+pub mod netboot {
+    /// Version 1.
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
+    pub mod v1 {
+        tonic::include_proto!("tinwright.netboot.v1");
     }
 }
 

@@ -11,6 +11,19 @@ pub enum Event<T> {
     Synced,
 }
 
+/// What a follower is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News<T> {
+    /// All there is: replaces whatever was known. The feed is live from here on.
+    All(Vec<T>),
+    /// There, new or changed.
+    Put(T),
+    /// No longer there; its id.
+    Deleted(String),
+    /// The feed is cut: what is known may be old from here on, until the next [`News::All`].
+    Cut,
+}
+
 /// A response of a watch.
 pub trait Watched: From<Event<Self::Object>> {
     /// What is watched.

@@ -3,8 +3,9 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `etcd` checks what is said of a cluster, `split` which services are here and where the others are.
+//! `dhcp` and `etcd` check what is said of DHCP and of a cluster, `split` which services are here and where the others are.
 
+mod dhcp;
 mod etcd;
 mod split;
 
@@ -16,6 +17,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use runtime::telemetry::Format;
 use serde::Deserialize;
+use tonic::transport::Uri;
 
 pub use self::split::{Peer, Service, Split};
 
@@ -78,6 +80,9 @@ pub struct Flags {
     /// File with the user's password
     #[arg(long, env = "TINWRIGHT_ETCD_PASSWORD_FILE", value_name = "FILE")]
     pub etcd_password_file: Option<PathBuf>,
+    /// Tell that password in clear to members off this machine, where anybody on the way reads it
+    #[arg(long, env = "TINWRIGHT_ETCD_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    pub etcd_insecure: Option<bool>,
     /// The interface that machines are attached to: DHCP, TFTP and boot HTTP are served there
     #[arg(long, env = "TINWRIGHT_NETBOOT_INTERFACE", value_name = "INTERFACE")]
     pub netboot_interface: Option<String>,
@@ -87,6 +92,13 @@ pub struct Flags {
     /// Where boot HTTP listens on it [default: 7080]
     #[arg(long, env = "TINWRIGHT_NETBOOT_HTTP_PORT", value_name = "PORT")]
     pub netboot_http_port: Option<u16>,
+    /// Let an interface whose firmware is iPXE load a build of ours before it gets its script
+    #[arg(long, env = "TINWRIGHT_NETBOOT_CHAIN_IPXE", num_args = 0..=1, default_missing_value = "true")]
+    pub netboot_chain_ipxe: Option<bool>,
+    /// DHCP, in the file a section of its own
+    #[command(flatten)]
+    #[serde(default)]
+    pub dhcp: dhcp::Flags,
     /// Directories with builds of iPXE [default: /usr/lib/ipxe]
     #[arg(long, env = "TINWRIGHT_LOADERS", value_name = "DIR", value_delimiter = ',')]
     pub loaders: Option<Vec<PathBuf>>,
@@ -201,6 +213,8 @@ pub struct Netboot {
     pub address: Ipv4Addr,
     /// Where boot HTTP listens.
     pub http_port: u16,
+    /// How DHCP is served.
+    pub dhcp: netboot::site::Dhcp,
     /// Directories with builds of iPXE.
     pub loaders: Vec<PathBuf>,
     /// Kernel and initramfs.
@@ -242,7 +256,7 @@ impl Config {
 
     /// Without what belongs to services that are not here: one file may tell several processes everything.
     fn only_here(mut self) -> Self {
-        if !self.split.owns() {
+        if !self.split.answers() {
             self.listen.clear();
         }
         if !self.split.serves(Service::Metadata) {
@@ -308,6 +322,12 @@ impl Config {
     }
 }
 
+/// Whether what goes to `uri` stays on this machine.
+fn is_local(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
 /// Which engine was said, with what belongs to it and nothing that belongs to another.
 fn storage(flags: &Flags, file: &Flags) -> anyhow::Result<Storage> {
     let engine = flags.store.or(file.store).unwrap_or_default();
@@ -334,12 +354,14 @@ fn netboot(
         None => netboot::site::address_of(&interface)
             .with_context(|| format!("netboot_interface {interface}"))?,
     };
+    let chain_ipxe = flags.netboot_chain_ipxe.or(file.netboot_chain_ipxe).unwrap_or(false);
     let osie = flags.osie.clone().or(file.osie.clone());
     let loaders = flags.loaders.clone().or(file.loaders.clone());
     Ok(Some(Netboot {
         interface,
         address,
         http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
+        dhcp: flags.dhcp.clone().or(file.dhcp.clone()).checked(chain_ipxe)?,
         loaders: loaders.unwrap_or(vec!["/usr/lib/ipxe".into()]),
         osie: osie.unwrap_or_else(|| data.join("osie")),
         files: flags.files.clone().or(file.files.clone()),

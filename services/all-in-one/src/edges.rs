@@ -9,9 +9,12 @@ use runtime::authority::Site;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
+use store::Store;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config};
+use crate::copies::Copies;
 use crate::reach::Reach;
 
 /// The edges, their sockets bound.
@@ -62,9 +65,31 @@ impl Edges {
         Ok(Self { netboot, metadata })
     }
 
-    /// Starts them, fed by the services that `reach` reaches.
-    pub(crate) fn start(self, reach: &Reach, vitals: &Vitals, tier: &mut Tier) -> Known {
+    /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
+    pub(crate) fn boots(
+        &self,
+        store: Option<&Arc<dyn Store>>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Option<netboot::Api>> {
+        let (Some(netboot), Some(store)) = (&self.netboot, store) else { return Ok(None) };
+        netboot.api(store.clone(), stop.clone()).map(Some)
+    }
+
+    /// Starts them, fed by the services that `reach` reaches, and by `copies` until these are reached; `store` keeps what
+    /// they record.
+    pub(crate) fn start(
+        self,
+        reach: &Reach,
+        store: Option<Arc<dyn Store>>,
+        copies: Option<&Copies>,
+        vitals: &Vitals,
+        tier: &mut Tier,
+    ) -> Known {
         let netboot = self.netboot.map(|netboot| {
+            let netboot = match copies {
+                Some(copies) => netboot.keeping(copies.netboot()),
+                None => netboot,
+            };
             let index = netboot.index();
             let sources = Sources {
                 hardware: reach.hardware.clone(),
@@ -72,7 +97,7 @@ impl Edges {
                 workflow: reach.workflow.clone(),
             };
             let metrics = vitals.register(Metrics::new);
-            tier.tasks.spawn(netboot.run(sources, metrics, tier.stop.clone()));
+            tier.tasks.spawn(netboot.run(sources, store, metrics, tier.stop.clone()));
             index
         });
         if let Some(Metadata { listeners, config, tokens }) = self.metadata {
@@ -84,10 +109,10 @@ impl Edges {
                 tier.tasks.spawn(async { Ok(metadata::serve(listener, service, until).await?) });
             }
             let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
-            let until = tier.stop.clone();
+            let (copies, until) = (copies.map(Copies::metadata), tier.stop.clone());
             tier.tasks.spawn(async move {
-                follow(index, hardware, instance, until).await;
-                Ok(())
+                let followed = follow(index, hardware, instance, copies, until).await;
+                followed.context("what was kept of the feeds")
             });
         }
         Known { netboot }
@@ -105,7 +130,7 @@ async fn bind_netboot(
         interface: wanted.interface.clone(),
         address: wanted.address,
         http_port: http.local_addr()?.port(),
-        mode: netboot::dhcp::site::Mode::Reservation,
+        dhcp: wanted.dhcp.clone(),
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),

@@ -2,10 +2,11 @@
 //!
 //! - [`config`]: what an operator may say.
 //! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them;
-//!   `reach` is where each is asked, here or at a peer.
+//!   `reach` is where each is asked, here or at a peer, `copies` what edges keep of those elsewhere.
 //! - [`maintenance`]: what is done to a store that nobody uses.
 
 pub mod config;
+mod copies;
 mod edges;
 pub mod maintenance;
 mod reach;
@@ -27,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
+use crate::copies::Copies;
 use crate::edges::Edges;
 use crate::reach::Reach;
 use crate::services::Services;
@@ -38,8 +40,10 @@ pub struct Server {
     vitals: TcpListener,
     edges: Edges,
     site: Arc<Site>,
-    /// None where no service owns records.
+    /// None where no service keeps records.
     store: Option<Arc<dyn Store>>,
+    /// Only where edges are told by other processes.
+    copies: Option<Copies>,
 }
 
 impl std::fmt::Debug for Server {
@@ -52,16 +56,17 @@ impl Server {
     /// Binds every port, then opens what the data directory holds, or makes it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
-        let owns = config.split.owns();
-        let mut grpc = if owns { sockets.inherited("grpc")? } else { Vec::new() };
+        let answers = config.split.answers();
+        let mut grpc = if answers { sockets.inherited("grpc")? } else { Vec::new() };
         for address in &config.listen {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let store = if owns { Some(open_store(&config, &site).await?) } else { None };
-        Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store })
+        let store = if answers { Some(open_store(&config, &site).await?) } else { None };
+        let copies = Copies::open(&config, &site).await?;
+        Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store, copies })
     }
 
     /// Where the API listens.
@@ -76,7 +81,7 @@ impl Server {
 
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: page, edges: doors, site, store } = self;
+        let Self { config, grpc, vitals: page, edges: doors, site, store, copies } = self;
         let vitals = Vitals::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
@@ -86,8 +91,9 @@ impl Server {
             Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
             None => Services::default(),
         };
+        let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let (reporter, health) = tonic_health::server::health_reporter();
-        let app = services.app(health, &vitals)?;
+        let app = services.app(health, boots, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
@@ -101,7 +107,7 @@ impl Server {
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
         }
-        let known = doors.start(&reach, &vitals, &mut edges);
+        let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
 
@@ -138,7 +144,8 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
     let site = Site::open(&folder).context("opening the site's secrets")?;
     if owns {
         site.keep_admin().context("keeping the operator's certificate")?;
-        site.keep_service().context("keeping the certificate of split-off processes")?;
+        site.keep_service(&config.names())
+            .context("keeping the certificate of split-off processes")?;
     }
     Ok(site)
 }

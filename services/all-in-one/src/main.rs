@@ -106,3 +106,13 @@ async fn cancel_on_signal(stop: CancellationToken) {
     tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
     stop.cancel();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -65,10 +65,11 @@ impl Services {
         })
     }
 
-    /// All of them, with `health` and what they are, behind the table of who may call what.
+    /// All of them, with `health`, `boots` and what they are, behind the table of who may call what.
     pub(crate) fn app<H: Health>(
         &self,
         health: HealthServer<H>,
+        boots: Option<netboot::Api>,
         vitals: &Vitals,
     ) -> anyhow::Result<Router> {
         let about = || {
@@ -93,6 +94,9 @@ impl Services {
             routes.add_service(workflow.template_service());
             routes.add_service(workflow.workflow_service());
             routes.add_service(workflow.worker_service());
+        }
+        if let Some(boots) = boots {
+            routes.add_service(boots.into_service());
         }
         let app = routes.routes().into_axum_router();
         Ok(app.layer(Access).layer(vitals.register(Observe::new)))

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
+use prost_types::FieldMask;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::{HardwareId, Mac};
@@ -14,7 +15,7 @@ use tonic::{Status, Streaming};
 
 use crate::connect::{LARGEST, Show, View};
 use crate::follow::Watchable;
-use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
+use crate::noun::{self, Files, Noun, PAGE, Plain, Update, Wanted, Written, answered};
 use crate::output::{self, Format, Row, say};
 use crate::{input, tinkerbell};
 
@@ -24,7 +25,7 @@ pub enum Command {
     /// Add machines from files: our own form, or the JSON that Tinkerbell's users push
     Create(Files),
     /// Replace machines by what files say of them; each must have its id
-    Update(Files),
+    Update(Update),
     /// Move a machine to another state of its own
     SetState {
         /// Which
@@ -61,7 +62,7 @@ pub enum State {
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Create(files) => noun::create::<pb::Hardware>(files, out).await,
-        Command::Update(files) => noun::update::<pb::Hardware>(files, out).await,
+        Command::Update(update) => noun::update::<pb::Hardware>(update, out).await,
         Command::SetState { machine, state, reason, show } => {
             let channel = show.connection.open().await?;
             let id = id(&channel, &machine).await?;
@@ -185,8 +186,12 @@ impl Written for pb::Hardware {
         answered(client(channel).create_hardware(request).await?.into_inner().hardware)
     }
 
-    async fn update(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::UpdateHardwareRequest { hardware: Some(self), update_mask: None };
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateHardwareRequest { hardware: Some(self), update_mask };
         answered(client(channel).update_hardware(request).await?.into_inner().hardware)
     }
 }

@@ -5,6 +5,7 @@ mod create;
 use std::io::Write;
 use std::time::SystemTime;
 
+use prost_types::FieldMask;
 use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
@@ -15,7 +16,7 @@ use tonic::{Code, Status, Streaming};
 use crate::connect::{Connection, LARGEST, Show, View};
 use crate::follow::{self, Watchable};
 use crate::hardware;
-use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
+use crate::noun::{self, Noun, PAGE, Plain, Update, Wanted, Written, answered};
 use crate::output::{self, Row, say};
 
 /// What can be done with instances.
@@ -24,7 +25,7 @@ pub enum Command {
     /// Occupy a machine and provision it: from files, or as options say
     Create(Box<create::Create>),
     /// Replace instances by what files say of them; each must have its id
-    Update(Files),
+    Update(Update),
     /// Try again what failed: provisioning, or giving back
     Retry {
         /// Which
@@ -77,7 +78,7 @@ pub struct Removal {
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Create(create) => create::run(*create, out).await,
-        Command::Update(files) => noun::update::<pb::Instance>(files, out).await,
+        Command::Update(update) => noun::update::<pb::Instance>(update, out).await,
         Command::Retry { name, show } => {
             let channel = show.connection.open().await?;
             let id = pb::Instance::find(&channel, &name, View::Basic).await?.id;
@@ -214,8 +215,12 @@ impl Written for pb::Instance {
         answered(client(channel).create_instance(request).await?.into_inner().instance)
     }
 
-    async fn update(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::UpdateInstanceRequest { instance: Some(self), update_mask: None };
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateInstanceRequest { instance: Some(self), update_mask };
         answered(client(channel).update_instance(request).await?.into_inner().instance)
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use prost::{Message, Name};
+use prost_types::FieldMask;
 use tonic::transport::Channel;
 
 use crate::connect::{Connection, Show, View};
@@ -61,8 +62,8 @@ pub trait Written: Noun {
     /// Adds it. An answer that was lost is asked for again by hand: its id or name then says that it is there.
     async fn create(self, channel: &Channel) -> anyhow::Result<Self>;
 
-    /// Replaces the one with its id.
-    async fn update(self, channel: &Channel) -> anyhow::Result<Self>;
+    /// Replaces what `mask` names of the one with its id; without, all but secrets that are left out.
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
 }
 
 /// What a list is to hold.
@@ -146,6 +147,17 @@ pub struct Files {
     pub show: Show,
 }
 
+/// What is replaced by what files say.
+#[derive(Debug, clap::Args)]
+pub struct Update {
+    /// Replace only this, also by nothing; may be repeated [default: everything but secrets that are left out]
+    #[arg(long = "field", value_name = "NAME")]
+    fields: Vec<String>,
+    /// What they say
+    #[command(flatten)]
+    files: Files,
+}
+
 /// Nothing but what every noun has.
 #[derive(Debug, clap::Args)]
 pub struct Plain {}
@@ -193,11 +205,13 @@ pub async fn create<N: Written>(files: Files, out: &mut dyn Write) -> anyhow::Re
 }
 
 /// Replaces by what `files` say; each object must have its id.
-pub async fn update<N: Written>(files: Files, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn update<N: Written>(update: Update, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Update { fields: paths, files } = update;
     let (objects, channel) = (read::<N>(&files.files)?, files.show.connection.open().await?);
+    let mask = (!paths.is_empty()).then_some(FieldMask { paths });
     let mut made = Vec::new();
     for (origin, object) in objects {
-        made.push(object.update(&channel).await.context(origin)?);
+        made.push(object.update(&channel, mask.clone()).await.context(origin)?);
     }
     say(out, &output::list(&made, files.show.output)?)
 }

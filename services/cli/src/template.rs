@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use prost_types::FieldMask;
 use tinwright::TemplateId;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::get_template_request::By;
@@ -49,7 +50,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
         Command::Update { name, file, show } => {
             let (data, channel) = (input::text(&file)?, show.connection.open().await?);
             let found = pb::Template::find(&channel, &name, View::Full).await?;
-            let replaced = pb::Template { data, ..found }.update(&channel).await?;
+            let replaced = pb::Template { data, ..found }.update(&channel, None).await?;
             say(out, &output::list(&[replaced], show.output)?)
         }
         Command::Noun(command) => noun::run(command, out).await,
@@ -145,8 +146,12 @@ impl Written for pb::Template {
         answered(client(channel).create_template(request).await?.into_inner().template)
     }
 
-    async fn update(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::UpdateTemplateRequest { template: Some(self), update_mask: None };
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateTemplateRequest { template: Some(self), update_mask };
         answered(client(channel).update_template(request).await?.into_inner().template)
     }
 }

@@ -73,6 +73,10 @@ fn a_new_instance_is_described_by_files_or_by_options_but_not_by_both() {
     let parsed = |text: &str| Program::try_parse_from(text.split(' ')).map(|_| ());
     assert!(parsed("tinwright instance create -f a.yaml").is_ok());
     assert!(parsed("tinwright instance create --hardware a --value k=v --wait").is_ok());
+    assert!(
+        parsed("tinwright instance create --hardware a --vendor-data v --network-config n").is_ok()
+    );
+    assert!(parsed("tinwright instance update -f a.yaml --field userdata --field extra").is_ok());
     assert!(parsed("tinwright instance create --hardware a -f a.yaml").is_err());
     assert!(parsed("tinwright instance create --hostname a").is_err());
 }

@@ -2,7 +2,8 @@
 //!
 //! Keys of the known shape are matched without regard to case, unknown ones are ignored, as Go's decoder does.
 //! `metadata` may be an object or the text of one. What it says of facility, plan and manufacturer finds its field; an
-//! instance in it is left to the instance service; the rest is kept in `extra`.
+//! instance in it is left to the instance service; the rest is kept in `extra`. A bonding mode there joins all interfaces
+//! to one bond, where there are several.
 
 use anyhow::Context as _;
 use serde_json::{Map, Value};
@@ -27,6 +28,7 @@ pub fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
         .enumerate()
         .map(|(n, value)| interface(value).with_context(|| format!("network.interfaces[{n}]")))
         .collect();
+    let mut converted = converted?;
     let architecture = interfaces
         .iter()
         .find_map(|value| find(find(value.as_object()?, "dhcp")?.as_object()?, "arch")?.as_str());
@@ -36,7 +38,8 @@ pub fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
         facility: text_at(&metadata, "facility", "facility_code")?,
         plan: text_at(&metadata, "facility", "plan_slug")?,
         manufacturer: text_at(&metadata, "manufacturer", "slug")?,
-        interfaces: converted?,
+        bonds: bonds(&metadata, &mut converted)?,
+        interfaces: converted,
         extra: extra(metadata)?,
         ..pb::Hardware::default()
     })
@@ -51,6 +54,29 @@ fn metadata(object: &Object) -> anyhow::Result<Object> {
     };
     let Value::Object(metadata) = parsed else { anyhow::bail!("metadata is no object") };
     Ok(metadata)
+}
+
+/// The bond of all `interfaces`, if `metadata` has a mode for one. The mode is a number there, and 0 says nothing: it is what
+/// Go writes where there is none.
+fn bonds(metadata: &Object, interfaces: &mut [pb::Interface]) -> anyhow::Result<Vec<pb::Bond>> {
+    const BOND: &str = "bond0";
+    // Linux's bonding driver numbers its modes so.
+    const MODES: [&str; 6] =
+        ["active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
+    let number = match find(metadata, "bonding_mode") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(value) => value.as_u64().and_then(|number| usize::try_from(number).ok()),
+    };
+    let number = number.filter(|number| *number <= MODES.len());
+    let number = number.context("metadata.bonding_mode is no number of 0 to 6")?;
+    let Some(mode) = number.checked_sub(1).and_then(|number| MODES.get(number)) else {
+        return Ok(Vec::new());
+    };
+    if interfaces.len() < 2 {
+        return Ok(Vec::new());
+    }
+    interfaces.iter_mut().for_each(|interface| interface.bond = BOND.into());
+    Ok(vec![pb::Bond { name: BOND.into(), mode: (*mode).into() }])
 }
 
 /// The metadata that has no field, as the bytes of one JSON object.
@@ -216,6 +242,22 @@ mod tests {
         assert_eq!(object, text);
         let extra: Value = serde_json::from_slice(&object.extra).unwrap();
         assert_eq!((&extra["bonding_mode"], extra.get("instance")), (&json!(5), None));
+    }
+
+    #[test]
+    fn a_bonding_mode_joins_interfaces_where_there_are_several() {
+        assert_eq!(hardware(&pushed()).unwrap().bonds, [], "one interface");
+        let mut two = pushed();
+        let interfaces = two["network"]["interfaces"].as_array_mut().unwrap();
+        interfaces.push(json!({"dhcp": {"mac": "02:00:5e:10:00:02"}}));
+        let bonded = hardware(&two).unwrap();
+        assert_eq!(bonded.bonds, [pb::Bond { name: "bond0".into(), mode: "balance-tlb".into() }]);
+        assert!(bonded.interfaces.iter().all(|interface| interface.bond == "bond0"));
+        two["metadata"]["bonding_mode"] = json!(0);
+        assert_eq!(hardware(&two).unwrap().bonds, []);
+        two["metadata"]["bonding_mode"] = json!(7);
+        let error = hardware(&two).unwrap_err().to_string();
+        assert_eq!(error, "metadata.bonding_mode is no number of 0 to 6");
     }
 
     #[test]

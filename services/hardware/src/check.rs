@@ -4,7 +4,10 @@
 //! everything that is wrong, field by field (control-plane specification, sections 1.3 and 3.5; netboot specification,
 //! sections 2.1 and 8.1).
 
+mod bonds;
 mod interface;
+mod policy;
+mod relay_port;
 
 use std::collections::BTreeSet;
 
@@ -34,7 +37,10 @@ pub fn normal(mut hardware: pb::Hardware) -> Result<pb::Hardware, Violations> {
     }
     twice(&hardware, &mut wrong);
     disks(&hardware.disks, &mut wrong);
-    policy(hardware.policy.as_ref(), &mut wrong);
+    bonds::check(&hardware, &mut wrong);
+    if let Some(policy) = &hardware.policy {
+        wrong.below("policy", policy::check(policy));
+    }
     wrong.take("extra", extra(&hardware.extra));
     wrong.or(hardware)
 }
@@ -69,9 +75,9 @@ fn word(text: &str) -> Result<(), check::Refused> {
     if text.is_empty() { Ok(()) } else { check::script_word(text) }
 }
 
-/// No two interfaces of one machine share a MAC or an address.
+/// No two interfaces of one machine share a MAC, an address or a port.
 fn twice(hardware: &pb::Hardware, wrong: &mut Violations) {
-    let (mut macs, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    let (mut macs, mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (n, interface) in hardware.interfaces.iter().enumerate() {
         if !macs.insert(&interface.mac) {
             wrong.add(format!("interfaces[{n}].mac"), format!("{} is there twice", interface.mac));
@@ -82,6 +88,11 @@ fn twice(hardware: &pb::Hardware, wrong: &mut Violations) {
             let field = format!("interfaces[{n}].dhcp.address.address");
             wrong.add(field, format!("{address} is there twice"));
         }
+        if let Some(port) = relay_port(interface)
+            && !ports.insert(port.clone())
+        {
+            wrong.add(format!("interfaces[{n}].relay_port"), format!("{port} is there twice"));
+        }
     }
 }
 
@@ -89,6 +100,13 @@ fn twice(hardware: &pb::Hardware, wrong: &mut Violations) {
 pub(crate) fn address(interface: &pb::Interface) -> Option<&str> {
     let address = interface.dhcp.as_ref()?.address.as_ref()?;
     (!address.address.is_empty()).then_some(&address.address)
+}
+
+/// The port that `interface` is plugged into, as one word: link, remote and circuit.
+pub(crate) fn relay_port(interface: &pb::Interface) -> Option<String> {
+    let pb::RelayPort { circuit_id, remote_id, link_address, pinned: _ } =
+        interface.relay_port.as_ref()?;
+    Some(format!("{link_address},{remote_id},{circuit_id}"))
 }
 
 fn disks(disks: &[pb::Disk], wrong: &mut Violations) {
@@ -102,29 +120,17 @@ fn disks(disks: &[pb::Disk], wrong: &mut Violations) {
     }
 }
 
-fn policy(policy: Option<&pb::Policy>, wrong: &mut Violations) {
-    use pb::policy::{MetadataTokens, PhoneHome, WorkerIdentity};
-    let Some(policy) = policy else { return };
-    let numbers = [
-        ("phone_home", PhoneHome::try_from(policy.phone_home).is_ok()),
-        ("metadata_tokens", MetadataTokens::try_from(policy.metadata_tokens).is_ok()),
-        ("worker_identity", WorkerIdentity::try_from(policy.worker_identity).is_ok()),
-    ];
-    for (field, known) in numbers {
-        if !known {
-            wrong.add(format!("policy.{field}"), "is no value of its enumeration");
-        }
-    }
-    wrong.take("policy.deprovision_template_id", word(&policy.deprovision_template_id));
-    words("policy.kernel_params", &policy.kernel_params, wrong);
-}
-
 /// Words of a kernel's command line.
 fn words(field: &str, words: &[String], wrong: &mut Violations) {
     wrong.take(field, check::count(words.len(), 64));
     for (n, word) in words.iter().enumerate() {
         wrong.take(format!("{field}[{n}]"), check::script_word(word));
     }
+}
+
+/// One of an enumeration's numbers.
+fn known<E: TryFrom<i32>>(number: i32) -> Result<E, &'static str> {
+    E::try_from(number).map_err(|_| "is no value of its enumeration")
 }
 
 fn extra(extra: &[u8]) -> Result<(), check::Refused> {

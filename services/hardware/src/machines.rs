@@ -3,6 +3,7 @@
 //! ```text
 //! hardware/record/<id>        the record
 //! hardware/name/<name>        ─▶ id      hardware/mac/<mac> ─▶ id      hardware/address/<address> ─▶ id
+//! hardware/relay_port/<link>,<remote>,<circuit>   ─▶ id
 //! hardware/request/<id>       what was answered, for a week
 //! ```
 
@@ -16,11 +17,31 @@ use store::records::{self, Change, Index, Kind, Listing, Records};
 use store::{Handle, Store};
 use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
+use tinwright::mask::Fields;
 use tinwright::{HardwareId, Mac};
 
 use crate::check;
 use crate::occupancy::Occupancy;
 use crate::state::{Illegal, NoState, State};
+
+/// Which fields of a machine an update may replace.
+const FIELDS: Fields = Fields {
+    mutable: &[
+        "name",
+        "labels",
+        "agent_id",
+        "facility",
+        "plan",
+        "manufacturer",
+        "architecture",
+        "interfaces",
+        "disks",
+        "policy",
+        "extra",
+        "bonds",
+    ],
+    hidden: &["extra"],
+};
 
 /// Why a request about machines failed.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +76,7 @@ impl Kind for Machine {
     type Record = pb::Hardware;
     const NOUN: &'static str = "hardware";
     const KIND: &'static str = "record";
-    const INDEXES: &'static [&'static str] = &["name", "mac", "address"];
+    const INDEXES: &'static [&'static str] = &["name", "mac", "address", "relay_port"];
 
     fn id(hardware: &pb::Hardware) -> &str {
         &hardware.id
@@ -67,13 +88,15 @@ impl Kind for Machine {
 
     fn indexes(hardware: &pb::Hardware) -> Vec<Index> {
         let name = Some(&hardware.name).filter(|name| !name.is_empty());
-        let interfaces = &hardware.interfaces;
+        let interfaces = || hardware.interfaces.iter();
+        let macs = interfaces().map(|interface| Index::unique("mac", &interface.mac));
+        let addresses = interfaces().filter_map(check::address);
+        let ports = interfaces().filter_map(check::relay_port);
         name.map(|name| Index::unique("name", name))
             .into_iter()
-            .chain(interfaces.iter().map(|interface| Index::unique("mac", &interface.mac)))
-            .chain(
-                interfaces.iter().filter_map(check::address).map(|a| Index::unique("address", a)),
-            )
+            .chain(macs)
+            .chain(addresses.map(|address| Index::unique("address", address)))
+            .chain(ports.map(|port| Index::unique("relay_port", port)))
             .collect()
     }
 }
@@ -145,7 +168,7 @@ impl Machines {
         paths: &[String],
     ) -> Result<pb::Hardware, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let new = touched(check::normal(merged(&old, update, paths)?)?);
+        let new = touched(check::normal(FIELDS.merged(&old, &update, paths)?)?);
         Ok(self.records.replace(&old, new).await?)
     }
 
@@ -229,48 +252,6 @@ fn touched(hardware: pb::Hardware) -> pb::Hardware {
 
 fn state(hardware: &pb::Hardware) -> Result<State, Error> {
     hardware.state().try_into().map_err(|reason: NoState| Violations::one("state", reason).into())
-}
-
-/// `old` with the fields that `paths` names, or every mutable one, from `update`.
-fn merged(
-    old: &pb::Hardware,
-    update: pb::Hardware,
-    paths: &[String],
-) -> Result<pb::Hardware, Violations> {
-    const MUTABLE: [&str; 11] = [
-        "name",
-        "labels",
-        "agent_id",
-        "facility",
-        "plan",
-        "manufacturer",
-        "architecture",
-        "interfaces",
-        "disks",
-        "policy",
-        "extra",
-    ];
-    let mut new = old.clone();
-    let all = MUTABLE.map(str::to_owned);
-    let mut wrong = Violations::default();
-    let paths = if paths.is_empty() { &all[..] } else { paths };
-    for path in paths {
-        match path.as_str() {
-            "name" => new.name.clone_from(&update.name),
-            "labels" => new.labels.clone_from(&update.labels),
-            "agent_id" => new.agent_id.clone_from(&update.agent_id),
-            "facility" => new.facility.clone_from(&update.facility),
-            "plan" => new.plan.clone_from(&update.plan),
-            "manufacturer" => new.manufacturer.clone_from(&update.manufacturer),
-            "architecture" => new.architecture.clone_from(&update.architecture),
-            "interfaces" => new.interfaces.clone_from(&update.interfaces),
-            "disks" => new.disks.clone_from(&update.disks),
-            "policy" => new.policy.clone_from(&update.policy),
-            "extra" => new.extra.clone_from(&update.extra),
-            other => wrong.add("update_mask", format!("{other:?} is no field that can be updated")),
-        }
-    }
-    wrong.or(new)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use store::serving;
 use tinwright::common::v1::View;
 use tinwright::fault::{self, Violations};
 use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::Os;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::{HardwareId, InstanceId, check};
 use tokio_util::sync::CancellationToken;
@@ -187,7 +188,10 @@ fn shown(instance: pb::Instance, view: View) -> pb::Instance {
 }
 
 /// Without what is secret.
-fn basic(instance: pb::Instance) -> pb::Instance {
+fn basic(mut instance: pb::Instance) -> pb::Instance {
+    if let Some(Os::CustomIpxe(script)) = &mut instance.os {
+        script.contents.clear();
+    }
     pb::Instance {
         userdata: String::new(),
         crypted_root_password: String::new(),
@@ -238,6 +242,7 @@ impl From<Error> for Status {
                 fault::precondition("OCCUPANT", &hardware.to_string(), text)
             }
             Error::Unknown(_) => Self::new(Code::DataLoss, text),
+            Error::NoRandomness => Self::internal(text),
             Error::Records(error) => error.into(),
         }
     }

@@ -3,6 +3,7 @@
 //! [`normal`] answers with the stored form (host name in lower case, addresses canonical with their family, flags one by
 //! one), or with everything that is wrong, field by field (control-plane specification, sections 3.2 and 3.5).
 
+mod boot_gate;
 mod extra;
 mod ip;
 mod ssh_key;
@@ -10,13 +11,16 @@ mod system;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prost::Message as _;
 use tinwright::check::{self, Refused};
 use tinwright::fault::Violations;
 use tinwright::instance::v1 as pb;
 use tinwright::{HardwareId, TemplateId};
 
-/// The longest user data, in bytes.
-const USERDATA: usize = 64 * 1024;
+/// The longest user data, vendor data and network configuration, in bytes.
+const DOCUMENT: usize = 64 * 1024;
+/// The longest of all that a caller says together, in bytes: what the server adds still fits the store's largest value.
+const TOGETHER: usize = store::limits::VALUE - 64 * 1024;
 /// The longest text that crypt(3) makes (`CRYPT_OUTPUT_SIZE`), in bytes.
 const CRYPTED: usize = 384;
 /// The most addresses: with its indexes, old and new, a record fits one commit.
@@ -46,7 +50,16 @@ pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
         system::check(os, &mut wrong);
     }
     ips(&mut instance.ips, &mut wrong);
-    wrong.take("userdata", userdata(&instance.userdata));
+    for (field, text) in [
+        ("userdata", &instance.userdata),
+        ("vendor_data", &instance.vendor_data),
+        ("network_config", &instance.network_config),
+    ] {
+        wrong.take(field, document(text));
+    }
+    if let Some(gate) = &mut instance.boot_gate {
+        wrong.below("boot_gate", boot_gate::normalize(gate));
+    }
     let password = &instance.crypted_root_password;
     if !is_crypted(password) {
         wrong.add("crypted_root_password", "is neither crypt(3) text nor * or !");
@@ -55,6 +68,7 @@ pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
     ssh_keys(&mut instance.ssh_keys, &mut wrong);
     extra::check(&instance.extra, &mut wrong);
     values(&instance.template_values, &mut wrong);
+    wrong.take("instance", length(&instance));
     wrong.or(instance)
 }
 
@@ -87,8 +101,14 @@ fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
     }
 }
 
-fn userdata(text: &str) -> Result<(), String> {
-    check::length(text, USERDATA).map_err(|e| e.to_string())?;
+/// Each part has a limit of its own; with all of them at theirs a record would be too long to be stored.
+fn length(instance: &pb::Instance) -> Result<(), Refused> {
+    let given = instance.encoded_len();
+    if given <= TOGETHER { Ok(()) } else { Err(Refused::TooLong { given, most: TOGETHER }) }
+}
+
+fn document(text: &str) -> Result<(), String> {
+    check::length(text, DOCUMENT).map_err(|e| e.to_string())?;
     if text.contains('\0') {
         return Err("has a zero byte: binary data goes into base64 MIME".into());
     }

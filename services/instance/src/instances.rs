@@ -58,6 +58,9 @@ pub enum Error {
     /// What is stored is in a state that this version does not know.
     #[error(transparent)]
     Unknown(#[from] NoState),
+    /// The system has no random numbers to give.
+    #[error("no random numbers")]
+    NoRandomness,
     /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
@@ -288,10 +291,18 @@ fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
         begin_time: None,
         install_time: None,
         forced: false,
+        lookup_id: lookup_id()?,
         ..given
     };
     State::Queued.write(&mut instance);
     Ok(instance)
+}
+
+/// 128 random bits in hex.
+fn lookup_id() -> Result<String, Error> {
+    let mut bits = [0; 16];
+    aws_lc_rs::rand::fill(&mut bits).map_err(|_| Error::NoRandomness)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bits)))
 }
 
 /// `old` after its system called home.

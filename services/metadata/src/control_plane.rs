@@ -1,8 +1,10 @@
 //! The control plane, as metadata sees it: two watches in, calls home out.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
+use futures_util::future::OptionFuture;
 use runtime::feed;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
@@ -14,18 +16,23 @@ use tinwright::instance::v1::{
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use crate::copies::{self, Copies};
 use crate::http::{Call, NotStored, PhoneHome};
 use crate::index::Index;
 use crate::source::Source;
 
-/// Keeps `index` fed until `stop`.
+/// Keeps `index` fed until `stop`; where there are `copies`, these as well, and begins with them.
 pub async fn follow(
     index: Arc<Index>,
     hardware: Channel,
     instance: Channel,
+    copies: Option<Copies>,
     stop: CancellationToken,
-) {
+) -> Result<(), store::Error> {
     let source = Mutex::new(Source::new(index));
+    if let Some(copies) = &copies {
+        copies::restore(copies, &source).await?;
+    }
     let view = View::Full.into();
     let told = || source.lock().unwrap_or_else(PoisonError::into_inner);
     let hardware = HardwareServiceClient::new(hardware);
@@ -37,7 +44,10 @@ pub async fn follow(
                 Ok(client.watch_hardware(WatchHardwareRequest { id, view }).await?.into_inner())
             }
         },
-        |news| told().hardware(news),
+        |news| {
+            copies.iter().for_each(|copies| copies.hardware.note(&news, SystemTime::now()));
+            told().hardware(news);
+        },
         stop.clone(),
     );
     let instance = InstanceServiceClient::new(instance);
@@ -49,10 +59,15 @@ pub async fn follow(
                 Ok(client.watch_instances(WatchInstancesRequest { id, view }).await?.into_inner())
             }
         },
-        |news| told().instance(news),
-        stop,
+        |news| {
+            copies.iter().for_each(|copies| copies.instance.note(&news, SystemTime::now()));
+            told().instance(news);
+        },
+        stop.clone(),
     );
-    tokio::join!(hardware, instance);
+    let kept = OptionFuture::from(copies.as_ref().map(|copies| copies.run(stop)));
+    tokio::join!(hardware, instance, kept);
+    Ok(())
 }
 
 /// Hands calls home to the instance service.

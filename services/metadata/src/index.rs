@@ -99,6 +99,13 @@ impl Index {
         self.machines.send_replace(new);
     }
 
+    /// These are all the machines there were when the feed was cut, at `cut`.
+    pub fn restore(&self, machines: impl IntoIterator<Item = Arc<Machine>>, cut: Instant) {
+        let mut old = Machines { feed: Feed::CutAt(cut), ..Machines::default() };
+        machines.into_iter().for_each(|machine| old.put(machine));
+        self.machines.send_replace(old);
+    }
+
     /// Applies `changes` together.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) {
         self.machines.send_modify(|machines| {

@@ -14,11 +14,13 @@
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: which machine an address speaks for, in memory, changed in one step.
 //! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
-//! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go.
+//! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go; [`copies`]: what of
+//!   that is kept for the next start.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
 pub mod control_plane;
+pub mod copies;
 pub mod http;
 pub mod index;
 pub mod machine;
@@ -36,6 +38,7 @@ extern crate self as metadata;
 #[path = "../tests/fixture/machines.rs"]
 mod fixture;
 
+pub use copies::Copies;
 pub use http::{Config, PhoneHome, Service, serve};
 pub use index::Index;
 pub use machine::Machine;

@@ -8,8 +8,12 @@ use tinwright::instance::v1::instance::ip::Flag;
 
 use crate::machine::{Address, Instance, Machine, Nic, OperatingSystem, TokenPolicy, UserData};
 
-/// The machine that `hardware` is, with what occupies it. Nothing where the record's id is none.
+/// The machine that `hardware` is, with what occupies it. Nothing where the record's id is none, and nothing for a free
+/// machine: whoever asks from its address is not to be told who was there, or who comes.
 pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Option<Machine> {
+    if occupant.is_none() && is_free(hardware.state()) {
+        return None;
+    }
     let tokens = hardware.policy.as_ref().map_or(TokenPolicy::Optional, |policy| {
         match policy.metadata_tokens() {
             hw::policy::MetadataTokens::Required => TokenPolicy::Required,
@@ -31,6 +35,18 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Opt
         instance: occupant.filter(|occupant| is_told(&occupant.state)).map(instance),
         tokens,
     })
+}
+
+/// Whether a machine in this state belongs to nobody while no instance occupies it. One that somebody still looks after
+/// (enrolled, failed, in maintenance) goes by its hardware id instead.
+fn is_free(state: hw::State) -> bool {
+    match state {
+        hw::State::Provisionable | hw::State::Deleting => true,
+        hw::State::Unspecified
+        | hw::State::Enrolled
+        | hw::State::Failed
+        | hw::State::Maintenance => false,
+    }
 }
 
 /// Whether an instance's data is still its machine's to know: not from the moment it is being given back.
@@ -121,6 +137,10 @@ mod tests {
         }
     }
 
+    fn in_state(state: hw::State) -> hw::Hardware {
+        hw::Hardware { state: state.into(), ..hardware() }
+    }
+
     fn occupant(state: &str) -> occ::Instance {
         let ip = occ::instance::Ip {
             address: "192.0.2.7".into(),
@@ -148,7 +168,24 @@ mod tests {
     #[test]
     fn what_is_being_given_back_is_not_told_any_more() {
         for state in ["deprovisioning", "deprovision_failed", "deleted"] {
-            assert!(machine(&hardware(), Some(&occupant(state))).unwrap().instance.is_none());
+            let freed_soon = in_state(hw::State::Provisionable);
+            assert!(machine(&freed_soon, Some(&occupant(state))).unwrap().instance.is_none());
+        }
+    }
+
+    #[test]
+    fn a_free_machine_is_nobody() {
+        for state in [hw::State::Provisionable, hw::State::Deleting] {
+            assert!(machine(&in_state(state), None).is_none(), "{state:?}");
+            assert!(machine(&in_state(state), Some(&occupant("queued"))).is_some(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_somebody_looks_after_goes_by_its_own_id() {
+        for state in [hw::State::Enrolled, hw::State::Failed, hw::State::Maintenance] {
+            let hardware = in_state(state);
+            assert_eq!(machine(&hardware, None).unwrap().instance_id(), hardware.id, "{state:?}");
         }
     }
 }

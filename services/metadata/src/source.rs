@@ -36,6 +36,13 @@ impl Source {
         Self { index, hardware, instances, occupants: HashMap::new(), live: [false; 2] }
     }
 
+    /// Takes what was kept of both feeds, which were last live at `cut`.
+    pub fn restore(&mut self, hardware: Vec<Hardware>, instances: Vec<Instance>, cut: Instant) {
+        self.hardware = hardware.into_iter().map(|one| (one.id.clone(), one)).collect();
+        self.occupy(instances);
+        self.index.restore(self.machines(), cut);
+    }
+
     /// Takes news of hardware.
     pub fn hardware(&mut self, news: News<Hardware>) {
         match news {
@@ -60,12 +67,9 @@ impl Source {
     /// Takes news of instances.
     pub fn instance(&mut self, news: News<Instance>) {
         match news {
-            News::All(mut all) => {
-                all.retain(|instance| !instance.released);
+            News::All(all) => {
                 let gone: Vec<_> = self.occupants.keys().cloned().collect();
-                let occupants = all.iter().map(|one| (one.hardware_id.clone(), one.id.clone()));
-                self.occupants = occupants.collect();
-                self.instances = all.into_iter().map(|one| (one.id.clone(), one)).collect();
+                self.occupy(all);
                 self.caught_up(1, &gone);
             }
             // One that failed before anything was done to the machine has let go of it.
@@ -88,13 +92,24 @@ impl Source {
         }
     }
 
+    /// These are all the instances there are.
+    fn occupy(&mut self, mut all: Vec<Instance>) {
+        all.retain(|instance| !instance.released);
+        let occupants = all.iter().map(|one| (one.hardware_id.clone(), one.id.clone()));
+        self.occupants = occupants.collect();
+        self.instances = all.into_iter().map(|one| (one.id.clone(), one)).collect();
+    }
+
+    fn machines(&self) -> Vec<Arc<crate::Machine>> {
+        self.hardware.keys().filter_map(|id| self.machine(id)).map(Arc::new).collect()
+    }
+
     /// One feed has told everything; with the other one live as well, the index is what is so. `before` are machines
     /// that may have to be forgotten.
     fn caught_up(&mut self, feed: usize, before: &[String]) {
         self.live[feed] = true;
         if self.live == [true; 2] {
-            let machines = self.hardware.keys().filter_map(|id| self.machine(id)).map(Arc::new);
-            self.index.replace(machines.collect::<Vec<_>>());
+            self.index.replace(self.machines());
         } else {
             let now = self.hardware.keys().cloned();
             let all: Vec<_> = before.iter().cloned().chain(now).collect();
@@ -125,7 +140,7 @@ impl Source {
 mod tests {
     use super::*;
     use crate::index::Lookup;
-    use tinwright::hardware::v1::{Address, Dhcp, Interface};
+    use tinwright::hardware::v1::{Address, Dhcp, Interface, State};
 
     fn hardware(id: HardwareId, mac: u8, address: &str) -> Hardware {
         let address = Address { address: address.into(), prefix_length: 24, ..Default::default() };
@@ -166,6 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_kept_is_told_until_the_feeds_are_live_and_secrets_not_for_long() {
+        let index = Arc::new(Index::new());
+        let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
+        let cut = Instant::now();
+        source.restore(
+            vec![hardware(id, 1, "192.0.2.1")],
+            vec![instance("i-1", id, "active")],
+            cut,
+        );
+        source.hardware(News::Cut);
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
+        let late = cut + crate::index::SECRETS_LAST + std::time::Duration::from_secs(1);
+        for (when, told) in [(cut, true), (late, false)] {
+            let lookup = index.lookup("192.0.2.1".parse().unwrap(), when);
+            assert!(matches!(lookup, Lookup::Known { secrets, .. } if secrets == told));
+        }
+        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
+        source.instance(News::All(vec![instance("i-2", id, "active")]));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
+    }
+
+    #[test]
     fn an_instance_comes_goes_and_is_replaced_on_its_machine() {
         let index = Arc::new(Index::new());
         let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
@@ -179,6 +216,24 @@ mod tests {
         source.instance(News::Put(instance("i-2", id, "queued")));
         source.instance(News::Deleted("i-1".into()));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
+    }
+
+    #[test]
+    fn an_address_of_a_free_machine_answers_for_nobody() {
+        let index = Arc::new(Index::new());
+        let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
+        let free = Hardware { state: State::Provisionable.into(), ..hardware(id, 1, "192.0.2.1") };
+        source.hardware(News::All(vec![free.clone()]));
+        source.instance(News::All(vec![]));
+        assert_eq!(name(&index, "192.0.2.1"), None);
+        source.instance(News::Put(instance("i-1", id, "queued")));
+        assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
+        source.instance(News::Put(instance("i-1", id, "deprovisioning")));
+        assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
+        source.instance(News::Deleted("i-1".into()));
+        assert_eq!(name(&index, "192.0.2.1"), None);
+        source.hardware(News::Put(Hardware { state: State::Maintenance.into(), ..free }));
+        assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
     }
 
     #[test]

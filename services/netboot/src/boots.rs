@@ -95,6 +95,16 @@ impl Boots {
         source: IpAddr,
         now: SystemTime,
     ) -> Result<Served, Refusal> {
+        self.script_for(named, source, now)
+    }
+
+    /// The same as a question: nobody asks, and nothing is noted.
+    pub fn script_for(
+        &self,
+        named: Option<Mac>,
+        source: IpAddr,
+        now: SystemTime,
+    ) -> Result<Served, Refusal> {
         let known = match named {
             Some(mac) => self.index.by_mac(mac),
             None => self.index.by_address(source),
@@ -260,4 +270,4 @@ fn broken(error: impl std::fmt::Display) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -230,6 +230,12 @@ impl fmt::Display for Fact {
     }
 }
 
+impl fmt::Display for HardwareState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(hardware(*self))
+    }
+}
+
 fn hardware(state: HardwareState) -> &'static str {
     match state {
         HardwareState::Enrolled => "enrolled",

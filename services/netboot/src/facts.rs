@@ -8,6 +8,7 @@ use tinwright::instance::v1 as occ;
 use crate::Mac;
 use crate::decision::{HardwareState, Instance, InstanceState, Machine, Netboot, Script};
 use crate::dhcp::Reservation;
+use crate::dhcp::relay::RelayPort;
 use crate::dhcp::site::{Network, Route};
 
 /// What is known of the machine that boots by `interface`.
@@ -92,6 +93,8 @@ pub fn reservation(
     let ipxe = interface.netboot.as_ref().and_then(|netboot| netboot.ipxe.as_ref());
     Reservation {
         disabled: dhcp.disabled,
+        proxy: dhcp.proxy,
+        port: relay_port(interface),
         gateway,
         hostname: hostname.unwrap_or(dhcp.hostname),
         domain: dhcp.domain_name,
@@ -112,9 +115,32 @@ fn addresses(texts: &[String]) -> Vec<Ipv4Addr> {
 }
 
 fn route(route: &hw::Route) -> Option<Route> {
-    let (address, prefix) = route.destination.split_once('/')?;
-    let destination = Network { address: address.parse().ok()?, prefix: prefix.parse().ok()? };
+    let destination = route.destination.parse().ok()?;
     Some(Route { destination, gateway: route.gateway.parse().ok()? })
+}
+
+/// Where `interface` is plugged in, by its record.
+pub fn relay_port(interface: &hw::Interface) -> Option<RelayPort> {
+    let record = interface.relay_port.as_ref()?;
+    let circuit_id = octets(&record.circuit_id).filter(|circuit| !circuit.is_empty())?;
+    let link = Some(record.link_address.as_str()).filter(|link| !link.is_empty());
+    let link = link.map(str::parse).transpose().ok()?;
+    Some(RelayPort {
+        circuit_id,
+        remote_id: octets(&record.remote_id)?,
+        link,
+        pinned: record.pinned,
+    })
+}
+
+/// The octets that `hex` writes.
+fn octets(hex: &str) -> Option<Vec<u8>> {
+    if !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let (pairs, []) = hex.as_bytes().as_chunks::<2>() else { return None };
+    let octet = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    pairs.iter().map(octet).collect()
 }
 
 /// The address that `interface` has by its record.
@@ -171,5 +197,32 @@ mod tests {
         assert!(state("provisioning").unwrap().has_os);
         assert_eq!(state("of-tomorrow").unwrap().state, InstanceState::Active);
         assert_eq!(state("deleted"), None);
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_is_none() {
+        let port = |circuit: &str, remote: &str, link: &str| {
+            let port = hw::RelayPort {
+                circuit_id: circuit.into(),
+                remote_id: remote.into(),
+                link_address: link.into(),
+                pinned: true,
+            };
+            relay_port(&hw::Interface { relay_port: Some(port), ..hw::Interface::default() })
+        };
+        let whole = port("0aFf", "6c", "192.0.2.254").unwrap();
+        assert_eq!((whole.circuit_id, whole.remote_id), (vec![10, 255], b"l".to_vec()));
+        assert_eq!((whole.link, whole.pinned), (Some([192, 0, 2, 254].into()), true));
+        assert!(port("31", "", "").is_some());
+        for (circuit, remote, link) in [
+            ("", "", ""),
+            ("3", "", ""),
+            ("zz", "", ""),
+            ("+1", "", ""),
+            ("31", "3", ""),
+            ("31", "", "x"),
+        ] {
+            assert_eq!(port(circuit, remote, link), None, "{circuit} {remote} {link}");
+        }
     }
 }

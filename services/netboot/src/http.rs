@@ -136,19 +136,29 @@ impl Http {
                 tracing::info!(%source, asked, why = %refusal, "boot refused");
             }
         }
+        let status = refusal.status();
         match refusal {
-            Refusal::Nothing(_) => StatusCode::NOT_FOUND.into_response(),
-            Refusal::NotYours(_) => StatusCode::FORBIDDEN.into_response(),
-            Refusal::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Broken(_) => {
+                status.into_response()
+            }
             Refusal::Later(after) => {
-                let after = [(header::RETRY_AFTER, after.as_secs().to_string())];
-                (StatusCode::SERVICE_UNAVAILABLE, after).into_response()
+                (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
             }
         }
     }
 }
 
 impl Refusal {
+    /// What it is over HTTP (netboot specification, section 6.2, H7 and H8).
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Nothing(_) => StatusCode::NOT_FOUND,
+            Self::NotYours(_) => StatusCode::FORBIDDEN,
+            Self::Later(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
     /// As a metric label.
     fn label(&self) -> &'static str {
         match self {

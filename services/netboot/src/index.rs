@@ -8,6 +8,8 @@
 //!
 //! A packet is answered from here and from nowhere else. While a feed is cut, what it told stays.
 
+mod ports;
+
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +23,9 @@ use tokio::sync::watch;
 use crate::Mac;
 use crate::decision::{Feed, Machine};
 use crate::dhcp::Reservation;
+use crate::dhcp::relay::Relayed;
 use crate::facts;
+use ports::Ports;
 
 /// The index. Cheap to share.
 #[derive(Debug, Default)]
@@ -46,6 +50,7 @@ struct Tables {
     hardware: HashMap<String, Arc<Hardware>>,
     by_mac: HashMap<Mac, String>,
     by_address: HashMap<IpAddr, String>,
+    ports: Ports,
     instances: HashMap<String, Arc<Instance>>,
     /// Hardware id ─▶ id of the instance that occupies it.
     occupants: HashMap<String, String>,
@@ -85,6 +90,11 @@ impl Known {
         Some(facts::reservation(self.mac, self.interface()?, self.instance.as_deref()))
     }
 
+    /// The address that the record gives to the interface.
+    pub fn address(&self) -> Option<IpAddr> {
+        facts::address(self.interface()?)
+    }
+
     /// Whether it may speak from `address`: one that its record gives to any of its interfaces.
     pub fn has(&self, address: IpAddr) -> bool {
         self.hardware.interfaces.iter().filter_map(facts::address).any(|own| own == address)
@@ -96,6 +106,13 @@ impl Index {
     pub fn by_mac(&self, mac: Mac) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.known(tables.by_mac.get(&mac)?, Some(mac))
+    }
+
+    /// The machine that is plugged in where `relayed` says, if a record names the place.
+    pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Known> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let (id, mac) = tables.ports.find(relayed)?;
+        tables.known(id, Some(mac))
     }
 
     /// The machine with this address.
@@ -113,6 +130,35 @@ impl Index {
         tables.known(id, None)
     }
 
+    /// The machine that people call `name`: its own name, or a host name that its instance or DHCP gives it. Looks through
+    /// all machines: for people's questions, not for packets.
+    pub fn by_name(&self, name: &str) -> Option<Known> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let called = |hardware: &&Arc<Hardware>| tables.is_called(hardware, name);
+        let id = tables.hardware.values().find(called)?.id.as_str();
+        tables.known(id, None)
+    }
+
+    /// The workflows that have something to run on the machine that goes by `id`, in id order.
+    pub fn waiting(&self, id: &str) -> Vec<String> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting: Vec<_> = tables.wanting.get(id).into_iter().flatten().cloned().collect();
+        waiting.sort();
+        waiting
+    }
+
+    /// How many machines are known.
+    pub fn machines(&self) -> usize {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).hardware.len()
+    }
+
+    /// The feeds that are cut, by name.
+    pub fn cut(&self) -> Vec<&'static str> {
+        let live = self.live.borrow().now;
+        let named = ["hardware", "instance", "workflow"].into_iter().zip(live);
+        named.filter(|(_, live)| !live).map(|(name, _)| name).collect()
+    }
+
     /// Whether what is known is what is so.
     pub fn feed(&self) -> Feed {
         if self.live.borrow().now == [true; 3] { Feed::Live } else { Feed::Stale }
@@ -123,6 +169,11 @@ impl Index {
         let mut live = self.live.subscribe();
         // The sender lives as long as the index does.
         let _ready = live.wait_for(|live| live.ever == [true; 3]).await;
+    }
+
+    /// What was told so far is a copy of all there was: machines are answered from it, though no feed is live.
+    pub fn restored(&self) {
+        self.live.send_modify(|live| live.ever = [true; 3]);
     }
 
     /// Takes news of hardware.
@@ -177,6 +228,15 @@ impl Tables {
         })
     }
 
+    fn is_called(&self, hardware: &Hardware, name: &str) -> bool {
+        let is = |other: &str| other.eq_ignore_ascii_case(name);
+        let occupant = self.occupants.get(&hardware.id).and_then(|id| self.instances.get(id));
+        let mut by_dhcp = hardware.interfaces.iter().filter_map(|i| i.dhcp.as_ref());
+        is(&hardware.name)
+            || occupant.is_some_and(|instance| is(&instance.hostname))
+            || by_dhcp.any(|dhcp| is(&dhcp.hostname))
+    }
+
     fn ids(&self, feed: usize) -> Vec<String> {
         match feed {
             HARDWARE => self.hardware.keys().cloned().collect(),
@@ -197,12 +257,14 @@ impl Tables {
                 self.by_address.insert(address, hardware.id.clone());
             }
         }
+        self.ports.put(&hardware);
         self.hardware.insert(hardware.id.clone(), Arc::new(hardware));
     }
 
     /// Forgets a machine, but not what has passed to another one meanwhile.
     fn drop_hardware(&mut self, id: &str) {
         let Some(old) = self.hardware.remove(id) else { return };
+        self.ports.drop(&old);
         for interface in &old.interfaces {
             if let Ok(mac) = interface.mac.parse()
                 && self.by_mac.get(&mac).is_some_and(|owner| owner == id)

@@ -5,15 +5,20 @@
 //! - [`script`]: the iPXE text that carries the decision out.
 //! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
 //! - [`metrics`]: what is counted.
+//! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
 //! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
 //! - [`tftp`]: the transfer as a state machine, and the server over it.
 //! - [`datagram`]: receiving UDP with the address and interface it came to.
-//! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms.
+//! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms;
+//!   [`copies`]: what of it is kept for the next start.
 
+pub mod api;
 pub mod boots;
+pub mod copies;
 pub mod datagram;
 pub mod decision;
 pub mod dhcp;
+pub mod explain;
 pub mod facts;
 pub mod http;
 pub mod index;
@@ -23,6 +28,8 @@ mod service;
 pub mod site;
 pub mod tftp;
 
+pub use api::Api;
+pub use copies::Copies;
 pub use metrics::Metrics;
 pub use service::{Netboot, Sources};
 pub use site::Site;

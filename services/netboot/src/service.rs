@@ -1,16 +1,18 @@
 //! Netboot as a whole: sockets, feeds, and the loops over them.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use runtime::boot_token::Tokens;
 use runtime::serve::{self, Door};
 use runtime::{SiteKey, feed};
+use store::Store;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
@@ -26,14 +28,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use crate::api::Api;
 use crate::boots::{Boots, Refusal};
+use crate::copies::{Copies, Told};
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
+use crate::dhcp::chain::Chain;
 use crate::dhcp::{Link, Port, server};
 use crate::http::Http;
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
+use crate::tftp::server::Verdict;
+use crate::tftp::transfer::Outcome;
 use crate::tftp::{self, Directories, admission::Limits, files::Refusal as NoFile, name::Name};
 
 /// How many signs of new boots may wait to be told.
@@ -56,23 +63,26 @@ pub struct Netboot {
     site: Site,
     index: Arc<Index>,
     boots: Arc<Boots>,
-    dhcp: Socket,
-    boot_service: Socket,
+    dhcp: Option<Socket>,
+    boot_service: Option<Socket>,
     tftp: UdpSocket,
     http: TcpListener,
     loaders: Directories,
     osie: Option<Directories>,
     files: Option<Directories>,
+    copies: Option<Arc<Copies>>,
 }
 
 impl Netboot {
     /// Binds every port of `site`; its HTTP listens on `http`.
     pub async fn bind(site: Site, key: &SiteKey, http: TcpListener) -> anyhow::Result<Self> {
-        let on = |port| {
+        let on = |port, wanted: bool| {
             let what = format!("UDP port {port} of {}", site.interface);
-            server::bind(&site.interface, port).with_context(|| what)
+            let bind = || server::bind(&site.interface, port).with_context(|| what);
+            (wanted && site.dhcp.is_on()).then(bind).transpose()
         };
-        let (dhcp, boot_service) = (on(67)?, on(4011)?);
+        let dhcp = on(67, site.dhcp.port_67)?;
+        let boot_service = on(4011, site.dhcp.port_4011)?;
         let tftp = UdpSocket::bind((site.address, 69)).await;
         let tftp = tftp.with_context(|| format!("UDP port 69 of {}", site.address))?;
         let loaders = Directories::open(&site.loaders).context("the directories of loaders")?;
@@ -84,7 +94,25 @@ impl Netboot {
         let files = site.files.as_ref().map(open).transpose()?;
         let index = Arc::new(Index::default());
         let boots = Arc::new(Boots::new(index.clone(), Tokens::new(key)?, site.clone()));
-        Ok(Self { site, index, boots, dhcp, boot_service, tftp, http, loaders, osie, files })
+        let copies = None;
+        Ok(Self {
+            site,
+            index,
+            boots,
+            dhcp,
+            boot_service,
+            tftp,
+            http,
+            loaders,
+            osie,
+            files,
+            copies,
+        })
+    }
+
+    /// Keeps `copies` of what it is told, and begins with them.
+    pub fn keeping(self, copies: Copies) -> Self {
+        Self { copies: Some(Arc::new(copies)), ..self }
     }
 
     /// What is known: for whoever waits for it to be ready.
@@ -92,34 +120,67 @@ impl Netboot {
         self.index.clone()
     }
 
-    /// Serves until `stop`, or until a socket fails.
+    /// What people may ask of it, once it runs; `store` keeps what it records.
+    pub fn api(&self, _store: Arc<dyn Store>, _stop: CancellationToken) -> anyhow::Result<Api> {
+        Ok(Api::new(self.boots.clone(), self.link()?))
+    }
+
+    /// Serves until `stop`, or until a socket fails. Records in `store`, if there is one.
     pub async fn run(
         self,
         sources: Sources,
+        _store: Option<Arc<dyn Store>>,
         metrics: Metrics,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = JoinSet::new();
+        if let Some(copies) = self.copies.clone() {
+            copies.restore(&self.index).await.context("what was kept of the feeds")?;
+            let until = stop.clone();
+            tasks.spawn(async move {
+                copies.run(until).await;
+                Ok(())
+            });
+        }
         self.follow(&sources, &mut tasks, &stop);
         let (firmware, signs) = mpsc::channel(SIGNS);
-        let (workflow, until) = (sources.workflow.clone(), stop.clone());
+        let (workflow, until) = (sources.workflow, stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(note_boots(workflow, signs)).await;
             Ok(())
         });
-        let dhcp = Arc::new(server::Server {
-            boots: self.boots.clone(),
-            link: self.link()?,
-            metrics: metrics.clone(),
-            firmware,
-            declined: Mutex::new(HashMap::new()),
-        });
-        tasks.spawn(dhcp.clone().run(self.dhcp, Port::Dhcp, stop.clone()));
-        tasks.spawn(dhcp.run(self.boot_service, Port::BootService, stop.clone()));
+        tasks.spawn(self.serve(firmware, metrics, stop));
+        all(tasks).await
+    }
+
+    /// Serves what is known, which somebody else keeps up to date, until `stop` or until a socket fails; tells `firmware`
+    /// which machine shows itself in a new boot.
+    pub async fn serve(
+        self,
+        firmware: mpsc::Sender<String>,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut tasks = JoinSet::new();
+        let link = self.link()?;
+        let fetched = Fetched {
+            index: self.index.clone(),
+            loaders: link.loaders.present.clone(),
+            chain: self.site.dhcp.chain_ipxe.then(Arc::default),
+        };
+        let chain = fetched.chain.clone();
+        let (boots, counted) = (self.boots.clone(), metrics.clone());
+        let dhcp = Arc::new(server::Server::new(boots, link, counted, firmware, chain));
+        for (socket, port) in [(self.dhcp, Port::Dhcp), (self.boot_service, Port::BootService)] {
+            if let Some(socket) = socket {
+                tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
+            }
+        }
         let files = TftpFiles { loaders: self.loaders.clone(), boots: self.boots.clone() };
         let counted = metrics.clone();
         let observer = Arc::new(move |ended: tftp::server::Ended| {
             counted.transfer(ended.verdict.label(), ended.octets);
+            fetched.note(&ended);
         });
         let limits = if self.site.rate_limits { Limits::default() } else { Limits::NONE };
         let settings = tftp::server::Settings { limits, ..Default::default() };
@@ -134,23 +195,22 @@ impl Netboot {
             metrics,
         };
         tasks.spawn(serve::tcp(self.http, Door::Open, http.router(), stop));
-        while let Some(ended) = tasks.join_next().await {
-            ended.context("a part of netboot panicked")??;
-        }
-        Ok(())
+        all(tasks).await
     }
 
     fn link(&self) -> anyhow::Result<Link> {
+        let link = self.site.dhcp.link.clone();
         let present = self.loaders.names().context("listing the loaders")?;
         Ok(Link {
-            mode: self.site.mode,
-            loaders: Loaders { present, ..Loaders::default() },
+            id: self.site.address,
+            base_url: self.site.base_url(),
+            loaders: Loaders { present, ..link.loaders },
             metadata_router: self.site.metadata_route.then_some(self.site.address),
-            ..Link::new(self.site.address, self.site.base_url())
+            ..link
         })
     }
 
-    /// Keeps the index fed.
+    /// Keeps the index and the copies fed.
     fn follow(
         &self,
         sources: &Sources,
@@ -158,48 +218,48 @@ impl Netboot {
         stop: &CancellationToken,
     ) {
         let view = View::Full.into();
-        let (client, index, until) = (
-            HardwareServiceClient::new(sources.hardware.clone()),
-            self.index.clone(),
-            stop.clone(),
-        );
+        let all = Told { index: self.index.clone(), copies: self.copies.clone() };
+        let (client, told, until) =
+            (HardwareServiceClient::new(sources.hardware.clone()), all.clone(), stop.clone());
         tasks.spawn(async move {
             let open = || {
                 let (mut client, request) =
                     (client.clone(), WatchHardwareRequest { view, ..Default::default() });
                 async move { Ok(client.watch_hardware(request).await?.into_inner()) }
             };
-            feed::follow("hardware", open, |news| index.hardware(news), until).await;
+            feed::follow("hardware", open, |news| told.hardware(news), until).await;
             Ok(())
         });
-        let (client, index, until) = (
-            InstanceServiceClient::new(sources.instance.clone()),
-            self.index.clone(),
-            stop.clone(),
-        );
+        let (client, told, until) =
+            (InstanceServiceClient::new(sources.instance.clone()), all.clone(), stop.clone());
         tasks.spawn(async move {
             let open = || {
                 let (mut client, request) =
                     (client.clone(), WatchInstancesRequest { view, ..Default::default() });
                 async move { Ok(client.watch_instances(request).await?.into_inner()) }
             };
-            feed::follow("instance", open, |news| index.instance(news), until).await;
+            feed::follow("instance", open, |news| told.instance(news), until).await;
             Ok(())
         });
-        let (client, index, until) = (
-            WorkflowServiceClient::new(sources.workflow.clone()),
-            self.index.clone(),
-            stop.clone(),
-        );
+        let (client, told, until) =
+            (WorkflowServiceClient::new(sources.workflow.clone()), all.clone(), stop.clone());
         tasks.spawn(async move {
             let open = || {
                 let (mut client, request) = (client.clone(), WatchWorkflowsRequest::default());
                 async move { Ok(client.watch_workflows(request).await?.into_inner()) }
             };
-            feed::follow("workflow", open, |news| index.workflow(news), until).await;
+            feed::follow("workflow", open, |news| told.workflow(news), until).await;
             Ok(())
         });
     }
+}
+
+/// Waits for every part, and fails as soon as one does.
+async fn all(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        ended.context("a part of netboot panicked")??;
+    }
+    Ok(())
 }
 
 /// The directory at `path`, if it is there: the environment may be built later, before the next start.
@@ -214,6 +274,28 @@ async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
         if let Err(status) = client.note_boot(NoteBootRequest { hardware_id }).await {
             tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
         }
+    }
+}
+
+/// What a finished transfer tells DHCP: who has a loader of ours and needs none again.
+struct Fetched {
+    index: Arc<Index>,
+    loaders: BTreeSet<String>,
+    chain: Option<Arc<Mutex<Chain>>>,
+}
+
+impl Fetched {
+    fn note(&self, ended: &tftp::server::Ended) {
+        let Some(chain) = &self.chain else { return };
+        let complete = ended.verdict == Verdict::Served(Outcome::Complete);
+        let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
+        if !complete || !self.loaders.contains(&path) {
+            return;
+        }
+        // Without a record of the address, the name may tell; a false one only makes a script of a loader.
+        let known = self.index.by_address((*ended.client.ip()).into());
+        let Some(mac) = known.map(|known| known.mac).or(mac) else { return };
+        chain.lock().unwrap_or_else(PoisonError::into_inner).fetched(mac, Instant::now());
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use crate::decision::Policy;
+use crate::dhcp::Link;
 use crate::dhcp::site::Mode;
 
 /// The settings of netboot on one interface.
@@ -16,8 +17,8 @@ pub struct Site {
     pub address: Ipv4Addr,
     /// Where our HTTP listens.
     pub http_port: u16,
-    /// Who gives addresses.
-    pub mode: Mode,
+    /// How DHCP is served there.
+    pub dhcp: Dhcp,
     /// Directories with iPXE's builds; of two files with one name the earlier directory's is served.
     pub loaders: Vec<PathBuf>,
     /// Directory with the kernel and the initramfs of the operating system installation environment.
@@ -38,6 +39,34 @@ pub struct Site {
     pub rate_limits: bool,
     /// What machines boot where the records leave a choice.
     pub policy: Policy,
+}
+
+/// How DHCP is served on a link.
+#[derive(Clone, Debug)]
+pub struct Dhcp {
+    /// What clients are told. Our address, our HTTP, the loaders there are and the router to the metadata address are
+    /// filled in when the sockets are bound.
+    pub link: Link,
+    /// Whether we answer on port 67; a DHCP server on this host may have it.
+    pub port_67: bool,
+    /// Whether we answer on port 4011, PXE's boot service.
+    pub port_4011: bool,
+    /// Whether an interface whose firmware is iPXE loads a build of the site's before it gets its script.
+    pub chain_ipxe: bool,
+}
+
+impl Default for Dhcp {
+    fn default() -> Self {
+        let link = Link::new(Ipv4Addr::UNSPECIFIED, "");
+        Self { link, port_67: true, port_4011: true, chain_ipxe: false }
+    }
+}
+
+impl Dhcp {
+    /// Whether any port is served: TFTP and HTTP serve machines that somebody else's server sends here, too.
+    pub fn is_on(&self) -> bool {
+        self.link.mode != Mode::Disabled
+    }
 }
 
 /// The first IPv4 address of `interface`.

@@ -11,6 +11,7 @@ use store::records::requests::Request;
 use store::records::{Change, Kind as _, Listing, Records};
 use store::{Commit, Expect, Handle, Store};
 use tinwright::fault::Violations;
+use tinwright::mask::Fields;
 use tinwright::power::v1 as pb;
 use tinwright::{BmcId, HardwareId};
 
@@ -18,6 +19,12 @@ use crate::Error;
 use crate::check;
 use crate::redfish::Target;
 use crate::stored::{Bmc, Password, Sealed, Waiting};
+
+/// Which fields of a BMC an update may replace.
+const FIELDS: Fields = Fields {
+    mutable: &["labels", "redfish_url", "system_id", "username", "password", "certificate_sha256"],
+    hidden: &["password"],
+};
 
 /// Whether a BMC may be spoken to in clear text, where anybody on the way reads its password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +101,7 @@ impl Bmcs {
         let sealed = self.passwords.require(&old.id).await?;
         let named = paths.iter().any(|path| path == "password")
             || !update.password.is_empty() && paths.is_empty();
-        let mut new = check::normal(merged(&old, update, paths)?, self.clear)?;
+        let mut new = check::normal(FIELDS.merged(&old, &update, paths)?, self.clear)?;
         if new.redfish_url != old.redfish_url && !named {
             return Err(
                 Violations::one("password", "is needed again where redfish_url changes").into()
@@ -162,27 +169,6 @@ fn newborn(mut bmc: pb::Bmc) -> Result<pb::Bmc, Violations> {
     bmc.create_time = Some(Timestamp::from(SystemTime::now()));
     bmc.update_time = bmc.create_time;
     Ok(bmc)
-}
-
-/// `old` with the fields that `paths` names, or every mutable one, from `update`.
-fn merged(old: &pb::Bmc, update: pb::Bmc, paths: &[String]) -> Result<pb::Bmc, Violations> {
-    const MUTABLE: [&str; 6] =
-        ["labels", "redfish_url", "system_id", "username", "password", "certificate_sha256"];
-    let mut new = old.clone();
-    let all = MUTABLE.map(str::to_owned);
-    let mut wrong = Violations::default();
-    for path in if paths.is_empty() { &all[..] } else { paths } {
-        match path.as_str() {
-            "labels" => new.labels.clone_from(&update.labels),
-            "redfish_url" => new.redfish_url.clone_from(&update.redfish_url),
-            "system_id" => new.system_id.clone_from(&update.system_id),
-            "username" => new.username.clone_from(&update.username),
-            "password" => new.password.clone_from(&update.password),
-            "certificate_sha256" => new.certificate_sha256.clone_from(&update.certificate_sha256),
-            other => wrong.add("update_mask", format!("{other:?} is no field that can be updated")),
-        }
-    }
-    wrong.or(new)
 }
 
 #[cfg(test)]

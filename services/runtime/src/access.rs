@@ -48,6 +48,10 @@ const CALLS: &[(&str, Open)] = &[
     ("/tinwright.instance.v1.InstanceService/RetryInstance", Open::ToOperators),
     ("/tinwright.instance.v1.InstanceService/UpdateInstance", Open::ToOperators),
     ("/tinwright.instance.v1.InstanceService/WatchInstances", Open::ToViewers),
+    ("/tinwright.netboot.v1.NetbootService/ExplainBoot", Open::ToViewers),
+    ("/tinwright.netboot.v1.NetbootService/GetBoot", Open::ToViewers),
+    ("/tinwright.netboot.v1.NetbootService/ListBoots", Open::ToViewers),
+    ("/tinwright.netboot.v1.NetbootService/ReadBootLog", Open::ToViewers),
     ("/tinwright.power.v1.PowerService/CancelPowerJob", Open::ToOperators),
     ("/tinwright.power.v1.PowerService/CreateBmc", Open::ToOperators),
     ("/tinwright.power.v1.PowerService/CreatePowerJob", Open::ToOperators),
@@ -195,7 +199,8 @@ mod tests {
         let machine = Role::Machine(HardwareId::new());
         for (path, open) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {
             let (service, call) = path.rsplit_once('/').unwrap();
-            let reads = ["Get", "List", "Read", "Watch"].iter().any(|verb| call.starts_with(verb));
+            let verbs = ["Explain", "Get", "List", "Read", "Watch"];
+            let reads = verbs.iter().any(|verb| call.starts_with(verb));
             let works = service.ends_with(".WorkerService");
             let redeems = call == "Redeem";
             assert_eq!(open.admits(Caller(Some(Role::Viewer))), reads || redeems, "{path}");

@@ -9,8 +9,10 @@
 //! ```
 //!
 //! All of it is made at the first start. Server certificates are issued at every start for the names configured then,
-//! and only in memory. They are backdated by a day, for machines whose clocks are late.
+//! and only in memory; a process without the authority's key shows `service.pem` in its place. They are backdated by a day,
+//! for machines whose clocks are late.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -30,6 +32,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use time::{Duration, OffsetDateTime};
+use x509_parser::extensions::GeneralName;
 
 use crate::identity::Role;
 use crate::secret::{KEY, Secret, SiteKey};
@@ -123,9 +126,13 @@ impl Site {
     }
 
     /// How a server shows that it is one of the site's: for TLS on listeners that go by `names`, host names or
-    /// addresses. Clients may show a certificate of the site; one of somebody else's is refused.
+    /// addresses. Clients may show a certificate of the site; one of somebody else's is refused. Without the authority's key
+    /// it shows the service's certificate, which goes by the names it was issued for.
     pub fn server(&self, names: &[String]) -> Result<ServerConfig, Error> {
-        let identity = self.issue("tinwright server", server_params(names)?)?;
+        let identity = match self.folder.join("ca-key.pem").exists() {
+            true => self.issue("tinwright server", server_params(names)?)?,
+            false => self.service()?,
+        };
         let mut roots = RootCertStore::empty();
         roots.add(certificate(&self.authority, &self.folder)?)?;
         let clients =
@@ -164,12 +171,16 @@ impl Site {
 
     /// Sees to it that the operator's certificate lies in the folder and will last a while.
     pub fn keep_admin(&self) -> Result<(), Error> {
-        self.keep("admin", Role::Admin)
+        self.keep("admin", Role::Admin, client_params(Role::Admin)?)
     }
 
-    /// The same for the certificate of split-off processes, which are given a copy.
-    pub fn keep_service(&self) -> Result<(), Error> {
-        self.keep("service", Role::Service)
+    /// The same for the certificate of split-off processes, which are given a copy. As servers they go by `names`.
+    pub fn keep_service(&self, names: &[String]) -> Result<(), Error> {
+        let mut params = client_params(Role::Service)?;
+        let server = server_params(names)?;
+        params.subject_alt_names.extend(server.subject_alt_names);
+        params.extended_key_usages.extend(server.extended_key_usages);
+        self.keep("service", Role::Service, params)
     }
 
     /// How this process shows other processes that it is one of the site's: as the folder keeps it.
@@ -182,12 +193,13 @@ impl Site {
         }
     }
 
-    fn keep(&self, name: &str, role: Role) -> Result<(), Error> {
+    fn keep(&self, name: &str, role: Role, params: CertificateParams) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
-        if lasts(&path, OffsetDateTime::now_utc() + RENEWED) {
+        let lasts = lasts(&path, OffsetDateTime::now_utc() + RENEWED);
+        if lasts && names(&path) == wanted(&params) {
             return Ok(());
         }
-        let own = self.client(role)?;
+        let own = self.issue(&role.to_string(), params)?;
         // Key and certificate are two files: between them there is no certificate, rather than one of another key.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -266,6 +278,31 @@ fn lasts(path: &Path, time: OffsetDateTime) -> bool {
     let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
     let parsed = x509_parser::parse_x509_certificate(&certificate);
     parsed.is_ok_and(|(_, found)| found.validity().not_after.to_datetime() > time)
+}
+
+/// What the certificate at `path` names, in an order of its own.
+fn names(path: &Path) -> BTreeSet<Vec<u8>> {
+    let Ok(certificate) = CertificateDer::from_pem_file(path) else { return BTreeSet::new() };
+    let parsed = x509_parser::parse_x509_certificate(&certificate);
+    let Ok((_, parsed)) = parsed else { return BTreeSet::new() };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else { return BTreeSet::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::URI(text) | GeneralName::DNSName(text) => Some(text.as_bytes().to_vec()),
+        GeneralName::IPAddress(octets) => Some(octets.to_vec()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(name).collect()
+}
+
+/// What a certificate made of `params` names, in the same form.
+fn wanted(params: &CertificateParams) -> BTreeSet<Vec<u8>> {
+    let name = |name: &SanType| match name {
+        SanType::URI(text) | SanType::DnsName(text) => Some(text.as_str().as_bytes().to_vec()),
+        SanType::IpAddress(IpAddr::V4(address)) => Some(address.octets().to_vec()),
+        SanType::IpAddress(IpAddr::V6(address)) => Some(address.octets().to_vec()),
+        _ => None,
+    };
+    params.subject_alt_names.iter().filter_map(name).collect()
 }
 
 fn certificate(pem: &str, folder: &Path) -> Result<CertificateDer<'static>, Error> {
@@ -361,12 +398,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let site = Site::open(folder.path()).unwrap();
         assert!(matches!(site.service(), Err(Error::File { .. })));
-        site.keep_service().unwrap();
+        site.keep_service(&["edge.lab".into(), "127.0.0.1".into()]).unwrap();
         fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
         let own = site.service().unwrap();
         assert_eq!(crate::identity::role(&der(&own.certificate)), Some(Role::Service));
+        assert!(site.server(&[]).is_ok());
         fs::write(folder.path().join("service.pem"), "").unwrap();
         assert!(matches!(site.service(), Err(Error::Ended(_))));
+    }
+
+    #[test]
+    fn the_services_certificate_is_made_anew_where_its_names_are_not_those_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::open(folder.path()).unwrap();
+        let kept = |names: &[&str]| {
+            site.keep_service(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+            read(&folder.path().join("service.pem")).unwrap()
+        };
+        let first = kept(&["edge.lab", "192.0.2.1", "::1"]);
+        assert_eq!(kept(&["::1", "edge.lab", "192.0.2.1"]), first);
+        assert_ne!(kept(&["edge.lab", "192.0.2.2", "::1"]), first);
     }
 
     #[test]

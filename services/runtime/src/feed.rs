@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+pub use tinwright::watch::News;
 use tinwright::watch::{Event, Watched};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -13,19 +14,6 @@ use tonic::{Status, Streaming};
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(30);
-
-/// What a follower is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News<T> {
-    /// All there is: replaces whatever was known. The feed is live from here on.
-    All(Vec<T>),
-    /// There, new or changed.
-    Put(T),
-    /// No longer there; its id.
-    Deleted(String),
-    /// The feed is cut: what is known may be old from here on, until the next [`News::All`].
-    Cut,
-}
 
 /// Opens the watch with `open` and tells what it brings, again and again until `stop`. `noun` is for the log.
 pub async fn follow<W: Watched, F: Future<Output = Result<Streaming<W>, Status>>>(

@@ -5,6 +5,7 @@
 //! - [`feed`]: the names of what changed lately, kept in memory for those who follow.
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
 //! - [`Handle`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
+//! - [`copy`]: what another service's watch told, kept for the next start.
 //! - `conformance`: what all of them must do.
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod copy;
 pub mod etcd;
 pub mod feed;
 mod handle;

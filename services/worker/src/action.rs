@@ -152,7 +152,7 @@ fn failure(action: Builtin, error: &Error) -> Failure {
 }
 
 /// `error` and its causes, each once, in one line.
-fn one_line(error: &dyn std::error::Error) -> String {
+pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

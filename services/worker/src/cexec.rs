@@ -27,31 +27,34 @@ use crate::installed::{Installed, View};
 #[error("cannot show it this machine's resolv.conf")]
 pub(crate) struct Error(#[source] io::Error);
 
-/// A checked request.
-struct Order {
+/// Where commands run, checked.
+struct Place {
     installed: Installed,
-    commands: Vec<Vec<String>>,
     chroot: bool,
     resolver: bool,
 }
 
-impl Order {
+impl Place {
     fn read(environment: &Environment) -> Result<Self, environment::Error> {
         let disk = environment.required("BLOCK_DEVICE")?.into();
         let fs_type = Some(environment.required("FS_TYPE")?.to_owned());
-        let line = environment.required("CMD_LINE")?;
-        let commands = commands(line, environment.optional("DEFAULT_INTERPRETER"));
-        if commands.is_empty() {
-            let (name, value) = ("CMD_LINE", line.to_owned());
-            return Err(environment::Error::Invalid { name, value, wanted: "a command" });
-        }
         Ok(Self {
             installed: Installed { disk, fs_type },
-            commands,
             chroot: environment.optional("CHROOT").is_some(),
             resolver: environment.flag("UPDATE_RESOLV_CONF"),
         })
     }
+}
+
+/// The commands that the variables name.
+fn ordered(environment: &Environment) -> Result<Vec<Vec<String>>, environment::Error> {
+    let line = environment.required("CMD_LINE")?;
+    let commands = commands(line, environment.optional("DEFAULT_INTERPRETER"));
+    if commands.is_empty() {
+        let (name, value) = ("CMD_LINE", line.to_owned());
+        return Err(environment::Error::Invalid { name, value, wanted: "a command" });
+    }
+    Ok(commands)
 }
 
 /// The commands in `line`, each as its words.
@@ -69,7 +72,26 @@ fn commands(line: &str, interpreter: Option<&str>) -> Vec<Vec<String>> {
 
 /// Runs the commands, one after the other, until one fails.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), action::Error> {
-    let Order { installed, commands, chroot, resolver } = Order::read(environment)?;
+    let (place, commands) = (Place::read(environment)?, ordered(environment)?);
+    run_in(place, commands, environment, context).await
+}
+
+/// Runs `command`, its program and arguments, where the variables say, in the place of theirs.
+pub(crate) async fn run_other(
+    command: &[String],
+    environment: &Environment,
+    context: &Context,
+) -> Result<(), action::Error> {
+    run_in(Place::read(environment)?, vec![command.to_vec()], environment, context).await
+}
+
+async fn run_in(
+    place: Place,
+    commands: Vec<Vec<String>>,
+    environment: &Environment,
+    context: &Context,
+) -> Result<(), action::Error> {
+    let Place { installed, chroot, resolver } = place;
     let (runtime, runner) = (Handle::current(), Runner::new(environment, context));
     // Read here: inside, this file is the installed system's.
     let servers = if resolver && chroot { resolver::ours().map_err(Error)? } else { None };

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! - [`builtin`]: which actions there are, and which of them an image reference names.
-//! - [`action`]: what an action needs, and how it ends.
+//! - [`action`]: what an action needs, and how it ends; [`react`]: what is run after one that ended badly.
 //! - [`environment`]: an action's variables, checked.
 //! - [`progress`]: what a long action says while it runs.
 //!
@@ -38,6 +38,7 @@ mod image2disk;
 mod installed;
 mod kexec;
 pub mod progress;
+mod reaction;
 pub mod rootio;
 mod unpack;
 mod wipe;
@@ -48,3 +49,4 @@ pub use builtin::{Builtin, Policy};
 pub use download::Patience;
 pub use environment::Environment;
 pub use progress::Progress;
+pub use reaction::react;

@@ -17,10 +17,14 @@ use store::Handle;
 use store::records::requests::Request;
 use store::records::{self, Change, Index, Kind, Listing, Records};
 use tinwright::fault::Violations;
+use tinwright::mask::Fields;
 use tinwright::workflow::v1 as pb;
 use tinwright::{TemplateId, check};
 
 use crate::template::{self, Template};
+
+/// Which fields of a template an update may replace.
+const FIELDS: Fields = Fields { mutable: &["name", "labels", "data"], hidden: &[] };
 
 /// The longest name, in bytes.
 const NAME: usize = 200;
@@ -123,7 +127,7 @@ impl Templates {
         paths: &[String],
     ) -> Result<pb::Template, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(merged(&old, update, paths)?)?;
+        let merged = checked(FIELDS.merged(&old, &update, paths)?)?;
         let update_time = Some(Timestamp::from(SystemTime::now()));
         Ok(self.records.replace(&old, pb::Template { update_time, ..merged }).await?)
     }
@@ -197,27 +201,6 @@ fn newborn(mut template: pb::Template) -> Result<pb::Template, Violations> {
     template.create_time = Some(Timestamp::from(SystemTime::now()));
     template.update_time = template.create_time;
     Ok(template)
-}
-
-/// `old` with the fields that `paths` names, or every mutable one, from `update`.
-fn merged(
-    old: &pb::Template,
-    update: pb::Template,
-    paths: &[String],
-) -> Result<pb::Template, Violations> {
-    const MUTABLE: [&str; 3] = ["name", "labels", "data"];
-    let mut new = old.clone();
-    let all = MUTABLE.map(str::to_owned);
-    let mut wrong = Violations::default();
-    for path in if paths.is_empty() { &all[..] } else { paths } {
-        match path.as_str() {
-            "name" => new.name.clone_from(&update.name),
-            "labels" => new.labels.clone_from(&update.labels),
-            "data" => new.data.clone_from(&update.data),
-            other => wrong.add("update_mask", format!("{other:?} is no field that can be updated")),
-        }
-    }
-    wrong.or(new)
 }
 
 #[cfg(test)]

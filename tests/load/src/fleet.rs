@@ -68,7 +68,8 @@ fn record(n: usize) -> pb::Hardware {
     pb::Hardware {
         name,
         labels: [("rack".into(), format!("r{}", n / 40))].into(),
-        state: pb::State::Provisionable.into(),
+        // Metadata answers who somebody looks after; a provisionable machine without an instance is nobody there.
+        state: pb::State::Enrolled.into(),
         facility: "lab1".into(),
         interfaces: vec![interface],
         disks: vec![pb::Disk { device: "/dev/vda".into() }],

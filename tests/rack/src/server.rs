@@ -59,6 +59,8 @@ impl Server {
         command.args(["-c", &line, "bash"]).arg(setup::program("tinwright")).arg("serve");
         command.args(["--log", "info,netboot=debug", "--listen", &format!("{SERVER}:42113")]);
         command.arg("--data").arg(&self.data).args(["--netboot-interface", "br0"]);
+        // A virtual BIOS machine's interface has iPXE for its firmware, and no other PXE.
+        command.args(["--netboot-chain-ipxe", "true"]);
         command.arg("--osie").arg(&self.osie).arg("--files").arg(&self.files);
         command.args(["--metadata-listen", "169.254.169.254:80"]);
         command.args(["--console", "ttyS0"]);

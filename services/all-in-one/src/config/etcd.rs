@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use store::etcd::{Identity, Login, Options, PREFIX, Tls};
+use tonic::transport::Uri;
 
 use super::Flags;
 
@@ -17,6 +18,7 @@ pub(super) struct Said {
     key: Option<PathBuf>,
     user: Option<String>,
     password_file: Option<PathBuf>,
+    insecure: Option<bool>,
 }
 
 impl Said {
@@ -30,6 +32,7 @@ impl Said {
             key: flags.etcd_key.or(file.etcd_key),
             user: flags.etcd_user.or(file.etcd_user),
             password_file: flags.etcd_password_file.or(file.etcd_password_file),
+            insecure: flags.etcd_insecure.or(file.etcd_insecure),
         }
     }
 
@@ -43,6 +46,7 @@ impl Said {
             ("etcd_key", self.key.is_some()),
             ("etcd_user", self.user.is_some()),
             ("etcd_password_file", self.password_file.is_some()),
+            ("etcd_insecure", self.insecure.is_some()),
         ];
         match said.iter().find(|(_, said)| *said) {
             Some((name, _)) => anyhow::bail!("{name} is for store etcd, but store is {engine}"),
@@ -58,7 +62,11 @@ impl Said {
         anyhow::ensure!(prefix.ends_with('/'), "etcd_prefix {prefix:?} does not end with /");
         anyhow::ensure!(prefix.len() <= PREFIX, "etcd_prefix is longer than {PREFIX} bytes");
         let tls = tls(secure, self.ca, self.certificate, self.key)?;
-        Ok(Options { endpoints, prefix, tls, login: login(self.user, self.password_file)? })
+        let login = login(self.user, self.password_file)?;
+        if login.is_some() && !self.insecure.unwrap_or(false) {
+            in_confidence(&endpoints)?;
+        }
+        Ok(Options { endpoints, prefix, tls, login })
     }
 }
 
@@ -73,6 +81,18 @@ fn all_secure(endpoints: &[String]) -> anyhow::Result<bool> {
         anyhow::ensure!(other == secure, "etcd_endpoints has both https:// and http://");
     }
     Ok(secure)
+}
+
+/// Passes if nobody on the way reads a password told to `endpoints`.
+fn in_confidence(endpoints: &[String]) -> anyhow::Result<()> {
+    for endpoint in endpoints {
+        let uri: Uri = endpoint.parse().with_context(|| format!("etcd_endpoints: {endpoint}"))?;
+        anyhow::ensure!(
+            uri.scheme_str() == Some("https") || super::is_local(&uri),
+            "etcd_user: its password would go to {endpoint} in clear: use https, or say etcd_insecure"
+        );
+    }
+    Ok(())
 }
 
 fn tls(

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use anyhow::Context as _;
@@ -43,12 +42,17 @@ impl Service {
         }
     }
 
-    /// Whether it owns records, and is asked over gRPC. The others are edges.
+    /// Whether it owns what the others are told of. The others are edges.
     fn owns(self) -> bool {
         match self {
             Self::Hardware | Self::Instance | Self::Workflow | Self::Power => true,
             Self::Netboot | Self::Metadata => false,
         }
+    }
+
+    /// Whether people ask it over gRPC, which its records are kept for.
+    fn answers(self) -> bool {
+        self.owns() || self == Self::Netboot
     }
 }
 
@@ -162,10 +166,16 @@ impl Split {
         self.only.as_ref().is_none_or(|only| only.contains(&service))
     }
 
-    /// Whether a service is here that owns records.
+    /// Whether a service is here that owns what the others are told of.
     pub fn owns(&self) -> bool {
         let mut all = Service::value_variants().iter();
         all.any(|service| service.owns() && self.serves(*service))
+    }
+
+    /// Whether a service is here that people ask over gRPC.
+    pub fn answers(&self) -> bool {
+        let mut all = Service::value_variants().iter();
+        all.any(|service| service.answers() && self.serves(*service))
     }
 
     /// Where `service` is, if it is asked from here and is not here.
@@ -176,11 +186,9 @@ impl Split {
     /// Passes if machines can be told where their workers find the workflow service.
     pub(super) fn reached_by_machines(&self) -> anyhow::Result<()> {
         let Some(peer) = self.peer(Service::Workflow) else { return Ok(()) };
-        let host = peer.host().unwrap_or_default().trim_matches(['[', ']']);
-        let local =
-            host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let host = peer.host().unwrap_or_default();
         anyhow::ensure!(
-            !local,
+            !super::is_local(peer),
             "peers: machines that netboot boots do not reach workflow at {host}"
         );
         Ok(())

@@ -114,6 +114,29 @@ fn certificates_key_and_password_are_read_and_never_shown() {
 }
 
 #[test]
+fn a_password_goes_off_the_machine_in_clear_only_where_that_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    std::fs::write(&path, "hidden").unwrap();
+    let told = |endpoint: &str, more: &str| {
+        let (_dir, flags) = written(&format!(
+            "store = 'etcd'\netcd_endpoints = ['{endpoint}']\netcd_user = 'u'\netcd_password_file = '{}'\n{more}",
+            path.display()
+        ));
+        Config::load(flags).map(|_| ()).map_err(|error| error.to_string())
+    };
+    for local in ["http://127.0.0.1:2379", "http://[::1]:2379", "http://localhost:2379"] {
+        assert_eq!(told(local, ""), Ok(()));
+    }
+    for remote in ["http://192.0.2.1:2379", "http://etcd:2379", "http://127.0.0.1.example:2379"] {
+        let why = told(remote, "").unwrap_err();
+        assert!(why.contains(&format!("would go to {remote} in clear: use https")), "{why}");
+        assert!(told(remote, "etcd_insecure = false").is_err());
+        assert_eq!(told(remote, "etcd_insecure = true"), Ok(()));
+    }
+}
+
+#[test]
 fn without_peers_everything_is_here_and_with_only_the_rest_is_asked_elsewhere() {
     let (_dir, flags) = written("");
     let split = Config::load(flags).unwrap().split;
@@ -186,4 +209,17 @@ fn machines_find_the_workers_service_where_it_is() {
     );
     let config = Config::load(flags).unwrap();
     assert_eq!(config.machines_api().as_deref(), Some("192.0.2.7:42113"));
+}
+
+#[test]
+fn dhcp_is_a_section_of_the_file_and_off_where_the_site_has_its_own() {
+    let netboot = "netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'\n";
+    let (_dir, flags) =
+        written(&format!("{netboot}netboot_chain_ipxe = true\n[dhcp]\nmode = 'disabled'"));
+    let dhcp = Config::load(flags).unwrap().netboot.unwrap().dhcp;
+    assert!(dhcp.chain_ipxe && !dhcp.is_on());
+    let (_dir, flags) = written(netboot);
+    let dhcp = Config::load(flags).unwrap().netboot.unwrap().dhcp;
+    assert!(!dhcp.chain_ipxe && dhcp.is_on());
+    assert!(refusal(&format!("{netboot}[dhcp]\nmod = 'proxy'")).contains("mod"));
 }

@@ -4,6 +4,7 @@
 #[path = "../../../store/tests/engines/authority.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
+mod outage;
 #[path = "../../../store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod peer;

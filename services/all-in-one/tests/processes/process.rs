@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use runtime::Role;
 use runtime::authority::Site;
+use rustix::process::{Pid, Signal, kill_process};
 use tinwright::hardware::v1 as hw;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -104,8 +105,17 @@ impl Process {
     }
 
     /// With SIGKILL.
-    pub(crate) fn kill(mut self) -> Place {
-        self.child.kill().unwrap();
+    pub(crate) fn kill(self) -> Place {
+        self.end(Signal::KILL)
+    }
+
+    /// With SIGTERM, and all the time it takes to end.
+    pub(crate) fn terminate(self) -> Place {
+        self.end(Signal::TERM)
+    }
+
+    fn end(mut self, signal: Signal) -> Place {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap();
         let Place { dir, grpc, vitals } = &mut self.place;
         let dir = std::mem::replace(dir, tempfile::tempdir().unwrap());

@@ -37,6 +37,12 @@ pub struct Create {
     /// File with user data, for cloud-init and its like
     #[arg(long, value_name = "FILE", requires = "machine")]
     userdata: Option<PathBuf>,
+    /// File with vendor data, for cloud-init
+    #[arg(long, value_name = "FILE", requires = "machine")]
+    vendor_data: Option<PathBuf>,
+    /// File with a network configuration (netplan, version 2), for cloud-init [default: made from the machine's record]
+    #[arg(long, value_name = "FILE", requires = "machine")]
+    network_config: Option<PathBuf>,
     /// Value for a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
     values: Vec<(String, String)>,
@@ -75,11 +81,15 @@ fn described(create: &Create) -> anyhow::Result<pb::Instance> {
     for file in &create.ssh_keys {
         ssh_keys.extend(keys(&input::text(file)?));
     }
-    let userdata = create.userdata.as_deref().map(input::text).transpose()?;
+    let text = |file: &Option<PathBuf>| -> anyhow::Result<String> {
+        Ok(file.as_deref().map(input::text).transpose()?.unwrap_or_default())
+    };
     Ok(pb::Instance {
         hostname: create.hostname.clone().unwrap_or_default(),
         ssh_keys,
-        userdata: userdata.unwrap_or_default(),
+        userdata: text(&create.userdata)?,
+        vendor_data: text(&create.vendor_data)?,
+        network_config: text(&create.network_config)?,
         template_values: create.values.iter().cloned().collect(),
         labels: create.labels.iter().cloned().collect(),
         ..pb::Instance::default()

@@ -3,7 +3,10 @@
 use tinwright::check::{self, Refused};
 use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::mac::Mac;
+
+use super::{known, relay_port};
 
 /// The longest lease: what DHCP takes for infinite, in seconds (RFC 2131 §3.3).
 const INFINITE: i64 = 0xffff_ffff;
@@ -21,8 +24,7 @@ pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
         interface.mac = mac.to_string();
     }
     if !interface.name.is_empty() {
-        wrong.take("name", check::length(&interface.name, 15)); // IFNAMSIZ less its zero byte
-        wrong.take("name", check::script_word(&interface.name));
+        wrong.take("name", name(&interface.name));
     }
     if let Some(dhcp) = &mut interface.dhcp {
         wrong.below("dhcp", normalize_dhcp(dhcp));
@@ -30,7 +32,16 @@ pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
     if let Some(netboot) = &interface.netboot {
         wrong.below("netboot", check_netboot(netboot));
     }
+    if let Some(port) = &mut interface.relay_port {
+        wrong.below("relay_port", relay_port::normalize(port));
+    }
     wrong
+}
+
+/// What the operating system can call an interface.
+pub(super) fn name(name: &str) -> Result<(), Refused> {
+    check::length(name, 15)?; // IFNAMSIZ less its zero byte
+    check::script_word(name)
 }
 
 fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
@@ -59,6 +70,9 @@ fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
     }
     if dhcp.mtu != 0 && !(576..=9216).contains(&dhcp.mtu) {
         wrong.add("mtu", format!("{} is not between 576 and 9216", dhcp.mtu));
+    }
+    if dhcp.proxy && dhcp.disabled {
+        wrong.add("proxy", "is set, and so is disabled: what is left alone is not added to");
     }
     overrides(dhcp, &mut wrong);
     wrong
@@ -132,6 +146,13 @@ fn check_netboot(netboot: &pb::Netboot) -> Violations {
     if let Some(ipxe) = &netboot.ipxe {
         wrong.below("ipxe", check_ipxe(ipxe));
     }
+    if let Some(script) = &netboot.boot_once {
+        wrong.below("boot_once", check_ipxe(script));
+        if script.url.is_empty() && script.contents.is_empty() {
+            wrong.add("boot_once", "has neither url nor contents");
+        }
+    }
+    wrong.take("local_boot", known::<LocalBoot>(netboot.local_boot));
     if let Some(osie) = &netboot.osie {
         wrong.below("osie", check_osie(osie));
     }

@@ -1,7 +1,7 @@
 //! What is stored of a record, and what is refused by name.
 
 use super::*;
-use pb::{Address, Dhcp, Disk, Hardware, Interface, Ipxe, Netboot, Route};
+use pb::{Address, Bond, Dhcp, Disk, Hardware, Interface, Ipxe, Netboot, Policy, RelayPort, Route};
 use proptest::prelude::*;
 
 fn address() -> Address {
@@ -144,5 +144,112 @@ proptest! {
         if let Ok(stored) = normal(record) {
             prop_assert_eq!(normal(stored.clone()), Ok(stored));
         }
+    }
+}
+
+fn port(circuit: &str, remote: &str, link: &str) -> RelayPort {
+    RelayPort {
+        circuit_id: circuit.into(),
+        remote_id: remote.into(),
+        link_address: link.into(),
+        pinned: true,
+    }
+}
+
+#[test]
+fn a_port_is_hex_that_fits_the_option_that_names_it() {
+    let at = |port: RelayPort| with(|interface, _| interface.relay_port = Some(port));
+    let stored = normal(at(port("0A3A", "FF", "2001:DB8:0::1"))).unwrap();
+    assert_eq!(stored.interfaces[0].relay_port, Some(port("0a3a", "ff", "2001:db8::1")));
+    assert!(normal(at(port(&"ab".repeat(251), "", ""))).is_ok());
+    for (wrong, field) in [
+        (port("", "ff", ""), "circuit_id: is empty"),
+        (port("abc", "", ""), "circuit_id: is no hex"),
+        (port("é", "", ""), "circuit_id: is no hex"),
+        (port("ab", "xy", ""), "remote_id: is no hex"),
+        (port("ab", "", "0.0.0.0"), "link_address: "),
+        (port(&"ab".repeat(200), &"ab".repeat(52), ""), "circuit_id: with remote_id has 252 bytes"),
+    ] {
+        let text = refused(at(wrong));
+        assert!(text.contains(&format!("interfaces[0].relay_port.{field}")), "{field}: {text}");
+    }
+    let mut two = hardware(vec![interface(), interface()]);
+    two.interfaces.iter_mut().for_each(|one| one.relay_port = Some(port("ab", "", "")));
+    assert!(refused(two).contains("interfaces[1].relay_port: ,,ab is there twice"));
+}
+
+#[test]
+fn an_interface_belongs_to_a_bond_that_there_is() {
+    let bond = |name: &str, mode: &str| Bond { name: name.into(), mode: mode.into() };
+    let bonded = |bonds: Vec<Bond>, member: &str| {
+        let mut hardware = with(|interface, _| {
+            (interface.name, interface.bond) = ("eth0".into(), member.into());
+        });
+        hardware.bonds = bonds;
+        hardware
+    };
+    assert!(normal(bonded(vec![bond("bond0", "802.3ad")], "bond0")).is_ok());
+    for (bonds, member, part) in [
+        (vec![], "bond0", "interfaces[0].bond: there is no bond \"bond0\""),
+        (vec![bond("eth0", "802.3ad")], "", "bonds[0].name: \"eth0\" is there twice"),
+        (vec![bond("", "802.3ad")], "", "bonds[0].name: "),
+        (vec![bond("bond0", "5")], "", "bonds[0].mode: \"5\" is none of balance-rr"),
+        (vec![bond("b", "broadcast"); 9], "", "bonds: has 9 entries"),
+    ] {
+        let text = refused(bonded(bonds, member));
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn another_servers_answer_is_added_to_or_left_alone_but_not_both() {
+    let proxy = with(|_, dhcp| (dhcp.proxy, dhcp.address) = (true, None));
+    assert!(normal(proxy).is_ok(), "no address is needed");
+    let text = refused(with(|_, dhcp| (dhcp.proxy, dhcp.disabled) = (true, true)));
+    assert!(text.contains("interfaces[0].dhcp.proxy: is set, and so is disabled"), "{text}");
+}
+
+#[test]
+fn a_script_for_one_boot_is_a_script() {
+    let once = |script: Ipxe| {
+        let netboot = Netboot { boot_once: Some(script), ..Netboot::default() };
+        with(|interface, _| interface.netboot = Some(netboot))
+    };
+    assert!(normal(once(Ipxe { contents: "#!ipxe\n".into(), ..Ipxe::default() })).is_ok());
+    for (wrong, part) in [
+        (Ipxe::default(), "interfaces[0].netboot.boot_once: has neither"),
+        (Ipxe { contents: "exit".into(), ..Ipxe::default() }, "boot_once.contents: "),
+        (Ipxe { url: "ftp://x/".into(), ..Ipxe::default() }, "boot_once.url: "),
+    ] {
+        let text = refused(once(wrong));
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let netboot = Netboot { local_boot: 9, ..Netboot::default() };
+    let text = refused(with(|interface, _| interface.netboot = Some(netboot)));
+    assert!(text.contains("netboot.local_boot: is no value"), "{text}");
+}
+
+#[test]
+fn what_a_policy_says_of_metadata_is_bounded() {
+    let under = |policy: Policy| Hardware { policy: Some(policy), ..hardware(vec![interface()]) };
+    let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+    let time = |seconds, nanos| Some(prost_types::Timestamp { seconds, nanos });
+    let right = Policy {
+        metadata_hop_limit: 64,
+        user_data_window: span(0, 1),
+        tokens_revoke_time: time(1_800_000_000, 0),
+        ..Policy::default()
+    };
+    assert!(normal(under(right.clone())).is_ok());
+    for (wrong, field) in [
+        (Policy { metadata_hop_limit: 65, ..right.clone() }, "metadata_hop_limit"),
+        (Policy { metadata_source: 4, ..right.clone() }, "metadata_source"),
+        (Policy { user_data_window: span(0, 0), ..right.clone() }, "user_data_window"),
+        (Policy { user_data_window: span(-1, 0), ..right.clone() }, "user_data_window"),
+        (Policy { tokens_revoke_time: time(-1, 0), ..right.clone() }, "tokens_revoke_time"),
+        (Policy { tokens_revoke_time: time(1, -1), ..right.clone() }, "tokens_revoke_time"),
+    ] {
+        let text = refused(under(wrong));
+        assert!(text.starts_with(&format!("policy.{field}: ")), "{field}: {text}");
     }
 }

@@ -20,6 +20,17 @@ fn machine(last: u8) -> Hardware {
     Hardware { name: format!("n{last}"), interfaces: vec![interface], ..Hardware::default() }
 }
 
+/// The same, known by its place as well.
+fn plugged(last: u8) -> Hardware {
+    let mut machine = machine(last);
+    machine.interfaces[0].relay_port = Some(pb::RelayPort {
+        circuit_id: "AB".into(),
+        link_address: "192.0.2.1".into(),
+        ..pb::RelayPort::default()
+    });
+    machine
+}
+
 fn request(id: &str, hardware: &Hardware) -> Option<Request> {
     let body = CreateHardwareRequest { hardware: Some(hardware.clone()), request_id: id.into() };
     Request::new(id, &body)
@@ -53,12 +64,44 @@ async fn what_a_machine_has_no_other_may_have_and_the_error_says_whose_it_is() {
         other.interfaces[0].mac = "02-00-00-00-00-01".into();
         other
     };
+    let same_port = plugged(2);
+    let port = machines.create(plugged(3), None).await.unwrap();
+    let taken = machines.create(same_port, None).await.unwrap_err().to_string();
+    assert_eq!(taken, format!("relay_port 192.0.2.1,,ab is taken by hardware {}", port.id));
     for (wrong, what) in [(same_name, "name"), (same_mac, "mac")] {
         let taken = machines.create(wrong, None).await.unwrap_err().to_string();
         let (begin, end) = (format!("{what} "), format!(" is taken by hardware {}", first.id));
         assert!(taken.starts_with(&begin) && taken.ends_with(&end), "{taken}");
     }
-    assert_eq!(machines.list("", 10, &BTreeMap::new()).await.unwrap().records, [first]);
+    assert_eq!(machines.list("", 10, &BTreeMap::new()).await.unwrap().records.len(), 2);
+}
+
+#[tokio::test]
+async fn the_largest_machine_can_be_moved_in_one_commit() {
+    let machines = machines();
+    let full = |base: u8| {
+        let interfaces = (base..base + 16).map(|n| {
+            let mut one = plugged(n).interfaces.remove(0);
+            one.relay_port.as_mut().unwrap().circuit_id = format!("{n:02x}");
+            one
+        });
+        Hardware { interfaces: interfaces.collect(), ..machine(base) }
+    };
+    let made = machines.create(full(10), request("r", &full(10))).await.unwrap();
+    let moved = Hardware { id: made.id.clone(), ..full(100) };
+    assert_eq!(machines.update(moved, &[]).await.unwrap().interfaces, full(100).interfaces);
+}
+
+#[tokio::test]
+async fn what_a_listing_leaves_out_stays_where_it_is_written_back() {
+    let machines = machines();
+    let whole = Hardware { extra: b"{}".to_vec(), ..machine(1) };
+    let made = machines.create(whole, None).await.unwrap();
+    let listed = Hardware { extra: Vec::new(), plan: "big".into(), ..made.clone() };
+    let new = machines.update(listed.clone(), &[]).await.unwrap();
+    assert_eq!((new.plan.as_str(), &new.extra), ("big", &made.extra));
+    let emptied = Hardware { revision: 0, ..listed };
+    assert!(machines.update(emptied, &["extra".into()]).await.unwrap().extra.is_empty());
 }
 
 #[tokio::test]

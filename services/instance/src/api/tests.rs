@@ -21,6 +21,12 @@ fn secretive() -> pb::Instance {
         crypted_root_password: "$6$hunter2$hunter2".into(),
         extra: br#"{"customdata": "hunter2"}"#.into(),
         template_values: [("token".into(), "hunter2".into())].into(),
+        vendor_data: "hunter2".into(),
+        network_config: "hunter2".into(),
+        os: Some(Os::CustomIpxe(pb::instance::CustomIpxe {
+            contents: "#!ipxe\nset password hunter2".into(),
+            ..Default::default()
+        })),
         ..pb::Instance::default()
     }
 }
@@ -39,9 +45,25 @@ async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> 
     Ok(api.get_instance(request).await?.into_inner().instance.unwrap())
 }
 
+/// How many of its fields hold one.
 fn secrets(instance: &pb::Instance) -> usize {
-    let pb::Instance { userdata, crypted_root_password, extra, template_values, .. } = instance;
-    userdata.len() + crypted_root_password.len() + extra.len() + template_values.len()
+    let script = match &instance.os {
+        Some(Os::CustomIpxe(script)) => script.contents.len(),
+        Some(Os::OperatingSystem(_)) | None => 0,
+    };
+    [
+        instance.userdata.len(),
+        instance.crypted_root_password.len(),
+        instance.extra.len(),
+        instance.template_values.len(),
+        instance.vendor_data.len(),
+        instance.network_config.len(),
+        instance.lookup_id.len(),
+        script,
+    ]
+    .into_iter()
+    .filter(|length| *length > 0)
+    .count()
 }
 
 #[tokio::test]
@@ -53,6 +75,8 @@ async fn secrets_are_shown_in_full_views_to_those_who_may_have_them() {
     for role in [Role::Admin, Role::Service] {
         let full = get(&api, role, View::Full).await.unwrap();
         let all = secretive();
+        assert_eq!(secrets(&full), 8);
+        assert!(full.os == all.os);
         assert_eq!((full.userdata, full.extra), (all.userdata, all.extra));
         assert_eq!(full.template_values, all.template_values);
     }
@@ -73,6 +97,28 @@ async fn no_answer_to_a_change_shows_a_secret() {
     for shown in [made, updated.unwrap(), deleted.unwrap()] {
         assert_eq!(secrets(&shown), 0, "{}", shown.state);
     }
+}
+
+#[tokio::test]
+async fn what_a_basic_view_showed_can_be_written_back_without_losing_a_secret() {
+    let api = api();
+    create(&api, secretive()).await.unwrap();
+    let before = get(&api, Role::Admin, View::Full).await.unwrap();
+    let basic = get(&api, Role::Admin, View::Basic).await.unwrap();
+    let update = async |instance, paths: &[&str]| {
+        let paths = paths.iter().copied().map(String::from).collect();
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let request = pb::UpdateInstanceRequest { instance: Some(instance), update_mask };
+        api.update_instance(Request::new(request)).await.unwrap();
+        get(&api, Role::Admin, View::Full).await.unwrap()
+    };
+    let renamed = pb::Instance { hostname: "db".into(), ..basic.clone() };
+    let after = update(renamed, &[]).await;
+    let (revision, update_time) = (after.revision, after.update_time);
+    assert_eq!(after, pb::Instance { hostname: "db".into(), revision, update_time, ..before });
+    // Named, it is taken away.
+    let emptied = pb::Instance { revision: 0, ..basic };
+    assert_eq!(update(emptied, &["userdata", "extra"]).await.userdata, "");
 }
 
 #[tokio::test]

@@ -50,9 +50,13 @@ fn every_wrong_field_is_named_at_once() {
         tags: vec!["a\nb".into()],
         ssh_keys: vec!["ssh-dss AAAA".into()],
         userdata: "\0".into(),
+        vendor_data: "\0".into(),
+        network_config: "n".repeat(64 * 1024 + 1),
         ..ip("224.0.0.1", 24, "")
     });
     for field in [
+        "vendor_data",
+        "network_config",
         "hardware_id",
         "hostname",
         "template_id",
@@ -63,6 +67,59 @@ fn every_wrong_field_is_named_at_once() {
     ] {
         assert!(text.contains(&format!("{field}: ")), "{field} in {text}");
     }
+}
+
+#[test]
+fn a_boot_gate_is_stored_as_it_is_compared() {
+    use pb::BootGate;
+    let gated = |uuid: &str, mac: &str, ips: &[&str]| Instance {
+        boot_gate: Some(BootGate {
+            open: true,
+            uuid: uuid.into(),
+            mac: mac.into(),
+            initial_ips: ips.iter().copied().map(String::from).collect(),
+        }),
+        ..instance()
+    };
+    let given = gated(
+        "4C4C4544-0042-3510-8054-B4C04F4D4E31",
+        "0200.5E10.0001",
+        &["::ffff:192.0.2.1", "192.0.2.1", "2001:DB8::1"],
+    );
+    let stored = gated(
+        "4c4c4544-0042-3510-8054-b4c04f4d4e31",
+        "02:00:5e:10:00:01",
+        &["192.0.2.1", "2001:db8::1"],
+    );
+    assert_eq!(normal(given).unwrap().boot_gate, stored.boot_gate);
+    let closed = gated("", "", &[]);
+    assert_eq!(normal(closed.clone()).unwrap().boot_gate, closed.boot_gate);
+    let text = refused(gated("x", "x", &["x"]));
+    for field in ["boot_gate.uuid: ", "boot_gate.mac: ", "boot_gate.initial_ips[0]: "] {
+        assert!(text.contains(field), "{field} in {text}");
+    }
+}
+
+#[test]
+fn what_fits_part_by_part_may_be_too_long_to_be_stored() {
+    let most = "x".repeat(64 * 1024);
+    let long = Instance {
+        userdata: most.clone(),
+        vendor_data: most.clone(),
+        network_config: most.clone(),
+        template_values: [("k".into(), "v".repeat(64 * 1024 - 16))].into(),
+        extra: format!("{{\"k\": \"{}\"}}", "v".repeat(64 * 1024 - 16)).into_bytes(),
+        os: Some(Os::CustomIpxe(CustomIpxe {
+            contents: format!("#!ipxe\n{}", "x".repeat(64 * 1024 - 16)),
+            ..CustomIpxe::default()
+        })),
+        ..instance()
+    };
+    assert!(normal(long.clone()).is_ok());
+    let tags = (0..128).map(|n| format!("{n:0>255}")).collect();
+    let labels = (0..64).map(|n| (format!("{n:0>255}"), "v".repeat(255))).collect();
+    let text = refused(Instance { tags, labels, ..long });
+    assert!(text.starts_with("instance: has ") && text.contains("at most 458752"), "{text}");
 }
 
 #[test]

@@ -87,6 +87,7 @@ async fn what_only_the_server_writes_is_not_taken_from_a_caller() {
                 generation: 7,
                 state_reason: "x".into(),
                 workflow_id: "w".into(),
+                lookup_id: "l".into(),
                 ..on(MACHINE, "192.0.2.1")
             },
             None,
@@ -95,6 +96,7 @@ async fn what_only_the_server_writes_is_not_taken_from_a_caller() {
         .unwrap();
     assert!(!made.forced && !made.released && made.state_reason.is_empty());
     assert_eq!((made.generation, made.workflow_id.as_str()), (1, ""));
+    assert!(made.lookup_id.len() == 32 && made.lookup_id.bytes().all(|b| b.is_ascii_hexdigit()));
     let active = pb::Instance { state: "active".into(), ..on(OTHER, "192.0.2.2") };
     let refused = instances.create(active, None).await.unwrap_err().to_string();
     assert_eq!(refused, "an instance begins queued, not \"active\"");
@@ -125,7 +127,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let update = |revision| pb::Instance { revision, hostname: "x".into(), ..made.clone() };
     assert!(instances.update(update(made.revision + 1), &[]).await.unwrap_err().is_stale());
-    for path in ["state", "hardware_id", "forced"] {
+    for path in ["state", "hardware_id", "forced", "lookup_id"] {
         assert!(matches!(
             instances.update(update(0), &[path.into()]).await,
             Err(Error::Invalid(_))

@@ -3,71 +3,57 @@
 use tinwright::fault::Violations;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
+use tinwright::mask::Fields;
 
-const MUTABLE: [&str; 13] = [
-    "hostname",
-    "custom_ipxe",
-    "operating_system",
-    "ips",
-    "userdata",
-    "crypted_root_password",
-    "tags",
-    "ssh_keys",
-    "extra",
-    "labels",
-    "template_id",
-    "template_values",
-    "deprovision_template_id",
-];
+const FIELDS: Fields = Fields {
+    mutable: &[
+        "hostname",
+        "custom_ipxe",
+        "operating_system",
+        "ips",
+        "userdata",
+        "crypted_root_password",
+        "tags",
+        "ssh_keys",
+        "extra",
+        "labels",
+        "template_id",
+        "template_values",
+        "deprovision_template_id",
+        "vendor_data",
+        "network_config",
+        "boot_gate",
+    ],
+    hidden: &[
+        "userdata",
+        "crypted_root_password",
+        "extra",
+        "template_values",
+        "vendor_data",
+        "network_config",
+    ],
+};
 
-/// `old` with the fields that `paths` names, or every mutable one, from `update`.
+/// `old` with the fields that `paths` names from `update`; without a path every mutable one, but for secrets that `update`
+/// leaves empty.
 pub(super) fn merged(
     old: &pb::Instance,
     update: &pb::Instance,
     paths: &[String],
 ) -> Result<pb::Instance, Violations> {
-    let all = MUTABLE.map(str::to_owned);
-    let paths = if paths.is_empty() { &all[..] } else { paths };
-    let mut new = old.clone();
-    let mut wrong = Violations::default();
-    for path in paths {
-        if !replace(&mut new, update, path) {
-            wrong.add("update_mask", format!("{path:?} is no field that can be updated"));
-        }
+    let mut new = FIELDS.merged(old, update, paths)?;
+    if paths.is_empty() {
+        keep_script(old, &mut new);
     }
-    wrong.or(new)
+    Ok(new)
 }
 
-/// Whether there is such a field.
-fn replace(new: &mut pb::Instance, update: &pb::Instance, path: &str) -> bool {
-    match path {
-        "hostname" => new.hostname.clone_from(&update.hostname),
-        "custom_ipxe" => replace_os(new, update, |os| matches!(os, Os::CustomIpxe(_))),
-        "operating_system" => replace_os(new, update, |os| matches!(os, Os::OperatingSystem(_))),
-        "ips" => new.ips.clone_from(&update.ips),
-        "userdata" => new.userdata.clone_from(&update.userdata),
-        "crypted_root_password" => {
-            new.crypted_root_password.clone_from(&update.crypted_root_password);
-        }
-        "tags" => new.tags.clone_from(&update.tags),
-        "ssh_keys" => new.ssh_keys.clone_from(&update.ssh_keys),
-        "extra" => new.extra.clone_from(&update.extra),
-        "labels" => new.labels.clone_from(&update.labels),
-        "template_id" => new.template_id.clone_from(&update.template_id),
-        "template_values" => new.template_values.clone_from(&update.template_values),
-        "deprovision_template_id" => {
-            new.deprovision_template_id.clone_from(&update.deprovision_template_id);
-        }
-        _ => return false,
-    }
-    true
-}
-
-/// Of two that exclude each other, naming one and not giving it takes that one away, and leaves the other.
-fn replace_os(new: &mut pb::Instance, update: &pb::Instance, named: impl Fn(&Os) -> bool) {
-    if update.os.as_ref().is_some_and(&named) {
-        new.os.clone_from(&update.os);
-    } else if new.os.as_ref().is_some_and(&named) {
-        new.os = None;
+/// A script is a secret inside of what basic views show: one that is named by neither URL nor text is the one there was.
+fn keep_script(old: &pb::Instance, new: &mut pb::Instance) {
+    if let (Some(Os::CustomIpxe(old)), Some(Os::CustomIpxe(new))) = (&old.os, &mut new.os)
+        && new.url.is_empty()
+        && new.contents.is_empty()
+    {
+        new.contents.clone_from(&old.contents);
     }
 }

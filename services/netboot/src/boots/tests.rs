@@ -32,7 +32,7 @@ pub(crate) fn site() -> Site {
         interface: "lo".into(),
         address: [192, 0, 2, 1].into(),
         http_port: 7080,
-        mode: crate::dhcp::site::Mode::Reservation,
+        dhcp: crate::site::Dhcp::default(),
         loaders: Vec::new(),
         osie: "/nowhere".into(),
         files: None,

@@ -84,6 +84,8 @@ pub enum Silence {
     Unknown,
     #[error("its record leaves it to another server")]
     LeftToOthers,
+    #[error("its record has it at another port")]
+    OtherPort,
     #[error("its record has no address")]
     NoAddress,
     #[error("its address belongs to another network")]
@@ -118,6 +120,7 @@ impl Silence {
             Self::Hardware => "hardware",
             Self::Unknown => "unknown",
             Self::LeftToOthers => "left_to_others",
+            Self::OtherPort => "other_port",
             Self::NoAddress => "no_address",
             Self::OtherNetwork => "other_network",
             Self::OtherServer => "other_server",
@@ -151,12 +154,18 @@ pub fn answer(
     if link.ignored_vendors.contains(&mac.oui()) {
         return Err(Silence::Vendor);
     }
+    let pinned = machine.and_then(|machine| machine.port.as_ref()).filter(|port| port.pinned);
+    if pinned.is_some_and(|port| !port.is_where(&relayed(request, *received.source.ip(), link))) {
+        return Err(Silence::OtherPort);
+    }
     let client = Client::of(request, link.own_ipxe.as_deref());
     let asked = Asked { request, received, mac, client, link, offer, now };
+    let proxy = machine.is_some_and(|machine| machine.proxy);
     match (received.port, link.mode) {
         (_, Mode::Disabled) => Err(Silence::Off),
         (Port::BootService, _) => asked.boot_service(machine),
         (Port::Dhcp, Mode::Proxy | Mode::AutoProxy) => asked.proxy(machine),
+        (Port::Dhcp, Mode::Reservation) if proxy => asked.proxy(machine),
         (Port::Dhcp, Mode::Reservation) => asked.reservation(machine.ok_or(Silence::Unknown)?),
     }
 }
@@ -300,11 +309,13 @@ impl Asked<'_> {
         }
     }
 
-    /// An INFORM is answered to the address it tells about, relay or not (RFC 2131, section 4.3.5).
+    /// An INFORM is answered to the address it tells about, relay or not (RFC 2131, section 4.3.5); to the port it came
+    /// from if it comes from that very address, since it need not be a DHCP client that asks (RFC 3456, section 4.1).
     fn informed(&self) -> Destination {
         let Packet { giaddr, ciaddr, .. } = *self.request;
         let source = *self.received.source.ip();
         match (ciaddr.is_unspecified(), giaddr.is_unspecified()) {
+            (false, true) if source == ciaddr => Destination::Host(self.received.source),
             (false, _) => Destination::Host(SocketAddrV4::new(ciaddr, CLIENT_PORT)),
             (true, false) => Destination::Host(SocketAddrV4::new(giaddr, SERVER_PORT)),
             (true, true) if source.is_unspecified() => Destination::Link,

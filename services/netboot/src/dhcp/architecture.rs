@@ -22,6 +22,11 @@ pub const RASPBERRY_PI: u16 = 41;
 /// The number of x86 BIOS, which that ROM sends in its place.
 pub const BIOS: u16 = 0;
 
+/// The numbers of U-Boot.
+pub const U_BOOT: [u16; 2] = [21, 22];
+/// Those of U-Boot that fetches by HTTP.
+pub const U_BOOT_HTTP: [u16; 2] = [23, 24];
+
 const UNDI: Option<&str> = Some("undionly.kpxe");
 const IA32: Option<&str> = Some("ipxe-ia32.efi");
 // Drives the NIC through firmware: unlike ipxe.efi it gives control back after a script's exit.

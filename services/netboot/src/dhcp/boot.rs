@@ -53,7 +53,11 @@ pub(super) fn boot(
     if record.boot_file.is_none() && is_raspberry(client, mac, link) {
         return record.fill(Boot { vendor_specific: raspberry_menu(), ..kind(client.class) });
     }
-    let file = record.boot_file.map(str::to_owned).or_else(|| file(client, mac, &record, link));
+    // A machine known by its port may ask from an interface that its record does not have yet.
+    let named = machine.map_or(mac, |machine| machine.mac);
+    let chained = offer == BootOffer::Chained && !client.own;
+    let own = record.boot_file.map(str::to_owned);
+    let file = own.or_else(|| file(client, named, &record, link, chained));
     match file {
         Some(file) => record.fill(Boot { file: Some(file), ..kind(client.class) }),
         None => {
@@ -87,18 +91,27 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The script for iPXE, a loader for firmware. No chain can loop: who calls itself iPXE is never given a loader.
-fn file(client: &Client, mac: Mac, record: &Record<'_>, link: &Link) -> Option<String> {
+/// The script for iPXE, a loader for firmware. No chain can loop: who calls itself iPXE is never given a loader, but
+/// where [`Chain`](super::chain::Chain) says that it is firmware.
+fn file(
+    client: &Client,
+    mac: Mac,
+    record: &Record<'_>,
+    link: &Link,
+    chained: bool,
+) -> Option<String> {
     let (mac, base) = (mac.dashed(), &link.base_url);
     let loader = || link.loaders.choose(&client.architectures, record.loader);
+    let by_tftp =
+        || loader().map(|name| if link.mac_in_path { format!("{mac}/{name}") } else { name });
     match client.class {
+        Class::Ipxe { .. } if chained && loader().is_some() => by_tftp(),
         Class::Ipxe { http: true } => Some(format!("{base}/{mac}/auto.ipxe")),
         Class::Ipxe { http: false } => {
             Some(format!("tftp://{}/{mac}/auto.ipxe", record.server_name))
         }
         Class::Http => Some(format!("{base}/ipxe/{mac}/{}", loader()?)),
-        Class::Pxe if link.mac_in_path => Some(format!("{mac}/{}", loader()?)),
-        Class::Pxe => loader(),
+        Class::Pxe => by_tftp(),
         Class::Ordinary => None,
     }
 }

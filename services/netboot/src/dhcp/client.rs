@@ -1,5 +1,6 @@
 //! What kind of program asks (netboot specification, section 3.2).
 
+use super::architecture::{U_BOOT, U_BOOT_HTTP};
 use super::options::{code, sub_option};
 use super::packet::Packet;
 
@@ -36,6 +37,8 @@ impl Class {
 pub struct Client {
     /// The program.
     pub class: Class,
+    /// Whether it is the site's own build of iPXE.
+    pub own: bool,
     /// Option 93, in the client's order of preference. Never read from option 60: iPXE repeats there what it was
     /// answered last.
     pub architectures: Vec<u16>,
@@ -47,24 +50,35 @@ impl Client {
     /// Reads it from a request. `own` is the user class of the site's own iPXE build, if it has one.
     pub fn of(request: &Packet, own: Option<&str>) -> Self {
         let options = &request.options;
-        let (architectures, _) =
-            options.get(code::CLIENT_ARCHITECTURE).unwrap_or_default().as_chunks();
+        let architectures = architectures(request);
         let uuid = options.get(code::CLIENT_UUID).and_then(|value| value.strip_prefix(&[0]));
         Self {
-            class: class(request, own),
-            architectures: architectures.iter().map(|pair| u16::from_be_bytes(*pair)).collect(),
+            class: class(request, &architectures, own),
+            own: is_own(request, own),
+            architectures,
             uuid: uuid.and_then(|uuid| uuid.try_into().ok()),
         }
     }
 }
 
-fn class(request: &Packet, own: Option<&str>) -> Class {
+fn is_own(request: &Packet, own: Option<&str>) -> bool {
+    let user_class = request.options.get(code::USER_CLASS).unwrap_or_default();
+    own.is_some_and(|own| names(user_class, own.as_bytes()))
+}
+
+fn architectures(request: &Packet) -> Vec<u16> {
+    let listed = request.options.get(code::CLIENT_ARCHITECTURE).unwrap_or_default();
+    let (pairs, _) = listed.as_chunks();
+    pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect()
+}
+
+fn class(request: &Packet, architectures: &[u16], own: Option<&str>) -> Class {
     let options = &request.options;
-    let user_class = options.get(code::USER_CLASS).unwrap_or_default();
-    let features = options.get(code::IPXE);
-    if own.is_some_and(|own| names(user_class, own.as_bytes())) {
+    if is_own(request, own) {
         return Class::Ipxe { http: true };
     }
+    let user_class = options.get(code::USER_CLASS).unwrap_or_default();
+    let features = options.get(code::IPXE);
     if features.is_some() || names(user_class, IPXE) {
         let http = features.and_then(|features| sub_option(features, IPXE_HTTP)).is_some();
         return Class::Ipxe { http };
@@ -72,7 +86,12 @@ fn class(request: &Packet, own: Option<&str>) -> Class {
     match options.get(code::VENDOR_CLASS) {
         Some(vendor) if vendor.starts_with(b"PXEClient") => Class::Pxe,
         Some(vendor) if vendor.starts_with(b"HTTPClient") => Class::Http,
-        _ => Class::Ordinary,
+        // U-Boot calls itself what its builder likes.
+        _ => match architectures.first() {
+            Some(number) if U_BOOT.contains(number) => Class::Pxe,
+            Some(number) if U_BOOT_HTTP.contains(number) => Class::Http,
+            _ => Class::Ordinary,
+        },
     }
 }
 

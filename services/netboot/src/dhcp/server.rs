@@ -14,11 +14,16 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::client::Client;
-use super::{Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
+use super::chain::{Chain, Message};
+use super::client::{Class, Client};
+use super::limits::Limits;
+use super::recent::{Recent, Sent};
+use super::relay::relayed;
+use super::{BootOffer, Destination, Link, MessageType, Packet, Port, Received, Silence, answer};
 use crate::Mac;
 use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
+use crate::index::Known;
 use crate::metrics::Metrics;
 
 /// The longest request read.
@@ -27,16 +32,16 @@ const LONGEST: usize = 4096;
 /// Answers DHCP on one link.
 #[derive(Debug)]
 pub struct Server {
-    /// Who boots what.
-    pub boots: Arc<Boots>,
-    /// The link.
-    pub link: Link,
-    /// What is counted.
-    pub metrics: Metrics,
+    boots: Arc<Boots>,
+    link: Link,
+    metrics: Metrics,
     /// Told which machine's firmware asked for an address: the first sign of a new boot.
-    pub firmware: mpsc::Sender<String>,
+    firmware: mpsc::Sender<String>,
+    chain: Option<Arc<Mutex<Chain>>>,
     /// When an address was last found in use by somebody else.
-    pub declined: Mutex<HashMap<Mac, Instant>>,
+    declined: Mutex<HashMap<Mac, Instant>>,
+    limits: Mutex<Limits>,
+    recent: Mutex<Recent>,
 }
 
 /// A socket on `port` of the interface. No other server on this host may share the port: it would take packets unseen.
@@ -50,6 +55,27 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
 }
 
 impl Server {
+    /// Answers on `link` from what `boots` knows, and tells `firmware` which machine's firmware asked for an address: the
+    /// first sign of a new boot. With `chain`, iPXE that is firmware gets a loader first.
+    pub fn new(
+        boots: Arc<Boots>,
+        link: Link,
+        metrics: Metrics,
+        firmware: mpsc::Sender<String>,
+        chain: Option<Arc<Mutex<Chain>>>,
+    ) -> Self {
+        Self {
+            boots,
+            link,
+            metrics,
+            firmware,
+            chain,
+            declined: Mutex::default(),
+            limits: Mutex::new(Limits::new(Instant::now())),
+            recent: Mutex::default(),
+        }
+    }
+
     /// Answers what comes to `socket`, which is `port`, until `stop`. Fails when the socket does.
     pub async fn run(
         self: Arc<Self>,
@@ -71,12 +97,7 @@ impl Server {
     }
 
     /// The answer to a datagram and where it goes, if it is answered.
-    fn judge(
-        &self,
-        datagram: &[u8],
-        arrival: &Arrival,
-        port: Port,
-    ) -> Option<(Vec<u8>, SocketAddrV4)> {
+    fn judge(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Sent> {
         let request = match Packet::parse_request(datagram) {
             Ok(request) => request,
             Err(malformed) => {
@@ -84,29 +105,66 @@ impl Server {
                 return None;
             }
         };
-        let mac = request.mac();
-        let known = mac.and_then(|mac| self.boots.index().by_mac(mac));
-        let decision =
-            self.boots.decision(known.as_ref(), self.boots.index().feed(), SystemTime::now());
-        let mut reservation = known.as_ref().and_then(crate::index::Known::reservation);
-        if let (Some(reservation), Some(mac)) = (&mut reservation, mac) {
-            reservation.declined = self.declined(mac);
-        }
         let broadcast = arrival.to.is_broadcast();
         let received = Received { source: arrival.source, broadcast, port };
-        let offer = decision.offer();
+        let Some(mac) = request.mac() else {
+            self.metrics.dropped(Silence::Hardware.label());
+            return None;
+        };
+        let (known, now) = (self.known(mac, &request, received), Instant::now());
+        let limits = || self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.boots.site().rate_limits && !limits().admits(mac, known.is_some(), now) {
+            self.metrics.dropped("rate");
+            return None;
+        }
+        let recent = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = recent().number(datagram, received);
+        if let Some(sent) = recent().answer(mac, number, now) {
+            self.metrics.replied("again");
+            return Some(sent);
+        }
+        let sent = self.decide(&request, received, mac, known.as_ref());
+        match &sent {
+            Some(sent) => recent().keep(mac, number, now, sent.clone()),
+            // What gave its address back may ask as before, and is answered anew.
+            None => recent().forget(mac),
+        }
+        sent
+    }
+
+    /// The machine that asks: by its Ethernet address, else by the port it is plugged in to.
+    fn known(&self, mac: Mac, request: &Packet, received: Received) -> Option<Known> {
+        let index = self.boots.index();
+        index
+            .by_mac(mac)
+            .or_else(|| index.by_port(&relayed(request, *received.source.ip(), &self.link)))
+    }
+
+    fn decide(
+        &self,
+        request: &Packet,
+        received: Received,
+        mac: Mac,
+        known: Option<&Known>,
+    ) -> Option<Sent> {
+        let decision = self.boots.decision(known, self.boots.index().feed(), SystemTime::now());
+        let mut reservation = known.and_then(Known::reservation);
+        if let Some(reservation) = &mut reservation {
+            reservation.declined = self.declined(mac);
+        }
+        let offer = self.chained(request, decision.offer());
         let outcome =
-            answer(&request, received, reservation.as_ref(), &self.link, offer, Instant::now());
-        let span =
-            tracing::debug_span!("dhcp", xid = request.xid, mac = mac.map(tracing::field::display));
+            answer(request, received, reservation.as_ref(), &self.link, offer, Instant::now());
+        let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
         let _entered = span.enter();
-        if let Some(known) = &known {
-            self.note_firmware(&request, &known.hardware.id);
+        if let Some(known) = known {
+            self.note_firmware(request, &known.hardware.id);
         }
         match outcome {
             Ok(reply) => {
                 let kind = reply.packet.kind().map_or("none", label);
-                tracing::info!(kind, boot = %decision.fact, ?offer, "answered");
+                let by_port = known.is_some_and(|known| known.mac != mac);
+                tracing::info!(kind, boot = %decision.fact, ?offer, by_port, "answered");
                 self.metrics.replied(kind);
                 let to = match reply.to {
                     Destination::Link => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
@@ -121,10 +179,28 @@ impl Server {
         }
     }
 
-    fn unanswered(&self, silence: Silence, mac: Option<Mac>) {
+    /// What `offer` comes to for an iPXE that is firmware.
+    fn chained(&self, request: &Packet, offer: BootOffer) -> BootOffer {
+        let (Some(chain), Some(mac), Some(kind)) = (&self.chain, request.mac(), request.kind())
+        else {
+            return offer;
+        };
+        let (message, now) = (Message { mac, xid: request.xid, kind }, Instant::now());
+        let client = Client::of(request, self.link.own_ipxe.as_deref());
+        let mut chain = chain.lock().unwrap_or_else(PoisonError::into_inner);
+        match client.class {
+            _ if offer != BootOffer::Offered || client.own => {}
+            Class::Pxe | Class::Http => chain.firmware(message, now),
+            Class::Ipxe { .. } if chain.admits(message, now) => return BootOffer::Chained,
+            Class::Ipxe { .. } | Class::Ordinary => {}
+        }
+        offer
+    }
+
+    fn unanswered(&self, silence: Silence, mac: Mac) {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
-        if let (Silence::Declined(address), Some(mac)) = (silence, mac) {
+        if let Silence::Declined(address) = silence {
             tracing::warn!(%address, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
             declined.insert(mac, Instant::now());
@@ -145,7 +221,8 @@ impl Server {
     }
 }
 
-fn label(kind: MessageType) -> &'static str {
+/// What an answer is called, as a metric label, too.
+pub(crate) fn label(kind: MessageType) -> &'static str {
     match kind {
         MessageType::Offer => "offer",
         MessageType::Ack => "ack",

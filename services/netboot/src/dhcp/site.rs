@@ -1,9 +1,11 @@
 //! What answers are made from: the link a request came by, and the record of the machine that asks.
 
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 use std::time::Instant;
 
 use super::architecture::Loaders;
+use super::relay::RelayPort;
 use crate::Mac;
 
 /// An IPv4 network.
@@ -27,6 +29,22 @@ impl Network {
     }
 }
 
+/// The text is no IPv4 network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an IPv4 network is wanted, such as 192.0.2.0/24")]
+pub struct NoNetwork;
+
+impl FromStr for Network {
+    type Err = NoNetwork;
+
+    /// Reads `ADDRESS/BITS`.
+    fn from_str(text: &str) -> Result<Self, NoNetwork> {
+        let (address, prefix) = text.split_once('/').ok_or(NoNetwork)?;
+        let prefix = prefix.parse().ok().filter(|bits| *bits <= 32).ok_or(NoNetwork)?;
+        Ok(Self { address: address.parse().map_err(|_| NoNetwork)?, prefix })
+    }
+}
+
 /// A static route for option 121.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -41,6 +59,8 @@ pub struct Route {
 pub enum BootOffer {
     /// A loader or a script.
     Offered,
+    /// A loader even for an iPXE that is not known to be ours, such as a network interface's own.
+    Chained,
     /// An answer that sends firmware to its next boot device at once (netboot specification, section 3.8).
     Refused,
 }
@@ -52,6 +72,10 @@ pub struct Reservation {
     pub mac: Mac,
     /// Another DHCP server answers it.
     pub disabled: bool,
+    /// Another DHCP server gives it its address; we add where to boot from.
+    pub proxy: bool,
+    /// Where it is plugged in, if the record says.
+    pub port: Option<RelayPort>,
     /// Its address and network; none is offered without.
     pub address: Option<Network>,
     /// Default gateway.
@@ -86,6 +110,8 @@ impl Reservation {
         Self {
             mac,
             disabled: false,
+            proxy: false,
+            port: None,
             address,
             gateway: None,
             hostname: String::new(),

@@ -6,6 +6,7 @@ mod captured;
 mod codec;
 mod content;
 mod messages;
+mod ports;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use crate::disk::LoopDisk;
 use crate::files::Files;
 use crate::machine::{Machine, assignment, until};
 use crate::plane::Plane;
-use crate::work::{image, shell};
+use crate::work::{image, reacting, shell};
 
 /// What a shell prints for `seq 1 20000`: 106 KiB, seven pieces.
 fn numbers() -> String {
@@ -112,4 +112,25 @@ async fn an_action_that_died_with_its_worker_is_neither_told_nor_claimed_and_not
     assert!(fs::read(&command).unwrap_or_default().is_empty());
     machine.says("its end is unknown").await;
     assert_eq!(machine.attempt(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_run_after_a_failure_dies_with_its_worker_and_the_result_is_the_same_told_again() {
+    let disk = LoopDisk::ext4();
+    let lease = Uuid::new_v4().to_string();
+    let failing = shell(&lease, &disk, "exit 4");
+    let plane =
+        Plane::serve([reacting(failing, &["sh", "-c", "echo $$; exec sleep 100"], &[])]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    let head = "on-failure:\n";
+    let begun = plane.until(|state| state.log(&lease).len() > head.len()).await;
+    machine.kill().await;
+    let command = format!("/proc/{}/cmdline", begun.log(&lease).trim_start_matches(head).trim());
+    assert!(fs::read_to_string(&command).unwrap().starts_with("sleep"));
+    machine.start();
+    let state = plane.until(|state| state.asked.len() > 1).await;
+    assert!(fs::read(&command).unwrap_or_default().is_empty());
+    assert_eq!(state.sent.len(), 2);
+    assert!(state.sent[0] == state.sent[1] && machine.attempt().is_none());
 }

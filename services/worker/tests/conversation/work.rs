@@ -79,16 +79,19 @@ async fn an_image_that_is_no_built_in_fails_in_one_line_and_the_next_action_is_t
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_to_go_on_is_cancelled_and_told_as_failed() {
     let disk = LoopDisk::ext4();
-    let plane = Plane::serve([shell("l1", &disk, "echo begun; exec sleep 3600")]).await;
+    let endless = shell("l1", &disk, "echo begun; exec sleep 3600");
+    let plane = Plane::serve([reacting(endless, &["echo", "not run"], &[])]).await;
     plane.tell(|state| state.stop = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
-    let _machine = Machine::boot(&plane, &files);
+    let machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
     assert_eq!(result.state(), ActionState::Failed);
     assert_eq!(
         (result.reason.as_str(), result.tail.as_str()),
         ("cexec: stopped, as was asked", "begun\n")
     );
+    until(|| machine.attempt().is_none()).await;
+    assert_eq!(plane.state().log("l1"), "begun\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,6 +106,64 @@ async fn what_takes_too_long_is_ended_and_told_as_that() {
     let result = plane.result("l1").await;
     assert_eq!(result.state(), ActionState::Timeout);
     assert_eq!(result.reason, "cexec: not done within 1s");
+}
+
+/// `assignment` with what is to be run after a bad end of it.
+pub(crate) fn reacting(
+    mut assignment: Assignment,
+    on_failure: &[&str],
+    on_timeout: &[&str],
+) -> Assignment {
+    let words = |words: &[&str]| words.iter().copied().map(String::from).collect();
+    let action = assignment.action.as_mut().unwrap();
+    (action.on_failure, action.on_timeout) = (words(on_failure), words(on_timeout));
+    assignment
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failure_the_templates_command_is_run_in_the_same_place_and_changes_nothing() {
+    let disk = LoopDisk::ext4();
+    let failing = shell("l1", &disk, "echo broken; exit 3");
+    let command = ["/bin/sh", "-c", "echo again $TINK_ACTION_ID; ls -d /mountAction; exit 4"];
+    let plane = Plane::serve([reacting(failing, &command, &["false"])]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let machine = Machine::boot(&plane, &files);
+    let ended = "on-failure: `/bin/sh -c";
+    let state = plane.until(|state| state.log("l1").contains(ended)).await;
+    let log = state.log("l1");
+    assert!(log.starts_with("broken\non-failure:\nagain 7\n/mountAction\n"), "{log}");
+    assert!(log.ends_with("ended with exit code 4\n"), "{log}");
+    let result = plane.result("l1").await;
+    assert_eq!((result.state(), result.tail.as_str()), (ActionState::Failed, "broken\n"));
+    assert!(result.reason.ends_with("ended with exit code 3"), "{}", result.reason);
+    until(|| machine.attempt().is_none()).await;
+    assert_eq!(plane.state().sent.len(), 1, "one result");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_timeout_the_templates_command_has_the_same_time_and_no_more() {
+    let disk = LoopDisk::ext4();
+    let mut slow = reacting(shell("l1", &disk, "exec sleep 3600"), &["false"], &["sleep", "3600"]);
+    let second = prost_types::Duration { seconds: 1, nanos: 0 };
+    slow.action.as_mut().unwrap().timeout = Some(second);
+    let plane = Plane::serve([slow, shell("l2", &disk, "true")]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    assert_eq!(plane.result("l1").await.state(), ActionState::Timeout);
+    assert_eq!(plane.result("l2").await.state(), ActionState::Success);
+    let log = plane.state().log("l1");
+    assert_eq!(log, "on-timeout:\non-timeout: not done within 1s\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_image_has_no_word_for_is_run_in_the_installation_environment() {
+    let broken = assignment("l1", "quay.io/tinkerbell/actions/image2disk:latest", &[("A", "b")]);
+    let plane = Plane::serve([reacting(broken, &["sh", "-c", "echo $A"], &[])]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let state = plane.until(|state| state.log("l1").contains("on-failure: ")).await;
+    assert_eq!(state.log("l1"), "on-failure:\nb\non-failure: done\n");
+    assert_eq!(plane.result("l1").await.state(), ActionState::Failed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,10 +71,10 @@ pub struct Action {
     /// Instead of the image's own command.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub command: Vec<String>,
-    /// Run in the same image after a timeout; its end changes nothing.
+    /// Run in the same image after a timeout, for as long again; its end is only logged.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub on_timeout: Vec<String>,
-    /// Run in the same image after a failure; its end changes nothing.
+    /// Run in the same image after a failure, within the same timeout; its end is only logged.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub on_failure: Vec<String>,
     /// The older spelling of `namespaces.pid`.

@@ -194,3 +194,90 @@ fn the_loader_may_be_asked_for_with_the_interface_before_it() {
     let packet = ask_as(&pxe(DISCOVER, 7), broadcast(), &reservation(), &link).unwrap().packet;
     assert_eq!(file(&packet), "52-54-00-00-00-01/snponly.efi");
 }
+
+/// The answer to `request` where iPXE is taken for firmware.
+fn chained(request: &Packet, link: &Link) -> Packet {
+    let machine = reservation();
+    let offer = BootOffer::Chained;
+    answer(request, broadcast(), Some(&machine), link, offer, Instant::now()).unwrap().packet
+}
+
+#[test]
+fn ipxe_that_is_firmware_is_sent_for_a_loader_as_firmware_is() {
+    let rom = |architecture: &[u8; 2]| with(ipxe(DISCOVER), &[(93, architecture)]);
+    assert_eq!(file(&chained(&rom(&[0, 0]), &link())), "undionly.kpxe");
+    let packet = chained(&rom(&[0, 7]), &link());
+    assert_eq!(
+        (file(&packet), packet.siaddr, text(&packet, 60)),
+        ("snponly.efi", US, Some("PXEClient"))
+    );
+    let link = Link { mac_in_path: true, own_ipxe: Some("Tinwright".into()), ..link() };
+    assert_eq!(file(&chained(&rom(&[0, 0]), &link)), "52-54-00-00-00-01/undionly.kpxe");
+}
+
+#[test]
+fn ipxe_that_is_ours_or_that_no_loader_runs_on_is_sent_for_its_script() {
+    const SCRIPT: &str = "http://198.51.100.1:7080/52-54-00-00-00-01/auto.ipxe";
+    let link = Link { own_ipxe: Some("Tinwright".into()), ..link() };
+    let ours = with(ipxe(DISCOVER), &[(93, &[0, 0]), (77, b"Tinwright")]);
+    for request in [ours, ipxe(DISCOVER), with(ipxe(DISCOVER), &[(93, &[0, 11])])] {
+        assert_eq!(file(&chained(&request, &link)), SCRIPT);
+    }
+}
+
+/// A site with a loader for every architecture that has one.
+fn everything() -> Link {
+    let mut link = link();
+    let all = architecture::TABLE.iter().filter_map(|row| row.loader).map(str::to_owned);
+    link.loaders.present = all.collect();
+    link
+}
+
+#[test]
+fn every_architecture_with_a_loader_gets_it_and_the_others_are_refused() {
+    for row in architecture::TABLE.iter().filter(|row| row.number != architecture::RASPBERRY_PI) {
+        let asked = ask_as(&pxe(DISCOVER, row.number), broadcast(), &reservation(), &everything());
+        let reply = asked.unwrap();
+        assert_eq!(file(&reply.packet), row.loader.unwrap_or(REFUSED_FILE), "{}", row.name);
+        assert_eq!(reply.no_loader.is_some(), row.loader.is_none(), "{}", row.name);
+    }
+}
+
+#[test]
+fn a_number_nobody_registered_is_refused_and_reported() {
+    let reply = ask_as(&pxe(DISCOVER, 4711), broadcast(), &reservation(), &everything()).unwrap();
+    assert_eq!((file(&reply.packet), reply.no_loader), (REFUSED_FILE, Some(vec![4711])));
+    let silent = with(request(DISCOVER), &[(60, b"PXEClient")]);
+    let reply = ask_as(&silent, broadcast(), &reservation(), &everything()).unwrap();
+    assert_eq!((file(&reply.packet), reply.no_loader), (REFUSED_FILE, Some(vec![])));
+}
+
+#[test]
+fn u_boot_is_known_by_its_architecture_whatever_it_calls_itself() {
+    let u_boot =
+        |architecture| with(request(DISCOVER), &[(60, b"U-Boot.armv8"), (93, &[0, architecture])]);
+    let ask = |architecture| {
+        ask_as(&u_boot(architecture), broadcast(), &reservation(), &everything()).unwrap().packet
+    };
+    assert_eq!([file(&ask(21)), file(&ask(22))], ["ipxe-arm32.efi", "ipxe-arm64.efi"]);
+    let by_http = ask(24);
+    assert_eq!(file(&by_http), "http://198.51.100.1:7080/ipxe/52-54-00-00-00-01/ipxe-arm64.efi");
+    assert_eq!((ask(22).siaddr, text(&by_http, 60)), (US, Some("HTTPClient")));
+}
+
+#[test]
+fn a_raspberry_pi_that_says_what_it_is_needs_no_known_vendor() {
+    let packet = ask(&pxe(DISCOVER, 41)).unwrap().packet;
+    assert_eq!((packet.siaddr, text(&packet, 66)), (US, Some("198.51.100.1")));
+    assert!(sub_option(packet.options.get(43).unwrap(), 9).is_some());
+    assert_eq!((file(&packet), refuse(&pxe(DISCOVER, 41)).siaddr), ("", US));
+    assert_eq!(file(&refuse(&pxe(DISCOVER, 41))), REFUSED_FILE);
+}
+
+#[test]
+fn a_site_may_serve_another_loader_for_an_architecture() {
+    let mut link = everything();
+    link.loaders.instead.insert(7, "ipxe-arm64.efi".into());
+    let packet = ask_as(&pxe(DISCOVER, 7), broadcast(), &reservation(), &link).unwrap().packet;
+    assert_eq!(file(&packet), "ipxe-arm64.efi");
+}

@@ -141,6 +141,18 @@ fn inform_without_an_address_is_answered_to_where_it_came_from() {
 }
 
 #[test]
+fn inform_from_another_port_is_answered_there_if_it_comes_from_the_address_it_tells() {
+    let from = |source, port| Received { source: SocketAddrV4::new(source, port), ..unicast() };
+    let client = Packet { ciaddr: OTHER, ..request(MessageType::Inform) };
+    let to = |received| ask_as(&client, received, &reservation(), &link()).unwrap().to;
+    assert_eq!(to(from(OTHER, 5068)), Destination::Host(SocketAddrV4::new(OTHER, 5068)));
+    assert_eq!(to(from(OURS, 5068)), Destination::Host(SocketAddrV4::new(OTHER, 68)));
+    let relayed = Packet { giaddr: RELAY, ..client };
+    let reply = ask_as(&relayed, from(RELAY, 67), &reservation(), &link()).unwrap();
+    assert_eq!(reply.to, Destination::Host(SocketAddrV4::new(OTHER, 68)));
+}
+
+#[test]
 fn declined_and_released_addresses_are_told_to_the_caller_if_they_were_ours() {
     let decline =
         |address: Ipv4Addr| with(request(MessageType::Decline), &[(50, &address.octets())]);
@@ -270,6 +282,33 @@ mod beside_another_server {
             proxy(&pxe(MessageType::Request, 7), Some(&machine), Mode::Proxy),
             Err(Silence::Proxy)
         );
+    }
+
+    #[test]
+    fn one_machine_may_have_its_address_from_another_server() {
+        let machine = Reservation { proxy: true, address: None, ..reservation() };
+        let ask = |request: &Packet| ask_as(request, broadcast(), &machine, &link());
+        let offer = ask(&ipxe(MessageType::Discover)).unwrap().packet;
+        assert_eq!((offer.yiaddr, offer.siaddr), (Ipv4Addr::UNSPECIFIED, US));
+        assert_eq!([1, 3, 51, 175].map(|code| offer.options.get(code)), [None; 4]);
+        assert_eq!(ask(&pxe(MessageType::Request, 7)), Err(Silence::Proxy));
+        assert_eq!(ask(&request(MessageType::Discover)), Err(Silence::NotBooting));
+        let leg = ask_as(&pxe(MessageType::Request, 7), boot_service(), &machine, &link());
+        assert_eq!(file(&leg.unwrap().packet), "snponly.efi");
+        let disabled = Reservation { disabled: true, ..machine.clone() };
+        let silence = ask_as(&pxe(MessageType::Discover, 7), broadcast(), &disabled, &link());
+        assert_eq!(silence, Err(Silence::LeftToOthers));
+    }
+
+    #[test]
+    fn a_refused_machine_is_sent_on_beside_another_server_too() {
+        let link = Link { mode: Mode::Proxy, ..link() };
+        let machine = reservation();
+        let discover = pxe(MessageType::Discover, 7);
+        let refused = BootOffer::Refused;
+        let reply = answer(&discover, broadcast(), Some(&machine), &link, refused, Instant::now());
+        let packet = reply.unwrap().packet;
+        assert_eq!((file(&packet), packet.yiaddr), (REFUSED_FILE, Ipv4Addr::UNSPECIFIED));
     }
 
     #[test]

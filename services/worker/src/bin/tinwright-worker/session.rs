@@ -14,6 +14,7 @@ mod ending;
 mod feed;
 mod log;
 mod order;
+mod reaction;
 mod telling;
 
 use std::time::{Duration, Instant};
@@ -113,7 +114,10 @@ impl Session {
                     lease.id = finish.lease_id,
                     "telling the result of a worker before us"
                 );
-                self.finish(finish).await;
+                // What was to be run after a bad end may run still.
+                orphans::end(&finish.lease_id).await;
+                self.tell(finish).await;
+                self.forget().await;
             }
         }
     }

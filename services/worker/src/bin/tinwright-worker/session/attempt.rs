@@ -1,12 +1,15 @@
 //! One try at an action.
 //!
 //! ```text
-//! StartAction ─▶ journal ─▶ run ──────────────────────────────▶ journal ─▶ rest of the log ─▶ FinishAction ─▶ journal
+//! StartAction ─▶ journal ─▶ run ───────────────▶ journal ─▶ rest of the log ─▶ FinishAction ─▶ reaction ─▶ journal
 //!     │                     ├ ReportProgress: each second that brings news, every 15 s at least: it keeps the lease
 //!     │                     ├ AppendLog: each second that brings news
 //!     │                     └ told to stop, or overdue: cancelled
 //!     └ terminal: nothing can be told afterwards, so the machine leaves now
 //! ```
+//!
+//! A reaction is what the template wants run after a bad end. A worker that is killed in it tells the result again, and kills
+//! what was left running.
 //!
 //! An action that has to prepare the machine's leave says so by another StartAction, once it has.
 //!
@@ -24,6 +27,7 @@ use super::ending::{Finish, ending};
 use super::feed::Feed;
 use super::log::Sent;
 use super::order::{Order, Runner};
+use super::reaction::Reaction;
 use super::{Session, Step};
 use crate::journal::Page;
 
@@ -39,8 +43,8 @@ pub(crate) enum Attempt {
 
 /// What an action came to.
 enum End {
-    /// A result to tell.
-    Told(Finish),
+    /// A result to tell, and what to run then.
+    Told(Finish, Option<Reaction>),
     /// The machine is to leave this boot.
     Leaving(Terminal),
 }
@@ -58,24 +62,30 @@ impl Session {
         if !self.start(&order, terminal.is_some()).await {
             return Step::Idle;
         }
+        let (feed, mut sent) = (Arc::new(Feed::default()), Sent::default());
         let end = match (order.builtin, terminal) {
             (_, Some(terminal)) => End::Leaving(terminal),
-            (Some(builtin), None) => self.run_to_its_end(&order, builtin).await,
-            (None, None) => End::Told(Finish::failed(&order, unknown(&order))),
+            (Some(builtin), None) => self.run_to_its_end(&order, builtin, &feed, &mut sent).await,
+            (None, None) => End::Told(Finish::failed(&order, unknown(&order)), None),
         };
-        let finish = match end {
-            End::Told(finish) => finish,
+        let (finish, reaction) = match end {
+            End::Told(finish, reaction) => (finish, reaction),
             End::Leaving(_) if terminal.is_none() && !self.start(&order, true).await => {
                 self.forget().await;
                 return Step::Idle;
             }
             End::Leaving(terminal) => match self.power.leave(terminal) {
                 Ok(()) => return Step::Left,
-                Err(error) => Finish::failed(&order, format!("{}: {error}", order.image)),
+                Err(error) => (Finish::failed(&order, format!("{}: {error}", order.image)), None),
             },
         };
         tracing::info!(action = order.name, state = ?finish.state, reason = finish.reason, "action ended");
-        self.finish(finish).await
+        let step = self.tell(finish).await;
+        if let (Step::Done, Some(reaction)) = (step, reaction) {
+            self.react(&order, reaction, &feed, &mut sent).await;
+        }
+        self.forget().await;
+        step
     }
 
     /// Whether the action may be run.
@@ -97,24 +107,29 @@ impl Session {
         }
     }
 
-    async fn run_to_its_end(&self, order: &Order, builtin: Builtin) -> End {
+    async fn run_to_its_end(
+        &self,
+        order: &Order,
+        builtin: Builtin,
+        feed: &Arc<Feed>,
+        sent: &mut Sent,
+    ) -> End {
         let (lease_id, action) = (order.lease_id.clone(), order.name.clone());
         let begun = self.journal.write(Page::Attempt, &Attempt::Running { lease_id, action }).await;
         if let Err(error) = begun {
             // Without it a crash could not be told from a result that was never told.
             let why = format!("not begun: {:#}", anyhow::Error::new(error));
-            return End::Told(Finish::failed(order, why));
+            return End::Told(Finish::failed(order, why), None);
         }
-        let (feed, mut sent) = (Arc::new(Feed::default()), Sent::default());
-        let end = self.carry_out(order, builtin, &feed, &mut sent).await;
-        if let End::Told(finish) = &end {
+        let end = self.carry_out(order, builtin, feed, sent).await;
+        if let End::Told(finish, _) = &end {
             let ended = Attempt::Ended { finish: finish.clone() };
             if let Err(error) = self.journal.write(Page::Attempt, &ended).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "a crash would lose the result");
             }
         }
-        while self.send_piece(order, &feed, &mut sent).await {}
+        while self.send_piece(order, feed, sent).await {}
         end
     }
 
@@ -154,14 +169,13 @@ impl Session {
         }
         let (state, reason) = ending(order, outcome, stopped);
         let (tail, duration) = (feed.log.tail(), begun.elapsed());
-        End::Told(Finish { state, tail, duration, ..Finish::failed(order, reason) })
+        let finish = Finish { state, tail, duration, ..Finish::failed(order, reason) };
+        End::Told(finish, Reaction::to(order, state, stopped))
     }
 
-    /// Tells a result, then forgets it.
-    pub(super) async fn finish(&self, finish: Finish) -> Step {
-        let told = self.link.finish_action(finish.into()).await;
-        self.forget().await;
-        if let Err(status) = told {
+    /// Tells a result.
+    pub(super) async fn tell(&self, finish: Finish) -> Step {
+        if let Err(status) = self.link.finish_action(finish.into()).await {
             // For good, and kept it would be of no use to anybody.
             tracing::error!(error = &status as &dyn std::error::Error, "the result is not wanted");
             return Step::Idle;

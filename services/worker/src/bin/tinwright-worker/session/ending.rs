@@ -108,6 +108,8 @@ mod tests {
             environment: Environment::default(),
             limit: Duration::from_secs(90),
             background: false,
+            on_timeout: Vec::new(),
+            on_failure: Vec::new(),
         };
         ending(&order, Ok(outcome), stopped)
     }

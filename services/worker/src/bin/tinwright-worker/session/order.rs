@@ -36,6 +36,9 @@ pub(crate) struct Order {
     pub(crate) limit: Duration,
     /// The control plane counts it as done from its start.
     pub(crate) background: bool,
+    /// What to run after it took too long, and after it failed; may be empty.
+    pub(crate) on_timeout: Vec<String>,
+    pub(crate) on_failure: Vec<String>,
 }
 
 impl Order {
@@ -43,20 +46,23 @@ impl Order {
     pub(crate) fn read(assignment: Assignment, runner: Runner<'_>) -> Option<Self> {
         let given = variables(&assignment, runner)?;
         let Assignment { lease_id, workflow_id, action, instance_id: _ } = assignment;
-        let Action { name, image, command, environment, timeout, background, .. } = action?;
-        let limit = timeout.and_then(|limit| Duration::try_from(limit).ok());
+        let action = action?;
+        let Action { on_timeout, on_failure, background, name, image, .. } = action;
+        let limit = action.timeout.and_then(|limit| Duration::try_from(limit).ok());
         // What the template says comes later, and wins.
-        let own = environment.iter().map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let own = action.environment.iter().map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Some(Self {
             workflow_id,
             lease_id,
-            builtin: Builtin::named(&image, &command, Policy::Only),
+            builtin: Builtin::named(&image, &action.command, Policy::Only),
             environment: given.into_iter().chain(own).collect(),
             limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(LIMIT),
             name,
             image,
             background,
+            on_timeout,
+            on_failure,
         })
     }
 }

@@ -1,0 +1,33 @@
+//! Ports of switches, as relays name them.
+
+use tinwright::check::{self, Refused};
+use tinwright::fault::Violations;
+use tinwright::hardware::v1 as pb;
+
+/// What option 82 holds besides the heads of its two sub-options, in bytes (RFC 3046 §2.0).
+const OPTION: usize = 255 - 2 * 2;
+
+/// Puts `port` into its stored form. Answers what is wrong with it.
+pub(super) fn normalize(port: &mut pb::RelayPort) -> Violations {
+    let mut wrong = Violations::default();
+    if port.circuit_id.is_empty() {
+        wrong.add("circuit_id", "is empty");
+    }
+    for (field, hex) in [("circuit_id", &mut port.circuit_id), ("remote_id", &mut port.remote_id)] {
+        hex.make_ascii_lowercase();
+        if !hex.len().is_multiple_of(2) || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            wrong.add(field, "is no hex, two digits a byte");
+        }
+    }
+    let given = (port.circuit_id.len() + port.remote_id.len()) / 2;
+    if given > OPTION {
+        let reason = Refused::TooLong { given, most: OPTION };
+        wrong.add("circuit_id", format!("with remote_id {reason}"));
+    }
+    if !port.link_address.is_empty()
+        && let Some(link) = wrong.take("link_address", check::address(&port.link_address))
+    {
+        port.link_address = link.to_string();
+    }
+    wrong
+}

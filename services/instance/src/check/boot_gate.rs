@@ -1,0 +1,37 @@
+//! What an outside platform says of booting (netboot specification, section 9, G5).
+
+use std::collections::BTreeSet;
+
+use tinwright::check;
+use tinwright::fault::Violations;
+use tinwright::instance::v1::BootGate;
+use tinwright::mac::Mac;
+use uuid::Uuid;
+
+/// The most source addresses.
+const MANY: usize = 32;
+
+/// Puts `gate` into its stored form: everything in the one spelling that can be compared. Answers what is wrong with it.
+pub(super) fn normalize(gate: &mut BootGate) -> Violations {
+    let mut wrong = Violations::default();
+    let BootGate { open: _, uuid, mac, initial_ips } = gate;
+    if !uuid.is_empty()
+        && let Some(parsed) = wrong.take("uuid", uuid.parse::<Uuid>())
+    {
+        *uuid = parsed.to_string();
+    }
+    if !mac.is_empty()
+        && let Some(parsed) = wrong.take("mac", mac.parse::<Mac>())
+    {
+        *mac = parsed.to_string();
+    }
+    wrong.take("initial_ips", check::count(initial_ips.len(), MANY));
+    for (n, ip) in initial_ips.iter_mut().enumerate() {
+        if let Some(address) = wrong.take(format!("initial_ips[{n}]"), check::address(ip)) {
+            *ip = address.to_string();
+        }
+    }
+    let mut seen = BTreeSet::new();
+    initial_ips.retain(|ip| seen.insert(ip.clone()));
+    wrong
+}

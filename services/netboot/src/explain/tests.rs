@@ -1,0 +1,125 @@
+//! What a machine is told it would be answered.
+#![allow(clippy::unwrap_used)]
+
+use runtime::SiteKey;
+use runtime::boot_token::Tokens;
+use runtime::feed::News;
+use std::sync::Arc;
+use tinwright::HardwareId;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as occ;
+use tinwright::workflow::v1::Workflow;
+
+use super::*;
+
+const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+
+fn machine(id: HardwareId) -> hw::Hardware {
+    let address =
+        hw::Address { address: "192.0.2.10".into(), prefix_length: 24, gateway: String::new() };
+    let interface = hw::Interface {
+        mac: MAC.to_string(),
+        dhcp: Some(hw::Dhcp { address: Some(address), ..hw::Dhcp::default() }),
+        netboot: Some(hw::Netboot { allow_pxe: true, ..hw::Netboot::default() }),
+        ..hw::Interface::default()
+    };
+    hw::Hardware {
+        id: id.to_string(),
+        name: "node-1".into(),
+        architecture: "x86_64".into(),
+        interfaces: vec![interface],
+        state: hw::State::Provisionable.into(),
+        ..hw::Hardware::default()
+    }
+}
+
+/// A site with one machine, an instance on it, and a workflow that waits for it.
+fn boots(id: HardwareId) -> Boots {
+    let index = Arc::new(Index::default());
+    index.hardware(News::All(vec![machine(id)]));
+    let instance = occ::Instance {
+        id: "i".into(),
+        hardware_id: id.to_string(),
+        state: "provisioning".into(),
+        hostname: "web-1".into(),
+        ..occ::Instance::default()
+    };
+    index.instance(News::All(vec![instance]));
+    let hardware_id = id.to_string();
+    let workflow =
+        Workflow { id: "w".into(), hardware_id, wants_machine: true, ..Workflow::default() };
+    index.workflow(News::All(vec![workflow]));
+    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    Boots::new(index, tokens, crate::boots::tests::site())
+}
+
+fn link() -> Link {
+    let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
+    link.loaders.present = ["undionly.kpxe", "snponly.efi"].map(str::to_owned).into();
+    link
+}
+
+fn asked(boots: &Boots, subject: Subject, class: ClientClass) -> pb::ExplainBootResponse {
+    let question = Question { subject, class, architecture: None };
+    explain(&question, boots, &link(), SystemTime::now())
+}
+
+#[test]
+fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let names = [
+        Subject::Hardware(id.to_string()),
+        Subject::Mac(MAC),
+        Subject::Address([192, 0, 2, 10].into()),
+        Subject::Hostname("Node-1".into()),
+        Subject::Hostname("web-1".into()),
+    ];
+    for name in names {
+        let told = asked(&boots, name, ClientClass::Ipxe);
+        assert_eq!(
+            (told.boot.as_str(), told.fact.as_str()),
+            ("worker", "its workflow waits for the worker")
+        );
+        let dhcp = told.dhcp.unwrap();
+        assert_eq!((dhcp.answer.as_str(), dhcp.address.as_str()), ("offer", "192.0.2.10"));
+        assert_eq!(dhcp.boot_file, "http://192.0.2.1:7080/52-54-00-00-00-01/auto.ipxe");
+        let script = told.script.unwrap();
+        assert_eq!((script.status, script.kind.as_str()), (200, "worker"));
+        let facts = told.looked_at.unwrap();
+        assert_eq!(facts.waiting_workflow_ids, ["w"]);
+        assert_eq!(facts.instance_state, "provisioning");
+        assert!(facts.feeds_live);
+    }
+}
+
+#[test]
+fn a_cut_feed_is_named_and_decides() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    boots.index().workflow(News::Cut);
+    let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe);
+    assert_eq!((told.boot.as_str(), told.script.unwrap().status), ("later", 503));
+    assert_eq!(told.looked_at.unwrap().cut_feeds, ["workflow"]);
+}
+
+#[test]
+fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe).dhcp.unwrap();
+    assert_eq!((pxe.boot_file.as_str(), pxe.next_server.as_str()), ("snponly.efi", "192.0.2.1"));
+    boots.index().workflow(News::All(vec![]));
+    let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe);
+    assert_eq!(pxe.boot, "local_disk");
+    let dhcp = pxe.dhcp.unwrap();
+    assert_eq!((dhcp.boot_file.as_str(), dhcp.boot_offered), (dhcp::REFUSED_FILE, false));
+}
+
+#[test]
+fn a_machine_that_nobody_knows_is_told_silence_and_404() {
+    let told = asked(&boots(HardwareId::new()), Subject::Mac(Mac([2; 6])), ClientClass::Pxe);
+    assert_eq!(told.boot, "unknown");
+    assert_eq!(told.dhcp.unwrap().silence, "no record of this machine");
+    assert_eq!(told.script.unwrap().status, 404);
+}

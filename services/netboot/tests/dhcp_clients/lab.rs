@@ -1,0 +1,148 @@
+//! Our server in a network of its own, and what it knows.
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+use std::process::{Child, Output, Stdio};
+use std::sync::{Arc, mpsc};
+
+use netboot::index::Index;
+use netboot::site::Dhcp;
+use netboot::{Metrics, Netboot, Site};
+use runtime::SiteKey;
+use runtime::feed::News;
+use tempfile::TempDir;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::{self as hw, Hardware, Interface};
+use tokio_util::sync::CancellationToken;
+
+use crate::network::{Network, Place};
+
+pub(crate) const US: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+/// The server, the machine at v1, and room for files.
+pub(crate) struct Lab {
+    pub(crate) network: Arc<Network>,
+    pub(crate) directory: TempDir,
+    pub(crate) index: Arc<Index>,
+    started: RefCell<Vec<Child>>,
+    stop: CancellationToken,
+    serving: Option<std::thread::JoinHandle<()>>,
+}
+
+/// The machine with the interface 52:54:00:00:00:`last`, at `address`; what else its record says, is added.
+pub(crate) fn machine(last: u8, address: &str) -> Hardware {
+    let address = hw::Address {
+        address: address.into(),
+        prefix_length: 24,
+        gateway: address.rsplit_once('.').map_or_else(String::new, |(net, _)| format!("{net}.1")),
+    };
+    let interface = Interface {
+        mac: format!("52:54:00:00:00:{last:02x}"),
+        dhcp: Some(hw::Dhcp { address: Some(address), ..hw::Dhcp::default() }),
+        ..Interface::default()
+    };
+    Hardware {
+        id: HardwareId::new().to_string(),
+        architecture: "x86_64".into(),
+        state: hw::State::Provisionable.into(),
+        interfaces: vec![interface],
+        ..Hardware::default()
+    }
+}
+
+/// The same, and it may boot from the network.
+pub(crate) fn booting(mut machine: Hardware) -> Hardware {
+    let allowed = hw::Netboot { allow_pxe: true, ..hw::Netboot::default() };
+    machine.interfaces[0].netboot = Some(allowed);
+    machine
+}
+
+fn site(dhcp: Dhcp) -> Site {
+    Site {
+        interface: "br0".into(),
+        address: US,
+        http_port: 7080,
+        dhcp,
+        loaders: vec!["/usr/lib/ipxe".into()],
+        osie: "/nowhere".into(),
+        files: None,
+        grpc_authority: "198.51.100.1:42113".into(),
+        authority: "PEM".into(),
+        authority_sha256: "ab".into(),
+        consoles: Vec::new(),
+        metadata_route: false,
+        rate_limits: true,
+        policy: netboot::decision::Policy::default(),
+    }
+}
+
+impl Lab {
+    /// A server that knows `machines`.
+    pub(crate) fn new(dhcp: Dhcp, machines: Vec<Hardware>) -> Self {
+        Self::on(Network::new(), dhcp, machines)
+    }
+
+    /// The same on a network that is there.
+    pub(crate) fn on(network: Network, dhcp: Dhcp, machines: Vec<Hardware>) -> Self {
+        let network = Arc::new(network);
+        let stop = CancellationToken::new();
+        let (ready, bound) = mpsc::channel();
+        let (there, until) = (network.clone(), stop.clone());
+        // Transfers bind sockets of their own: all of it lives on a thread inside the namespace.
+        let serving = std::thread::spawn(move || {
+            there.enter(Place::Server);
+            let serve = async {
+                let http = tokio::net::TcpListener::bind((US, 7080)).await.expect("port 7080");
+                let key = SiteKey::new([1; 32]);
+                let netboot = Netboot::bind(site(dhcp), &key, http).await.expect("every port");
+                netboot.index().hardware(News::All(machines));
+                netboot.index().instance(News::All(Vec::new()));
+                netboot.index().workflow(News::All(Vec::new()));
+                ready.send(netboot.index()).expect("a test");
+                let (firmware, _signs) = tokio::sync::mpsc::channel(16);
+                netboot.serve(firmware, Metrics::default(), until).await.expect("to serve");
+            };
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().build().expect("a runtime").block_on(serve);
+        });
+        let index = bound.recv().expect("a server");
+        let directory = TempDir::new().expect("a directory");
+        let started = RefCell::default();
+        Self { network, directory, index, started, stop, serving: Some(serving) }
+    }
+
+    /// The path of a file of the test's own.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().expect("text").to_owned()
+    }
+
+    /// Runs a program on the machine; `{dir}` stands for the directory.
+    pub(crate) fn client(&self, line: &str) -> Output {
+        let line = line.replace("{dir}", self.directory.path().to_str().expect("text"));
+        let words: Vec<_> = line.split(' ').collect();
+        self.network.run(Place::Client, &words)
+    }
+
+    /// Starts a program that ends with the network; what it writes, is in the file `log`.
+    pub(crate) fn start(&self, place: Place, line: &str, log: &str) {
+        let line = line.replace("{dir}", self.directory.path().to_str().expect("text"));
+        let words: Vec<_> = line.split(' ').collect();
+        let log = std::fs::File::create(self.path(log)).expect("a log");
+        let errors = Stdio::from(log.try_clone().expect("a log"));
+        let program = self.network.start(place, &words, log.into(), errors);
+        self.started.borrow_mut().push(program);
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for program in self.started.get_mut() {
+            let _ended_already = program.kill();
+            let _ended_already = program.wait();
+        }
+        self.stop.cancel();
+        if let Some(serving) = self.serving.take() {
+            let _failed_already = serving.join();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Clients behind relays (netboot specification, sections 3.3 and 16.4): perfdhcp, which is one itself, and ISC's dhcrelay.
+
+use std::net::Ipv4Addr;
+
+use netboot::dhcp::MessageType;
+use netboot::site::Dhcp;
+use tinwright::hardware::v1::{Hardware, RelayPort};
+
+use crate::capture::Capture;
+use crate::lab::{Lab, machine};
+use crate::network::{Network, Place};
+
+/// Machines for every address that perfdhcp makes up from the base 52:54:00:aa:00:00.
+fn fleet() -> Vec<Hardware> {
+    let one = |number: u8| {
+        let mut machine = machine(0, &format!("198.51.100.{}", 60 + number));
+        machine.interfaces[0].mac = format!("52:54:00:aa:00:{number:02x}");
+        machine
+    };
+    (0..=110).map(one).collect()
+}
+
+fn perfdhcp(lab: &Lab, options: &str) -> String {
+    lab.network.set(Place::Client, "addr add 198.51.100.200/24 dev v1");
+    let line =
+        format!("perfdhcp -4 -l v1 -W 2000000 {options} -b mac=52:54:00:aa:00:00 198.51.100.1");
+    let done = lab.client(&line);
+    // It ends with 3 whenever anything it sent had no answer; a RELEASE never has.
+    assert!([Some(0), Some(3)].contains(&done.status.code()), "{done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// How many messages of an exchange it has sent, and how many answers it got.
+fn answered(report: &str, exchange: &str) -> [u32; 2] {
+    let (_, part) = report.split_once(&format!("{exchange}***")).expect("the exchange");
+    ["sent packets: ", "received packets: "].map(|what| {
+        let (_, number) = part.split_once(what).expect("a number");
+        number.lines().next().unwrap().parse().expect("a number")
+    })
+}
+
+#[test]
+fn perfdhcp_gets_an_address_for_every_machine() {
+    let report = perfdhcp(&Lab::new(Dhcp::default(), fleet()), "-r 50 -n 200 -R 100");
+    for exchange in ["DISCOVER-OFFER", "REQUEST-ACK"] {
+        assert_eq!(answered(&report, exchange), [200, 200], "{report}");
+    }
+}
+
+#[test]
+fn perfdhcp_renews_and_releases() {
+    let report = perfdhcp(&Lab::new(Dhcp::default(), fleet()), "-r 20 -f 10 -F 5 -p 5 -R 100");
+    let [sent, received] = answered(&report, "REQUEST-ACK (renewal)");
+    assert!(sent > 0 && sent == received, "{report}");
+}
+
+#[test]
+fn what_perfdhcp_says_as_a_relay_comes_back_last_and_to_the_letter() {
+    let lab = Lab::new(Dhcp::default(), fleet());
+    let mut capture = Capture::start(&lab.network);
+    perfdhcp(&lab, "-r 20 -n 40 -R 20 -o 82,01047465737402046c656166");
+    let ack = capture.wait("ACK", |seen| seen.is(MessageType::Ack, 67));
+    assert_eq!(ack.to.to_string(), "198.51.100.200:67");
+    let end = b"\x52\x0c\x01\x04test\x02\x04leaf\xff";
+    let padded = ack.payload.iter().rposition(|octet| *octet != 0).unwrap() + 1;
+    assert!(ack.payload[..padded].ends_with(end), "{:?}", &ack.payload[..padded]);
+}
+
+/// The machine behind dhcrelay, which names its interface r1 as the circuit.
+fn behind_relay(relays: &[Ipv4Addr], port: Option<RelayPort>) -> Lab {
+    let mut machine = machine(2, "192.0.2.50");
+    machine.interfaces[0].relay_port = port;
+    let mut dhcp = Dhcp::default();
+    dhcp.link.relays = relays.to_vec();
+    let network = Network::new();
+    network.move_behind_other();
+    let lab = Lab::on(network, dhcp, vec![machine]);
+    lab.start(Place::Other, "dhcrelay -4 -d --no-pid -a -iu w1 -id r1 198.51.100.1", "relay");
+    lab
+}
+
+/// The address that udhcpc gets; it tries until the relay is up.
+fn udhcpc(lab: &Lab) -> Option<String> {
+    let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 1 -s /bin/true");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    let (_, lease) = said.split_once("lease of ")?;
+    lease.split([' ', ',']).next().map(str::to_owned)
+}
+
+/// dhcrelay's own address on the machine's link.
+const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
+
+fn port(circuit: &str, pinned: bool) -> Option<RelayPort> {
+    let circuit_id = circuit.bytes().map(|octet| format!("{octet:02x}")).collect();
+    Some(RelayPort { circuit_id, pinned, ..RelayPort::default() })
+}
+
+#[test]
+fn a_machine_behind_dhcrelay_gets_its_address() {
+    let lab = behind_relay(&[], None);
+    let mut capture = Capture::start(&lab.network);
+    assert_eq!(udhcpc(&lab).as_deref(), Some("192.0.2.50"));
+    let ack = capture.wait("ACK", |seen| seen.is(MessageType::Ack, 67));
+    assert_eq!((ack.to.ip(), ack.to.port()), (&RELAY, 67));
+    let circuit = ack.dhcp().unwrap().options.get(82).map(<[u8]>::to_vec);
+    assert!(circuit.unwrap().starts_with(b"\x01\x02r1"));
+}
+
+#[test]
+fn a_new_interface_at_a_known_port_is_the_machine_that_is_plugged_in_there() {
+    let lab = behind_relay(&[RELAY], port("r1", true));
+    lab.network.set(Place::Client, "link set v1 address 52:54:00:00:00:98");
+    assert_eq!(udhcpc(&lab).as_deref(), Some("192.0.2.50"));
+}
+
+#[test]
+fn a_relay_that_is_not_ours_knows_no_port() {
+    let lab = behind_relay(&[], port("r1", false));
+    lab.network.set(Place::Client, "link set v1 address 52:54:00:00:00:98");
+    assert_eq!(udhcpc(&lab), None);
+}
+
+#[test]
+fn a_pinned_machine_gets_nothing_at_another_port() {
+    let lab = behind_relay(&[RELAY], port("r2", true));
+    assert_eq!(udhcpc(&lab), None);
+}

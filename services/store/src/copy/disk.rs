@@ -1,0 +1,207 @@
+//! How a copy lies in the store.
+//!
+//! ```text
+//! feed/<feed>/object/<id>     an object, sealed
+//! feed/<feed>/heard           when the feed was last live: seconds since 1970 (u64); there once a first batch is whole
+//! feed/<feed>/next/<id>       of a batch too long for one commit: 1 ‖ what the object becomes, or 0 where it goes
+//! feed/<feed>/ready           that batch is whole: heard, as it becomes
+//! ```
+//!
+//! A batch that fits one commit is one. A longer one is laid beside the objects first; from the commit that writes `ready`
+//! on it counts, and is moved to its place. Whatever a kill leaves half done is mended before anything else: a batch that
+//! is ready is moved on, one that is not never was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::Sealing;
+use crate::{Commit, Error, Handle, Store as _, Write, limits};
+
+/// How many pairs are read at a time.
+const STEP: usize = 100;
+/// How full a commit of a long batch is made, in bytes: half of what it may hold, so that its keys find room.
+const FULL: usize = limits::COMMIT / 2;
+
+/// Where the copy of one feed lies.
+#[derive(Debug)]
+pub(super) struct Disk {
+    store: Handle,
+    prefix: String,
+    seal: Arc<dyn Sealing>,
+}
+
+impl Disk {
+    pub(super) fn new(store: Handle, feed: &str, seal: Arc<dyn Sealing>) -> Self {
+        Self { store, prefix: format!("feed/{feed}/"), seal }
+    }
+
+    fn key(&self, name: &str) -> String {
+        [&self.prefix, name].concat()
+    }
+
+    fn object(&self, id: &str) -> String {
+        self.key(&format!("object/{id}"))
+    }
+
+    fn next(&self, id: &str) -> String {
+        self.key(&format!("next/{id}"))
+    }
+
+    /// Every object by its id, unsealed, and when the feed was last live. None if there is no whole copy that opens.
+    pub(super) async fn load(
+        &self,
+    ) -> Result<Option<(BTreeMap<String, Vec<u8>>, SystemTime)>, Error> {
+        self.mend().await?;
+        let heard = self.store.get(&self.key("heard")).await?;
+        let Some(heard) = heard.and_then(|heard| time(&heard.value)) else { return Ok(None) };
+        let (mut found, objects, mut after) = (BTreeMap::new(), self.object(""), String::new());
+        loop {
+            let page = self.store.list(&objects, &after, STEP).await?;
+            for (key, at) in &page.pairs {
+                let id = key.strip_prefix(&objects).unwrap_or(key);
+                let Some(plain) = self.seal.open(key, &at.value) else {
+                    tracing::warn!(key, "a copy that this site's key does not open is given up");
+                    self.clear().await?;
+                    return Ok(None);
+                };
+                found.insert(id.to_owned(), plain);
+            }
+            let Some((last, _)) = page.pairs.last().filter(|_| page.more) else {
+                return Ok(Some((found, heard)));
+            };
+            after.clone_from(last);
+        }
+    }
+
+    /// Makes `changes`, all of them or none, and notes when the feed was last live.
+    pub(super) async fn write(
+        &self,
+        changes: &BTreeMap<String, Option<Bytes>>,
+        heard: SystemTime,
+    ) -> Result<(), Error> {
+        let at_once = changes.len() < limits::WRITES
+            && changes.values().flatten().map(Bytes::len).sum::<usize>() <= FULL;
+        if at_once {
+            let mut writes: Vec<_> =
+                changes.iter().map(|(id, change)| self.placed(id, change.as_ref())).collect();
+            writes.push(Write::Put(self.key("heard"), seconds(heard)));
+            return self.commit(writes).await;
+        }
+        let staged = changes.iter().map(|(id, change)| vec![self.staged(id, change.as_ref())]);
+        self.in_steps(staged).await?;
+        self.commit(vec![Write::Put(self.key("ready"), seconds(heard))]).await?;
+        self.move_on(seconds(heard)).await
+    }
+
+    /// Finishes a long batch that is ready, and takes away one that is not.
+    pub(super) async fn mend(&self) -> Result<(), Error> {
+        match self.store.get(&self.key("ready")).await? {
+            Some(ready) => self.move_on(ready.value).await,
+            None => self.delete(&self.next("")).await,
+        }
+    }
+
+    /// Takes all of it away; what says that it is whole first.
+    pub(super) async fn clear(&self) -> Result<(), Error> {
+        self.commit(vec![Write::Delete(self.key("heard"))]).await?;
+        self.delete(&self.prefix).await
+    }
+
+    /// Moves a batch that is ready to its place.
+    async fn move_on(&self, heard: Bytes) -> Result<(), Error> {
+        let staged = self.next("");
+        loop {
+            let page = self.store.list(&staged, "", STEP).await?;
+            if page.pairs.is_empty() {
+                break;
+            }
+            let moves = page.pairs.into_iter().map(|(key, at)| {
+                let object = self.object(key.strip_prefix(&staged).unwrap_or(&key));
+                let placed = match at.value.split_first() {
+                    Some((1, sealed)) => Write::Put(object, at.value.slice_ref(sealed)),
+                    Some(_) | None => Write::Delete(object),
+                };
+                vec![placed, Write::Delete(key)]
+            });
+            self.in_steps(moves).await?;
+        }
+        let done = [Write::Put(self.key("heard"), heard), Write::Delete(self.key("ready"))];
+        self.commit(done.into()).await
+    }
+
+    async fn delete(&self, prefix: &str) -> Result<(), Error> {
+        loop {
+            let page = self.store.list(prefix, "", STEP).await?;
+            if page.pairs.is_empty() {
+                return Ok(());
+            }
+            self.commit(page.pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect())
+                .await?;
+        }
+    }
+
+    /// Makes writes in as few commits as they take; those that come together are made together.
+    async fn in_steps(&self, all: impl Iterator<Item = Vec<Write>>) -> Result<(), Error> {
+        let (mut step, mut size) = (Vec::new(), 0);
+        for writes in all {
+            let more = writes.iter().map(length).sum::<usize>();
+            if !step.is_empty()
+                && (step.len() + writes.len() > limits::WRITES || size + more > FULL)
+            {
+                self.commit(std::mem::take(&mut step)).await?;
+                size = 0;
+            }
+            size += more;
+            step.extend(writes);
+        }
+        if step.is_empty() { Ok(()) } else { self.commit(step).await }
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<(), Error> {
+        self.store.commit(Commit { writes, ..Commit::default() }).await.map(|_| ())
+    }
+
+    fn placed(&self, id: &str, change: Option<&Bytes>) -> Write {
+        let key = self.object(id);
+        match self.sealed(&key, change) {
+            Some(sealed) => Write::Put(key, sealed.into()),
+            None => Write::Delete(key),
+        }
+    }
+
+    fn staged(&self, id: &str, change: Option<&Bytes>) -> Write {
+        let sealed = self.sealed(&self.object(id), change);
+        let value = sealed.map_or_else(|| vec![0], |sealed| [&[1], &sealed[..]].concat());
+        Write::Put(self.next(id), value.into())
+    }
+
+    /// What there is to keep; one object that cannot be kept is no reason to keep none.
+    fn sealed(&self, key: &str, change: Option<&Bytes>) -> Option<Vec<u8>> {
+        let sealed = self.seal.close(key, change?);
+        let kept = sealed.filter(|sealed| sealed.len() < limits::VALUE);
+        if kept.is_none() {
+            tracing::warn!(key, "too long to be kept, or it cannot be sealed");
+        }
+        kept
+    }
+}
+
+fn length(write: &Write) -> usize {
+    match write {
+        Write::Put(_, value) => value.len(),
+        Write::Delete(_) => 0,
+    }
+}
+
+fn seconds(time: SystemTime) -> Bytes {
+    let since = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    since.to_be_bytes().to_vec().into()
+}
+
+fn time(value: &[u8]) -> Option<SystemTime> {
+    let seconds = u64::from_be_bytes(value.try_into().ok()?);
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
