@@ -150,6 +150,10 @@ pub struct Flags {
     /// What a machine is known by at the metadata service, where its own policy does not say [default: on-link]
     #[arg(long, env = "TINWRIGHT_METADATA_SOURCE_CHECK", value_name = "CHECK")]
     pub metadata_source_check: Option<Source>,
+    /// Let machines ask as often as they like: for benches, where ten of them ask as often as ten thousand
+    #[arg(long, env = "TINWRIGHT_NO_RATE_LIMITS", hide = true)]
+    #[arg(num_args = 0..=1, default_missing_value = "true")]
+    pub no_rate_limits: Option<bool>,
     /// Whether BMCs may be spoken to in clear
     #[arg(long, env = "TINWRIGHT_INSECURE_BMCS", num_args = 0..=1, default_missing_value = "true")]
     pub insecure_bmcs: Option<bool>,
@@ -221,6 +225,8 @@ pub struct Config {
     pub metadata_listen: Vec<SocketAddr>,
     /// What else was said of it.
     pub metadata: Metadata,
+    /// Whether there is a limit to how often each machine may ask.
+    pub rate_limits: bool,
     /// Whether BMCs may be spoken to in clear.
     pub insecure_bmcs: bool,
     /// How long open requests may take once the server ends.
@@ -278,6 +284,7 @@ impl Config {
             advertise: flags.advertise.or(file.advertise).unwrap_or_default(),
             tls,
             metadata_listen: flags.metadata_listen.or(file.metadata_listen).unwrap_or_default(),
+            rate_limits: !flags.no_rate_limits.or(file.no_rate_limits).unwrap_or(false),
             insecure_bmcs: flags.insecure_bmcs.or(file.insecure_bmcs).unwrap_or(false),
             drain: Duration::from_secs(drain),
             log_format: if json { Format::Json } else { Format::Human },

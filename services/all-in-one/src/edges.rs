@@ -133,6 +133,7 @@ async fn bind_netboot(
         consoles: wanted.consoles.clone(),
         metadata_route: config.metadata.link_local.is_some()
             || config.metadata_listen.iter().any(is_link_local),
+        rate_limits: config.rate_limits,
         policy: wanted.boot.policy,
         syslog: wanted.observe.syslog,
         ra_assist: wanted.observe.ra_assist,

@@ -70,6 +70,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// What a machine has to be known by besides its address, where its own policy does not say.
     pub source_check: SourceCheck,
+    /// Whether there is a limit to how often each machine may ask.
+    pub rate_limits: bool,
 }
 
 impl Default for Config {
@@ -79,6 +81,7 @@ impl Default for Config {
             refuse_forwarded: true,
             allowed_hosts: Vec::new(),
             source_check: SourceCheck::default(),
+            rate_limits: true,
         }
     }
 }
@@ -112,13 +115,14 @@ impl Service {
         phone_home: Arc<dyn PhoneHome>,
         config: Config,
     ) -> Self {
+        let limits = if config.rate_limits { Limits::default() } else { Limits::none() };
         let (tokens, config) = (Arc::new(tokens), Arc::new(config));
         Self {
             index,
             tokens,
             phone_home,
             config,
-            limits: Arc::default(),
+            limits: Arc::new(limits),
             seen: Arc::default(),
             metrics: Metrics::default(),
             neighbours: None,

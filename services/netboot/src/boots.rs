@@ -179,7 +179,7 @@ impl Boots {
         let (known, script) = self.find(asked, now)?;
         let Some(known) = known else { return Ok(script) };
         let id = &known.hardware.id;
-        if self.loops.would_loop(id, now) {
+        if self.site.rate_limits && self.loops.would_loop(id, now) {
             let hold = self.site.serving.hold_boot_loops;
             tracing::warn!(hardware.id = id, hold, "boot_loop: more than 10 scripts in 10 minutes");
             if hold {

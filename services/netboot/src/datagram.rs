@@ -11,8 +11,12 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt,
     sockopt::Ipv4PacketInfo,
 };
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+
+/// The kernel's queue of what has come, in bytes: some thousand requests, as a rack sends that is powered on at once.
+const QUEUE: usize = 4 * 1024 * 1024;
 
 /// A UDP socket that knows where its datagrams came to.
 #[derive(Debug)]
@@ -36,6 +40,7 @@ pub struct Arrival {
 impl Socket {
     /// Takes over `socket`, which must be an IPv4 one.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        SockRef::from(&socket).set_recv_buffer_size(QUEUE)?;
         setsockopt(&socket, Ipv4PacketInfo, &true)?;
         Ok(Self(socket))
     }

@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::ra::{self, Booting};
 use crate::site::Site;
 use crate::syslog::{self, Lines};
-use crate::tftp::{self, Directories};
+use crate::tftp::{self, Directories, admission};
 use crate::timeline::records::Kept;
 use crate::timeline::{Event, Recorder, Timeline};
 use crate::unknown::Machines;
@@ -309,7 +309,11 @@ impl Netboot {
             fetched.note(&ended);
             noting.note_transfer(&ended, SystemTime::now());
         });
-        let tftp = tftp::Server::new(sockets.tftp, by_tftp.clone(), site.serving.tftp(), observer)?;
+        let mut settings = site.serving.tftp();
+        if !site.rate_limits {
+            settings.limits = admission::Limits::NONE;
+        }
+        let tftp = tftp::Server::new(sockets.tftp, by_tftp.clone(), settings, observer)?;
         let until = stop.clone();
         tasks.spawn(async move { Ok(tftp.run(until).await?) });
         let tftp = by_tftp;
@@ -346,8 +350,9 @@ fn serve_http(
             Ok(())
         });
     }
-    let exempt = http.boots.site().serving.trusted_proxies.clone();
-    let bounds = Bounds { of_one: CONNECTIONS, exempt, head: HEAD };
+    let site = http.boots.site();
+    let of_one = if site.rate_limits { CONNECTIONS } else { usize::MAX };
+    let bounds = Bounds { of_one, exempt: site.serving.trusted_proxies.clone(), head: HEAD };
     let router = http.router();
     for (listener, door) in listeners {
         let (bounds, router, until) = (bounds.clone(), router.clone(), stop.clone());

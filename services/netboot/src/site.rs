@@ -40,6 +40,8 @@ pub struct Site {
     pub consoles: Vec<String>,
     /// Whether machines are told that the metadata address is behind ours.
     pub metadata_route: bool,
+    /// Whether there is a limit to how often each machine may ask.
+    pub rate_limits: bool,
     /// What machines boot where the records leave a choice.
     pub policy: Policy,
     /// Whether machines are told to send their syslog to us.

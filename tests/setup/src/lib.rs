@@ -11,6 +11,7 @@ use anyhow::Context as _;
 /// Debian packages that tests run as peers of ours, or that machines are made of.
 const PACKAGES: &[&str] = &[
     "atftp",
+    "atftpd",
     "binutils",
     "busybox-static",
     "bsdutils",
@@ -38,11 +39,13 @@ const PACKAGES: &[&str] = &[
     "libvirt-clients",
     "libvirt-daemon-system",
     "libvirt-dev",
+    "libwrap0",
     "mmdebstrap",
     "mount",
     "mtools",
     "ndisc6",
     "nftables",
+    "nginx",
     "openssl",
     "ovmf",
     "pkg-config",

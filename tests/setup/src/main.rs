@@ -32,6 +32,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure the server: a thousand machines at once, or beside its peers; further arguments go to the program that does it
+    Load {
+        /// Such as boot --machines 1000, or beside
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Look at format, lints, contract and documentation
     Check,
 }
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
         Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { arguments }) => suite::test(&arguments),
+        Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Check) => suite::check(),
     };
     match done {

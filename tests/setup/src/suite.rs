@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
+use anyhow::Context as _;
 use setup::{packages, program, root, run, tools};
 
 /// Boots the rack before a newcomer's eyes.
@@ -17,6 +18,17 @@ pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     packages()?;
     build()?;
     run(cargo(["test", "--workspace"]).args(arguments))
+}
+
+/// Measures the release build of the server, by that of its bench.
+pub(crate) fn load(arguments: &[String]) -> anyhow::Result<()> {
+    packages()?;
+    let build = ["build", "--release", "--package", "all-in-one", "--package", "load", "--bins"];
+    run(&mut cargo(build))?;
+    // Not by `cargo run`, which for one package would choose other features, and build it all again.
+    let own = std::env::current_exe()?;
+    let builds = own.ancestors().nth(2).context("this program is in no build's folder")?;
+    run(Command::new(builds.join("release/load")).args(arguments))
 }
 
 /// Format, lints, documentation, contract.

@@ -1,32 +1,26 @@
 //! Machines and operators of one site, asking. Whoever is asked for is drawn anew each time.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use cli::connect::Connection;
-use netboot::dhcp::options::{Options, code};
+use load::draw::Draw;
+use load::request::{LONGEST, PORT, Program, XID, request};
+use load::site::Site;
+use load::{api, fleet};
 use netboot::dhcp::{MessageType, Packet};
 use rack::SERVER;
 use tinwright::hardware::v1::ListHardwareRequest;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tonic::transport::Channel;
-
-use crate::fleet::{self, RELAY};
-use crate::site::Site;
 
 /// Where machines ask who they are.
 const METADATA: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(169, 254, 169, 254), 80);
-/// Where relays and servers hear DHCP.
-const DHCP: u16 = 67;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest DHCP packet, in bytes: what Ethernet carries.
-const LONGEST: usize = 1500;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
@@ -50,24 +44,24 @@ pub(crate) struct Asker<'a> {
     ids: Vec<String>,
     /// The same, in the order of pages.
     in_order: Vec<String>,
-    drawn: u64,
+    draw: Draw,
 }
 
 impl<'a> Asker<'a> {
     /// Those of `site`, whose machines are numbered from 0 up to `count`.
     pub(crate) fn new(site: &'a Site, count: usize) -> anyhow::Result<Self> {
         site.enter()?;
-        let runtime = runtime()?;
+        let runtime = api::runtime()?;
         let (hardware, ids) = runtime.block_on(async {
-            let hardware = hardware(site).await?;
-            let ids = ids(hardware.clone(), count).await?;
+            let hardware = api::hardware(site).await?;
+            let ids = api::ids(hardware.clone(), count).await?;
             anyhow::Ok((hardware, ids))
         })?;
-        let relay = UdpSocket::bind((RELAY, DHCP))?;
+        let relay = UdpSocket::bind((fleet::RELAY, PORT))?;
         relay.set_read_timeout(Some(PATIENCE))?;
         let mut in_order = ids.clone();
         in_order.sort();
-        Ok(Self { site, runtime, hardware, relay, ids, in_order, drawn: 0 })
+        Ok(Self { site, runtime, hardware, relay, ids, in_order, draw: Draw::default() })
     }
 
     /// How long the answer took, which has to be the right one.
@@ -76,11 +70,11 @@ impl<'a> Asker<'a> {
         match question {
             Question::Page(size) => self.page(size),
             Question::Exchange => {
-                let n = self.draw(self.ids.len());
+                let n = self.draw.below(self.ids.len());
                 self.exchange(n).with_context(|| format!("DHCP for machine {n}"))
             }
             Question::Metadata => {
-                let n = self.draw(self.ids.len());
+                let n = self.draw.below(self.ids.len());
                 self.metadata(n).with_context(|| format!("metadata for machine {n}"))
             }
         }
@@ -89,7 +83,7 @@ impl<'a> Asker<'a> {
     /// A page that begins anywhere it finds enough records after it.
     fn page(&mut self, size: usize) -> anyhow::Result<Duration> {
         let expected = size.min(self.in_order.len());
-        let begin = self.draw(self.in_order.len() - expected + 1);
+        let begin = self.draw.below(self.in_order.len() - expected + 1);
         let before = begin.checked_sub(1).map(|at| self.in_order[at].clone());
         let request = ListHardwareRequest {
             page_size: size.try_into()?,
@@ -105,14 +99,11 @@ impl<'a> Asker<'a> {
     }
 
     fn exchange(&mut self, n: usize) -> anyhow::Result<Duration> {
-        let (own, mut options) = (fleet::address(n), Options::default());
-        let discover = self.packet(n, MessageType::Discover, &options)?;
+        let own = fleet::address(n);
+        let discover = self.packet(n, MessageType::Discover)?;
         let start = Instant::now();
         let offer = self.answered(&discover)?;
-        options.set(code::REQUESTED_ADDRESS, offer.yiaddr.octets());
-        let server = offer.options.get(code::SERVER_IDENTIFIER).context("no server identifier")?;
-        options.set(code::SERVER_IDENTIFIER, server);
-        let request = self.packet(n, MessageType::Request, &options)?;
+        let request = self.packet(n, MessageType::Request)?;
         let ack = self.answered(&request)?;
         let took = start.elapsed();
         let kinds = (offer.kind(), ack.kind());
@@ -121,50 +112,19 @@ impl<'a> Asker<'a> {
         Ok(took)
     }
 
-    /// What UEFI firmware sends (PXE 2.1, section 2.2), as its relay passes it on.
-    fn packet(
-        &mut self,
-        n: usize,
-        kind: MessageType,
-        options: &Options,
-    ) -> anyhow::Result<Vec<u8>> {
-        let mut options = options.clone();
-        options.set(code::MESSAGE_TYPE, [kind.into()]);
-        options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
-        options.set(code::CLIENT_ARCHITECTURE, [0, 7]);
-        options.set(code::MAXIMUM_MESSAGE_SIZE, [0x05, 0xc0]);
-        options.set(code::PARAMETER_REQUEST_LIST, [1, 3, 6, 12, 15, 43, 51, 54, 60, 66, 67]);
-        let mut chaddr = [0; 16];
-        chaddr[..6].copy_from_slice(&fleet::mac(n).0);
-        let none = Ipv4Addr::UNSPECIFIED;
-        let packet = Packet {
-            op: 1,
-            htype: 1,
-            hlen: 6,
-            hops: 1,
-            xid: self.next() as u32,
-            secs: 0,
-            flags: 0,
-            ciaddr: none,
-            yiaddr: none,
-            siaddr: none,
-            giaddr: RELAY,
-            chaddr,
-            sname: [0; 64],
-            file: [0; 128],
-            options,
-        };
-        Ok(packet.encode(LONGEST)?)
+    /// What the machine's firmware sends, with a number of its own.
+    fn packet(&mut self, n: usize, kind: MessageType) -> anyhow::Result<Vec<u8>> {
+        request(n, Program::Firmware, kind, fleet::RELAY, self.draw.number() as u32)
     }
 
     /// What is answered to `request`: by its number, whatever else may come late.
     fn answered(&self, request: &[u8]) -> anyhow::Result<Packet> {
-        self.relay.send_to(request, (SERVER, DHCP))?;
+        self.relay.send_to(request, (SERVER, PORT))?;
         let mut buffer = [0; LONGEST];
         loop {
             let length = self.relay.recv(&mut buffer)?;
             let answer = Packet::parse(&buffer[..length])?;
-            if request[4..8] == answer.xid.to_be_bytes() {
+            if request[XID] == answer.xid.to_be_bytes() {
                 return Ok(answer);
             }
         }
@@ -189,51 +149,4 @@ impl<'a> Asker<'a> {
         anyhow::ensure!(good, "answered {answer:?}");
         Ok(took)
     }
-
-    fn draw(&mut self, below: usize) -> usize {
-        (self.next() % below as u64) as usize
-    }
-
-    /// The next of a fixed row of numbers without order (Steele, Lea, Flood: splitmix64).
-    fn next(&mut self) -> u64 {
-        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.drawn ^ (self.drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-/// A runtime that is this thread's alone: it makes its sockets where the thread is.
-pub(crate) fn runtime() -> anyhow::Result<Runtime> {
-    Ok(Builder::new_current_thread().enable_all().build()?)
-}
-
-/// The site's API, as its operator finds it.
-pub(crate) async fn hardware(site: &Site) -> anyhow::Result<HardwareServiceClient<Channel>> {
-    let server = format!("https://{SERVER}:42113");
-    let connection = Connection { server, secrets: None, data: Some(site.data()) };
-    Ok(HardwareServiceClient::new(connection.open().await?))
-}
-
-/// The ids of all machines, by their numbers.
-async fn ids(
-    mut hardware: HardwareServiceClient<Channel>,
-    count: usize,
-) -> anyhow::Result<Vec<String>> {
-    let (mut by_mac, mut page_token) = (HashMap::new(), String::new());
-    loop {
-        let request = ListHardwareRequest { page_size: 1000, page_token, ..Default::default() };
-        let page = hardware.list_hardware(request).await?.into_inner();
-        for machine in page.hardware {
-            let interface = machine.interfaces.into_iter().next().context("no interface")?;
-            by_mac.insert(interface.mac, machine.id);
-        }
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
-    anyhow::ensure!(by_mac.len() == count, "{} machines in place of {count}", by_mac.len());
-    let id = |n| by_mac.remove(&fleet::mac(n).to_string()).context("a machine is not there");
-    (0..count).map(id).collect()
 }

@@ -1,36 +1,33 @@
 //! What a server costs, and whether its front door is slower with 40,000 machines behind it than with ten:
 //! `cargo bench -p all-in-one --bench front_door`, as root.
 //!
-//! ```text
-//! network namespace ── br0 198.51.100.1, 169.254.169.254 ── tinwright serve          twice: few records, many records
-//!        │ veth
-//! network namespace ── eth0 198.51.100.2 ── 198.18.0.0/15: the machines, behind a relay
-//! ```
-//!
 //! The two servers take turns, one question each, so that whatever else the host does slows down both. What counts are
 //! their ratios, of medians over many rounds: a core that was taken from one of them for a while spoils one round, not
 //! all. The bench ends with 1 if a goal is missed.
 //!
-//! - [`site`]: a server and the machines' network; [`fleet`]: the machines' records.
+//! - [`load`]: a server and the machines' network, their records, what they send.
 //! - [`asking`]: a page, a DHCP exchange, a metadata request, each timed and its answer looked at.
-//! - [`report`]: percentiles, and whether goals are met.
+//! - [`report`]: percentiles of both servers.
 #![allow(missing_docs)]
 
 mod asking;
-mod fleet;
 mod report;
-mod site;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use load::fleet;
+use load::process::KiB;
+use load::report::Report;
+use load::site::{Settings, Site, Started};
 use rustix::process::{Signal, setpriority_process};
 
 use crate::asking::{Asker, Question};
-use crate::report::{Ratios, Report};
-use crate::site::{KiB, Site, Started};
+use crate::report::{Ratios, compared, heading, unequal};
 
+/// What one more record may take, in KiB.
+const EACH: f64 = 12.0;
 /// The niceness of the bench and of both servers: what waits for a core is the rest of the host.
 const FIRST: i32 = -20;
 /// How often a server is started on a fresh directory.
@@ -54,10 +51,11 @@ fn main() -> anyhow::Result<ExitCode> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "run this as root: it makes namespaces");
     setpriority_process(None, FIRST).context("going before whatever else the host does")?;
     let mut report = Report::default();
-    let mut few = Site::new()?;
+    let settings = Settings::usual(env!("CARGO_BIN_EXE_tinwright"));
+    let mut few = Site::new(settings.clone())?;
     fresh_starts(&mut few, &mut report)?;
     few.start()?;
-    let mut many = Site::new()?;
+    let mut many = Site::new(settings)?;
     growth(&mut many, &mut report)?;
     beside_each_other(&few, &many, &mut report)?;
     Ok(report.verdict())
@@ -97,8 +95,8 @@ fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
     report.memory("40,000 records", grown, None);
     report.memory("40,000 records, started again", restarted, None);
     let more = MANY - SOME;
-    report.each("each record from 1,000 on", grown, least, more);
-    report.each("the same, started again", restarted.max(recovered), fresh, more);
+    report.each("each record from 1,000 on", least, grown, more, EACH);
+    report.each("the same, started again", fresh, restarted.max(recovered), more, EACH);
     let five = Some(Duration::from_secs(5));
     report.time("40,000 records: answers /readyz", ended.ready, five);
     report.time("the same, after a kill", killed.ready, five);
@@ -115,19 +113,29 @@ fn again(site: &mut Site, signal: Signal) -> anyhow::Result<(Started, KiB)> {
 fn beside_each_other(few: &Site, many: &Site, report: &mut Report) -> anyhow::Result<()> {
     fleet::create(few, 0..FEW)?;
     let (mut small, mut large) = (Asker::new(few, FEW)?, Asker::new(many, MANY)?);
-    report.heading("few records", "40,000 records");
-    report.ratios("DHCP exchange, of 10", &in_turns(&mut small, &mut large, Question::Exchange)?);
-    report
-        .ratios("metadata request, of 10", &in_turns(&mut small, &mut large, Question::Metadata)?);
-    report
-        .ratios("gRPC page of 10, of 10", &in_turns(&mut small, &mut large, Question::Page(FEW))?);
+    heading("few records", "40,000 records");
+    compared(
+        report,
+        "DHCP exchange, of 10",
+        &in_turns(&mut small, &mut large, Question::Exchange)?,
+    );
+    compared(
+        report,
+        "metadata request, of 10",
+        &in_turns(&mut small, &mut large, Question::Metadata)?,
+    );
+    compared(
+        report,
+        "gRPC page of 10, of 10",
+        &in_turns(&mut small, &mut large, Question::Page(FEW))?,
+    );
     // A page of 100 from ten records is a tenth of one from 40,000: told, but not compared.
     let page = Question::Page(PAGE);
-    report.unequal("gRPC page of 100, of 10", &in_turns(&mut small, &mut large, page)?);
+    unequal("gRPC page of 100, of 10", &in_turns(&mut small, &mut large, page)?);
     drop(small);
     fleet::create(few, FEW..PAGE)?;
     let mut small = Asker::new(few, PAGE)?;
-    report.ratios("gRPC page of 100, of 100", &in_turns(&mut small, &mut large, page)?);
+    compared(report, "gRPC page of 100, of 100", &in_turns(&mut small, &mut large, page)?);
     Ok(())
 }
 

@@ -67,7 +67,11 @@ impl Bound {
         }
         let neighbours = Kernel::open().context("looking at the kernel's neighbours")?;
         let source_check = config.metadata.source_check;
-        let settings = metadata::Config { source_check, ..metadata::Config::default() };
+        let settings = metadata::Config {
+            source_check,
+            rate_limits: config.rate_limits,
+            ..metadata::Config::default()
+        };
         let tokens = Tokens::new(site.key().expose());
         let contents = contents(site)?;
         Ok(Some(Self { listeners, link_local, neighbours, settings, tokens, contents }))

@@ -29,8 +29,30 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// No limit to what machines ask. There is one to strangers' requests, as always.
+    pub(super) fn none() -> Self {
+        let free = || Limit::new(Duration::ZERO, 1);
+        Self { requests: free(), calls: free(), ..Self::default() }
+    }
+}
+
 impl From<TooMany> for Refusal {
     fn from(_: TooMany) -> Self {
         Self::TooMany
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn without_limits_machines_may_ask_for_ever_and_strangers_may_not() {
+        let (limits, now) = (Limits::none(), Instant::now());
+        let (machine, stranger) = (HardwareId::new(), [192, 0, 2, 1].into());
+        assert!((0..10_000).all(|_| limits.requests.take(machine, now).is_ok()));
+        assert!((0..10_000).any(|_| limits.misses.take(stranger, now).is_err()));
     }
 }

@@ -44,6 +44,7 @@ pub(crate) fn site() -> Site {
         authority_sha256: "ab".into(),
         consoles: vec!["ttyS0".into()],
         metadata_route: false,
+        rate_limits: true,
         policy: crate::decision::Policy::default(),
         syslog: None,
         ra_assist: false,

@@ -40,8 +40,6 @@ use crate::timeline::{self, What};
 
 /// The longest request read.
 const LONGEST: usize = 4096;
-/// The kernel's queue, in bytes: some thousand requests.
-const QUEUE: usize = 4 * 1024 * 1024;
 
 /// Answers DHCP on one link.
 #[derive(Debug)]
@@ -75,7 +73,6 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
     let socket = socket2::Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind_device(Some(interface.as_bytes()))?;
     socket.set_broadcast(true)?;
-    socket.set_recv_buffer_size(QUEUE)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
     Socket::new(UdpSocket::from_std(socket.into())?)
@@ -170,11 +167,8 @@ impl Server {
             return None;
         };
         let (known, now) = (self.known(mac, &request, received), Instant::now());
-        if !self.limits.lock().unwrap_or_else(PoisonError::into_inner).admits(
-            mac,
-            known.is_some(),
-            now,
-        ) {
+        let limits = || self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.boots.site().rate_limits && !limits().admits(mac, known.is_some(), now) {
             self.metrics.dropped("rate");
             return None;
         }

@@ -17,8 +17,16 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { transfers: 1024, by_source: 8, per_second: 64 }
+        // A thousand machines that are powered on at once have up to two each: one that only asked for the size counts
+        // until its end has been heard.
+        Self { transfers: 4096, by_source: 8, per_second: 64 }
     }
+}
+
+impl Limits {
+    /// As much as there is room for.
+    pub const NONE: Self =
+        Self { transfers: usize::MAX, by_source: usize::MAX, per_second: u32::MAX };
 }
 
 /// How many addresses are counted at a time; a forger's flood must not fill the memory.

@@ -74,6 +74,7 @@ fn site(dhcp: Dhcp) -> Site {
         metadata_route: false,
         syslog: None,
         ra_assist: false,
+        rate_limits: true,
         policy: netboot::decision::Policy::default(),
         subnets: Vec::new(),
         serving: netboot::site::Serving::default(),

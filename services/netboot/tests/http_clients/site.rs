@@ -143,6 +143,7 @@ fn settings(port: u16) -> netboot::Site {
         syslog: None,
         ra_assist: false,
         subnets: Vec::new(),
+        rate_limits: true,
         policy: netboot::decision::Policy::default(),
         serving: Serving::default(),
     }

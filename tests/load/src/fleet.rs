@@ -1,4 +1,4 @@
-//! The machines of a bench: the same ones in every store, by number.
+//! The machines of a site: the same ones in every store, by number.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -11,29 +11,36 @@ use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use crate::asking;
+use crate::api;
 use crate::site::Site;
 
-/// The relay the machines are behind, an address of their network.
-pub(crate) const RELAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The relay the machines are behind where all have the same one, an address of their network.
+pub const RELAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The prefix length of that network.
 const PREFIX: u32 = 15;
 /// Addresses before the first machine's.
 const RESERVED: u32 = 256;
+/// How far above the machines' addresses the relays' are.
+const RELAYS: u32 = 1 << 16;
 /// Requests under way at a time.
 const AT_ONCE: usize = 64;
 
 /// The MAC of machine `n`: locally administered, so nobody's.
-pub(crate) fn mac(n: usize) -> Mac {
+pub fn mac(n: usize) -> Mac {
     let [.., a, b, c, d] = n.to_be_bytes();
     Mac([2, 0, a, b, c, d])
 }
 
 /// Its address. At most 65,000 fit.
-pub(crate) fn address(n: usize) -> Ipv4Addr {
+pub fn address(n: usize) -> Ipv4Addr {
     let [.., a, b] = n.to_be_bytes();
     let number = u32::from(u16::from_be_bytes([a, b]));
     Ipv4Addr::from_bits((RELAY.to_bits() & !0xff) + RESERVED + number)
+}
+
+/// The relay of machine `n` alone: the port of a switch that relays.
+pub fn relay(n: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(address(n).to_bits() + RELAYS)
 }
 
 /// Its record, of the size of those in `docs/examples/hardware.yaml`.
@@ -71,11 +78,11 @@ fn record(n: usize) -> pb::Hardware {
 }
 
 /// Creates the machines `numbers` at `site`. Answers how many a second.
-pub(crate) fn create(site: &Site, numbers: Range<usize>) -> anyhow::Result<f64> {
+pub fn create(site: &Site, numbers: Range<usize>) -> anyhow::Result<f64> {
     site.enter()?;
     let (count, start) = (numbers.len(), Instant::now());
-    asking::runtime()?.block_on(async {
-        let hardware = asking::hardware(site).await?;
+    api::runtime()?.block_on(async {
+        let hardware = api::hardware(site).await?;
         let mut tasks = JoinSet::new();
         for n in numbers {
             if tasks.len() == AT_ONCE {

@@ -1,0 +1,122 @@
+//! Our server beside its peers, in one run.
+//!
+//! Server and peers share a core, one of them at work at a time and in turns; the bench has another one to itself. What
+//! counts is the median of some rounds, and the ratio of ours to theirs; beside it stands what an exchange takes of a
+//! processor, whoever waits for whom. All are as silent as they can be told to be, and none limits how much is asked.
+
+mod dhcp;
+mod http;
+mod tftp;
+
+use std::time::Duration;
+
+use crate::fleet;
+use crate::process;
+use crate::report::{Report, median};
+use crate::site::{Settings, Site};
+
+/// Machines of the small server, and of the large one.
+const FEW: usize = 10;
+const MANY: usize = 10_000;
+/// What is downloaded, and its size in octets.
+const FILE: &str = "image.bin";
+const SIZE: usize = 4 << 20;
+
+/// A rate, and what one of what is counted takes of a processor.
+#[derive(Clone, Copy, Debug)]
+struct Figure {
+    rate: f64,
+    each: f64,
+}
+
+impl Figure {
+    /// Of `count` in `took` that had `processor` time.
+    fn of(count: f64, took: Duration, processor: Duration) -> Self {
+        Self { rate: count / took.as_secs_f64(), each: processor.as_secs_f64() * 1e6 / count }
+    }
+
+    /// As it stands in a row. Nothing is known of who leaves his children's time to the kernel.
+    fn columns(self) -> String {
+        let each = if self.each > 0.0 { format!("{:.1}", self.each) } else { "unknown".into() };
+        format!("{:10.0}{each:>12}", self.rate)
+    }
+
+    /// The median of rounds.
+    fn median(rounds: &[Self]) -> Self {
+        let rate = median(rounds.iter().map(|round| round.rate));
+        Self { rate, each: median(rounds.iter().map(|round| round.each)) }
+    }
+}
+
+/// Ours beside theirs, row by row.
+struct Table<'a> {
+    report: &'a mut Report,
+    rounds: usize,
+}
+
+impl Table<'_> {
+    fn heading(&self, what: &str, unit: &str, peer: &str) {
+        println!("\n{what:36}{:>22}{peer:>22}{:>8}", "ours", "ratio");
+        println!("{:36}{unit:>10}{:>12}{unit:>10}{:>12}", "", "CPU µs each", "CPU µs each");
+    }
+
+    /// Measures both in turns; `goal` is the least ratio of their rates.
+    fn row(
+        &mut self,
+        name: &str,
+        goal: Option<f64>,
+        mut ours: impl FnMut() -> anyhow::Result<Figure>,
+        mut theirs: impl FnMut() -> anyhow::Result<Figure>,
+    ) -> anyhow::Result<()> {
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            one.push(ours()?);
+            other.push(theirs()?);
+        }
+        let [one, other] = [&one, &other].map(|rounds| Figure::median(rounds));
+        let ratio = one.rate / other.rate;
+        let goal = goal.map(|goal| format!("   goal {goal} {}", self.report.judged(ratio >= goal)));
+        let figures = [one, other].map(Figure::columns).concat();
+        println!("{name:36}{figures}{ratio:8.2}{}", goal.unwrap_or_default());
+        Ok(())
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Beside dnsmasq
+    Dhcp,
+    /// Beside tftpd-hpa and atftpd
+    Tftp,
+    /// Scripts and metadata, beside nginx
+    Http,
+}
+
+/// Measures each of `parts` in `rounds` rounds.
+pub fn beside(parts: &[Part], rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    // Before this thread leaves the network that Debian's archive is on.
+    let peers = setup::peers("tests/load/assets/peers.sh")?;
+    process::stay_on(process::core::ASKER)?;
+    let settings = Settings::beside(setup::program("tinwright"));
+    let [few, many] = [FEW, MANY].map(|count| site(&settings, count));
+    let (few, many) = (few?, many?);
+    let mut table = Table { report, rounds };
+    for part in parts {
+        match part {
+            Part::Dhcp => dhcp::dhcp(few.measured()?, many.measured()?, &mut table)?,
+            Part::Tftp => tftp::tftp(few.measured()?, &peers.join("tftpd-hpa"), &mut table)?,
+            Part::Http => http::http(few.measured()?, many.measured()?, &mut table)?,
+        }
+    }
+    Ok(())
+}
+
+/// Ours with `count` machines, and a file to download.
+fn site(settings: &Settings, count: usize) -> anyhow::Result<Site> {
+    let mut site = Site::new(settings.clone())?;
+    std::fs::write(site.loaders().join(FILE), vec![0x5a; SIZE])?;
+    site.start()?;
+    fleet::create(&site, 0..count)?;
+    Ok(site)
+}

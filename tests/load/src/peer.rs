@@ -1,0 +1,138 @@
+//! The servers that ours is measured beside, each in a network of its own, as their manuals say they are run.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rack::SERVER;
+use rack::lab::wait;
+
+use crate::fleet;
+use crate::network::{MACHINES, Network};
+use crate::process::{self, Measured, Process};
+use crate::site::LOADER;
+
+/// How long one may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where it says what is wrong.
+const LOG: &str = "peer.log";
+
+/// A peer that runs. Dropping it ends it and takes its network away.
+#[derive(Debug)]
+pub struct Peer {
+    process: Process,
+    network: Network,
+}
+
+impl Peer {
+    /// What is measured of it.
+    pub fn measured(&self) -> Measured<'_> {
+        Measured { network: &self.network, process: &self.process }
+    }
+
+    /// Waits until it answers: until `ready` says something.
+    pub fn ready<T>(&self, mut ready: impl FnMut(Measured<'_>) -> Option<T>) -> anyhow::Result<()> {
+        wait("the peer", PATIENCE, || ready(self.measured()))
+            .with_context(|| {
+                std::fs::read_to_string(self.network.lab.path(LOG)).unwrap_or_default()
+            })
+            .map(drop)
+    }
+
+    /// Starts what `command` says, on the servers' core, once `prepare` has put its files into the network's directory.
+    fn start(
+        prepare: impl FnOnce(&Network) -> anyhow::Result<()>,
+        command: impl FnOnce(&Network, &mut Command),
+    ) -> anyhow::Result<Self> {
+        let network = Network::new()?;
+        prepare(&network)?;
+        let mut line = network.lab.command("taskset");
+        line.args(["--cpu-list", &process::core::SERVER.to_string()]);
+        command(&network, &mut line);
+        let process = Process::start(&mut line, &network.lab.path(LOG))?;
+        Ok(Self { process, network })
+    }
+
+    /// dnsmasq with reservations of the first `count` machines.
+    pub fn dnsmasq(count: usize) -> anyhow::Result<Self> {
+        let prepare = |network: &Network| {
+            let (leases, log) = (network.lab.path("leases"), network.lab.path("dnsmasq.log"));
+            let (base, _) = MACHINES.split_once('/').unwrap_or_default();
+            let mut text = format!(
+                "port=0\nkeep-in-foreground\nuser=root\npid-file=\ninterface=br0\nbind-interfaces\nno-ping\nquiet-dhcp\n\
+                 log-facility={}\ndhcp-leasefile={}\ndhcp-lease-max=100000\ndhcp-authoritative\n\
+                 dhcp-range={base},static,255.254.0.0,24h\ndhcp-boot={LOADER},,{SERVER}\n\
+                 dhcp-option=3,{relay}\ndhcp-option=6,{relay}\n",
+                log.display(),
+                leases.display(),
+                relay = fleet::RELAY,
+            );
+            for n in 0..count {
+                let (mac, address) = (fleet::mac(n), fleet::address(n));
+                writeln!(text, "dhcp-host={mac},{address},node-{n:05},24h")?;
+            }
+            Ok(fs::write(network.lab.path("dnsmasq.conf"), text)?)
+        };
+        Self::start(prepare, |network, command| {
+            let file = network.lab.path("dnsmasq.conf");
+            command.arg("dnsmasq").arg(format!("--conf-file={}", file.display()));
+        })
+    }
+
+    /// tftpd-hpa, which must be unpacked below `folder`, with a file `name`.
+    pub fn tftpd_hpa(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
+        Self::start(
+            |network| with_file(network, name, bytes),
+            |network, command| {
+                command.arg(folder.join("usr/sbin/in.tftpd"));
+                command.args(["--foreground", "--listen", "--secure", "--user", "root"]);
+                command.args(["--address", &SERVER.to_string()]).arg(network.lab.path("files"));
+            },
+        )
+    }
+
+    /// atftpd with a file `name`.
+    pub fn atftpd(name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
+        Self::start(
+            |network| with_file(network, name, bytes),
+            |network, command| {
+                command.args(["atftpd", "--daemon", "--no-fork", "--user", "root.root"]);
+                command.args(["--bind-address", &SERVER.to_string()]);
+                command.arg(network.lab.path("files"));
+            },
+        )
+    }
+
+    /// nginx, with one worker and no log of requests, where our boot HTTP and metadata are; `files` by their paths.
+    pub fn nginx(files: &[(String, String)]) -> anyhow::Result<Self> {
+        let prepare = |network: &Network| {
+            let root = network.lab.path("files");
+            for (path, text) in files {
+                let path = root.join(path.trim_start_matches('/'));
+                fs::create_dir_all(path.parent().unwrap_or(&root))?;
+                fs::write(path, text)?;
+            }
+            let text = format!(
+                "daemon off; master_process off; pid {};\nevents {{ worker_connections 4096; }}\nhttp {{\n\
+                 access_log off; sendfile on; tcp_nopush on; default_type text/plain;\n\
+                 keepalive_requests 1000000000; keepalive_timeout 600s;\n\
+                 server {{ listen {SERVER}:7080; listen 169.254.169.254:80; root {}; }}\n}}\n",
+                network.lab.path("nginx.pid").display(),
+                root.display(),
+            );
+            Ok(fs::write(network.lab.path("nginx.conf"), text)?)
+        };
+        Self::start(prepare, |network, command| {
+            command.arg("nginx").arg("-c").arg(network.lab.path("nginx.conf"));
+        })
+    }
+}
+
+fn with_file(network: &Network, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+    let folder = network.lab.path("files");
+    fs::create_dir(&folder)?;
+    Ok(fs::write(folder.join(name), bytes)?)
+}

@@ -1,0 +1,75 @@
+//! DHCP requests as machines send them while they boot, and as their relay passes them on.
+
+use std::net::Ipv4Addr;
+
+use netboot::dhcp::options::{Options, code};
+use netboot::dhcp::{MessageType, Packet};
+use rack::SERVER;
+
+use crate::fleet;
+
+/// Where relays and servers hear DHCP.
+pub const PORT: u16 = 67;
+/// The longest DHCP packet, in bytes: what Ethernet carries.
+pub const LONGEST: usize = 1500;
+/// Where the exchange's number is in a packet (RFC 2131, section 2).
+pub const XID: std::ops::Range<usize> = 4..8;
+
+/// The program that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// UEFI firmware (PXE 2.1, section 2.2).
+    Firmware,
+    /// iPXE, which can fetch by HTTP.
+    Ipxe,
+}
+
+/// What machine `n` asks by `program` through `relay`: DISCOVER, or REQUEST of its own address, with the number `xid`.
+pub fn request(
+    n: usize,
+    program: Program,
+    kind: MessageType,
+    relay: Ipv4Addr,
+    xid: u32,
+) -> anyhow::Result<Vec<u8>> {
+    let mut chaddr = [0; 16];
+    chaddr[..6].copy_from_slice(&fleet::mac(n).0);
+    let none = Ipv4Addr::UNSPECIFIED;
+    let packet = Packet {
+        op: 1,
+        htype: 1,
+        hlen: 6,
+        hops: 1,
+        xid,
+        secs: 0,
+        flags: 0,
+        ciaddr: none,
+        yiaddr: none,
+        siaddr: none,
+        giaddr: relay,
+        chaddr,
+        sname: [0; 64],
+        file: [0; 128],
+        options: options(n, program, kind),
+    };
+    Ok(packet.encode(LONGEST)?)
+}
+
+fn options(n: usize, program: Program, kind: MessageType) -> Options {
+    let mut options = Options::default();
+    options.set(code::MESSAGE_TYPE, [kind.into()]);
+    options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
+    options.set(code::CLIENT_ARCHITECTURE, [0, 7]);
+    options.set(code::MAXIMUM_MESSAGE_SIZE, [0x05, 0xc0]);
+    options.set(code::PARAMETER_REQUEST_LIST, [1, 3, 6, 12, 15, 43, 51, 54, 60, 66, 67]);
+    if kind == MessageType::Request {
+        options.set(code::REQUESTED_ADDRESS, fleet::address(n).octets());
+        options.set(code::SERVER_IDENTIFIER, SERVER.octets());
+    }
+    if program == Program::Ipxe {
+        options.set(code::USER_CLASS, "iPXE");
+        // Its own option: feature 19, HTTP, with the value 1.
+        options.set(code::IPXE, [19, 1, 1]);
+    }
+    options
+}
