@@ -105,7 +105,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
             let told = explained(&channel, &machine, class, architecture).await?;
             match show.output {
                 Format::Table => output::raw(out, words::explained(&told).as_bytes()),
-                format => say(out, &output::one(&told, format)?),
+                format @ (Format::Json | Format::Yaml) => say(out, &output::one(&told, format)?),
             }
         }
         Command::List { machine, unknown, show } => {
@@ -121,7 +121,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
             let boot = found(&show.connection.open().await?, &name).await?;
             match show.output {
                 Format::Table => output::raw(out, timeline::told(&boot).as_bytes()),
-                format => say(out, &output::one(&boot, format)?),
+                format @ (Format::Json | Format::Yaml) => say(out, &output::one(&boot, format)?),
             }
         }
         Command::Log { machine, unknown: _, follow, lines, connection } => {
@@ -198,12 +198,12 @@ fn by(name: &str) -> anyhow::Result<By> {
 
 /// A server that does not boot machines has nothing to tell of it, whatever its version.
 fn served(status: Status) -> Status {
-    match status.code() {
-        Code::Unimplemented => Status::failed_precondition(
-            "this server does not boot machines: ask the one with --netboot-interface",
-        ),
-        _ => status,
+    if status.code() != Code::Unimplemented {
+        return status;
     }
+    Status::failed_precondition(
+        "this server does not boot machines: ask the one with --netboot-interface",
+    )
 }
 
 fn client(channel: &Channel) -> NetbootServiceClient<Channel> {

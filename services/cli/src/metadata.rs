@@ -33,7 +33,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     let told = client.explain_metadata(request).await?.into_inner();
     match show.output {
         Format::Table => say(out, &in_words(told)),
-        format => say(out, &output::one(&told, format)?),
+        format @ (Format::Json | Format::Yaml) => say(out, &output::one(&told, format)?),
     }
 }
 

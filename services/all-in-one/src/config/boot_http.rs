@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 /// What can be said of booting; in the file without the `boot_` before it.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[group(skip)] // its name would be that of the flags it is among
 #[serde(deny_unknown_fields)]
 pub struct Flags {
     /// What a machine without an instance boots [default: worker]

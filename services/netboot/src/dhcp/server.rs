@@ -65,7 +65,7 @@ pub struct Server {
 /// What becomes of a datagram.
 enum Judged {
     Now(Sent),
-    Later(Question, Answer),
+    Later(Box<(Question, Answer)>),
 }
 
 /// A socket on `port` of the interface. No other server on this host may share the port: it would take packets unseen.
@@ -129,7 +129,8 @@ impl Server {
             let (reply, to) = match self.judge(datagram, &arrival, port) {
                 None => continue,
                 Some(Judged::Now(sent)) => sent,
-                Some(Judged::Later(question, answer)) => {
+                Some(Judged::Later(later)) => {
+                    let (question, answer) = *later;
                     let Ok(place) = self.waiting.clone().try_acquire_owned() else {
                         self.unanswered(Silence::Busy, question.mac);
                         continue;
@@ -187,7 +188,8 @@ impl Server {
         };
         if answer.claim.is_some() {
             let interface = arrival.interface;
-            return Some(Judged::Later(Question { request, received, mac, interface }, answer));
+            let question = Question { request, received, mac, interface };
+            return Some(Judged::Later(Box::new((question, answer))));
         }
         let sent = (answer.reply.encode().ok()?, answer.to);
         recent().keep(mac, number, now, sent.clone());

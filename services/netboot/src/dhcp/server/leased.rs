@@ -112,12 +112,10 @@ impl Server {
     pub(super) fn returned(&self, silence: Silence, mac: Mac) {
         let Some(lending) = &self.lending else { return };
         let leases = lending.leases().clone();
-        let (address, event): (Ipv4Addr, _) = match silence {
-            Silence::Declined(address) => (address, Event::Decline),
-            Silence::Released(address) => (address, Event::Release),
-            Silence::OtherServer => return leases.withdraw(mac),
-            _ => return,
-        };
+        if silence == Silence::OtherServer {
+            return leases.withdraw(mac);
+        }
+        let Some((address, event)) = given_back(silence) else { return };
         // With as many waiting as may, what is given back just ends later.
         let Ok(place) = self.waiting.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
@@ -127,5 +125,16 @@ impl Server {
                 tracing::debug!(error = &error as &dyn std::error::Error, lease.addr = %address, "not noted");
             }
         });
+    }
+}
+
+/// What a client that is not answered has told of an address.
+fn given_back(silence: Silence) -> Option<(Ipv4Addr, Event)> {
+    if let Silence::Declined(address) = silence {
+        Some((address, Event::Decline))
+    } else if let Silence::Released(address) = silence {
+        Some((address, Event::Release))
+    } else {
+        None
     }
 }
