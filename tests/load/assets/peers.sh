@@ -1,5 +1,5 @@
 #!/bin/sh
-# Unpacks tftpd-hpa, which cannot be installed beside atftpd.
+# Unpacks the servers that ours is measured beside: installed, they would serve by themselves, and not beside each other.
 #
 # usage: peers.sh DIRECTORY
 # Does nothing where it is there already. Needs apt's lists, and a network.
@@ -14,11 +14,13 @@ exec 9>"$peers/load.lock"
 flock 9
 
 # Moved there last: what was interrupted is made anew.
-if [ ! -e "$peers/tftpd-hpa" ]; then
-    rm -rf "$peers/tftpd-hpa.new"
-    mkdir "$peers/tftpd-hpa.new"
-    cd "$peers/tftpd-hpa.new"
-    apt-get download --quiet -o APT::Sandbox::User=root tftpd-hpa
-    dpkg-deb --extract tftpd-hpa_*.deb .
-    mv "$peers/tftpd-hpa.new" "$peers/tftpd-hpa"
+if [ ! -e "$peers/servers" ]; then
+    rm -rf "$peers/servers.new"
+    mkdir "$peers/servers.new"
+    cd "$peers/servers.new"
+    apt-get download --quiet -o APT::Sandbox::User=root atftpd nginx tftpd-hpa
+    for package in *.deb; do
+        dpkg-deb --extract "$package" .
+    done
+    mv "$peers/servers.new" "$peers/servers"
 fi

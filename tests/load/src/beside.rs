@@ -96,7 +96,7 @@ pub enum Part {
 /// Measures each of `parts` in `rounds` rounds.
 pub fn beside(parts: &[Part], rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     // Before this thread leaves the network that Debian's archive is on.
-    let peers = setup::peers("tests/load/assets/peers.sh")?;
+    let peers = setup::peers("tests/load/assets/peers.sh")?.join("servers");
     process::stay_on(process::core::ASKER)?;
     let settings = Settings::beside(setup::program("tinwright"));
     let [few, many] = [FEW, MANY].map(|count| site(&settings, count));
@@ -105,8 +105,8 @@ pub fn beside(parts: &[Part], rounds: usize, report: &mut Report) -> anyhow::Res
     for part in parts {
         match part {
             Part::Dhcp => dhcp::dhcp(few.measured()?, many.measured()?, &mut table)?,
-            Part::Tftp => tftp::tftp(few.measured()?, &peers.join("tftpd-hpa"), &mut table)?,
-            Part::Http => http::http(few.measured()?, many.measured()?, &mut table)?,
+            Part::Tftp => tftp::tftp(few.measured()?, &peers, &mut table)?,
+            Part::Http => http::http(few.measured()?, many.measured()?, &peers, &mut table)?,
         }
     }
     Ok(())

@@ -94,20 +94,21 @@ impl Peer {
         )
     }
 
-    /// atftpd with a file `name`.
-    pub fn atftpd(name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
+    /// atftpd, which must be unpacked below `folder`, with a file `name`.
+    pub fn atftpd(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
         Self::start(
             |network| with_file(network, name, bytes),
             |network, command| {
-                command.args(["atftpd", "--daemon", "--no-fork", "--user", "root.root"]);
+                command.arg(folder.join("usr/sbin/atftpd"));
+                command.args(["--daemon", "--no-fork", "--user", "root.root"]);
                 command.args(["--bind-address", &SERVER.to_string()]);
                 command.arg(network.lab.path("files"));
             },
         )
     }
 
-    /// nginx, with one worker and no log of requests, where our boot HTTP and metadata are; `files` by their paths.
-    pub fn nginx(files: &[(String, String)]) -> anyhow::Result<Self> {
+    /// nginx, which must be unpacked below `folder`, with one worker and no log of requests, where our boot HTTP and metadata are; `files` by their paths.
+    pub fn nginx(folder: &Path, files: &[(String, String)]) -> anyhow::Result<Self> {
         let prepare = |network: &Network| {
             let root = network.lab.path("files");
             for (path, text) in files {
@@ -116,17 +117,23 @@ impl Peer {
                 fs::write(path, text)?;
             }
             let text = format!(
-                "daemon off; master_process off; pid {};\nevents {{ worker_connections 4096; }}\nhttp {{\n\
+                "daemon off; master_process off; error_log stderr; pid {};\nevents {{ worker_connections 4096; }}\nhttp {{\n\
+                 client_body_temp_path {work}/body; proxy_temp_path {work}/proxy; fastcgi_temp_path {work}/fastcgi;\n\
+                 uwsgi_temp_path {work}/uwsgi; scgi_temp_path {work}/scgi;\n\
                  access_log off; sendfile on; tcp_nopush on; default_type text/plain;\n\
                  keepalive_requests 1000000000; keepalive_timeout 600s;\n\
                  server {{ listen {SERVER}:7080; listen 169.254.169.254:80; root {}; }}\n}}\n",
                 network.lab.path("nginx.pid").display(),
                 root.display(),
+                work = network.lab.dir().display(),
             );
             Ok(fs::write(network.lab.path("nginx.conf"), text)?)
         };
         Self::start(prepare, |network, command| {
-            command.arg("nginx").arg("-c").arg(network.lab.path("nginx.conf"));
+            command
+                .arg(folder.join("usr/sbin/nginx"))
+                .arg("-c")
+                .arg(network.lab.path("nginx.conf"));
         })
     }
 }

@@ -3,6 +3,8 @@
 //! Debian 12 is taken for granted, and so is the Rust that runs this. Packages are installed only by root, who is told
 //! first; anybody else is told the exact command. Python tools go into a folder below `target`, and nowhere else.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,7 +13,6 @@ use anyhow::Context as _;
 /// Debian packages that tests run as peers of ours, or that machines are made of.
 const PACKAGES: &[&str] = &[
     "atftp",
-    "atftpd",
     "binutils",
     "busybox-static",
     "bsdutils",
@@ -45,7 +46,6 @@ const PACKAGES: &[&str] = &[
     "mtools",
     "ndisc6",
     "nftables",
-    "nginx",
     "openssl",
     "ovmf",
     "pkg-config",
@@ -83,7 +83,38 @@ pub fn packages() -> anyhow::Result<()> {
     run(Command::new("apt-get").args(["-qq", "update"]))?;
     let mut apt = Command::new("sh");
     apt.args(["-c", &install]).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+    let _silent = Silent::begin()?;
     run(&mut apt)
+}
+
+/// Where Debian asks whether a daemon that was just installed may start (invoke-rc.d(8)).
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+/// None may, and how to tell that this was us.
+const NONE: &str = "#!/bin/sh\n# cargo rack installs packages\nexit 101\n";
+
+/// While it lives, no daemon starts that is installed: tests start their own, in networks of their own.
+struct Silent;
+
+impl Silent {
+    /// Begins it, unless the machine has a policy of its own.
+    fn begin() -> anyhow::Result<Option<Self>> {
+        let path = Path::new(POLICY);
+        // Ours may be left over from an end without warning.
+        if path.exists() && std::fs::read_to_string(path)? != NONE {
+            return Ok(None);
+        }
+        std::fs::write(path, NONE).with_context(|| format!("writing {POLICY}"))?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
+        Ok(Some(Self))
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(POLICY) {
+            eprintln!("cargo rack: {POLICY} stays, and keeps daemons from starting: {error}");
+        }
+    }
 }
 
 /// Runs the script at `path` in the work tree, which fetches peers of ours. Answers the folder where they are.

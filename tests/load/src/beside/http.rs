@@ -1,6 +1,7 @@
 //! Boot HTTP and metadata beside nginx, which serves the same bytes from files.
 
 use std::net::SocketAddrV4;
+use std::path::Path;
 
 use rack::SERVER;
 
@@ -18,13 +19,14 @@ const ID: &str = "/latest/meta-data/instance-id";
 /// How connections are used.
 const HOW: [(Connections, &str); 2] = [(Connections::Kept, "kept"), (Connections::Fresh, "fresh")];
 
-/// Ours beside theirs, and of many machines beside few.
+/// Ours beside theirs, which is unpacked at `peers`, and of many machines beside few.
 pub(super) fn http(
     few: Measured<'_>,
     many: Measured<'_>,
+    peers: &Path,
     table: &mut Table<'_>,
 ) -> anyhow::Result<()> {
-    let nginx = Peer::nginx(&same(few)?)?;
+    let nginx = Peer::nginx(peers, &same(few)?)?;
     nginx.ready(|nginx| asked(nginx, &ids(1), Connections::Fresh).ok())?;
     table.heading("HTTP, 32 connections", "/s", "nginx");
     for (what, questions) in [("scripts", scripts(FEW)), ("metadata", ids(FEW))] {

@@ -15,10 +15,10 @@ const EACH: f64 = 64.0;
 const PLAIN: Wishes = Wishes { block: Some(1428), window: None };
 const WIDE: Wishes = Wishes { window: Some(8), ..PLAIN };
 
-/// Ours beside theirs, of which tftpd-hpa is unpacked at `hpa`.
-pub(super) fn tftp(ours: Measured<'_>, hpa: &Path, table: &mut Table<'_>) -> anyhow::Result<()> {
+/// Ours beside theirs, which are unpacked at `peers`.
+pub(super) fn tftp(ours: Measured<'_>, peers: &Path, table: &mut Table<'_>) -> anyhow::Result<()> {
     let file = vec![0x5a; SIZE];
-    let hpa = Peer::tftpd_hpa(hpa, FILE, &file)?;
+    let hpa = Peer::tftpd_hpa(peers, FILE, &file)?;
     hpa.ready(|peer| mib(peer, 1, PLAIN).ok())?;
     table.heading("TFTP, blocks of 1428", "MiB/s", "tftpd-hpa");
     for (clients, goal) in [(1, 0.9), (50, 1.0)] {
@@ -26,7 +26,7 @@ pub(super) fn tftp(ours: Measured<'_>, hpa: &Path, table: &mut Table<'_>) -> any
         let name = format!("{clients} at a time");
         table.row(&name, Some(goal), || mib(ours, clients, PLAIN), theirs)?;
     }
-    let atftpd = Peer::atftpd(FILE, &file)?;
+    let atftpd = Peer::atftpd(peers, FILE, &file)?;
     atftpd.ready(|peer| mib(peer, 1, PLAIN).ok())?;
     table.heading("TFTP, windows of 8", "MiB/s", "atftpd");
     for clients in [1, 50] {
