@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use netboot::decision::Policy;
+use netboot::dhcp::site::Mode;
 use netboot::{Netboot, Site as NetbootSite, Sources};
 use runtime::authority::Site;
 use runtime::listen::Sockets;
@@ -134,7 +136,10 @@ async fn bind_netboot(
         metadata_route: config.metadata.link_local.is_some()
             || config.metadata_listen.iter().any(is_link_local),
         rate_limits: config.rate_limits,
-        policy: wanted.boot.policy,
+        policy: Policy {
+            boot_unknown: wanted.dhcp.link.mode == Mode::AutoProxy,
+            ..wanted.boot.policy
+        },
         syslog: wanted.observe.syslog,
         ra_assist: wanted.observe.ra_assist,
         serving: wanted.boot.serving.clone(),

@@ -209,7 +209,9 @@ impl Boots {
             Some(mac) => self.index.by_mac(mac),
             None => self.index.by_address(source).or_else(|| self.index.by_mac(holder?)),
         };
-        if known.is_none() && lending.is_some_and(|it| it.boots_unknown(asked.mac, source, now)) {
+        let unknown_boots = self.site.policy.boot_unknown
+            || lending.is_some_and(|lending| lending.boots_unknown(asked.mac, source, now));
+        if known.is_none() && unknown_boots {
             return Ok((None, self.stranger(source, now)?));
         }
         if let Some(known) = &known

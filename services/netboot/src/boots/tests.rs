@@ -383,3 +383,21 @@ fn an_image_tells_a_machine_without_dhcp_its_address() {
     assert!(line.split(' ').any(|word| word == ipam), "{line}");
     assert!(line.contains("boot_token=") && !line.contains("initrd=initrd"), "{line}");
 }
+
+#[test]
+fn a_machine_nobody_knows_boots_without_an_identity_only_where_the_site_says_so() {
+    let stranger = Asked::new(Some(Mac([2, 0, 0, 0, 0, 9])), at("192.0.2.99"));
+    let refused = boots(HardwareId::new()).script(&stranger, now());
+    assert!(matches!(refused, Err(Refusal::Nothing(_))), "{refused:?}");
+    let mut site = site();
+    site.policy.boot_unknown = true;
+    let boots = boots_at(HardwareId::new(), site);
+    let served = boots.script(&stranger, now()).unwrap();
+    assert_eq!(served.kind, "generic");
+    assert!(served.text.contains("worker_id=${mac}") && !served.text.contains("boot_token="));
+    let token = served.text.split_once("/v1/boot/").unwrap().1.split_once('\n').unwrap().0;
+    let file = |source| boots.file(token, "vmlinuz-x86_64", at(source), now());
+    assert_eq!(file("192.0.2.99"), Ok(BootFile::Osie("vmlinuz-x86_64".into())));
+    assert!(matches!(file("192.0.2.98"), Err(Refusal::NotYours(_))));
+    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker", "who is known is booted as ever");
+}
