@@ -6,6 +6,8 @@
 //! instance ─┘
 //! ```
 
+mod packed;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +17,7 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 
+use self::packed::Packed;
 use crate::index::{Change, Index};
 use crate::records;
 
@@ -22,8 +25,8 @@ use crate::records;
 #[derive(Debug)]
 pub struct Source {
     index: Arc<Index>,
-    hardware: HashMap<String, Hardware>,
-    instances: HashMap<String, Instance>,
+    hardware: Packed<Hardware>,
+    instances: Packed<Instance>,
     /// Hardware id ─▶ id of the instance that occupies it.
     occupants: HashMap<String, String>,
     live: [bool; 2],
@@ -32,13 +35,13 @@ pub struct Source {
 impl Source {
     /// One that keeps `index`.
     pub fn new(index: Arc<Index>) -> Self {
-        let (hardware, instances) = (HashMap::new(), HashMap::new());
+        let (hardware, instances) = (Packed::default(), Packed::default());
         Self { index, hardware, instances, occupants: HashMap::new(), live: [false; 2] }
     }
 
     /// Takes what was kept of both feeds, which were last live at `cut`.
     pub fn restore(&mut self, hardware: Vec<Hardware>, instances: Vec<Instance>, cut: Instant) {
-        self.hardware = hardware.into_iter().map(|one| (one.id.clone(), one)).collect();
+        self.hardware = Packed::of(hardware.into_iter().map(|one| (one.id.clone(), one)));
         self.occupy(instances);
         self.index.restore(self.machines(), cut);
     }
@@ -47,13 +50,13 @@ impl Source {
     pub fn hardware(&mut self, news: News<Hardware>) {
         match news {
             News::All(all) => {
-                let gone: Vec<_> = self.hardware.keys().cloned().collect();
-                self.hardware = all.into_iter().map(|one| (one.id.clone(), one)).collect();
+                let gone: Vec<_> = self.hardware.ids().cloned().collect();
+                self.hardware = Packed::of(all.into_iter().map(|one| (one.id.clone(), one)));
                 self.caught_up(0, &gone);
             }
             News::Put(hardware) => {
                 let id = hardware.id.clone();
-                self.hardware.insert(id.clone(), hardware);
+                self.hardware.insert(id.clone(), &hardware);
                 self.changed(&[id]);
             }
             News::Deleted(id) => {
@@ -77,7 +80,7 @@ impl Source {
             News::Put(instance) => {
                 let machine = instance.hardware_id.clone();
                 self.occupants.insert(machine.clone(), instance.id.clone());
-                self.instances.insert(instance.id.clone(), instance);
+                self.instances.insert(instance.id.clone(), &instance);
                 self.changed(&[machine]);
             }
             News::Deleted(id) => {
@@ -97,11 +100,11 @@ impl Source {
         all.retain(|instance| !instance.released);
         let occupants = all.iter().map(|one| (one.hardware_id.clone(), one.id.clone()));
         self.occupants = occupants.collect();
-        self.instances = all.into_iter().map(|one| (one.id.clone(), one)).collect();
+        self.instances = Packed::of(all.into_iter().map(|one| (one.id.clone(), one)));
     }
 
     fn machines(&self) -> Vec<Arc<crate::Machine>> {
-        self.hardware.keys().filter_map(|id| self.machine(id)).map(Arc::new).collect()
+        self.hardware.ids().filter_map(|id| self.machine(id)).map(Arc::new).collect()
     }
 
     /// One feed has told everything; with the other one live as well, the index is what is so. `before` are machines
@@ -111,7 +114,7 @@ impl Source {
         if self.live == [true; 2] {
             self.index.replace(self.machines());
         } else {
-            let now = self.hardware.keys().cloned();
+            let now = self.hardware.ids().cloned();
             let all: Vec<_> = before.iter().cloned().chain(now).collect();
             self.changed(&all);
         }
@@ -132,7 +135,7 @@ impl Source {
 
     fn machine(&self, id: &str) -> Option<crate::Machine> {
         let occupant = self.occupants.get(id).and_then(|id| self.instances.get(id));
-        records::machine(self.hardware.get(id)?, occupant)
+        records::machine(&self.hardware.get(id)?, occupant.as_ref())
     }
 }
 
