@@ -89,8 +89,9 @@ fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
         let who = Who::Machine(n.to_string(), Mac([2; 6]));
         lost += boots.take(Event { who, ..event(n, What::Started) });
     }
-    assert_eq!(lost, HELD);
-    assert_eq!(boots.dirty(usize::MAX).len(), 2 * HELD);
+    let held = boots.dirty(usize::MAX).len();
+    assert_eq!(lost + held, 3 * HELD, "what is not held is said to be lost");
+    assert!((2 * HELD - HELD / 4..=2 * HELD).contains(&held), "{held}");
 }
 
 #[test]
