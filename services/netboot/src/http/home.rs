@@ -114,13 +114,16 @@ async fn at_work(http: &Http, source: std::net::IpAddr, what: &str, body: Body) 
     }
 }
 
+/// What of a machine's word is written down. Anything else may be a secret.
+const TOLD: [&str; 6] = ["code", "state", "message", "type", "problem", "components"];
+
 fn told(known: &Known, what: &str, body: &[u8]) -> Response {
     let Some(fields) = runtime::phone_home::fields(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let said: Vec<_> = fields
         .iter()
-        .filter(|(name, _)| *name != "password")
+        .filter(|(name, _)| TOLD.contains(&name.as_str()))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     let said: String = said.join(" ").chars().take(LOGGED).collect();
