@@ -1,16 +1,17 @@
 //! What happened in each boot (netboot specification, section 12.3): noted where it happens, merged per boot, and kept.
 //!
 //! ```text
-//! DHCP, TFTP, HTTP, feeds ─note─▶ queue ─▶ merge ─once a second─▶ store
+//! DHCP, TFTP, HTTP, feeds ─note─▶ queue ─▶ merge ─▶ held ─a few at a time─▶ store
 //! ```
 //!
 //! Whoever answers machines calls [`Timeline::note`] and goes on: it never waits. What does not fit the queue, or cannot be
 //! stored while the store is away for long, is dropped and counted.
 //!
-//! - [`merge`]: which events are one boot; no clock, no store.
+//! - [`merge`]: which events are one boot, [`held`]: the boots that may grow or have yet to be kept; no clock, no store.
 //! - [`records`]: the boots that are kept; `recorder`: the loop between the two; [`dhcp`]: what an exchange is worth noting.
 
 pub mod dhcp;
+pub mod held;
 pub mod merge;
 mod recorder;
 pub mod records;

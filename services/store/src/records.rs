@@ -183,10 +183,15 @@ impl<K: Kind> Records<K> {
         Ok(record.filter(|record| K::indexes(record).contains(&index)))
     }
 
-    /// At most `limit` records in id order, beginning after the id `after`; and whether more follow.
-    pub async fn page(&self, after: &str, limit: usize) -> Result<(Vec<K::Record>, bool), Error> {
+    /// At most `limit` records whose ids begin with `prefix`, in id order, beginning after the id `after`; and whether more follow.
+    pub async fn page(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<(Vec<K::Record>, bool), Error> {
         let after = if after.is_empty() { String::new() } else { key::<K>(after) };
-        let page = self.store.list(&key::<K>(""), &after, limit).await?;
+        let page = self.store.list(&key::<K>(prefix), &after, limit).await?;
         let records: Result<_, _> =
             page.pairs.iter().map(|(key, at)| decode::<K>(key, at)).collect();
         Ok((records?, page.more))
@@ -202,7 +207,7 @@ impl<K: Kind> Records<K> {
     ) -> Result<Listing<K::Record>, Error> {
         let (mut records, mut last, mut looked) = (Vec::new(), after.to_owned(), 0);
         loop {
-            let (found, more) = self.page(&last, limit - records.len()).await?;
+            let (found, more) = self.page("", &last, limit - records.len()).await?;
             looked += found.len();
             last = found.last().map_or(last, |record| K::id(record).to_owned());
             records.extend(found.into_iter().filter(|record| keep(record)));

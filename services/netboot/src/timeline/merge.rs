@@ -8,7 +8,6 @@
 //!
 //! What is repeated in a row is one event with a count: clients ask again, and files are fetched in parts.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
@@ -22,96 +21,24 @@ use crate::dhcp::client::Class;
 const EVENTS: usize = 64;
 /// A request for an address after such a silence begins another boot.
 const SILENCE: Duration = Duration::from_secs(5 * 60);
-/// How long a boot may still grow: an installed system calls home late.
-const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
-/// How many boots are held at most, about 10 MB.
-const HELD: usize = 8192;
 /// The longest text kept of an event, in characters: peers make some of it.
 const TEXT: usize = 200;
 
-/// A boot that may still grow.
+/// A boot, and what tells whether the next event is part of it.
 #[derive(Clone, Debug)]
 pub struct Growing {
     /// As it is kept.
     pub boot: pb::Boot,
     /// What ids of the machine's boots begin with.
     pub owner: String,
-    /// Whether it has grown since it was kept.
-    pub dirty: bool,
-    /// Whether it was never kept.
-    pub fresh: bool,
+    /// When it grew last.
+    pub last: SystemTime,
     acked: Vec<Class>,
-    last: SystemTime,
-}
-
-/// The boots that may still grow, one a machine; and those that cannot, but were not kept yet.
-#[derive(Debug, Default)]
-pub struct Boots {
-    growing: HashMap<String, Growing>,
-    ended: Vec<Growing>,
-}
-
-impl Boots {
-    /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
-    pub fn take(&mut self, event: Event) -> usize {
-        let owner = event.who.owner();
-        let mut lost = 0;
-        let old = self.growing.remove(&owner);
-        let mut boot = match old {
-            Some(old) if !old.ends_before(&event) => old,
-            old => {
-                lost += old.map_or(0, |old| self.end(old));
-                lost += self.make_room();
-                Growing::new(owner.clone(), &event)
-            }
-        };
-        boot.take(event);
-        self.growing.insert(owner, boot);
-        lost
-    }
-
-    /// At most `most` boots that have grown since they were kept.
-    pub fn dirty(&mut self, most: usize) -> Vec<&mut Growing> {
-        let all = self.ended.iter_mut().chain(self.growing.values_mut());
-        all.filter(|boot| boot.dirty).take(most).collect()
-    }
-
-    /// Forgets what is kept and can no longer grow at `now`.
-    pub fn forget(&mut self, now: SystemTime) {
-        self.ended.retain(|boot| boot.dirty);
-        self.growing.retain(|_, boot| {
-            boot.dirty || now.duration_since(boot.last).is_ok_and(|since| since < OPEN)
-        });
-    }
-
-    fn end(&mut self, boot: Growing) -> usize {
-        match boot.dirty {
-            true if self.ended.len() >= HELD => boot.boot.events.len(),
-            true => {
-                self.ended.push(boot);
-                0
-            }
-            false => 0,
-        }
-    }
-
-    /// Where too many machines boot at once, those that were silent longest have their boots ended: an eighth of all, so that
-    /// not every new boot has to look at all the others.
-    fn make_room(&mut self) -> usize {
-        if self.growing.len() < HELD {
-            return 0;
-        }
-        let mut last: Vec<_> = self.growing.values().map(|boot| boot.last).collect();
-        let (_, silent, _) = last.select_nth_unstable(HELD / 8);
-        let silent = *silent;
-        let ended: Vec<_> =
-            self.growing.extract_if(|_, boot| boot.last <= silent).map(|(_, boot)| boot).collect();
-        ended.into_iter().map(|boot| self.end(boot)).sum()
-    }
 }
 
 impl Growing {
-    fn new(owner: String, event: &Event) -> Self {
+    /// One of `owner` that begins with `event`, which it has yet to take.
+    pub fn new(owner: String, event: &Event) -> Self {
         let since = event.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time = uuid::Timestamp::from_unix(NoContext, since.as_secs(), since.subsec_nanos());
         let (hardware_id, mac) = match &event.who {
@@ -125,11 +52,11 @@ impl Growing {
             mac: mac.to_string(),
             ..pb::Boot::default()
         };
-        Self { boot, owner, dirty: true, fresh: true, acked: Vec::new(), last: event.at }
+        Self { boot, owner, acked: Vec::new(), last: event.at }
     }
 
     /// Whether `event` belongs to the machine's next boot.
-    fn ends_before(&self, event: &Event) -> bool {
+    pub fn ends_before(&self, event: &Event) -> bool {
         let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE);
         let has = |kind: pb::BootEventKind| self.boot.events.iter().any(|e| e.kind() == kind);
         match &event.what {
@@ -155,10 +82,11 @@ impl Growing {
         }
     }
 
-    fn take(&mut self, event: Event) {
+    /// Grows by `event`.
+    pub fn take(&mut self, event: Event) {
         let Event { who, what, source, at } = event;
         let (Who::Machine(_, mac) | Who::Stranger(mac)) = who;
-        (self.dirty, self.last) = (true, at);
+        self.last = at;
         self.boot.mac = mac.to_string();
         self.boot.update_time = Some(at.into());
         match &what {

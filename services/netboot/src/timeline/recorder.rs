@@ -9,14 +9,14 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Event;
-use super::merge::Boots;
-use super::records::Kept;
+use super::held::{Held, Waiting};
+use super::records::{Kept, group};
 use crate::metrics::Metrics;
 
-/// How often boots that have grown are kept.
-const TICK: Duration = Duration::from_secs(1);
-/// How many are kept in one commit: a boot has 20 KB at the most.
-const BATCH: usize = 40;
+/// How often boots that have grown are kept, and how many at a time: 128 a second, in commits so small that nobody who asks for
+/// an address meanwhile notices. Of a rack that is powered on at once the others wait, and grow. A boot has 20 KB at the most.
+const TICK: Duration = Duration::from_millis(250);
+const BATCH: usize = 32;
 /// How long the store may take for one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often old boots are deleted.
@@ -28,14 +28,14 @@ pub struct Recorder {
     events: mpsc::Receiver<Event>,
     kept: Kept,
     metrics: Metrics,
-    boots: Boots,
+    held: Held,
     failed: bool,
 }
 
 impl Recorder {
     /// Of `events`, into `kept`.
     pub fn new(events: mpsc::Receiver<Event>, kept: Kept, metrics: Metrics) -> Self {
-        Self { events, kept, metrics, boots: Boots::default(), failed: false }
+        Self { events, kept, metrics, held: Held::default(), failed: false }
     }
 
     /// Runs until `stop`, and keeps what there is then.
@@ -46,59 +46,63 @@ impl Recorder {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(event) = self.events.recv() => self.take(event),
-                _ = tick.tick() => self.keep().await,
+                _ = tick.tick() => drop(self.keep().await),
                 _ = hourly.tick() => self.forget().await,
             }
         }
         while let Ok(event) = self.events.try_recv() {
             self.take(event);
         }
-        self.keep().await;
+        while self.keep().await == Pace::More {}
     }
 
     fn take(&mut self, event: Event) {
         self.metrics.event(event.what.kind());
-        self.metrics.events_dropped(self.boots.take(event));
+        self.metrics.events_dropped(self.held.take(event));
     }
 
-    /// Keeps what has grown; with the store away, it stays and is tried again.
-    async fn keep(&mut self) {
-        loop {
-            let mut grown = self.boots.dirty(BATCH);
-            if grown.is_empty() {
-                break;
-            }
-            let done = timeout(PATIENCE, self.kept.keep(&grown)).await;
-            let failure = match done {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("the store does not answer".into()),
-            };
-            if let Some(reason) = failure {
-                if !self.failed {
-                    tracing::warn!(reason, "boots are not kept; trying again");
-                }
-                self.failed = true;
-                return;
-            }
-            self.failed = false;
-            let mut fresh = BTreeSet::new();
-            for boot in &mut grown {
-                if boot.fresh {
-                    fresh.insert(boot.owner.clone());
-                }
-                (boot.dirty, boot.fresh) = (false, false);
-            }
-            for owner in fresh {
-                said(self.kept.trim(&owner).await);
-            }
+    /// Keeps a batch of what has grown; with the store away, it stays and is tried again.
+    async fn keep(&mut self) -> Pace {
+        let batch = self.held.batch(BATCH);
+        if batch.is_empty() {
+            return Pace::Rest;
         }
-        self.boots.forget(SystemTime::now());
+        let failure = match timeout(PATIENCE, self.kept.keep(&batch)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the store does not answer".into()),
+        };
+        if let Some(reason) = failure {
+            if !self.failed {
+                tracing::warn!(reason, "boots are not kept; trying again");
+            }
+            self.failed = true;
+            self.held.put_back(batch);
+            return Pace::Rest;
+        }
+        self.failed = false;
+        let fresh =
+            |waiting: &Waiting| waiting.fresh.then(|| group(&waiting.growing.owner).to_owned());
+        let groups: BTreeSet<_> = batch.iter().filter_map(fresh).collect();
+        self.held.kept(batch);
+        for group in groups {
+            said(self.kept.trim(&group).await);
+        }
+        Pace::More
     }
 
-    async fn forget(&self) {
-        said(self.kept.forget(SystemTime::now()).await);
+    async fn forget(&mut self) {
+        let now = SystemTime::now();
+        self.held.forget(now);
+        said(self.kept.forget(now).await);
     }
+}
+
+/// Whether there may be more to keep at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    More,
+    Rest,
 }
 
 /// Old boots that stay do no harm: they go the next time.

@@ -14,7 +14,7 @@ use store::records::{Change, Error, Index, Kind, Listing, Records, Report};
 use store::{Commit, Handle, Write};
 use tinwright::netboot::v1::Boot;
 
-use super::merge::Growing;
+use super::held::Waiting;
 
 /// What ids begin with of boots of machines that nobody knows.
 pub const UNKNOWN: &str = "unknown-";
@@ -28,6 +28,11 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const PAGE: usize = 200;
 /// How many are deleted in one commit.
 const DELETED: usize = 50;
+
+/// Whose boots are counted together with those of `owner`: its own, or those of all machines that nobody knows.
+pub(super) fn group(owner: &str) -> &str {
+    if owner.starts_with(UNKNOWN) { UNKNOWN } else { owner }
+}
 
 /// Boots as records.
 #[derive(Debug)]
@@ -78,15 +83,11 @@ impl Kept {
             "" | UNKNOWN => owner.to_owned(),
             one => format!("{one}."),
         };
-        // A prefix sorts before all that begin with it.
-        let from = if after < prefix.as_str() { &prefix } else { after };
-        let mut listing = self.0.list(from, limit, |_| true).await?;
-        let all = listing.records.len();
-        listing.records.retain(|boot| boot.id.starts_with(&prefix));
-        if listing.records.len() < all {
-            listing.next = None;
-        }
-        Ok(listing)
+        // A token of another machine's listing begins this one's before or after all of its own.
+        let after = if after < prefix.as_str() { "" } else { after };
+        let (records, more) = self.0.page(&prefix, after, limit).await?;
+        let next = records.last().filter(|_| more).map(|boot| boot.id.clone());
+        Ok(Listing { records, next })
     }
 
     /// Whether they can all be read; with `mend`, as for every noun.
@@ -95,8 +96,8 @@ impl Kept {
     }
 
     /// Keeps `boots` as they are. Only the process that made a boot writes it, so nothing is compared.
-    pub(super) async fn keep(&self, boots: &[&mut Growing]) -> Result<(), Error> {
-        let put = |growing: &&mut Growing| {
+    pub(super) async fn keep(&self, boots: &[Waiting]) -> Result<(), Error> {
+        let put = |Waiting { growing, .. }: &Waiting| {
             let key = format!("{}/{}", BootKind::KIND, growing.boot.id);
             Write::Put(key, growing.boot.encode_to_vec().into())
         };
@@ -105,13 +106,10 @@ impl Kept {
         Ok(())
     }
 
-    /// Deletes the oldest boots of `owner` above what is kept of one.
-    pub(super) async fn trim(&self, owner: &str) -> Result<(), Error> {
-        let (owner, kept) = match owner.starts_with(UNKNOWN) {
-            true => (UNKNOWN, KEPT_UNKNOWN),
-            false => (owner, KEPT),
-        };
-        let mut boots = self.list(owner, "", PAGE).await?.records;
+    /// Deletes the oldest boots of a [`group`] above what is kept of it.
+    pub(super) async fn trim(&self, group: &str) -> Result<(), Error> {
+        let kept = if group == UNKNOWN { KEPT_UNKNOWN } else { KEPT };
+        let mut boots = self.list(group, "", PAGE).await?.records;
         if boots.len() <= kept {
             return Ok(());
         }

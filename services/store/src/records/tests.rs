@@ -125,10 +125,22 @@ async fn pages_follow_each_other_in_id_order() {
     for n in 0..5 {
         create(&dogs, &dog(&format!("d{n}"), &n.to_string())).await;
     }
-    let (first, more) = dogs.page("", 3).await.unwrap();
+    let (first, more) = dogs.page("", "", 3).await.unwrap();
     assert_eq!((first.len(), more), (3, true));
-    let (rest, more) = dogs.page(&first[2].id, 3).await.unwrap();
+    let (rest, more) = dogs.page("", &first[2].id, 3).await.unwrap();
     assert_eq!((rest[0].id.as_str(), rest.len(), more), ("d3", 2, false));
+}
+
+#[tokio::test]
+async fn a_page_of_ids_that_begin_alike_holds_no_others() {
+    let dogs = dogs();
+    for (n, id) in ["a.1", "a.2", "a.3", "ab.1", "b.1"].into_iter().enumerate() {
+        create(&dogs, &dog(id, &n.to_string())).await;
+    }
+    let (first, more) = dogs.page("a.", "", 2).await.unwrap();
+    assert_eq!((first[1].id.as_str(), more), ("a.2", true));
+    let (rest, more) = dogs.page("a.", "a.2", 2).await.unwrap();
+    assert_eq!((rest[0].id.as_str(), rest.len(), more), ("a.3", 1, false));
 }
 
 #[tokio::test]
@@ -215,7 +227,7 @@ async fn a_request_asked_twice_at_once_makes_one_record() {
     };
     let (first, second) = tokio::join!(ask("rex"), ask("ada"));
     assert_eq!(first, second);
-    assert_eq!(dogs.page("", 9).await.unwrap().0, [first]);
+    assert_eq!(dogs.page("", "", 9).await.unwrap().0, [first]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Which events are one boot.
 #![allow(clippy::unwrap_used)]
 
+use super::super::held::Held;
 use super::*;
 use crate::Mac;
 
@@ -21,11 +22,12 @@ fn script() -> What {
 
 /// The boots that `events`, each at its second, make.
 fn made(events: Vec<(u64, What)>) -> Vec<pb::Boot> {
-    let mut boots = Boots::default();
+    let mut held = Held::default();
     for (at, what) in events {
-        assert_eq!(boots.take(event(at, what)), 0);
+        assert_eq!(held.take(event(at, what)), 0);
     }
-    let mut all: Vec<_> = boots.dirty(usize::MAX).iter().map(|boot| boot.boot.clone()).collect();
+    let batch = held.batch(usize::MAX).into_iter();
+    let mut all: Vec<_> = batch.map(|waiting| waiting.growing.boot).collect();
     all.sort_by(|a, b| a.id.cmp(&b.id));
     all
 }
@@ -79,29 +81,4 @@ fn a_boot_keeps_64_events_and_counts_the_others() {
     let endless = |n: u64| What::Refused(format!("for the {n}th time"));
     let boots = made((0..100).map(|n| (n, endless(n))).collect());
     assert_eq!((boots[0].events.len(), boots[0].events_left_out), (64, 36));
-}
-
-#[test]
-fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
-    let mut boots = Boots::default();
-    let mut lost = 0;
-    for n in 0..3 * HELD as u64 {
-        let who = Who::Machine(n.to_string(), Mac([2; 6]));
-        lost += boots.take(Event { who, ..event(n, What::Started) });
-    }
-    let held = boots.dirty(usize::MAX).len();
-    assert_eq!(lost + held, 3 * HELD, "what is not held is said to be lost");
-    assert!((2 * HELD - HELD / 4..=2 * HELD).contains(&held), "{held}");
-}
-
-#[test]
-fn what_is_kept_is_forgotten_once_it_cannot_grow() {
-    let mut boots = Boots::default();
-    boots.take(event(0, What::Started));
-    let later = event(0, What::Started).at + OPEN;
-    boots.forget(later);
-    assert_eq!(boots.dirty(9).len(), 1, "it was not kept yet");
-    boots.dirty(9)[0].dirty = false;
-    boots.forget(later);
-    assert!(boots.growing.is_empty());
 }

@@ -1,0 +1,155 @@
+//! The boots that are held: those that may still grow, one a machine, and those that have yet to be kept.
+//!
+//! ```text
+//! event ─▶ open ◀─▶ open, waiting ─┐
+//!                        │ the machine boots again, or too many do at once
+//!                        ▼         ├─▶ a batch ─▶ kept: open again, or let go
+//!                  ended, waiting ─┘       └────▶ not kept: waits again
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use super::Event;
+use super::merge::Growing;
+
+/// How long a boot may still grow: an installed system calls home late.
+const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
+/// How many boots are held open at most, and how many that have ended: about 10 MB.
+const HELD: usize = 8192;
+
+/// A boot on its way to being kept.
+#[derive(Debug)]
+pub struct Waiting {
+    /// As it is to be kept.
+    pub growing: Growing,
+    /// Whether it was never kept.
+    pub fresh: bool,
+    ended: bool,
+}
+
+/// A boot that may still grow.
+#[derive(Debug)]
+struct Open {
+    growing: Growing,
+    fresh: bool,
+    /// Whether it has grown since it was kept: then it waits.
+    grown: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Held {
+    open: HashMap<String, Open>,
+    /// The owners of the open ones that wait, longest first. Some of them may wait no more.
+    waiting: VecDeque<String>,
+    ended: VecDeque<Waiting>,
+}
+
+impl Held {
+    /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
+    pub fn take(&mut self, event: Event) -> usize {
+        let owner = event.who.owner();
+        let mut lost = 0;
+        let old = self.open.remove(&owner);
+        let queued = old.as_ref().is_some_and(|old| old.grown);
+        let mut open = match old {
+            Some(old) if !old.growing.ends_before(&event) => old,
+            old => {
+                lost += old.map_or(0, |old| self.end(old));
+                lost += self.make_room();
+                Open { growing: Growing::new(owner.clone(), &event), fresh: true, grown: true }
+            }
+        };
+        open.growing.take(event);
+        open.grown = true;
+        if !queued {
+            self.waiting.push_back(owner.clone());
+        }
+        self.open.insert(owner, open);
+        lost
+    }
+
+    /// Takes out at most `most` boots to be kept: the ended ones, then those that have waited longest. They come back by
+    /// [`Held::kept`] or [`Held::put_back`] before the next event is taken.
+    pub fn batch(&mut self, most: usize) -> Vec<Waiting> {
+        let ended = self.ended.len().min(most);
+        let mut batch: Vec<_> = self.ended.drain(..ended).collect();
+        while batch.len() < most
+            && let Some(owner) = self.waiting.pop_front()
+        {
+            let waits = self.open.remove(&owner);
+            match waits {
+                Some(Open { growing, fresh, grown: true }) => {
+                    batch.push(Waiting { growing, fresh, ended: false });
+                }
+                Some(rests) => drop(self.open.insert(owner, rests)),
+                None => {}
+            }
+        }
+        batch
+    }
+
+    /// These are kept: those that have not ended may grow again.
+    pub fn kept(&mut self, batch: Vec<Waiting>) {
+        for Waiting { growing, .. } in batch.into_iter().filter(|waiting| !waiting.ended) {
+            self.open.insert(growing.owner.clone(), Open { growing, fresh: false, grown: false });
+        }
+    }
+
+    /// These could not be kept: they are the first to be tried again.
+    pub fn put_back(&mut self, batch: Vec<Waiting>) {
+        for waiting in batch.into_iter().rev() {
+            let Waiting { growing, fresh, ended } = waiting;
+            if ended {
+                self.ended.push_front(Waiting { growing, fresh, ended });
+                continue;
+            }
+            let owner = growing.owner.clone();
+            self.waiting.push_front(owner.clone());
+            self.open.insert(owner, Open { growing, fresh, grown: true });
+        }
+    }
+
+    /// Lets go of what is kept and can no longer grow at `now`.
+    pub fn forget(&mut self, now: SystemTime) {
+        self.open.retain(|_, open| {
+            let since = now.duration_since(open.growing.last);
+            open.grown || since.is_ok_and(|since| since < OPEN)
+        });
+    }
+
+    /// Answers how many events were given up.
+    fn end(&mut self, open: Open) -> usize {
+        let Open { growing, fresh, grown } = open;
+        match grown {
+            true if self.ended.len() >= HELD => growing.boot.events.len(),
+            true => {
+                self.ended.push_back(Waiting { growing, fresh, ended: true });
+                0
+            }
+            false => 0,
+        }
+    }
+
+    /// Where too many machines boot at once, those that were silent longest have their boots ended: an eighth of all, so that
+    /// not every new boot has to look at all the others.
+    fn make_room(&mut self) -> usize {
+        if self.open.len() < HELD {
+            return 0;
+        }
+        let mut last: Vec<_> = self.open.values().map(|open| open.growing.last).collect();
+        let (_, silent, _) = last.select_nth_unstable(HELD / 8);
+        let silent = *silent;
+        let ended: Vec<_> = self
+            .open
+            .extract_if(|_, open| open.growing.last <= silent)
+            .map(|(_, open)| open)
+            .collect();
+        self.waiting.retain(|owner| self.open.contains_key(owner));
+        ended.into_iter().map(|open| self.end(open)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
