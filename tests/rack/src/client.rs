@@ -55,9 +55,15 @@ impl Client {
         program: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> anyhow::Result<Output> {
+        let mut command = self.command(program);
+        command.args(arguments).output().with_context(|| format!("running {program}"))
+    }
+
+    /// `program`, to be run inside; it keeps the pid it is started with.
+    pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
-        command.args(arguments).output().with_context(|| format!("running {program}"))
+        command
     }
 
     /// Does `work` on a thread inside.

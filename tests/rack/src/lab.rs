@@ -43,10 +43,14 @@ impl Lab {
             "addr add 169.254.169.254/32 dev br0",
             "link set br0 up",
         ] {
-            let words = line.split_whitespace();
-            run(Command::new("ip").args(["-n", &lab.name]).args(words))?;
+            lab.ip(line)?;
         }
         Ok(lab)
+    }
+
+    /// What `ip` is told inside.
+    pub fn ip(&self, line: &str) -> anyhow::Result<()> {
+        run(Command::new("ip").args(["-n", &self.name]).args(line.split_whitespace()))
     }
 
     /// The namespace's name.
@@ -78,6 +82,13 @@ impl Lab {
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
         self.running.push((name.to_owned(), child));
         Ok(())
+    }
+
+    /// Whether what was started as `name` has ended.
+    pub fn has_ended(&mut self, name: &str) -> anyhow::Result<bool> {
+        let found = self.running.iter_mut().find(|(running, _)| running == name);
+        let (_, child) = found.with_context(|| format!("{name} was never started"))?;
+        Ok(child.try_wait()?.is_some())
     }
 
     /// Kills what was started as `name`, at once and without warning.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`lab`]: the namespace, and the processes in it; all of it goes when the lab is dropped.
-//! - [`machines`]: libvirt's part; [`bmc`]: their BMCs.
+//! - [`machines`]: libvirt's part; [`bmc`]: their BMCs; [`bare`]: machines that have neither.
 //! - [`client`]: somebody else on the machines' network.
 //! - [`server`]: Tinwright in the lab, and clients for it.
 //! - [`provision`]: records of the machines, and what is asked of the server.
@@ -16,6 +16,7 @@
 //!
 //! Nothing is ever sent outside the namespace.
 
+pub mod bare;
 pub mod bmc;
 pub mod client;
 pub mod lab;

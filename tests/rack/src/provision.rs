@@ -9,6 +9,8 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as occ;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::netboot::v1 as nb;
+use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::workflow::v1 as wf;
@@ -111,6 +113,35 @@ pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<Str
     }
 }
 
+/// What an operator writes down about `machine`: it may boot from the network.
+pub fn record(machine: &Machine) -> hw::Hardware {
+    let address = hw::Address {
+        address: machine.address.clone(),
+        prefix_length: 24,
+        gateway: SERVER.to_string(),
+    };
+    let dhcp =
+        hw::Dhcp { address: Some(address), hostname: machine.name.clone(), ..Default::default() };
+    let interface = hw::Interface {
+        mac: machine.mac.clone(),
+        name: "eth0".into(),
+        dhcp: Some(dhcp),
+        netboot: Some(hw::Netboot { allow_pxe: true, ..Default::default() }),
+        ..Default::default()
+    };
+    let policy =
+        hw::Policy { phone_home: hw::policy::PhoneHome::Required.into(), ..Default::default() };
+    hw::Hardware {
+        name: machine.name.clone(),
+        facility: "rack".into(),
+        state: hw::State::Provisionable.into(),
+        interfaces: vec![interface],
+        disks: vec![hw::Disk { device: "/dev/vda".into() }],
+        policy: Some(policy),
+        ..Default::default()
+    }
+}
+
 /// Somebody with the operator's certificate.
 #[derive(Clone, Debug)]
 pub struct Operator {
@@ -125,38 +156,22 @@ impl Operator {
 
     /// Adds the record of `machine`. Answers its id.
     pub async fn rack(&self, machine: &Machine) -> anyhow::Result<String> {
-        let address = hw::Address {
-            address: machine.address.clone(),
-            prefix_length: 24,
-            gateway: SERVER.to_string(),
-        };
-        let dhcp = hw::Dhcp {
-            address: Some(address),
-            hostname: machine.name.clone(),
-            ..Default::default()
-        };
-        let interface = hw::Interface {
-            mac: machine.mac.clone(),
-            name: "eth0".into(),
-            dhcp: Some(dhcp),
-            netboot: Some(hw::Netboot { allow_pxe: true, ..Default::default() }),
-            ..Default::default()
-        };
-        let policy =
-            hw::Policy { phone_home: hw::policy::PhoneHome::Required.into(), ..Default::default() };
-        let hardware = hw::Hardware {
-            name: machine.name.clone(),
-            facility: "rack".into(),
-            state: hw::State::Provisionable.into(),
-            interfaces: vec![interface],
-            disks: vec![hw::Disk { device: "/dev/vda".into() }],
-            policy: Some(policy),
-            ..Default::default()
-        };
+        self.add(record(machine)).await
+    }
+
+    /// Adds this record. Answers its id.
+    pub async fn add(&self, hardware: hw::Hardware) -> anyhow::Result<String> {
         let request = hw::CreateHardwareRequest { hardware: Some(hardware), ..Default::default() };
         let made =
             HardwareServiceClient::new(self.channel.clone()).create_hardware(request).await?;
         Ok(made.into_inner().hardware.context("no hardware in the answer")?.id)
+    }
+
+    /// The boots of the hardware `id`, in order of time.
+    pub async fn boots(&self, id: &str) -> anyhow::Result<Vec<nb::Boot>> {
+        let request = nb::ListBootsRequest { hardware_id: id.to_owned(), ..Default::default() };
+        let listed = NetbootServiceClient::new(self.channel.clone()).list_boots(request).await?;
+        Ok(listed.into_inner().boots)
     }
 
     /// Tells where the BMC of the hardware `id`, which is `machine`, is.

@@ -35,6 +35,8 @@ pub struct Server {
     pub files: PathBuf,
     /// Its API, as seen from outside the lab.
     pub api: SocketAddr,
+    /// Flags besides those that all servers of the rack have.
+    pub flags: Vec<String>,
 }
 
 impl Server {
@@ -43,7 +45,7 @@ impl Server {
         // Freed at once: what matters is a port that was free a moment ago.
         let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let (osie, files) = (osie.to_owned(), files.to_owned());
-        Ok(Self { data: lab.path("data"), osie, files, api })
+        Ok(Self { data: lab.path("data"), osie, files, api, flags: Vec::new() })
     }
 
     /// Starts it, its API on a socket of the world outside, and waits until it is ready.
@@ -63,7 +65,7 @@ impl Server {
         command.args(["--netboot-chain-ipxe", "true"]);
         command.arg("--osie").arg(&self.osie).arg("--files").arg(&self.files);
         command.args(["--metadata-listen", "169.254.169.254:80"]);
-        command.args(["--console", "ttyS0"]);
+        command.args(["--console", "ttyS0"]).args(&self.flags);
         lab.start("tinwright", &mut command)?;
         let ready = wait("the server", Duration::from_secs(30), || {
             let mut ask = lab.command("curl");

@@ -95,8 +95,9 @@ impl Growing {
                 (self.boot.script, self.boot.fact) = ((*kind).to_owned(), fact.clone());
             }
             What::Refused(why) if self.boot.script.is_empty() => self.boot.fact = short(why),
+            // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
+            What::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
             What::Discover(_)
-            | What::Binary(_)
             | What::Kernel(_)
             | What::Initrd(_)
             | What::Started

@@ -58,6 +58,25 @@ fn firmware_loader_script_and_files_are_one_boot_and_a_repetition_is_counted() {
 }
 
 #[test]
+fn ipxe_that_loads_ours_is_one_boot() {
+    let chained = |from| {
+        let loader = [
+            (from, What::Discover(IPXE)),
+            (from + 1, What::Ack(IPXE, "file".into())),
+            (from + 2, What::Binary("undionly.kpxe".into())),
+        ];
+        let script = [
+            (from + 3, What::Discover(IPXE)),
+            (from + 4, What::Ack(IPXE, "file".into())),
+            (from + 5, script()),
+        ];
+        [loader, script].concat()
+    };
+    assert_eq!(made(chained(0)).len(), 1);
+    assert_eq!(made([chained(0), chained(60)].concat()).len(), 2);
+}
+
+#[test]
 fn a_machine_that_comes_again_boots_again() {
     assert_eq!(made([uefi(0), uefi(60)].concat()).len(), 2);
     // Sent to its disk, and started anew at once: there was no script to tell the boots apart.
