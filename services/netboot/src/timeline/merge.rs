@@ -22,6 +22,8 @@ use crate::dhcp::client::Class;
 const EVENTS: usize = 64;
 /// A request for an address after such a silence begins another boot.
 const SILENCE: Duration = Duration::from_secs(5 * 60);
+/// No machine starts again so soon after a boot began: who asks again did not hear the answer.
+const QUICKEST: Duration = Duration::from_secs(1);
 /// How long a boot may still grow: an installed system calls home late.
 const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
 /// How many boots are held at most, about 10 MB.
@@ -41,6 +43,7 @@ pub struct Growing {
     /// Whether it was never kept.
     pub fresh: bool,
     acked: Vec<Class>,
+    began: SystemTime,
     last: SystemTime,
 }
 
@@ -54,17 +57,15 @@ pub struct Boots {
 impl Boots {
     /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
     pub fn take(&mut self, event: Event) -> usize {
-        let owner = event.who.owner();
-        let mut lost = 0;
-        let old = self.growing.remove(&owner);
-        let mut boot = match old {
-            Some(old) if !old.ends_before(&event) => old,
-            old => {
-                lost += old.map_or(0, |old| self.end(old));
-                lost += self.make_room();
-                Growing::new(owner.clone(), &event)
-            }
-        };
+        let boot = self.growing.get_mut(&*event.who.owner());
+        if let Some(boot) = boot.filter(|boot| !boot.ends_before(&event)) {
+            boot.take(event);
+            return 0;
+        }
+        let owner = event.who.owner().into_owned();
+        let ended = self.growing.remove(&owner).map_or(0, |old| self.end(old));
+        let lost = ended + self.make_room();
+        let mut boot = Growing::new(owner.clone(), &event);
         boot.take(event);
         self.growing.insert(owner, boot);
         lost
@@ -125,7 +126,8 @@ impl Growing {
             mac: mac.to_string(),
             ..pb::Boot::default()
         };
-        Self { boot, owner, dirty: true, fresh: true, acked: Vec::new(), last: event.at }
+        let (acked, began, last) = (Vec::new(), event.at, event.at);
+        Self { boot, owner, dirty: true, fresh: true, acked, began, last }
     }
 
     /// Whether `event` belongs to the machine's next boot.
@@ -139,7 +141,7 @@ impl Growing {
                 silent
                     || !self.boot.script.is_empty()
                     || has(pb::BootEventKind::Failed)
-                    || self.acked.contains(class)
+                    || (self.acked.contains(class) && !self.is_new(event.at))
                     || (loader && firmware)
             }
             What::Script { .. } => !self.boot.script.is_empty(),
@@ -155,6 +157,10 @@ impl Growing {
         }
     }
 
+    fn is_new(&self, now: SystemTime) -> bool {
+        now.duration_since(self.began).is_ok_and(|since| since < QUICKEST)
+    }
+
     fn take(&mut self, event: Event) {
         let Event { who, what, source, at } = event;
         let (Who::Machine(_, mac) | Who::Stranger(mac)) = who;
@@ -162,12 +168,13 @@ impl Growing {
         self.boot.mac = mac.to_string();
         self.boot.update_time = Some(at.into());
         match &what {
-            What::Ack(class, _) => self.acked.push(*class),
+            What::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
             What::Script { kind, fact } => {
                 (self.boot.script, self.boot.fact) = ((*kind).to_owned(), fact.clone());
             }
             What::Refused(why) if self.boot.script.is_empty() => self.boot.fact = short(why),
             What::Discover(_)
+            | What::Ack(..)
             | What::Binary(_)
             | What::Kernel(_)
             | What::Initrd(_)
@@ -207,6 +214,9 @@ impl Growing {
 }
 
 fn short(text: &str) -> String {
+    if text.len() <= TEXT {
+        return text.to_owned();
+    }
     text.chars().take(TEXT).collect()
 }
 
