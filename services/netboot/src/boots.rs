@@ -30,7 +30,7 @@ use self::gate::{Presented, Verdict};
 use self::loops::Loops;
 use self::once::Once;
 use crate::Mac;
-use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Script, decide};
+use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Script, decide};
 use crate::index::{Index, Known};
 use crate::lending::Lending;
 use crate::script;
@@ -152,14 +152,11 @@ impl Boots {
 
     /// What the machine `known` boots at `now`.
     pub fn decision(&self, known: Option<&Known>, feed: Feed, now: SystemTime) -> Decision {
-        let mut machine = known.and_then(Known::machine);
-        if let (Some(machine), Some(known)) = (&mut machine, known)
-            && machine.boot_once.is_some()
-            && self.once.is_used(known)
-        {
-            machine.boot_once = None;
-        }
-        decide(machine.as_ref(), self.site.policy, feed, now)
+        let machine = known.map(Known::machine);
+        let used = machine.is_some_and(|machine| machine.boot_once.is_some())
+            && known.is_some_and(|known| self.once.is_used(known));
+        let without = used.then(|| Some(Machine { boot_once: None, ..machine?.clone() })).flatten();
+        decide(without.as_ref().or(machine), self.site.policy, feed, now)
     }
 
     /// Notes the SMBIOS UUID (option 97, as it is on the wire) that the firmware at `known` asked DHCP with.
@@ -278,7 +275,7 @@ impl Boots {
 
     /// The one-time script in the record of `known`'s interface.
     fn once_of(&self, known: &Known) -> Option<Script> {
-        known.machine()?.boot_once
+        known.machine().boot_once.clone()
     }
 
     /// What `name` below the boot's URL is, for whoever asks from `source`.
@@ -352,7 +349,7 @@ const ASK_UUID: &str = "ask_uuid";
 /// platform has no word in: it closes its gate first.
 fn gate_of<'a>(known: &'a Known, decision: &Decision) -> Option<&'a BootGate> {
     let leaving = matches!(
-        known.machine()?.instance?.state,
+        known.machine().instance.as_ref()?.state,
         InstanceState::Deprovisioning | InstanceState::DeprovisionFailed
     );
     let cleaning = leaving && decision.boot == Boot::Worker;

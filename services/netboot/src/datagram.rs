@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt,
-    sockopt::Ipv4PacketInfo,
+    sockopt::{Ipv4PacketInfo, RcvBufForce},
 };
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -40,7 +40,11 @@ pub struct Arrival {
 impl Socket {
     /// Takes over `socket`, which must be an IPv4 one.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
-        SockRef::from(&socket).set_recv_buffer_size(QUEUE)?;
+        // What everybody may have is some two hundred requests long on most systems (net.core.rmem_max); more is for those who
+        // administer the network, as whoever may bind this port mostly does.
+        if setsockopt(&socket, RcvBufForce, &QUEUE).is_err() {
+            SockRef::from(&socket).set_recv_buffer_size(QUEUE)?;
+        }
         setsockopt(&socket, Ipv4PacketInfo, &true)?;
         Ok(Self(socket))
     }
@@ -48,6 +52,19 @@ impl Socket {
     /// Waits for a datagram and puts it into `buffer`.
     pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
         self.0.async_io(Interest::READABLE, || receive(&self.0, buffer)).await
+    }
+
+    /// Waits until there may be a datagram.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.readable().await
+    }
+
+    /// Puts a datagram into `buffer`, if one has come.
+    pub fn try_receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
+        match self.0.try_io(Interest::READABLE, || receive(&self.0, buffer)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            received => received.map(Some),
+        }
     }
 
     /// Sends `datagram` from the address `local` by the interface numbered `interface`; 0 leaves that to the routes.
@@ -133,13 +150,15 @@ mod tests {
         let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
         client.send_to(b"hi", ("127.0.0.5", port)).await.unwrap();
         let mut buffer = [0; 16];
-        let arrival = server.receive(&mut buffer).await.unwrap();
+        server.readable().await.unwrap();
+        let arrival = server.try_receive(&mut buffer).unwrap().unwrap();
         assert_eq!(
             (arrival.length, arrival.local, arrival.to),
             (2, [127, 0, 0, 5].into(), [127, 0, 0, 5].into())
         );
         assert_eq!(std::net::SocketAddr::V4(arrival.source), client.local_addr().unwrap());
         assert_ne!(arrival.interface, 0);
+        assert_eq!(server.try_receive(&mut buffer).unwrap(), None);
     }
 
     #[tokio::test]

@@ -101,10 +101,10 @@ pub fn explain(
 fn dhcp(request: &Packet, known: Option<&Known>, link: &Link, offer: BootOffer) -> pb::DhcpAnswer {
     let source = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
     let received = Received { source, broadcast: true, port: Port::Dhcp };
-    let reservation = known.and_then(Known::reservation);
+    let reservation = known.map(Known::reservation);
     let boot_offered = offer == BootOffer::Offered;
     let now = Instant::now();
-    match dhcp::answer(request, received, reservation.as_ref(), link, offer, now) {
+    match dhcp::answer(request, received, reservation, link, offer, now) {
         Err(silence) => pb::DhcpAnswer { silence: silence.to_string(), ..Default::default() },
         Ok(reply) => {
             let options = &reply.packet.options;
@@ -176,14 +176,11 @@ fn looked_at(boots: &Boots, known: Option<&Known>, mac: Option<Mac>, link: &Link
         gate: gate.map_or("", |gate| if gate.open { "open" } else { "closed" }).into(),
         ..site
     };
-    match known.machine() {
-        Some(machine) => decided_by(machine, site),
-        None => site,
-    }
+    decided_by(known.machine(), site)
 }
 
 /// The facts as the decision has them.
-fn decided_by(machine: Machine, site: pb::LookedAt) -> pb::LookedAt {
+fn decided_by(machine: &Machine, site: pb::LookedAt) -> pb::LookedAt {
     let Machine { state, netboot, boot_once, instance, worker_wanted: _, forced } = machine;
     let word = |netboot| if netboot { "on" } else { "off" };
     pb::LookedAt {
@@ -193,7 +190,7 @@ fn decided_by(machine: Machine, site: pb::LookedAt) -> pb::LookedAt {
         interface_script: brought(netboot.custom.as_ref()),
         boot_once: brought(boot_once.as_ref()),
         instance_script: brought(instance.as_ref().and_then(|instance| instance.custom.as_ref())),
-        instance_has_os: instance.is_some_and(|instance| instance.has_os),
+        instance_has_os: instance.as_ref().is_some_and(|instance| instance.has_os),
         r#override: forced.map_or("", |forced| word(forced.netboot)).into(),
         override_until: forced.and_then(|forced| forced.until).map(Into::into),
         ..site

@@ -6,11 +6,12 @@
 //! workflow ─┘
 //! ```
 //!
-//! A packet is answered from here and from nowhere else. While a feed is cut, what it told stays.
+//! A packet is answered from here and from nowhere else. While a feed is cut, what it told stays. What the records say in
+//! netboot's own terms is worked out when a feed tells, not when a machine asks: machines ask far more often than they change.
 
 mod ports;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -18,7 +19,7 @@ use runtime::feed::News;
 use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::hardware::v1::{Hardware, Interface};
 use tinwright::instance::v1::Instance;
-use tinwright::workflow::v1::Workflow;
+use tinwright::workflow::v1::{Workflow, WorkflowState};
 use tokio::sync::watch;
 
 use crate::Mac;
@@ -49,19 +50,19 @@ const WORKFLOW: usize = 2;
 #[derive(Debug, Default)]
 struct Tables {
     hardware: HashMap<String, Arc<Hardware>>,
-    by_mac: HashMap<Mac, String>,
-    by_address: HashMap<IpAddr, String>,
+    by_mac: HashMap<Mac, Known>,
+    by_address: HashMap<IpAddr, Known>,
     ports: Ports,
     instances: HashMap<String, Arc<Instance>>,
     /// Hardware id ─▶ id of the instance that occupies it.
     occupants: HashMap<String, String>,
-    /// Hardware id ─▶ ids of the workflows that have something to run on it.
-    wanting: HashMap<String, HashSet<String>>,
+    /// Hardware id ─▶ the workflows on it that are not over, and whether each has something to run there.
+    workflows: HashMap<String, HashMap<String, bool>>,
     /// Workflow id ─▶ hardware id, of those.
-    wanted: HashMap<String, String>,
+    worked_on: HashMap<String, String>,
 }
 
-/// What is known of one machine at one interface.
+/// What is known of one machine at one interface. Cheap to share.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its record.
@@ -72,23 +73,50 @@ pub struct Known {
     pub instance: Option<Arc<Instance>>,
     /// Whether a workflow has something to run on it.
     pub worker_wanted: bool,
+    /// Whether a workflow on it is not over.
+    pub worked_on: bool,
+    /// Where the record has the interface.
+    place: usize,
+    facts: Arc<Facts>,
+}
+
+/// The same in netboot's own terms.
+#[derive(Debug)]
+struct Facts {
+    machine: Machine,
+    reservation: Reservation,
 }
 
 impl Known {
+    /// The machine at the interface that is in this `place` of its record, if that has a MAC.
+    fn new(
+        hardware: Arc<Hardware>,
+        place: usize,
+        instance: Option<Arc<Instance>>,
+        [worked_on, worker_wanted]: [bool; 2],
+    ) -> Option<Self> {
+        let (interface, occupant) = (hardware.interfaces.get(place)?, instance.as_deref());
+        let mac = interface.mac.parse().ok()?;
+        let facts = Arc::new(Facts {
+            machine: facts::machine(&hardware, interface, occupant, worker_wanted),
+            reservation: facts::reservation(mac, interface, occupant),
+        });
+        Some(Self { hardware, mac, instance, worker_wanted, worked_on, place, facts })
+    }
+
     /// Its interface in the record.
     pub fn interface(&self) -> Option<&Interface> {
-        self.hardware.interfaces.iter().find(|interface| interface.mac.parse() == Ok(self.mac))
+        self.hardware.interfaces.get(self.place)
     }
 
     /// What the boot decision goes by.
-    pub fn machine(&self) -> Option<Machine> {
-        let instance = self.instance.as_deref();
-        Some(facts::machine(&self.hardware, self.interface()?, instance, self.worker_wanted))
+    pub fn machine(&self) -> &Machine {
+        &self.facts.machine
     }
 
     /// What DHCP tells it.
-    pub fn reservation(&self) -> Option<Reservation> {
-        Some(facts::reservation(self.mac, self.interface()?, self.instance.as_deref()))
+    pub fn reservation(&self) -> &Reservation {
+        &self.facts.reservation
     }
 
     /// Whether a script sends it to its disk by iPXE itself.
@@ -117,29 +145,26 @@ impl Index {
     /// The machine with this MAC.
     pub fn by_mac(&self, mac: Mac) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.known(tables.by_mac.get(&mac)?, Some(mac))
+        tables.by_mac.get(&mac).cloned()
     }
 
     /// The machine that is plugged in where `relayed` says, if a record names the place.
     pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let (id, mac) = tables.ports.find(relayed)?;
-        tables.known(id, Some(mac))
+        tables.all(id).find(|known| known.mac == mac)
     }
 
     /// The machine with this address.
     pub fn by_address(&self, address: IpAddr) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let id = tables.by_address.get(&address)?;
-        let speaks = |interface: &&Interface| facts::address(interface) == Some(address);
-        let interface = tables.hardware.get(id)?.interfaces.iter().find(speaks)?;
-        tables.known(id, interface.mac.parse().ok())
+        tables.by_address.get(&address).cloned()
     }
 
     /// The machine that goes by `id`, at its first interface.
     pub fn by_id(&self, id: &str) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.known(id, None)
+        tables.all(id).next()
     }
 
     /// The machine that people call `name`: its own name, or a host name that its instance or DHCP gives it. Looks through
@@ -147,14 +172,14 @@ impl Index {
     pub fn by_name(&self, name: &str) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let called = |hardware: &&Arc<Hardware>| tables.is_called(hardware, name);
-        let id = tables.hardware.values().find(called)?.id.as_str();
-        tables.known(id, None)
+        tables.all(&tables.hardware.values().find(called)?.id).next()
     }
 
     /// The workflows that have something to run on the machine that goes by `id`, in id order.
     pub fn waiting(&self, id: &str) -> Vec<String> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let mut waiting: Vec<_> = tables.wanting.get(id).into_iter().flatten().cloned().collect();
+        let waiting = tables.workflows.get(id).into_iter().flatten().filter(|(_, wants)| **wants);
+        let mut waiting: Vec<_> = waiting.map(|(id, _)| id.clone()).collect();
         waiting.sort();
         waiting
     }
@@ -239,16 +264,39 @@ impl Index {
 }
 
 impl Tables {
-    fn known(&self, id: &str, mac: Option<Mac>) -> Option<Known> {
-        let hardware = self.hardware.get(id)?;
-        let first = || hardware.interfaces.first()?.mac.parse().ok();
+    /// What is known of the machine that goes by `id`, at each of its interfaces.
+    fn all(&self, id: &str) -> impl Iterator<Item = Known> {
         let occupant = self.occupants.get(id).and_then(|id| self.instances.get(id));
-        Some(Known {
-            hardware: hardware.clone(),
-            mac: mac.or_else(first)?,
-            instance: occupant.cloned(),
-            worker_wanted: self.wanting.get(id).is_some_and(|workflows| !workflows.is_empty()),
+        let workflows = self.workflows.get(id);
+        let wanted = workflows.is_some_and(|all| all.values().any(|wants| *wants));
+        let work = [workflows.is_some(), wanted];
+        self.hardware.get(id).into_iter().flat_map(move |hardware| {
+            let at = move |place| Known::new(hardware.clone(), place, occupant.cloned(), work);
+            (0..hardware.interfaces.len()).filter_map(at)
         })
+    }
+
+    /// The same from the last interface on: of several with one address the first one stands in the end.
+    fn last_to_first(&self, id: &str) -> Vec<Known> {
+        let mut all: Vec<_> = self.all(id).collect();
+        all.reverse();
+        all
+    }
+
+    /// Works out anew what is known of a machine that something else than its record has changed of. What has passed to
+    /// another machine meanwhile stays that one's.
+    fn refresh(&mut self, id: &str) {
+        for known in self.last_to_first(id) {
+            let is_own = |now: &&mut Known| now.hardware.id == id;
+            let address = known.address();
+            let by_address = address.and_then(|own| self.by_address.get_mut(&own).filter(is_own));
+            if let Some(now) = by_address {
+                now.clone_from(&known);
+            }
+            if let Some(now) = self.by_mac.get_mut(&known.mac).filter(is_own) {
+                *now = known;
+            }
+        }
     }
 
     fn is_called(&self, hardware: &Hardware, name: &str) -> bool {
@@ -264,7 +312,7 @@ impl Tables {
         match feed {
             HARDWARE => self.hardware.keys().cloned().collect(),
             INSTANCE => self.instances.keys().cloned().collect(),
-            _ => self.wanted.keys().cloned().collect(),
+            _ => self.worked_on.keys().cloned().collect(),
         }
     }
 
@@ -272,16 +320,15 @@ impl Tables {
         self.drop_hardware(&hardware.id);
         // Decoding made room for four, each half a kilobyte; most machines have one or two.
         hardware.interfaces.shrink_to_fit();
-        for interface in &hardware.interfaces {
-            if let Ok(mac) = interface.mac.parse() {
-                self.by_mac.insert(mac, hardware.id.clone());
-            }
-            if let Some(address) = facts::address(interface) {
-                self.by_address.insert(address, hardware.id.clone());
-            }
-        }
         self.ports.put(&hardware);
-        self.hardware.insert(hardware.id.clone(), Arc::new(hardware));
+        let id = hardware.id.clone();
+        self.hardware.insert(id.clone(), Arc::new(hardware));
+        for known in self.last_to_first(&id) {
+            if let Some(address) = known.address() {
+                self.by_address.insert(address, known.clone());
+            }
+            self.by_mac.insert(known.mac, known);
+        }
     }
 
     /// Forgets a machine, but not what has passed to another one meanwhile.
@@ -289,13 +336,14 @@ impl Tables {
         let Some(old) = self.hardware.remove(id) else { return };
         self.ports.drop(&old);
         for interface in &old.interfaces {
+            let is_own = |known: &Known| known.hardware.id == id;
             if let Ok(mac) = interface.mac.parse()
-                && self.by_mac.get(&mac).is_some_and(|owner| owner == id)
+                && self.by_mac.get(&mac).is_some_and(is_own)
             {
                 self.by_mac.remove(&mac);
             }
             if let Some(address) = facts::address(interface)
-                && self.by_address.get(&address).is_some_and(|owner| owner == id)
+                && self.by_address.get(&address).is_some_and(is_own)
             {
                 self.by_address.remove(&address);
             }
@@ -308,8 +356,10 @@ impl Tables {
         if instance.released {
             return;
         }
-        self.occupants.insert(instance.hardware_id.clone(), instance.id.clone());
+        let machine = instance.hardware_id.clone();
+        self.occupants.insert(machine.clone(), instance.id.clone());
         self.instances.insert(instance.id.clone(), Arc::new(instance));
+        self.refresh(&machine);
     }
 
     fn drop_instance(&mut self, id: &str) {
@@ -317,26 +367,45 @@ impl Tables {
             && self.occupants.get(&old.hardware_id).is_some_and(|occupant| occupant == id)
         {
             self.occupants.remove(&old.hardware_id);
+            self.refresh(&old.hardware_id);
         }
     }
 
     fn put_workflow(&mut self, workflow: Workflow) {
         self.drop_workflow(&workflow.id);
-        if workflow.wants_machine {
-            let wanting = self.wanting.entry(workflow.hardware_id.clone()).or_default();
-            wanting.insert(workflow.id.clone());
-            self.wanted.insert(workflow.id, workflow.hardware_id);
+        if is_over(&workflow) {
+            return;
         }
+        let Workflow { id, hardware_id: machine, wants_machine, .. } = workflow;
+        self.workflows.entry(machine.clone()).or_default().insert(id.clone(), wants_machine);
+        self.refresh(&machine);
+        self.worked_on.insert(id, machine);
     }
 
     fn drop_workflow(&mut self, id: &str) {
-        let Some(machine) = self.wanted.remove(id) else { return };
-        if let Some(wanting) = self.wanting.get_mut(&machine) {
-            wanting.remove(id);
-            if wanting.is_empty() {
-                self.wanting.remove(&machine);
+        let Some(machine) = self.worked_on.remove(id) else { return };
+        if let Some(workflows) = self.workflows.get_mut(&machine) {
+            workflows.remove(id);
+            if workflows.is_empty() {
+                self.workflows.remove(&machine);
             }
         }
+        self.refresh(&machine);
+    }
+}
+
+/// Whether nothing more comes of it; one in a state that only a newer server knows is not over.
+fn is_over(workflow: &Workflow) -> bool {
+    match workflow.state() {
+        WorkflowState::Success
+        | WorkflowState::Failed
+        | WorkflowState::Timeout
+        | WorkflowState::Cancelled => true,
+        WorkflowState::Unspecified
+        | WorkflowState::Pending
+        | WorkflowState::Preparing
+        | WorkflowState::Running
+        | WorkflowState::Post => false,
     }
 }
 

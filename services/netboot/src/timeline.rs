@@ -16,6 +16,7 @@ pub mod merge;
 mod recorder;
 pub mod records;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
@@ -49,10 +50,10 @@ impl From<&Known> for Who {
 
 impl Who {
     /// What ids of its boots begin with.
-    pub(crate) fn owner(&self) -> String {
+    pub(crate) fn owner(&self) -> Cow<'_, str> {
         match self {
-            Self::Machine(id, _) => id.clone(),
-            Self::Stranger(mac) => format!("{}{}", records::UNKNOWN, mac.dashed()),
+            Self::Machine(id, _) => id.into(),
+            Self::Stranger(mac) => format!("{}{}", records::UNKNOWN, mac.dashed()).into(),
         }
     }
 }

@@ -295,7 +295,7 @@ impl Asked<'_> {
     /// An answer that says only what it is, from whom, and what the client said itself.
     fn reply(&self, kind: MessageType, our_id: Ipv4Addr) -> Reply {
         let request = self.request;
-        let mut options = Options::default();
+        let mut options = Options::roomy();
         options.set(code::MESSAGE_TYPE, [kind.into()]);
         options.set(code::SERVER_IDENTIFIER, our_id.octets());
         content::echo(&mut options, request);

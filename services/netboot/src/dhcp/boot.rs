@@ -100,17 +100,17 @@ fn file(
     link: &Link,
     chained: bool,
 ) -> Option<String> {
-    let (mac, base) = (mac.dashed(), &link.base_url);
+    let (mac, base) = (|| mac.dashed(), &link.base_url);
     let loader = || link.loaders.choose(&client.architectures, record.loader);
     let by_tftp =
-        || loader().map(|name| if link.mac_in_path { format!("{mac}/{name}") } else { name });
+        || loader().map(|name| if link.mac_in_path { format!("{}/{name}", mac()) } else { name });
     match client.class {
         Class::Ipxe { .. } if chained && loader().is_some() => by_tftp(),
-        Class::Ipxe { http: true } => Some(format!("{base}/{mac}/auto.ipxe")),
+        Class::Ipxe { http: true } => Some(format!("{base}/{}/auto.ipxe", mac())),
         Class::Ipxe { http: false } => {
-            Some(format!("tftp://{}/{mac}/auto.ipxe", record.server_name))
+            Some(format!("tftp://{}/{}/auto.ipxe", record.server_name, mac()))
         }
-        Class::Http => Some(format!("{base}/ipxe/{mac}/{}", loader()?)),
+        Class::Http => Some(format!("{base}/ipxe/{}/{}", mac(), loader()?)),
         Class::Pxe => by_tftp(),
         Class::Ordinary => None,
     }

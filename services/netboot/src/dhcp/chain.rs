@@ -21,6 +21,8 @@ pub const REST: Duration = Duration::from_secs(180);
 pub const ANSWERS: u8 = 12;
 /// How many interfaces are remembered at a time. Over that there are scripts and no loaders.
 const REMEMBERED: usize = 8192;
+/// How often those are looked for that have had their rest.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How far a machine is with its loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,10 @@ pub struct Message {
 
 /// Who was given a loader of late.
 #[derive(Debug, Default)]
-pub struct Chain(HashMap<Mac, Given>);
+pub struct Chain {
+    given: HashMap<Mac, Given>,
+    swept: Option<Instant>,
+}
 
 impl Chain {
     /// Notes that firmware which is not iPXE is sent for its loader: what that loads is ours, and asks as iPXE.
@@ -65,18 +70,19 @@ impl Chain {
         let Some(stage) = stage(message.kind) else { return };
         if self.has_room(message.mac, now) {
             let given = Given { stage, xid: message.xid, answers: ANSWERS, at: now };
-            self.0.insert(message.mac, given);
+            self.given.insert(message.mac, given);
         }
     }
 
     /// Whether `message`, which iPXE sent, is answered with a loader. If it is, that is noted.
     pub fn admits(&mut self, message: Message, now: Instant) -> bool {
         let Some(stage) = stage(message.kind) else { return false };
-        let Some(given) = self.0.get_mut(&message.mac).filter(|given| given.is_fresh(now)) else {
+        let Some(given) = self.given.get_mut(&message.mac).filter(|given| given.is_fresh(now))
+        else {
             let room = self.has_room(message.mac, now);
             if room {
                 let given = Given { stage, xid: message.xid, answers: 1, at: now };
-                self.0.insert(message.mac, given);
+                self.given.insert(message.mac, given);
             }
             return room;
         };
@@ -98,15 +104,20 @@ impl Chain {
     pub fn fetched(&mut self, mac: Mac, now: Instant) {
         if self.has_room(mac, now) {
             let given = Given { stage: Stage::Done, xid: 0, answers: 0, at: now };
-            self.0.insert(mac, given);
+            self.given.insert(mac, given);
         }
     }
 
     fn has_room(&mut self, mac: Mac, now: Instant) -> bool {
-        if self.0.len() >= REMEMBERED && !self.0.contains_key(&mac) {
-            self.0.retain(|_, given| given.is_fresh(now));
+        if self.given.len() < REMEMBERED || self.given.contains_key(&mac) {
+            return true;
         }
-        self.0.len() < REMEMBERED || self.0.contains_key(&mac)
+        let quiet = self.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP);
+        if quiet {
+            self.swept = Some(now);
+            self.given.retain(|_, given| given.is_fresh(now));
+        }
+        self.given.len() < REMEMBERED
     }
 }
 
@@ -189,9 +200,9 @@ mod tests {
         });
         assert_eq!(forged.filter(|message| chain.admits(*message, now)).count(), REMEMBERED);
         chain.fetched(MAC, now);
-        assert_eq!(chain.0.len(), REMEMBERED);
+        assert_eq!(chain.given.len(), REMEMBERED);
         assert!(chain.admits(message(Discover, 1), now + REST));
-        assert_eq!(chain.0.len(), 1);
+        assert_eq!(chain.given.len(), 1);
     }
 
     /// What a client does next: how long it waits, and what it says.

@@ -4,6 +4,7 @@
 //! header fields are filled with options (RFC 2131's overload). What still does not fit is not sent at all: half an
 //! answer boots nothing.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use super::options::{Options, code};
@@ -48,7 +49,7 @@ impl Packet {
     /// The packet in at most `room` octets, padded to BOOTP's least.
     pub fn encode(&self, room: usize) -> Result<Vec<u8>, TooLarge> {
         let fields = Fields::fill(self, room.saturating_sub(HEADER)).ok_or(TooLarge(room))?;
-        let mut bytes = Vec::with_capacity(room.min(MAXIMUM));
+        let mut bytes = Vec::with_capacity(HEADER + length(&fields.options).max(PADDED));
         bytes.extend([self.op, self.htype, self.hlen, self.hops]);
         bytes.extend(self.xid.to_be_bytes());
         bytes.extend(self.secs.to_be_bytes());
@@ -57,32 +58,38 @@ impl Packet {
             bytes.extend(address.octets());
         }
         bytes.extend(self.chaddr);
-        bytes.extend(header_field(&self.sname, &fields.sname));
-        bytes.extend(header_field(&self.file, &fields.file));
+        write_field(&mut bytes, &self.sname, &fields.sname);
+        write_field(&mut bytes, &self.file, &fields.file);
         bytes.extend(COOKIE);
-        bytes.extend(fields.options);
+        write(&mut bytes, &fields.options);
         bytes.resize(bytes.len().max(PADDED), code::PAD);
         Ok(bytes)
     }
 }
 
 /// A header field holds its own text, or the options put there.
-fn header_field(text: &[u8], options: &[u8]) -> Vec<u8> {
-    let mut field = if options.is_empty() { text.to_vec() } else { options.to_vec() };
-    field.resize(text.len(), code::PAD);
-    field
+fn write_field(bytes: &mut Vec<u8>, text: &[u8], options: &Options) {
+    if options.is_empty() {
+        return bytes.extend(text);
+    }
+    let end = bytes.len() + text.len();
+    write(bytes, options);
+    bytes.resize(end, code::PAD);
 }
 
-/// The options as they go into the packet's three places, end marks included.
-#[derive(Default)]
-struct Fields {
-    options: Vec<u8>,
-    file: Vec<u8>,
-    sname: Vec<u8>,
+/// The options as they go into the packet's three places.
+struct Fields<'a> {
+    options: Cow<'a, Options>,
+    file: Options,
+    sname: Options,
 }
 
-impl Fields {
-    fn fill(packet: &Packet, room: usize) -> Option<Self> {
+impl<'a> Fields<'a> {
+    fn fill(packet: &'a Packet, room: usize) -> Option<Self> {
+        let (file, sname) = Default::default();
+        if length(&packet.options) <= room {
+            return Some(Self { options: Cow::Borrowed(&packet.options), file, sname });
+        }
         let mut options = packet.options.clone();
         for (code, _) in packet.options.iter().rev() {
             if length(&options) <= room {
@@ -95,7 +102,7 @@ impl Fields {
         if length(&options) > room {
             return Self::overload(packet, options, room);
         }
-        Some(Self { options: field(&options), ..Self::default() })
+        Some(Self { options: Cow::Owned(options), file, sname })
     }
 
     /// Moves whole options into unused header fields until the rest fits, the longest first, as it has the fewest
@@ -113,16 +120,13 @@ impl Fields {
                 (false, true) => &mut sname,
                 (false, false) => continue,
             };
-            place.options.set(code, value);
+            place.options.set(code, &value);
             options.remove(code);
-            options
-                .set(code::OVERLOAD, [u8::from(file.is_used()) | u8::from(sname.is_used()) << 1]);
+            let [file_used, sname_used] = [&file, &sname].map(|place| !place.options.is_empty());
+            options.set(code::OVERLOAD, [u8::from(file_used) | u8::from(sname_used) << 1]);
             if length(&options) <= room {
-                return Some(Self {
-                    options: field(&options),
-                    file: file.field(),
-                    sname: sname.field(),
-                });
+                let options = Cow::Owned(options);
+                return Some(Self { options, file: file.options, sname: sname.options });
             }
         }
         None
@@ -144,14 +148,6 @@ impl Place {
     fn takes(&self, value: &[u8]) -> bool {
         length(&self.options) + wire_length(value) <= self.room
     }
-
-    fn is_used(&self) -> bool {
-        self.options.iter().next().is_some()
-    }
-
-    fn field(&self) -> Vec<u8> {
-        if self.is_used() { field(&self.options) } else { Vec::new() }
-    }
 }
 
 /// Octets of `options` with the end mark.
@@ -164,18 +160,14 @@ fn wire_length(value: &[u8]) -> usize {
     value.len() + 2 * value.len().div_ceil(255).max(1)
 }
 
-/// `options` as octets: what the message is first, as clients expect it, the relay's own last, then the end mark.
-fn field(options: &Options) -> Vec<u8> {
-    let rank = |code| match code {
-        code::MESSAGE_TYPE => 0,
-        code::SERVER_IDENTIFIER => 1,
-        code::RELAY_AGENT => 3,
-        _ => 2,
-    };
-    let mut ranked: Vec<_> = options.iter().collect();
-    ranked.sort_by_key(|(code, _)| rank(*code));
-    let mut bytes = Vec::new();
-    for (code, value) in ranked {
+/// Writes `options`: what the message is first, as clients expect it, the relay's own last, then the end mark.
+fn write(bytes: &mut Vec<u8>, options: &Options) {
+    const FIRST: [u8; 2] = [code::MESSAGE_TYPE, code::SERVER_IDENTIFIER];
+    let named = |code| Some((code, options.get(code)?));
+    let others =
+        options.iter().filter(|(code, _)| !FIRST.contains(code) && *code != code::RELAY_AGENT);
+    let all = FIRST.into_iter().filter_map(named).chain(others).chain(named(code::RELAY_AGENT));
+    for (code, value) in all {
         if value.is_empty() {
             bytes.extend([code, 0]);
         }
@@ -185,5 +177,4 @@ fn field(options: &Options) -> Vec<u8> {
         }
     }
     bytes.push(code::END);
-    bytes
 }

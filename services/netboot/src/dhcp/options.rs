@@ -1,7 +1,11 @@
 //! DHCP options: by number, each once, whatever the wire did to them.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::ops::Range;
+
+/// How many options a packet has, and of how many octets, before more memory is needed.
+const USUAL: usize = 24;
+const USUAL_OCTETS: usize = 512;
 
 /// Option numbers this service reads or writes (RFC 2132 unless said otherwise).
 pub mod code {
@@ -53,17 +57,36 @@ pub mod code {
 }
 
 /// Options by number. Fragments of one option are one value here (RFC 3396).
+///
+/// All values stand in one buffer, in order of their numbers. A packet has some twenty options of a few octets each: to move
+/// those costs less than memory for each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options(BTreeMap<u8, Vec<u8>>);
+pub struct Options {
+    ends: Vec<End>,
+    values: Vec<u8>,
+}
+
+/// Where the value of an option ends, and that of the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    code: u8,
+    at: usize,
+}
 
 /// An option says it is longer than what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
 impl Options {
+    /// None yet, with memory for those of a usual packet.
+    pub fn roomy() -> Self {
+        Self { ends: Vec::with_capacity(USUAL), values: Vec::with_capacity(USUAL_OCTETS) }
+    }
+
     /// The value of option `code`, if it is there.
     pub fn get(&self, code: u8) -> Option<&[u8]> {
-        self.0.get(&code).map(Vec::as_slice)
+        let place = self.ends.binary_search_by_key(&code, |end| end.code).ok()?;
+        self.values.get(self.range(place))
     }
 
     /// Option `code` as one address, if it is exactly that.
@@ -72,25 +95,39 @@ impl Options {
     }
 
     /// Sets option `code`, replacing what was there.
-    pub fn set(&mut self, code: u8, value: impl Into<Vec<u8>>) {
-        self.0.insert(code, value.into());
+    pub fn set(&mut self, code: u8, value: impl AsRef<[u8]>) {
+        self.remove(code);
+        self.extend(code, value.as_ref());
     }
 
     /// Sets option `code` where there is a value worth sending; an empty one is none.
-    pub fn set_some(&mut self, code: u8, value: Option<impl Into<Vec<u8>>>) {
-        if let Some(value) = value.map(Into::into).filter(|value| !value.is_empty()) {
-            self.0.insert(code, value);
+    pub fn set_some(&mut self, code: u8, value: Option<impl AsRef<[u8]>>) {
+        if let Some(value) = value.filter(|value| !value.as_ref().is_empty()) {
+            self.set(code, value);
         }
     }
 
     /// Removes option `code`.
     pub fn remove(&mut self, code: u8) {
-        self.0.remove(&code);
+        let Ok(place) = self.ends.binary_search_by_key(&code, |end| end.code) else { return };
+        let gone = self.values.drain(self.range(place)).len();
+        self.ends.remove(place);
+        self.ends.iter_mut().skip(place).for_each(|end| end.at -= gone);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// In order of their numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &[u8])> {
-        self.0.iter().map(|(code, value)| (*code, value.as_slice()))
+        let value = |(place, end): (usize, &End)| (end.code, self.values.get(self.range(place)));
+        self.ends
+            .iter()
+            .enumerate()
+            .map(value)
+            .map(|(code, value)| (code, value.unwrap_or_default()))
     }
 
     /// Reads one field of options up to its end mark; a missing end mark is forgiven. What is there already is
@@ -103,12 +140,39 @@ impl Options {
                 code => {
                     let (length, rest) = rest.split_first().ok_or(Overrun)?;
                     let (value, rest) = rest.split_at_checked((*length).into()).ok_or(Overrun)?;
-                    self.0.entry(code).or_default().extend_from_slice(value);
+                    self.extend(code, value);
                     rest
                 }
             };
         }
         Ok(())
+    }
+
+    /// Continues option `code`, or begins it.
+    fn extend(&mut self, code: u8, more: &[u8]) {
+        let place = match self.ends.binary_search_by_key(&code, |end| end.code) {
+            Ok(place) => place,
+            Err(place) => {
+                let at = self.start(place);
+                self.ends.insert(place, End { code, at });
+                place
+            }
+        };
+        let at = self.range(place).end;
+        self.values.splice(at..at, more.iter().copied());
+        self.ends.iter_mut().skip(place).for_each(|end| end.at += more.len());
+    }
+
+    /// Where the value at `place` begins.
+    fn start(&self, place: usize) -> usize {
+        let before = place.checked_sub(1).and_then(|before| self.ends.get(before));
+        before.map_or(0, |before| before.at)
+    }
+
+    /// Where the value at `place` is.
+    fn range(&self, place: usize) -> Range<usize> {
+        let start = self.start(place);
+        start..self.ends.get(place).map_or(start, |end| end.at)
     }
 }
 
@@ -133,6 +197,8 @@ pub fn addresses(addresses: &[Ipv4Addr]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn read(field: &[u8]) -> Result<Options, Overrun> {
         let mut options = Options::default();
@@ -154,6 +220,51 @@ mod tests {
     fn an_option_longer_than_the_packet_is_an_overrun() {
         assert_eq!(read(&[12, 3, b'h']), Err(Overrun));
         assert_eq!(read(&[12]), Err(Overrun));
+    }
+
+    #[test]
+    fn setting_and_removing_leaves_the_others_as_they_are() {
+        let mut options = Options::default();
+        for (code, value) in [(12, "host"), (67, "file"), (1, "mask"), (12, "longer"), (67, "")] {
+            options.set(code, value);
+        }
+        options.set_some(15, Some(""));
+        let all = |options: &Options| {
+            options.iter().map(|(code, value)| (code, value.to_vec())).collect::<Vec<_>>()
+        };
+        let expected = [(1, "mask"), (12, "longer"), (67, "")];
+        assert_eq!(all(&options), expected.map(|(code, value)| (code, value.as_bytes().to_vec())));
+        options.remove(12);
+        assert_eq!((options.get(1), options.get(12)), (Some(&b"mask"[..]), None));
+        assert_eq!((options.get(67), options.values.len()), (Some(&[][..]), 4));
+    }
+
+    proptest! {
+        #[test]
+        fn options_are_a_map_from_numbers_to_values(
+            steps in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40), 0..3_u8), 0..60),
+        ) {
+            let (mut options, mut map) = (Options::default(), BTreeMap::<u8, Vec<u8>>::new());
+            for (code, value, step) in steps {
+                match step {
+                    0 => {
+                        options.remove(code);
+                        map.remove(&code);
+                    }
+                    1 => {
+                        options.extend(code, &value);
+                        map.entry(code).or_default().extend(value);
+                    }
+                    _ => {
+                        options.set(code, &value);
+                        map.insert(code, value);
+                    }
+                }
+                prop_assert_eq!(options.get(code), map.get(&code).map(Vec::as_slice));
+            }
+            let all: Vec<_> = map.iter().map(|(code, value)| (*code, value.as_slice())).collect();
+            prop_assert_eq!(options.iter().collect::<Vec<_>>(), all);
+        }
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl Reader<'_> {
             chaddr: self.take()?,
             sname: self.take()?,
             file: self.take()?,
-            options: Options::default(),
+            options: Options::roomy(),
         })
     }
 }

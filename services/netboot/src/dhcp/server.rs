@@ -19,19 +19,20 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::leased::{Answer, Question, WAITING};
+use self::leased::{Answer, WAITING};
 use super::chain::{Chain, Message};
 use super::client::{Class, Client};
 use super::limits::Limits;
 use super::recent::{Recent, Sent};
 use super::relay::relayed;
 use super::{
-    BootOffer, Destination, Link, MessageType, Packet, Port, Received, Reply, Silence, answer,
+    BootOffer, Destination, Link, MessageType, Packet, Port, Received, Reply, Reservation, Silence,
+    answer,
 };
 use crate::Mac;
 use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
-use crate::decision::Decision;
+use crate::decision::{Decision, Feed};
 use crate::index::Known;
 use crate::lending::{Lending, Lent};
 use crate::metrics::Metrics;
@@ -40,6 +41,9 @@ use crate::timeline::{self, What};
 
 /// The longest request read.
 const LONGEST: usize = 4096;
+
+/// How many requests are answered before others have their turn.
+const ROUND: usize = 128;
 
 /// Answers DHCP on one link.
 #[derive(Debug)]
@@ -60,6 +64,32 @@ pub struct Server {
     lending: Option<Arc<Lending>>,
     /// Places for answers that wait for the store.
     waiting: Arc<Semaphore>,
+}
+
+/// A request, read, and how it came.
+#[derive(Debug)]
+struct Question {
+    request: Packet,
+    client: Client,
+    received: Received,
+    mac: Mac,
+    /// The interface it came by.
+    interface: u32,
+    /// When it was read.
+    now: Moment,
+}
+
+/// One moment by both clocks: one that never is set, and one that people and records go by.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    instant: Instant,
+    time: SystemTime,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
 }
 
 /// What becomes of a datagram.
@@ -122,38 +152,87 @@ impl Server {
     ) -> anyhow::Result<()> {
         let (mut buffer, socket, mut waiting) =
             (vec![0; LONGEST], Arc::new(socket), JoinSet::new());
-        while let Some(arrival) = stop.run_until_cancelled(socket.receive(&mut buffer)).await {
-            let arrival = arrival?;
-            let datagram = buffer.get(..arrival.length).unwrap_or_default();
-            while waiting.try_join_next().is_some() {}
-            let (reply, to) = match self.judge(datagram, &arrival, port) {
-                None => continue,
-                Some(Judged::Now(sent)) => sent,
-                Some(Judged::Later(later)) => {
-                    let (question, answer) = *later;
-                    let Ok(place) = self.waiting.clone().try_acquire_owned() else {
-                        self.unanswered(Silence::Busy, question.mac);
-                        continue;
-                    };
-                    let settled = self.clone().settle(socket.clone(), question, answer);
-                    waiting.spawn(async move {
-                        let _place = place;
-                        settled.await;
-                    });
-                    continue;
+        while let Some(readable) = stop.run_until_cancelled(socket.readable()).await {
+            readable?;
+            let mut left = ROUND;
+            while left > 0
+                && let Some(arrival) = socket.try_receive(&mut buffer)?
+            {
+                left -= 1;
+                let datagram = buffer.get(..arrival.length).unwrap_or_default();
+                match self.judge(datagram, &arrival, port) {
+                    None => {}
+                    Some(Judged::Now((reply, to))) => {
+                        self.send(&socket, &reply, to, arrival.interface).await;
+                    }
+                    Some(Judged::Later(later)) => self.wait(&mut waiting, &socket, *later),
                 }
-            };
-            let sent = socket.send(&reply, to, self.link.id, arrival.interface).await;
-            if let Err(error) = sent {
-                tracing::warn!(error = &error as &dyn std::error::Error, %to, "answer not sent");
+            }
+            while waiting.try_join_next().is_some() {}
+            if left == 0 {
+                tokio::task::yield_now().await;
             }
         }
         Ok(())
     }
 
+    /// Sends what waits for the store in a task of its own, if there is a place for it.
+    fn wait(
+        self: &Arc<Self>,
+        waiting: &mut JoinSet<()>,
+        socket: &Arc<Socket>,
+        (question, answer): (Question, Answer),
+    ) {
+        let Ok(place) = self.waiting.clone().try_acquire_owned() else {
+            return self.unanswered(Silence::Busy, &question);
+        };
+        let settled = self.clone().settle(socket.clone(), question, answer);
+        waiting.spawn(async move {
+            let _place = place;
+            settled.await;
+        });
+    }
+
+    async fn send(&self, socket: &Socket, reply: &[u8], to: SocketAddrV4, interface: u32) {
+        if let Err(error) = socket.send(reply, to, self.link.id, interface).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, %to, "answer not sent");
+        }
+    }
+
     /// The answer to a datagram and where it goes, if it is answered.
     fn judge(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Judged> {
-        let began = Instant::now();
+        let question = self.read(datagram, arrival, port)?;
+        let Question { received, mac, now, .. } = question;
+        let known = self.known(&question);
+        let limits = || self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.boots.site().rate_limits && !limits().admits(mac, known.is_some(), now.instant) {
+            self.metrics.dropped("rate");
+            return None;
+        }
+        let recent = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = recent().number(datagram, received);
+        if let Some(sent) = recent().answer(mac, number, now.instant) {
+            self.metrics.replied("again");
+            return Some(Judged::Now(sent));
+        }
+        let answer = self.decide(&question, known.as_ref());
+        self.metrics.judged(now.instant.elapsed());
+        let Some(answer) = answer else {
+            // What gave its address back may ask as before, and is answered anew.
+            recent().forget(mac);
+            return None;
+        };
+        if answer.claim.is_some() {
+            return Some(Judged::Later(Box::new((question, answer))));
+        }
+        let sent = (answer.reply.encode().ok()?, answer.to);
+        recent().keep(mac, number, now.instant, sent.clone());
+        Some(Judged::Now(sent))
+    }
+
+    /// The request in a datagram, if it is one of a client that can be answered.
+    fn read(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Question> {
+        let now = Moment::now();
         let request = match Packet::parse_request(datagram) {
             Ok(request) => request,
             Err(malformed) => {
@@ -161,162 +240,155 @@ impl Server {
                 return None;
             }
         };
-        let broadcast = arrival.to.is_broadcast();
-        let received = Received { source: arrival.source, broadcast, port };
         let Some(mac) = request.mac() else {
             self.metrics.dropped(Silence::Hardware.label());
             return None;
         };
-        let (known, now) = (self.known(mac, &request, received), Instant::now());
-        let limits = || self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.boots.site().rate_limits && !limits().admits(mac, known.is_some(), now) {
-            self.metrics.dropped("rate");
-            return None;
-        }
-        let recent = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = recent().number(datagram, received);
-        if let Some(sent) = recent().answer(mac, number, now) {
-            self.metrics.replied("again");
-            return Some(Judged::Now(sent));
-        }
-        let answer = self.decide(&request, received, mac, known.as_ref());
-        self.metrics.judged(began.elapsed());
-        let Some(answer) = answer else {
-            // What gave its address back may ask as before, and is answered anew.
-            recent().forget(mac);
-            return None;
-        };
-        if answer.claim.is_some() {
-            let interface = arrival.interface;
-            let question = Question { request, received, mac, interface };
-            return Some(Judged::Later(Box::new((question, answer))));
-        }
-        let sent = (answer.reply.encode().ok()?, answer.to);
-        recent().keep(mac, number, now, sent.clone());
-        Some(Judged::Now(sent))
+        let client = Client::of(&request, self.link.own_ipxe.as_deref());
+        let broadcast = arrival.to.is_broadcast();
+        let received = Received { source: arrival.source, broadcast, port };
+        Some(Question { request, client, received, mac, interface: arrival.interface, now })
     }
 
     /// The machine that asks: by its Ethernet address, else by the port it is plugged in to.
-    fn known(&self, mac: Mac, request: &Packet, received: Received) -> Option<Known> {
+    fn known(&self, question: &Question) -> Option<Known> {
+        let Question { request, received, mac, .. } = question;
         let index = self.boots.index();
         index
-            .by_mac(mac)
+            .by_mac(*mac)
             .or_else(|| index.by_port(&relayed(request, *received.source.ip(), &self.link)))
     }
 
-    fn decide(
-        &self,
-        request: &Packet,
-        received: Received,
-        mac: Mac,
-        known: Option<&Known>,
-    ) -> Option<Answer> {
-        let decision = self.boots.decision(known, self.boots.index().feed(), SystemTime::now());
-        let mut reservation = known.and_then(Known::reservation);
-        if let Some(reservation) = &mut reservation {
-            reservation.declined = self.declined(mac);
-        }
-        let lent = self.lend(request, received, mac, reservation.as_ref());
-        let lent = lent.map_err(|silence| self.unanswered(silence, mac)).ok()?;
+    fn decide(&self, question: &Question, known: Option<&Known>) -> Option<Answer> {
+        let Question { request, received, mac, now, .. } = question;
+        let decision = self.boots.decision(known, self.boots.index().feed(), now.time);
+        let record = known.map(|known| self.record(known, *mac));
+        let lent = self.lend(question, record.as_deref());
+        let lent = lent.map_err(|silence| self.unanswered(silence, question)).ok()?;
         let unknown_boots = known.is_none() && lent != Lent::Nothing;
         let offer = if unknown_boots { BootOffer::Offered } else { decision.offer() };
-        let (mut link, offer) = (Cow::Borrowed(&self.link), self.chained(request, offer));
-        match lent {
-            Lent::Nothing => {}
-            Lent::Address(lent) => reservation = Some(*lent),
-            Lent::BootOnly => link = Cow::Owned(self.boot_only()),
-        }
-        let machine = reservation.as_ref();
-        let outcome = answer(request, received, machine, &link, offer, Instant::now());
+        let offer = self.chained(question, offer);
+        let (machine, link) = match &lent {
+            Lent::Nothing => (record.as_deref(), Cow::Borrowed(&self.link)),
+            Lent::Address(lent) => (Some(&**lent), Cow::Borrowed(&self.link)),
+            Lent::BootOnly => (record.as_deref(), Cow::Owned(self.boot_only())),
+        };
+        let outcome = answer(request, *received, machine, &link, offer, now.instant);
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
         let _entered = span.enter();
-        if let Some(known) = known {
-            if let Some(uuid) = Client::of(request, None).uuid {
-                self.boots.note_uuid(known, uuid);
-            }
-            self.note_firmware(request, &known.hardware.id);
+        self.note(question, known, &outcome, &decision);
+        if let Ok(reply) = &outcome {
+            let by_port = known.is_some_and(|known| known.mac != *mac);
+            tracing::info!(kind = kind(reply), boot = %decision.fact, ?offer, by_port, "answered");
         }
-        self.note_boot(request, &outcome, &decision);
+        self.concluded(question, machine, outcome)
+    }
+
+    /// What is sent and where to; where nothing is, who is told why.
+    fn concluded(
+        &self,
+        question: &Question,
+        machine: Option<&Reservation>,
+        outcome: Result<Reply, Silence>,
+    ) -> Option<Answer> {
         match outcome {
             Ok(reply) => {
-                let kind = reply.packet.kind().map_or("none", label);
-                let by_port = known.is_some_and(|known| known.mac != mac);
-                tracing::info!(kind, boot = %decision.fact, ?offer, by_port, "answered");
-                self.metrics.replied(kind);
+                self.metrics.replied(kind(&reply));
                 let to = match reply.to {
                     Destination::Link => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
                     Destination::Host(to) => to,
                 };
-                let claim = Self::claim(&reply, mac, machine);
+                let claim = Self::claim(&reply, question.mac, machine);
                 Some(Answer { reply, to, claim })
             }
             Err(silence) if machine.is_some_and(|machine| machine.pool.is_some()) => {
                 tracing::debug!(reason = %silence, "not answered");
                 self.metrics.dropped(silence.label());
-                self.returned(silence, mac);
+                self.returned(silence, question.mac);
                 None
             }
             Err(silence) => {
-                self.unanswered(silence, mac);
+                self.unanswered(silence, question);
                 None
             }
         }
     }
 
+    /// What the record of `known` says, and when `mac` last found its address in use by somebody else.
+    fn record<'a>(&self, known: &'a Known, mac: Mac) -> Cow<'a, Reservation> {
+        let declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
+        match declined.get(&mac).copied() {
+            None => Cow::Borrowed(known.reservation()),
+            declined => Cow::Owned(Reservation { declined, ..known.reservation().clone() }),
+        }
+    }
+
     /// What `offer` comes to for an iPXE that is firmware.
-    fn chained(&self, request: &Packet, offer: BootOffer) -> BootOffer {
-        let (Some(chain), Some(mac), Some(kind)) = (&self.chain, request.mac(), request.kind())
-        else {
-            return offer;
-        };
-        let (message, now) = (Message { mac, xid: request.xid, kind }, Instant::now());
-        let client = Client::of(request, self.link.own_ipxe.as_deref());
+    fn chained(&self, question: &Question, offer: BootOffer) -> BootOffer {
+        let Question { request, client, mac, now, .. } = question;
+        let (Some(chain), Some(kind)) = (&self.chain, request.kind()) else { return offer };
+        let message = Message { mac: *mac, xid: request.xid, kind };
         let mut chain = chain.lock().unwrap_or_else(PoisonError::into_inner);
         match client.class {
             _ if offer != BootOffer::Offered || client.own => {}
-            Class::Pxe | Class::Http => chain.firmware(message, now),
-            Class::Ipxe { .. } if chain.admits(message, now) => return BootOffer::Chained,
+            Class::Pxe | Class::Http => chain.firmware(message, now.instant),
+            Class::Ipxe { .. } if chain.admits(message, now.instant) => return BootOffer::Chained,
             Class::Ipxe { .. } | Class::Ordinary => {}
         }
         offer
     }
 
-    fn unanswered(&self, silence: Silence, mac: Mac) {
+    fn unanswered(&self, silence: Silence, question: &Question) {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
         if let Silence::Declined(address) = silence {
             tracing::warn!(%address, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-            declined.insert(mac, Instant::now());
+            declined.insert(question.mac, question.now.instant);
         }
     }
 
-    fn note_boot(&self, request: &Packet, outcome: &Result<Reply, Silence>, decision: &Decision) {
-        let loader = matches!(Client::of(request, None).class, Class::Ipxe { .. });
-        if let (true, true, Some(mac)) = (loader, outcome.is_ok(), request.mac()) {
-            self.booting.answered(mac, Instant::now());
+    /// Tells everybody who has to know that this was asked, and how it is answered.
+    fn note(
+        &self,
+        question: &Question,
+        known: Option<&Known>,
+        outcome: &Result<Reply, Silence>,
+        decision: &Decision,
+    ) {
+        let Question { request, client, mac, now, .. } = question;
+        if let Some(known) = known {
+            if let Some(uuid) = client.uuid {
+                self.boots.note_uuid(known, uuid);
+            }
+            self.note_firmware(question, known);
         }
-        for what in timeline::dhcp::noted(request, outcome, decision) {
+        if matches!(client.class, Class::Ipxe { .. }) && outcome.is_ok() {
+            self.booting.answered(*mac, now.instant);
+        }
+        for what in timeline::dhcp::noted(request, client.class, outcome, decision) {
             if matches!(what, What::Unknown(_)) {
                 self.metrics.unknown_machine();
             }
             let source = Some(request.ciaddr).filter(|address| !address.is_unspecified());
-            self.boots.note(request.mac(), source.map(Into::into), what, SystemTime::now());
+            self.boots.note(Some(*mac), source.map(Into::into), what, now.time);
         }
     }
 
-    fn declined(&self, mac: Mac) -> Option<Instant> {
-        self.declined.lock().unwrap_or_else(PoisonError::into_inner).get(&mac).copied()
-    }
-
-    /// Firmware that asks is a machine that has just been started; many a network interface has iPXE for its firmware.
-    fn note_firmware(&self, request: &Packet, hardware: &str) {
-        let firmware = Client::of(request, None).class.boots();
-        if firmware && request.kind() == Some(MessageType::Discover) {
+    /// Firmware that asks is a machine that has just been started; many a network interface has iPXE for its firmware. Only a
+    /// workflow wants to know: where there is none, nobody is told.
+    fn note_firmware(&self, question: &Question, known: &Known) {
+        let Question { request, client, .. } = question;
+        let discovers = client.class.boots() && request.kind() == Some(MessageType::Discover);
+        if discovers && (known.worked_on || self.boots.index().feed() == Feed::Stale) {
             // Best effort: with the queue full, the worker's new boot id says the same later.
-            let _full = self.firmware.try_send(hardware.to_owned());
+            let _full = self.firmware.try_send(known.hardware.id.clone());
         }
     }
+}
+
+fn kind(reply: &Reply) -> &'static str {
+    reply.packet.kind().map_or("none", label)
 }
 
 /// What an answer is called, as a metric label, too.
@@ -333,3 +405,6 @@ pub(crate) fn label(kind: MessageType) -> &'static str {
         | MessageType::Other(_) => "other",
     }
 }
+
+#[cfg(test)]
+mod tests;

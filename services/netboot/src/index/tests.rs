@@ -56,11 +56,22 @@ fn an_address_that_moves_is_the_new_machines_at_once_and_stays_so() {
 }
 
 #[test]
+fn of_several_interfaces_with_one_address_the_first_stands_for_it() {
+    let (index, mut bonded) = (index(), hardware("h1", 7, "192.0.2.1"));
+    bonded.interfaces.extend(hardware("h1", 8, "192.0.2.1").interfaces);
+    index.hardware(News::Put(bonded));
+    let first = || index.by_address(at("192.0.2.1")).unwrap().mac;
+    assert_eq!(first(), Mac([2, 0, 0, 0, 0, 7]));
+    index.instance(News::Put(instance("i2", "h1")));
+    assert_eq!(first(), Mac([2, 0, 0, 0, 0, 7]));
+}
+
+#[test]
 fn a_late_word_of_an_old_instance_does_not_unseat_the_new_one() {
     let index = index();
     index.instance(News::Put(instance("i2", "h1")));
     index.instance(News::Deleted("i1".into()));
-    assert_eq!(index.by_id("h1").unwrap().instance.unwrap().id, "i2");
+    assert_eq!(index.by_id("h1").unwrap().instance.as_ref().unwrap().id, "i2");
 }
 
 #[test]
@@ -71,6 +82,36 @@ fn a_machine_is_wanted_while_any_workflow_wants_it() {
     assert!(index.by_id("h1").unwrap().worker_wanted);
     index.workflow(News::Deleted("w2".into()));
     assert!(!index.by_id("h1").unwrap().worker_wanted);
+}
+
+#[test]
+fn a_machine_is_worked_on_until_no_workflow_on_it_is_left_that_is_not_over() {
+    let index = index();
+    let worked_on = || index.by_mac(Mac([2, 0, 0, 0, 0, 1])).unwrap().worked_on;
+    let ended = Workflow { state: WorkflowState::Failed.into(), ..workflow("w1", "h1", false) };
+    assert!(worked_on());
+    index.workflow(News::Put(workflow("w1", "h1", false)));
+    assert!(worked_on());
+    index.workflow(News::Put(ended));
+    assert!(!worked_on());
+}
+
+#[test]
+fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
+    let (index, mac) = (index(), Mac([2, 0, 0, 0, 0, 1]));
+    let hostname = || index.by_mac(mac).unwrap().reservation().hostname.clone();
+    let occupied = || index.by_address(at("192.0.2.1")).unwrap().machine().instance.is_some();
+    index.instance(News::Put(Instance {
+        hostname: "web-1".into(),
+        state: "active".into(),
+        ..instance("i1", "h1")
+    }));
+    assert_eq!((hostname().as_str(), occupied()), ("web-1", true));
+    index.instance(News::Deleted("i1".into()));
+    assert_eq!((hostname().as_str(), occupied()), ("", false));
+    index.hardware(News::Put(hardware("h1", 1, "192.0.2.9")));
+    let own = index.by_mac(mac).unwrap().reservation().address.unwrap().address;
+    assert_eq!(IpAddr::from(own), at("192.0.2.9"));
 }
 
 #[test]

@@ -11,24 +11,35 @@ const BOOTING: Duration = Duration::from_secs(60);
 /// From how many on those are looked for that no longer boot.
 const MANY: usize = 1024;
 
+/// How often that is looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
 /// The machines that boot. Cheap to share.
 #[derive(Clone, Debug, Default)]
-pub struct Booting(Arc<Mutex<HashMap<Mac, Instant>>>);
+pub struct Booting(Arc<Mutex<Machines>>);
+
+#[derive(Debug, Default)]
+struct Machines {
+    answered: HashMap<Mac, Instant>,
+    swept: Option<Instant>,
+}
 
 impl Booting {
     /// DHCP answered iPXE at `mac` at `now`.
     pub fn answered(&self, mac: Mac, now: Instant) {
         let mut machines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if machines.len() >= MANY {
-            machines.retain(|_, at| is_fresh(*at, now));
+        let quiet = machines.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP);
+        if quiet && machines.answered.len() >= MANY {
+            machines.swept = Some(now);
+            machines.answered.retain(|_, at| is_fresh(*at, now));
         }
-        machines.insert(mac, now);
+        machines.answered.insert(mac, now);
     }
 
     /// Whether the machine at `mac` boots at `now`.
     pub fn is_booting(&self, mac: Mac, now: Instant) -> bool {
         let machines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        machines.get(&mac).is_some_and(|at| is_fresh(*at, now))
+        machines.answered.get(&mac).is_some_and(|at| is_fresh(*at, now))
     }
 }
 
@@ -48,6 +59,6 @@ mod tests {
         assert!(booting.is_booting(mac(7), now + BOOTING - Duration::from_secs(1)));
         assert!(!booting.is_booting(mac(7), now + BOOTING));
         booting.answered(mac(7), now + BOOTING);
-        assert_eq!(booting.0.lock().expect("whole").len(), 1);
+        assert_eq!(booting.0.lock().expect("whole").answered.len(), 1);
     }
 }

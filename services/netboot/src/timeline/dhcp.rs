@@ -1,14 +1,19 @@
 //! What an exchange of DHCP is worth noting: that of firmware and loaders, not that of installed systems.
 
 use crate::decision::Decision;
-use crate::dhcp::client::{Class, Client};
+use crate::dhcp::client::Class;
 use crate::dhcp::options::code;
 use crate::dhcp::{BootOffer, MessageType, Packet, Reply, Silence};
 use crate::timeline::What;
 
-/// What `request` is worth noting, which was answered by `outcome` after `decision`: the request, then the answer.
-pub fn noted(request: &Packet, outcome: &Result<Reply, Silence>, decision: &Decision) -> Vec<What> {
-    let class = Client::of(request, None).class;
+/// What `request` of a `class` of client is worth noting, which was answered by `outcome` after `decision`: the request, then
+/// the answer.
+pub fn noted(
+    request: &Packet,
+    class: Class,
+    outcome: &Result<Reply, Silence>,
+    decision: &Decision,
+) -> Vec<What> {
     let asks = request.kind() == Some(MessageType::Discover) && class.boots();
     match outcome {
         Err(Silence::Declined(address)) => vec![What::Declined(address.to_string())],

@@ -49,24 +49,28 @@ pub struct Held {
 impl Held {
     /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
     pub fn take(&mut self, event: Event) -> usize {
-        let owner = event.who.owner();
-        let mut lost = 0;
-        let old = self.open.remove(&owner);
-        let queued = old.as_ref().is_some_and(|old| old.grown);
-        let mut open = match old {
-            Some(old) if !old.growing.ends_before(&event) => old,
-            old => {
-                lost += old.map_or(0, |old| self.end(old));
-                lost += self.make_room();
-                Open { growing: Growing::new(owner.clone(), &event), fresh: true, grown: true }
+        let open = self.open.get_mut(&*event.who.owner());
+        if let Some(open) = open.filter(|open| !open.growing.ends_before(&event)) {
+            open.growing.take(event);
+            if !std::mem::replace(&mut open.grown, true) {
+                self.waiting.push_back(open.growing.owner.clone());
             }
+            return 0;
+        }
+        let owner = event.who.owner().into_owned();
+        let old = self.open.remove(&owner);
+        // Whose last boot waits is in the queue, and stays there.
+        let queued = old.as_ref().is_some_and(|old| old.grown);
+        let lost = match old {
+            Some(old) => self.end(old),
+            None => self.make_room(),
         };
-        open.growing.take(event);
-        open.grown = true;
         if !queued {
             self.waiting.push_back(owner.clone());
         }
-        self.open.insert(owner, open);
+        let mut growing = Growing::new(owner.clone(), &event);
+        growing.take(event);
+        self.open.insert(owner, Open { growing, fresh: true, grown: true });
         lost
     }
 

@@ -21,6 +21,8 @@ use crate::dhcp::client::Class;
 const EVENTS: usize = 64;
 /// A request for an address after such a silence begins another boot.
 const SILENCE: Duration = Duration::from_secs(5 * 60);
+/// No machine starts again so soon after a boot began: who asks again did not hear the answer.
+const QUICKEST: Duration = Duration::from_secs(1);
 /// The longest text kept of an event, in characters: peers make some of it.
 const TEXT: usize = 200;
 
@@ -34,6 +36,7 @@ pub struct Growing {
     /// When it grew last.
     pub last: SystemTime,
     acked: Vec<Class>,
+    began: SystemTime,
 }
 
 impl Growing {
@@ -52,7 +55,7 @@ impl Growing {
             mac: mac.to_string(),
             ..pb::Boot::default()
         };
-        Self { boot, owner, acked: Vec::new(), last: event.at }
+        Self { boot, owner, acked: Vec::new(), began: event.at, last: event.at }
     }
 
     /// Whether `event` belongs to the machine's next boot.
@@ -66,7 +69,7 @@ impl Growing {
                 silent
                     || !self.boot.script.is_empty()
                     || has(pb::BootEventKind::Failed)
-                    || self.acked.contains(class)
+                    || (self.acked.contains(class) && !self.is_new(event.at))
                     || (loader && firmware)
             }
             What::Script { .. } => !self.boot.script.is_empty(),
@@ -82,6 +85,10 @@ impl Growing {
         }
     }
 
+    fn is_new(&self, now: SystemTime) -> bool {
+        now.duration_since(self.began).is_ok_and(|since| since < QUICKEST)
+    }
+
     /// Grows by `event`.
     pub fn take(&mut self, event: Event) {
         let Event { who, what, source, at } = event;
@@ -90,7 +97,7 @@ impl Growing {
         self.boot.mac = mac.to_string();
         self.boot.update_time = Some(at.into());
         match &what {
-            What::Ack(class, _) => self.acked.push(*class),
+            What::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
             What::Script { kind, fact } => {
                 (self.boot.script, self.boot.fact) = ((*kind).to_owned(), fact.clone());
             }
@@ -98,6 +105,7 @@ impl Growing {
             // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
             What::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
             What::Discover(_)
+            | What::Ack(..)
             | What::Kernel(_)
             | What::Initrd(_)
             | What::Started
@@ -136,6 +144,9 @@ impl Growing {
 }
 
 fn short(text: &str) -> String {
+    if text.len() <= TEXT {
+        return text.to_owned();
+    }
     text.chars().take(TEXT).collect()
 }
 

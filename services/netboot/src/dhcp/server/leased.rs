@@ -4,13 +4,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::super::{Link, Packet, Received, Reply, Reservation, Silence};
-use super::{MessageType, Server};
+use super::super::{Link, Reply, Reservation, Silence};
+use super::{MessageType, Moment, Question, Server};
 use crate::Mac;
 use crate::datagram::Socket;
 use crate::dhcp::relay::relayed;
 use crate::dhcp::site::Mode;
-use crate::index::Known;
 use crate::leases::{Claim, Granted};
 use crate::lending::{Asked, Lent, lasts};
 use crate::pool::Event;
@@ -29,31 +28,20 @@ pub(super) struct Answer {
     pub(super) claim: Option<Claim>,
 }
 
-/// A request, read, and how it came.
-#[derive(Debug)]
-pub(super) struct Question {
-    pub(super) request: Packet,
-    pub(super) received: Received,
-    pub(super) mac: Mac,
-    /// The interface it came by.
-    pub(super) interface: u32,
-}
-
 impl Server {
     /// What the client is lent; nothing where nothing is.
     pub(super) fn lend(
         &self,
-        request: &Packet,
-        received: Received,
-        mac: Mac,
+        question: &Question,
         record: Option<&Reservation>,
     ) -> Result<Lent, Silence> {
+        let Question { request, received, mac, now, .. } = question;
         let Some(lending) = self.lending.as_ref().filter(|_| self.link.mode == Mode::Reservation)
         else {
             return Ok(Lent::Nothing);
         };
         let relayed = relayed(request, *received.source.ip(), &self.link);
-        lending.lend(Asked { request, mac, relayed, record, link: &self.link }, SystemTime::now())
+        lending.lend(Asked { request, mac: *mac, relayed, record, link: &self.link }, now.time)
     }
 
     /// The link as it is for a machine that only gets a boot file.
@@ -73,39 +61,38 @@ impl Server {
     pub(super) async fn settle(
         self: Arc<Self>,
         socket: Arc<Socket>,
-        question: Question,
+        mut question: Question,
         mut answer: Answer,
     ) {
-        let Question { request, received, mac, interface } = question;
+        let interface = question.interface;
         for _ in 0..ATTEMPTS {
             let (Some(lending), Some(claim)) = (&self.lending, answer.claim) else {
-                return self.send(&socket, &answer, interface).await;
+                return self.send_answer(&socket, &answer, interface).await;
             };
             match lending.leases().claim(claim, SystemTime::now()).await {
                 Granted::For(time) => {
                     if time < claim.lasts {
                         answer.reply.shorten(u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
                     }
-                    return self.send(&socket, &answer, interface).await;
+                    return self.send_answer(&socket, &answer, interface).await;
                 }
-                Granted::Unknown => return self.unanswered(Silence::NotStored, mac),
+                Granted::Unknown => return self.unanswered(Silence::NotStored, &question),
                 Granted::Lost => {}
             }
-            let known: Option<Known> = self.known(mac, &request, received);
-            let Some(other) = self.decide(&request, received, mac, known.as_ref()) else { return };
+            question.now = Moment::now();
+            let known = self.known(&question);
+            let Some(other) = self.decide(&question, known.as_ref()) else { return };
             answer = other;
         }
-        self.unanswered(Silence::NotStored, mac);
+        self.unanswered(Silence::NotStored, &question);
     }
 
-    async fn send(&self, socket: &Socket, answer: &Answer, interface: u32) {
+    async fn send_answer(&self, socket: &Socket, answer: &Answer, interface: u32) {
         let Ok(datagram) = answer.reply.encode() else { return };
         if let Some(claim) = answer.claim {
             tracing::info!(lease.addr = %claim.address, mac = %claim.mac, "leased");
         }
-        if let Err(error) = socket.send(&datagram, answer.to, self.link.id, interface).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, to = %answer.to, "answer not sent");
-        }
+        self.send(socket, &datagram, answer.to, interface).await;
     }
 
     /// Notes what a client gave back, found in use or did not choose.

@@ -89,6 +89,15 @@ fn a_machine_that_comes_again_boots_again() {
 }
 
 #[test]
+fn who_asks_again_within_a_second_did_not_hear_the_answer() {
+    let asked =
+        |at| vec![(at, What::Discover(Class::Pxe)), (at, What::Ack(Class::Pxe, "file".into()))];
+    let boots = made((0..100).flat_map(|_| asked(0)).collect());
+    assert_eq!((boots.len(), boots[0].events.len(), boots[0].events_left_out), (1, 64, 68));
+    assert_eq!(made([asked(0), asked(1)].concat()).len(), 2);
+}
+
+#[test]
 fn a_late_call_home_belongs_to_the_boot_before() {
     let boots = made([uefi(0), vec![(3600, What::PhoneHome)]].concat());
     assert_eq!(boots.len(), 1);
