@@ -58,7 +58,8 @@ pub struct Flags {
     /// Serve these only [default: all that is configured]; the others are asked where --peers says
     #[arg(long, env = "TINWRIGHT_ONLY", value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
-    /// Where services are that are not served here: SERVICE=URL, or a URL for all that are not named. Besides its own data
+    /// Where services are that are not served here: SERVICE=URL, or a URL for all that are not named (but netboot, which only
+    /// metadata asks, for what it lends). Besides its own data
     /// directory a process needs a copy of the secrets (site.key, ca.pem, service.pem, service-key.pem; ca-key.pem unless
     /// it serves netboot and metadata only)
     #[arg(long, env = "TINWRIGHT_PEERS", value_name = "[SERVICE=]URL", value_delimiter = ',')]

@@ -58,14 +58,15 @@ impl Edges {
         Ok(Self { netboot, metadata: metadata::Bound::bind(config, site).await? })
     }
 
-    /// What people may ask of leases, which are kept in `store` from now on.
+    /// What people may ask of leases, which are kept in `store` from now on; watches end at `stop`.
     pub(crate) fn leases(
         &mut self,
         store: Option<&Arc<dyn Store>>,
+        stop: &CancellationToken,
     ) -> Option<netboot::leases::Api> {
         let (netboot, store) = (self.netboot.as_mut()?, store?);
         netboot.keep_leases(store.clone());
-        netboot.lease_api()
+        netboot.lease_api(stop.clone())
     }
 
     /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
@@ -93,7 +94,7 @@ impl Edges {
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
-        let leases = self.netboot.as_ref().and_then(Netboot::lease_api);
+        let leases = self.netboot.as_ref().and_then(|one| one.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let netboot = match copies {
                 Some(copies) => netboot.keeping(copies.netboot()),

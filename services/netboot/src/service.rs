@@ -202,10 +202,10 @@ impl Netboot {
         self.lending = Some(lending);
     }
 
-    /// What people may ask of leases and of unknown machines, where there are any.
-    pub fn lease_api(&self) -> Option<leases::Api> {
+    /// What people may ask of leases and of unknown machines, where there are any; watches end at `stop`.
+    pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
         let leases = self.lending.as_ref()?.leases().clone();
-        Some(leases::Api::new(leases, self.index.clone(), self.unknown.clone()))
+        Some(leases::Api::new(leases, self.index.clone(), self.unknown.clone(), stop))
     }
 
     /// What people may ask of it, once it runs; `store` keeps what it records, and streams end at `stop`.

@@ -168,8 +168,8 @@ fn a_split_that_cannot_work_is_refused_with_what_is_missing() {
             "peers says twice where the others is",
         ),
         (
-            "only = ['power']\npeers = ['netboot=https://a:1']",
-            "peers names netboot, which nobody asks",
+            "only = ['power']\npeers = ['metadata=https://a:1']",
+            "peers names metadata, which nobody asks",
         ),
         (
             "only = ['power']\npeers = ['http://a:1']",

@@ -247,7 +247,7 @@ impl Server {
                     Destination::Link => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
                     Destination::Host(to) => to,
                 };
-                let claim = Self::claim(&reply, mac, machine);
+                let claim = machine.and_then(|it| self.claim(&reply, request, received, it));
                 Some(Answer { reply, to, claim })
             }
             Err(silence) if machine.is_some_and(|machine| machine.pool.is_some()) => {
