@@ -4,8 +4,8 @@
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
 //! `boot_http`, `links`, `dhcp`, `pools`, `metadata` and `etcd` check what is said of scripts and files, of where machines are
-//! attached, of DHCP, of what it lends, of the metadata service and of a cluster, `observe` what of looking into network boot, `split` which services are here and
-//! where the others are.
+//! attached, of DHCP, of what it lends, of the metadata service and of a cluster, `observe` what of looking into network
+//! boot, `split` which services are here and where the others are.
 
 mod boot_http;
 mod dhcp;
@@ -61,9 +61,8 @@ pub struct Flags {
     #[arg(long, env = "TINWRIGHT_ONLY", value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
     /// Where services are that are not served here: SERVICE=URL, or a URL for all that are not named (but netboot, which only
-    /// metadata asks, for what it lends). Besides its own data
-    /// directory a process needs a copy of the secrets (site.key, ca.pem, service.pem, service-key.pem; ca-key.pem unless
-    /// it serves netboot and metadata only)
+    /// metadata asks, for what it lends). Besides its own data directory a process needs a copy of the secrets (site.key,
+    /// ca.pem, service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only)
     #[arg(long, env = "TINWRIGHT_PEERS", value_name = "[SERVICE=]URL", value_delimiter = ',')]
     pub peers: Option<Vec<Peer>>,
     /// Where records are kept [default: sled]; etcd for replicas, of which each needs a copy of the first one's directory of

@@ -32,8 +32,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// An API over what answers in the `first` place and the `others`, the boots that are `kept`, and the `lines` of syslog if they are
-    /// received; streams end at `stop`.
+    /// An API over what answers in the `first` place and the `others`, the boots that are `kept`, and the `lines` of syslog
+    /// if they are received; streams end at `stop`.
     pub fn new(
         first: Place,
         others: Vec<Place>,
