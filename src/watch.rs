@@ -66,6 +66,7 @@ macro_rules! watched {
 watched! {
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
     instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;
+    netboot::WatchLeasesResponse, watch_leases_response::Lease => Lease;
     power::WatchBmcsResponse, watch_bmcs_response::Bmc => Bmc;
     power::WatchPowerJobsResponse, watch_power_jobs_response::PowerJob => PowerJob;
     workflow::WatchTemplatesResponse, watch_templates_response::Template => Template;

@@ -92,7 +92,7 @@ impl Server {
             None => Services::default(),
         };
         let boots = doors.boots(store.as_ref(), &edges.stop)?;
-        let leases = doors.leases(store.as_ref());
+        let leases = doors.leases(store.as_ref(), &edges.stop);
         let metadata = doors.metadata(&reach, &vitals);
         let (reporter, health) = tonic_health::server::health_reporter();
         let told = (boots, leases, metadata.as_ref().map(Metadata::api));

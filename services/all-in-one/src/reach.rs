@@ -20,13 +20,16 @@ pub(crate) struct Reach {
     pub(crate) instance: Channel,
     pub(crate) workflow: Channel,
     pub(crate) power: Channel,
+    /// Whoever lends addresses, if anybody does.
+    pub(crate) leases: Option<Channel>,
 }
 
 impl Reach {
     /// All of them in this process, at the other end of `inside`.
     pub(crate) fn inside(inside: &Channel) -> Self {
         let inside = || inside.clone();
-        Self { hardware: inside(), instance: inside(), workflow: inside(), power: inside() }
+        let (hardware, instance, workflow, power) = (inside(), inside(), inside(), inside());
+        Self { hardware, instance, workflow, power, leases: None }
     }
 
     /// Each where `config` says. Nobody is called yet: a peer may start later, and come and go.
@@ -35,11 +38,13 @@ impl Reach {
             Some(peer) => remote(peer, site).with_context(|| format!("{service} at {peer}")),
             None => Ok(inside.clone()),
         };
+        let lends = config.netboot.is_some() || config.split.peer(Service::Netboot).is_some();
         Ok(Self {
             hardware: to(Service::Hardware)?,
             instance: to(Service::Instance)?,
             workflow: to(Service::Workflow)?,
             power: to(Service::Power)?,
+            leases: lends.then(|| to(Service::Netboot)).transpose()?,
         })
     }
 }

@@ -43,7 +43,7 @@ impl Services {
         reach: &Reach,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let Reach { hardware, instance, workflow, power } = reach.clone();
+        let Reach { hardware, instance, workflow, power, leases: _ } = reach.clone();
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear = if config.insecure_bmcs { Clear::Allowed } else { Clear::Refused };
         let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear);

@@ -1,6 +1,6 @@
-//! The control plane, as metadata sees it: two watches in, calls home out.
+//! The control plane, as metadata sees it: watches in, calls home out.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
@@ -13,6 +13,7 @@ use tinwright::hardware::v1::{
 use tinwright::instance::v1::{
     WatchInstancesRequest, instance_service_client::InstanceServiceClient,
 };
+use tinwright::netboot::v1::{WatchLeasesRequest, lease_service_client::LeaseServiceClient};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
@@ -21,53 +22,97 @@ use crate::http::{Call, NotStored, PhoneHome};
 use crate::index::Index;
 use crate::source::Source;
 
-/// Keeps `index` fed until `stop`; where there are `copies`, these as well, and begins with them.
+/// Whom it is told by.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// Of machines.
+    pub hardware: Channel,
+    /// Of what occupies them.
+    pub instance: Channel,
+    /// Of addresses that are lent; none where nobody lends any.
+    pub leases: Option<Channel>,
+}
+
+/// Keeps `index` fed by `sources` until `stop`; where there are `copies`, these as well, and begins with them.
 pub async fn follow(
     index: Arc<Index>,
-    hardware: Channel,
-    instance: Channel,
+    sources: Sources,
     copies: Option<Copies>,
     stop: CancellationToken,
 ) -> Result<(), store::Error> {
-    let source = Mutex::new(Source::new(index));
-    if let Some(copies) = &copies {
-        copies::restore(copies, &source).await?;
+    let Sources { hardware, instance, leases } = sources;
+    if leases.is_some() {
+        index.expect_leases();
     }
-    let view = View::Full.into();
-    let told = || source.lock().unwrap_or_else(PoisonError::into_inner);
-    let hardware = HardwareServiceClient::new(hardware);
-    let hardware = feed::follow(
-        "hardware",
-        || {
-            let (mut client, id) = (hardware.clone(), String::new());
-            async move {
-                Ok(client.watch_hardware(WatchHardwareRequest { id, view }).await?.into_inner())
-            }
-        },
-        |news| {
-            copies.iter().for_each(|copies| copies.hardware.note(&news, SystemTime::now()));
-            told().hardware(news);
-        },
-        stop.clone(),
+    let told = Told { source: Mutex::new(Source::new(index)), copies };
+    if let Some(copies) = &told.copies {
+        copies::restore(copies, &told.source).await?;
+        if leases.is_some() {
+            copies::restore_leases(copies, &told.source).await?;
+        }
+    }
+    let leases = leases.map(|leases| told.leases(leases, stop.clone()));
+    let kept = told.copies.as_ref().map(|copies| copies.run(stop.clone()));
+    tokio::join!(
+        told.hardware(hardware, stop.clone()),
+        told.instances(instance, stop),
+        OptionFuture::from(leases),
+        OptionFuture::from(kept),
     );
-    let instance = InstanceServiceClient::new(instance);
-    let instance = feed::follow(
-        "instance",
-        || {
-            let (mut client, id) = (instance.clone(), String::new());
-            async move {
-                Ok(client.watch_instances(WatchInstancesRequest { id, view }).await?.into_inner())
-            }
-        },
-        |news| {
-            copies.iter().for_each(|copies| copies.instance.note(&news, SystemTime::now()));
-            told().instance(news);
-        },
-        stop.clone(),
-    );
-    let kept = OptionFuture::from(copies.as_ref().map(|copies| copies.run(stop)));
-    tokio::join!(hardware, instance, kept);
     Ok(())
+}
+
+/// Who takes what the watches bring.
+struct Told {
+    source: Mutex<Source>,
+    copies: Option<Copies>,
+}
+
+impl Told {
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn hardware(&self, channel: Channel, stop: CancellationToken) {
+        let client = HardwareServiceClient::new(channel);
+        let open = || {
+            let (mut client, view) = (client.clone(), View::Full.into());
+            let request = WatchHardwareRequest { id: String::new(), view };
+            async move { Ok(client.watch_hardware(request).await?.into_inner()) }
+        };
+        let tell = |news| {
+            self.copies.iter().for_each(|copies| copies.hardware.note(&news, SystemTime::now()));
+            self.source().hardware(news);
+        };
+        feed::follow("hardware", open, tell, stop).await;
+    }
+
+    async fn instances(&self, channel: Channel, stop: CancellationToken) {
+        let client = InstanceServiceClient::new(channel);
+        let open = || {
+            let (mut client, view) = (client.clone(), View::Full.into());
+            let request = WatchInstancesRequest { id: String::new(), view };
+            async move { Ok(client.watch_instances(request).await?.into_inner()) }
+        };
+        let tell = |news| {
+            self.copies.iter().for_each(|copies| copies.instance.note(&news, SystemTime::now()));
+            self.source().instance(news);
+        };
+        feed::follow("instance", open, tell, stop).await;
+    }
+
+    async fn leases(&self, channel: Channel, stop: CancellationToken) {
+        let client = LeaseServiceClient::new(channel);
+        let open = || {
+            let mut client = client.clone();
+            async move { Ok(client.watch_leases(WatchLeasesRequest::default()).await?.into_inner()) }
+        };
+        let tell = |news| {
+            self.copies.iter().for_each(|copies| copies.lease.note(&news, SystemTime::now()));
+            self.source().lease(news);
+        };
+        feed::follow("lease", open, tell, stop).await;
+    }
 }
 
 /// Hands calls home to the instance service.

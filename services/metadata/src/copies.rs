@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use store::copy::{LocalCopy, Part, Sealing};
+use store::copy::{Kept, LocalCopy, Part, Sealing};
 use store::{Handle, Store};
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
+use tinwright::netboot::v1::{Lease, lease::State};
 use tokio_util::sync::CancellationToken;
 
 use crate::index::SECRETS_LAST;
@@ -19,6 +20,8 @@ pub struct Copies {
     pub hardware: LocalCopy<Hardware>,
     /// Of instances, secrets and all.
     pub instance: LocalCopy<Instance>,
+    /// Of the leases that last.
+    pub lease: LocalCopy<Lease>,
 }
 
 impl Copies {
@@ -27,9 +30,12 @@ impl Copies {
         let own = || Handle::new(store.clone(), "metadata");
         let hardware = Part { id: |one: &Hardware| &one.id, kept: |one| Some(one.clone()) };
         let instance = Part { id: |one: &Instance| &one.id, kept: |one| Some(one.clone()) };
+        let bound = |one: &Lease| (one.state() == State::Bound).then(|| one.clone());
+        let lease = Part { id: |one: &Lease| &one.address, kept: bound };
         Self {
             hardware: LocalCopy::new(own(), "hardware", seal.clone(), hardware),
             instance: LocalCopy::new(own(), "instance", seal.clone(), instance),
+            lease: LocalCopy::new(own(), "lease", seal.clone(), lease),
         }
     }
 
@@ -45,7 +51,11 @@ impl Copies {
 
     /// Keeps them up to date until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
-        tokio::join!(self.hardware.run(stop.clone()), self.instance.run(stop));
+        tokio::join!(
+            self.hardware.run(stop.clone()),
+            self.instance.run(stop.clone()),
+            self.lease.run(stop)
+        );
     }
 }
 
@@ -59,6 +69,18 @@ pub(crate) async fn restore(
     let cut = cut(heard, SystemTime::now(), Instant::now());
     let mut source = source.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     source.restore(hardware, instances, cut);
+    Ok(())
+}
+
+/// Tells `source` what was kept in `copies` of the leases.
+pub(crate) async fn restore_leases(
+    copies: &Copies,
+    source: &std::sync::Mutex<Source>,
+) -> Result<(), store::Error> {
+    let Some(Kept { objects, heard }) = copies.lease.load().await? else { return Ok(()) };
+    let cut = cut(heard, SystemTime::now(), Instant::now());
+    let source = source.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    source.restore_leases(&objects, cut);
     Ok(())
 }
 

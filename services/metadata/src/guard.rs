@@ -21,7 +21,7 @@ pub enum SourceCheck {
     Address,
     /// By the neighbour entry, wherever it is.
     Neighbour,
-    /// By the relay port its address was leased through. No lease tells that here yet, so nobody passes.
+    /// By the relay port its address was leased through. A reserved address is not leased, so nobody passes under it.
     Port,
 }
 
@@ -36,6 +36,8 @@ pub enum Place {
     Nobody,
     /// Behind a router or a proxy that we trust.
     Beyond,
+    /// At the machine's relay port: that is where it got the address.
+    AtPort,
     /// Nobody looks, or the kernel does not say.
     Unseen,
 }
@@ -50,7 +52,9 @@ pub enum Denied {
     #[error("the address has no neighbour entry")]
     NoEntry,
     /// The check asked for cannot be made.
-    #[error("the address is not on a link of ours, or its relay port is not known")]
+    #[error(
+        "the address is not on a link of ours, or was not leased through the machine's relay port"
+    )]
     NotChecked,
 }
 
@@ -69,16 +73,16 @@ impl SourceCheck {
     /// Whether who asks from `place` is the machine that has the Ethernet addresses `macs`.
     pub fn admits(self, macs: impl IntoIterator<Item = Mac>, place: Place) -> Result<(), Denied> {
         match (self, place) {
+            (Self::Port, Place::AtPort)
+            | (Self::Address, _)
+            | (Self::OnLink, Place::Here | Place::Beyond | Place::AtPort | Place::Unseen) => Ok(()),
             (Self::Port, _) => Err(Denied::NotChecked),
-            (Self::Address, _) | (Self::OnLink, Place::Here | Place::Beyond | Place::Unseen) => {
-                Ok(())
-            }
             (Self::OnLink | Self::Neighbour, Place::Holds(mac)) => {
                 let mut macs = macs.into_iter();
                 if macs.any(|own| own == mac) { Ok(()) } else { Err(Denied::Foreign) }
             }
             (Self::OnLink | Self::Neighbour, Place::Nobody) => Err(Denied::NoEntry),
-            (Self::Neighbour, Place::Here | Place::Beyond | Place::Unseen) => {
+            (Self::Neighbour, Place::Here | Place::Beyond | Place::AtPort | Place::Unseen) => {
                 Err(Denied::NotChecked)
             }
         }
@@ -166,8 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_port_nobody_tells_of_admits_nobody() {
-        assert_eq!(admits(SourceCheck::Port, Place::Holds(OWN)), Err(Denied::NotChecked));
+    fn only_who_got_its_address_at_its_relay_port_is_known_by_it() {
+        assert_eq!(admits(SourceCheck::Port, Place::AtPort), Ok(()));
+        for place in [Place::Holds(OWN), Place::Here, Place::Beyond, Place::Unseen] {
+            assert_eq!(admits(SourceCheck::Port, place), Err(Denied::NotChecked));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod session;
 mod wire;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -238,6 +238,9 @@ impl Service {
         let address = caller.address;
         let Some(neighbours) = self.neighbours.clone() else { return Place::Unseen };
         match check {
+            SourceCheck::Port if self.leased_at_port(address) => {
+                return Place::AtPort;
+            }
             SourceCheck::Address | SourceCheck::Port => return Place::Unseen,
             SourceCheck::OnLink | SourceCheck::Neighbour => {}
         }
@@ -250,6 +253,10 @@ impl Service {
         let looked = tokio::task::spawn_blocking(move || neighbours.place(address)).await;
         // Nobody is let in by a failure.
         looked.unwrap_or(Place::Nobody)
+    }
+
+    fn leased_at_port(&self, address: IpAddr) -> bool {
+        self.index.lease(address, Instant::now()).is_some_and(|lease| lease.at_port)
     }
 
     fn look_up(
@@ -271,7 +278,7 @@ impl Service {
         let trusted = token
             .is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
             && self.tells_secrets(caller);
-        let (base, told) = (base(headers), self.told(machine, Instant::now()));
+        let (base, told) = (base(headers), self.told(machine, caller.address, Instant::now()));
         let asked = Asked { base: &base, trusted };
         let body = self.contents.get(&told, path, asked).ok_or(Refusal::NotFound)?;
         if let Some(event) = seen::event(path) {

@@ -3,15 +3,22 @@
 //! A change is applied under one lock, so a reader sees all of it or nothing: an address that moves to another machine
 //! never shows the old one's data beside the new one's. Two machines may claim an address for a while, when two records
 //! change one after the other; the older record has it, and the younger one as soon as the older lets go.
+//!
+//! An address that no record has may be lent: it speaks for the machine with the lease's Ethernet address, while the lease
+//! lasts.
+
+mod lent;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tinwright::HardwareId;
+use tinwright::{HardwareId, Mac};
 use tokio::sync::watch;
 
+pub use self::lent::Lease;
+use self::lent::Lent;
 use crate::machine::Machine;
 use runtime::prefix::normal;
 
@@ -47,6 +54,8 @@ struct Machines {
     by_address: HashMap<IpAddr, Vec<Arc<Machine>>>,
     /// Those whose instance has a secret name.
     by_name: HashMap<String, Arc<Machine>>,
+    by_mac: HashMap<Mac, HardwareId>,
+    lent: Lent,
     feed: Feed,
 }
 
@@ -58,6 +67,23 @@ enum Feed {
     CutAt(Instant),
 }
 
+impl Feed {
+    /// Whether it was heard recently enough to tell secrets by; nothing where it never was.
+    fn tells_secrets(self, now: Instant) -> Option<bool> {
+        match self {
+            Self::NeverHeard => None,
+            Self::Live => Some(true),
+            Self::CutAt(when) => Some(now.saturating_duration_since(when) <= SECRETS_LAST),
+        }
+    }
+
+    fn cut(&mut self, now: Instant) {
+        if let Self::Live = self {
+            *self = Self::CutAt(now);
+        }
+    }
+}
+
 /// One thing that happened to the machines.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -65,6 +91,8 @@ pub enum Change {
     Put(Arc<Machine>),
     /// This one is gone.
     Remove(HardwareId),
+    /// This address is lent, or no longer.
+    Lend(IpAddr, Option<Lease>),
 }
 
 impl Default for Index {
@@ -82,15 +110,12 @@ impl Index {
     /// What `address` speaks for, whatever form it is in.
     pub fn lookup(&self, address: IpAddr, now: Instant) -> Lookup {
         let machines = self.machines.borrow();
-        let secrets = match machines.feed {
-            Feed::NeverHeard => return Lookup::NotReady,
-            Feed::Live => true,
-            Feed::CutAt(when) => now.saturating_duration_since(when) <= SECRETS_LAST,
-        };
-        let claims = machines.by_address.get(&normal(address));
+        let Some(secrets) = machines.feed.tells_secrets(now) else { return Lookup::NotReady };
+        let address = normal(address);
+        let claims = machines.by_address.get(&address);
         match claims.and_then(|claims| claims.first()) {
             Some(machine) => Lookup::Known { machine: machine.clone(), secrets },
-            None => Lookup::Unknown,
+            None => machines.borrower(address, secrets, now),
         }
     }
 
@@ -113,6 +138,18 @@ impl Index {
         named.min_by_key(|machine| age(machine)).cloned()
     }
 
+    /// The lease of `address`, while it lasts.
+    pub fn lease(&self, address: IpAddr, now: Instant) -> Option<Lease> {
+        self.machines.borrow().lent.of(normal(address), now)
+    }
+
+    /// The addresses that the machine with this id is lent. Looks at all leases.
+    pub fn lent_to(&self, id: HardwareId, now: Instant) -> Vec<IpAddr> {
+        let machines = self.machines.borrow();
+        let macs: Vec<_> = machines.by_id.get(&id).iter().flat_map(|one| one.macs()).collect();
+        machines.lent.to(&macs, now)
+    }
+
     /// How long the feed has been cut: nothing while it is live, `None` before anything was heard.
     pub fn feed_age(&self, now: Instant) -> Option<Duration> {
         match self.machines.borrow().feed {
@@ -125,11 +162,7 @@ impl Index {
     /// The machine whose instance has the secret name `name` (its lookup id).
     pub fn lookup_named(&self, name: &str, now: Instant) -> Lookup {
         let machines = self.machines.borrow();
-        let secrets = match machines.feed {
-            Feed::NeverHeard => return Lookup::NotReady,
-            Feed::Live => true,
-            Feed::CutAt(when) => now.saturating_duration_since(when) <= SECRETS_LAST,
-        };
+        let Some(secrets) = machines.feed.tells_secrets(now) else { return Lookup::NotReady };
         match machines.by_name.get(&name.to_ascii_lowercase()) {
             Some(machine) => Lookup::Known { machine: machine.clone(), secrets },
             None => Lookup::Unknown,
@@ -143,16 +176,46 @@ impl Index {
 
     /// These are all the machines there are: the feed has caught up, and is live from now on.
     pub fn replace(&self, machines: impl IntoIterator<Item = Arc<Machine>>) {
-        let mut new = Machines { feed: Feed::Live, ..Machines::default() };
-        machines.into_iter().for_each(|machine| new.put(machine));
-        self.machines.send_replace(new);
+        self.set(machines, Feed::Live);
     }
 
     /// These are all the machines there were when the feed was cut, at `cut`.
     pub fn restore(&self, machines: impl IntoIterator<Item = Arc<Machine>>, cut: Instant) {
-        let mut old = Machines { feed: Feed::CutAt(cut), ..Machines::default() };
-        machines.into_iter().for_each(|machine| old.put(machine));
-        self.machines.send_replace(old);
+        self.set(machines, Feed::CutAt(cut));
+    }
+
+    fn set(&self, all: impl IntoIterator<Item = Arc<Machine>>, feed: Feed) {
+        let mut new = Machines { feed, ..Machines::default() };
+        all.into_iter().for_each(|machine| new.put(machine));
+        self.machines.send_modify(|machines| {
+            new.lent = std::mem::take(&mut machines.lent);
+            *machines = new;
+        });
+    }
+
+    /// Addresses are lent, too: until it is told which, one that no record has may be anybody's.
+    pub fn expect_leases(&self) {
+        let none = Lent::new([], Feed::NeverHeard);
+        self.machines.send_modify(|machines| machines.lent = none);
+    }
+
+    /// These are all the leases there are: their feed has caught up, and is live from now on.
+    pub fn replace_leases(&self, leases: impl IntoIterator<Item = (IpAddr, Lease)>) {
+        let new = Lent::new(leases, Feed::Live);
+        self.machines.send_modify(|machines| machines.lent = new);
+    }
+
+    /// These are all the leases there were when their feed was cut, at `cut`.
+    pub fn restore_leases(&self, leases: impl IntoIterator<Item = (IpAddr, Lease)>, cut: Instant) {
+        let old = Lent::new(leases, Feed::CutAt(cut));
+        self.machines.send_modify(|machines| machines.lent = old);
+    }
+
+    /// Who lends addresses is out of reach. Said again, it counts from the first time.
+    pub fn cut_leases(&self, now: Instant) {
+        self.machines.send_modify(|machines| {
+            machines.lent.feed.iter_mut().for_each(|feed| feed.cut(now));
+        });
     }
 
     /// Applies `changes` together.
@@ -162,6 +225,7 @@ impl Index {
                 match change {
                     Change::Put(machine) => machines.put(machine),
                     Change::Remove(id) => machines.remove(id),
+                    Change::Lend(address, lease) => machines.lent.keep(address, lease),
                 }
             }
         });
@@ -169,15 +233,23 @@ impl Index {
 
     /// The control plane is out of reach. Said again, it counts from the first time.
     pub fn cut(&self, now: Instant) {
-        self.machines.send_modify(|machines| {
-            if let Feed::Live = machines.feed {
-                machines.feed = Feed::CutAt(now);
-            }
-        });
+        self.machines.send_modify(|machines| machines.feed.cut(now));
     }
 }
 
 impl Machines {
+    /// Whom an address speaks for that no record has.
+    fn borrower(&self, address: IpAddr, secrets: bool, now: Instant) -> Lookup {
+        let Some(feed) = self.lent.feed else { return Lookup::Unknown };
+        let Some(fresh) = feed.tells_secrets(now) else { return Lookup::NotReady };
+        let lease = self.lent.of(address, now);
+        let machine = lease.and_then(|lease| self.by_id.get(self.by_mac.get(&lease.mac)?));
+        match machine {
+            Some(machine) => Lookup::Known { machine: machine.clone(), secrets: secrets && fresh },
+            None => Lookup::Unknown,
+        }
+    }
+
     fn put(&mut self, machine: Arc<Machine>) {
         self.remove(machine.id);
         for address in machine.addresses() {
@@ -191,6 +263,7 @@ impl Machines {
                 tracing::warn!(%address, machine.id = %machine.id, "another machine claims this address too");
             }
         }
+        self.by_mac.extend(machine.macs().map(|mac| (mac, machine.id)));
         if let Some(name) = machine.lookup_id() {
             self.by_name.insert(name, machine.clone());
         }
@@ -201,6 +274,12 @@ impl Machines {
         let Some(old) = self.by_id.remove(&id) else { return };
         if let Some(name) = old.lookup_id() {
             self.by_name.remove(&name);
+        }
+        for mac in old.macs() {
+            // It may have passed to another machine meanwhile.
+            if self.by_mac.get(&mac) == Some(&id) {
+                self.by_mac.remove(&mac);
+            }
         }
         for address in old.addresses() {
             let Some(claims) = self.by_address.get_mut(&address) else { continue };
@@ -218,141 +297,4 @@ fn age(machine: &Machine) -> (SystemTime, HardwareId) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{address, any_machine, node1, node2};
-    use proptest::prelude::*;
-
-    fn index(machines: impl IntoIterator<Item = Machine>) -> Index {
-        let index = Index::new();
-        index.replace(machines.into_iter().map(Arc::new));
-        index
-    }
-
-    fn who(index: &Index, address: &str) -> Option<HardwareId> {
-        match index.lookup(address.parse().unwrap(), Instant::now()) {
-            Lookup::Known { machine, .. } => Some(machine.id),
-            Lookup::Unknown | Lookup::NotReady => None,
-        }
-    }
-
-    fn tells_secrets(index: &Index, now: Instant) -> bool {
-        match index.lookup("198.51.100.50".parse().unwrap(), now) {
-            Lookup::Known { secrets, .. } => secrets,
-            Lookup::Unknown | Lookup::NotReady => panic!("node1 is there"),
-        }
-    }
-
-    /// `machine` on `ip` alone.
-    fn moved(machine: Machine, ip: &str) -> Machine {
-        let mut machine = machine;
-        machine.instance = None;
-        machine.nics[0].addresses = vec![address(ip, 24, false)];
-        machine
-    }
-
-    #[test]
-    fn nobody_is_known_before_the_feed_has_caught_up() {
-        let index = Index::new();
-        index.apply([Change::Put(Arc::new(node1()))]);
-        let lookup = index.lookup("198.51.100.50".parse().unwrap(), Instant::now());
-        assert!(matches!(lookup, Lookup::NotReady));
-    }
-
-    #[test]
-    fn a_machine_answers_for_every_address_it_has() {
-        let index = index([node1()]);
-        for address in ["198.51.100.50", "192.0.2.9", "2001:db8::50", "::ffff:198.51.100.50"] {
-            assert_eq!(who(&index, address), Some(node1().id), "{address}");
-        }
-        assert_eq!(who(&index, "198.51.100.77"), None);
-    }
-
-    #[test]
-    fn an_address_given_up_answers_for_nobody() {
-        let index = index([node1()]);
-        index.apply([Change::Put(Arc::new(moved(node1(), "198.51.100.70")))]);
-        assert_eq!(who(&index, "198.51.100.50"), None);
-        assert_eq!(who(&index, "198.51.100.70"), Some(node1().id));
-        index.apply([Change::Remove(node1().id)]);
-        assert_eq!(who(&index, "198.51.100.70"), None);
-    }
-
-    #[test]
-    fn a_secret_name_is_a_machines_for_as_long_as_its_instance() {
-        let (index, name) = (index([node1(), node2()]), crate::fixture::LOOKUP);
-        let named = || match index.lookup_named(name, Instant::now()) {
-            Lookup::Known { machine, .. } => Some(machine.id),
-            Lookup::Unknown | Lookup::NotReady => None,
-        };
-        assert_eq!(named(), Some(node1().id));
-        index.apply([Change::Put(Arc::new(Machine { instance: None, ..node1() }))]);
-        assert_eq!(named(), None);
-    }
-
-    #[test]
-    fn a_contested_address_is_the_older_records_until_it_lets_go() {
-        let young = moved(node2(), "198.51.100.50");
-        let young = Machine { created: node1().created + Duration::from_secs(1), ..young };
-        let index = index([young.clone(), node1()]);
-        assert_eq!(who(&index, "198.51.100.50"), Some(node1().id));
-        index.apply([Change::Put(Arc::new(moved(node1(), "198.51.100.70")))]);
-        assert_eq!(who(&index, "198.51.100.50"), Some(young.id));
-    }
-
-    #[test]
-    fn what_a_new_listing_does_not_name_is_gone() {
-        let index = index([node1(), node2()]);
-        index.replace([Arc::new(node2())]);
-        assert_eq!(who(&index, "198.51.100.50"), None);
-        assert_eq!(who(&index, "198.51.100.60"), Some(node2().id));
-    }
-
-    #[test]
-    fn secrets_are_told_for_fifteen_minutes_of_silence() {
-        let (index, cut) = (index([node1()]), Instant::now());
-        assert!(tells_secrets(&index, cut));
-        index.cut(cut);
-        index.cut(cut + SECRETS_LAST);
-        assert!(tells_secrets(&index, cut + SECRETS_LAST));
-        assert!(!tells_secrets(&index, cut + SECRETS_LAST + Duration::from_secs(1)));
-        index.replace([Arc::new(node1())]);
-        assert!(tells_secrets(&index, cut + 2 * SECRETS_LAST));
-    }
-
-    fn any_change() -> impl Strategy<Value = Change> {
-        let ids = [node1().id, node2().id];
-        let machine = (any_machine(), prop::sample::select(ids.to_vec()), 0u64..2);
-        prop_oneof![
-            3 => machine.prop_map(|(mut machine, id, age)| {
-                // Few addresses, so that they are contested.
-                let ip = format!("192.0.2.{}", machine.nics.len());
-                machine.nics.iter_mut().for_each(|nic| nic.addresses = vec![address(&ip, 24, false)]);
-                let created = SystemTime::UNIX_EPOCH + Duration::from_secs(age);
-                Change::Put(Arc::new(Machine { id, created, ..machine }))
-            }),
-            1 => prop::sample::select(ids.to_vec()).prop_map(Change::Remove),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn changes_one_by_one_end_where_a_listing_does(changes in prop::collection::vec(any_change(), 0..12)) {
-            let (changed, mut there) = (index([]), HashMap::new());
-            for change in changes {
-                match &change {
-                    Change::Put(machine) => drop(there.insert(machine.id, machine.clone())),
-                    Change::Remove(id) => drop(there.remove(id)),
-                }
-                changed.apply([change]);
-            }
-            let listed = Index::new();
-            listed.replace(there.into_values());
-            for last in 0..4 {
-                let address = format!("192.0.2.{last}");
-                prop_assert_eq!(who(&changed, &address), who(&listed, &address));
-            }
-            prop_assert_eq!(changed.machines.borrow().by_address.len(), listed.machines.borrow().by_address.len());
-        }
-    }
-}
+mod tests;

@@ -79,8 +79,10 @@ pub struct Nic {
     pub name_servers: Vec<IpAddr>,
     /// Networks beyond others than the default gateway.
     pub routes: Vec<Route>,
-    /// The addresses it has by reservation or by a present lease, the one DHCP gives it first.
+    /// The addresses it has by reservation, the one DHCP gives it first.
     pub addresses: Vec<Address>,
+    /// The address that it asks from and is only lent: it is told so, and to set up none.
+    pub leased: Option<IpAddr>,
     /// The host name DHCP tells it.
     pub hostname: String,
     /// The domain DHCP tells it.

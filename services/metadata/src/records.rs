@@ -1,16 +1,35 @@
 //! What the contract's records say, as machines of ours. Values in, values out.
 
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use runtime::secret::Secret;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 use tinwright::instance::v1::instance::ip::Flag;
+use tinwright::netboot::v1 as nb;
 
 use crate::guard::Guard;
+use crate::index::Lease;
 use crate::machine::{
     Address, Bond, Instance, Machine, Nic, OperatingSystem, Route, TokenPolicy, UserData,
 };
+use crate::source::Clocks;
+
+/// The address that `record` says is lent, and to whom; nothing where it is nobody's at `now`.
+pub(crate) fn lease(record: &nb::Lease, now: Clocks) -> Option<(IpAddr, Lease)> {
+    match record.state() {
+        nb::lease::State::Bound => {}
+        nb::lease::State::Unspecified
+        | nb::lease::State::Released
+        | nb::lease::State::Declined
+        | nb::lease::State::Expired => return None,
+    }
+    let ends: SystemTime = record.expire_time?.try_into().ok()?;
+    let until = now.steady.checked_add(ends.duration_since(now.wall).ok()?)?;
+    let (mac, at_port) = (record.mac.parse().ok()?, record.at_port);
+    Some((record.address.parse().ok()?, Lease { mac, until, at_port }))
+}
 
 /// The machine that `hardware` is, with what occupies it. Nothing where the record's id is none, and nothing for a free
 /// machine: whoever asks from its address is not to be told who was there, or who comes.
@@ -91,6 +110,7 @@ fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {
         name_servers: dhcp.name_servers.iter().filter_map(|server| server.parse().ok()).collect(),
         routes: dhcp.classless_routes.iter().filter_map(route).collect(),
         addresses: own.into_iter().collect(),
+        leased: None,
         hostname: dhcp.hostname,
         domain: dhcp.domain_name,
         primary,
@@ -193,6 +213,30 @@ mod tests {
             userdata: "#cloud-config".into(),
             ips: vec![ip],
             ..Default::default()
+        }
+    }
+
+    #[test]
+    fn an_address_is_lent_while_it_is_bound_and_has_not_ended() {
+        use std::time::{Duration, Instant};
+        let now = Clocks { wall: SystemTime::now(), steady: Instant::now() };
+        let left = Duration::from_secs(60);
+        let bound = nb::Lease {
+            address: "198.51.100.100".into(),
+            mac: "52:54:00:00:00:01".into(),
+            state: nb::lease::State::Bound.into(),
+            expire_time: Some((now.wall + left).into()),
+            ..Default::default()
+        };
+        let (address, read) = lease(&bound, now).unwrap();
+        assert_eq!(
+            (address.to_string().as_str(), read.until),
+            ("198.51.100.100", now.steady + left)
+        );
+        let later = Clocks { wall: now.wall + left * 2, ..now };
+        assert_eq!(lease(&bound, later), None);
+        for state in [nb::lease::State::Released, nb::lease::State::Declined] {
+            assert_eq!(lease(&nb::Lease { state: state.into(), ..bound.clone() }, now), None);
         }
     }
 

@@ -1,24 +1,26 @@
-//! Where machines come from: two watches, joined by the hardware they speak of.
+//! Where machines come from: two watches, joined by the hardware they speak of; and, from a third, the leases of addresses.
 //!
 //! ```text
 //! hardware ─┐
 //!           ├─ Source ─▶ Index        live while both are
-//! instance ─┘
+//! instance ─┘              ▲
+//! leases ──── Source ──────┘          live by itself
 //! ```
 
 mod packed;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use runtime::feed::News;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
+use tinwright::netboot::v1 as nb;
 
 use self::packed::Packed;
-use crate::index::{Change, Index};
+use crate::index::{Change, Index, Lease};
 use crate::records;
 
 /// Joins what is told of hardware and of instances, and keeps the index.
@@ -95,6 +97,35 @@ impl Source {
         }
     }
 
+    /// Takes what was kept of the leases, whose feed was last live at `cut`.
+    pub fn restore_leases(&self, leases: &[nb::Lease], cut: Instant) {
+        let clocks = Clocks::now();
+        self.index.restore_leases(leases.iter().filter_map(|one| records::lease(one, clocks)), cut);
+    }
+
+    /// Takes news of leases.
+    pub fn lease(&self, news: News<nb::Lease>) {
+        let clocks = Clocks::now();
+        match news {
+            News::All(all) => {
+                let leases = all.iter().filter_map(|lease| records::lease(lease, clocks));
+                self.index.replace_leases(leases);
+            }
+            News::Put(lease) => {
+                let bound = records::lease(&lease, clocks).map(|(_, bound)| bound);
+                self.lend(&lease.address, bound);
+            }
+            News::Deleted(address) => self.lend(&address, None),
+            News::Cut => self.index.cut_leases(clocks.steady),
+        }
+    }
+
+    fn lend(&self, address: &str, lease: Option<Lease>) {
+        if let Ok(address) = address.parse() {
+            self.index.apply([Change::Lend(address, lease)]);
+        }
+    }
+
     /// These are all the instances there are.
     fn occupy(&mut self, mut all: Vec<Instance>) {
         all.retain(|instance| !instance.released);
@@ -136,6 +167,20 @@ impl Source {
     fn machine(&self, id: &str) -> Option<crate::Machine> {
         let occupant = self.occupants.get(id).and_then(|id| self.instances.get(id));
         records::machine(&self.hardware.get(id)?, occupant.as_ref())
+    }
+}
+
+/// One moment on both clocks: leases end by the one that people set, which may jump; what is known of them runs by the one
+/// that only runs forward.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    pub(crate) wall: SystemTime,
+    pub(crate) steady: Instant,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Self { wall: SystemTime::now(), steady: Instant::now() }
     }
 }
 

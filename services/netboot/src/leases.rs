@@ -22,7 +22,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use store::mirror::Mirror;
+use store::mirror::{Mirror, Watcher};
 use store::records::{self, Change, Listing, Records, Report};
 use store::{Handle, Store};
 use tinwright::netboot::v1 as pb;
@@ -49,6 +49,8 @@ pub struct Claim {
     pub mac: Mac,
     /// For how long.
     pub lasts: Duration,
+    /// Whether it asks from the relay port that its record names; nothing where it renews past the relay.
+    pub at_port: Option<bool>,
 }
 
 /// What came of a claim.
@@ -157,19 +159,20 @@ impl Leases {
 
     /// Gives an address to a client, durably. One that has it for long enough already is not written again.
     pub async fn claim(&self, claim: Claim, now: SystemTime) -> Granted {
-        let Claim { address, mac, lasts } = claim;
+        let Claim { address, mac, lasts, at_port } = claim;
         let state = self.at(address, now);
+        let moved = at_port.is_some_and(|at_port| at_port != self.was_at_port(address, mac));
         let committed = match state {
             Some(Lease::Bound { mac: own, until }) if own == mac => until.duration_since(now).ok(),
             _ => None,
         };
-        if committed.is_some_and(|left| left >= lasts) {
+        if !moved && committed.is_some_and(|left| left >= lasts) {
             return Granted::For(lasts);
         }
         let Ok(bound) = Lease::after(state, mac, Event::Bind(now + lasts), now) else {
             return Granted::Lost;
         };
-        match (self.write(address, bound, now).await, committed) {
+        match (self.write(address, bound, at_port, now).await, committed) {
             (Ok(()), _) => Granted::For(lasts),
             (Err(records::Error::Store(error)), left) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, lease.addr = %address, "lease not stored");
@@ -194,7 +197,15 @@ impl Leases {
             // Heeded at once, whatever becomes of the commit.
             self.state().table.keep(address, Some(after));
         }
-        self.write(address, after, now).await
+        self.write(address, after, None, now).await
+    }
+
+    /// Follows all of them, or the one of an address.
+    fn watch(&self, address: Option<Ipv4Addr>) -> Watcher<Kept> {
+        match address {
+            Some(address) => self.mirror.watch_one(&address.to_string()),
+            None => self.mirror.watch(),
+        }
     }
 
     /// A page of records.
@@ -290,10 +301,13 @@ impl Leases {
         &self,
         address: Ipv4Addr,
         lease: Lease,
+        at_port: Option<bool>,
         now: SystemTime,
     ) -> Result<(), records::Error> {
+        let at_port = at_port.unwrap_or_else(|| self.was_at_port(address, lease.mac()));
         let old = self.state().seen.get(&address).and_then(|seen| seen.record.clone());
         let Some(new) = record::stored(address, lease, old.as_ref(), now) else { return Ok(()) };
+        let new = pb::Lease { at_port, ..new };
         let change = match &old {
             Some(old) => self.records.to_replace(old, &new),
             None => self.records.to_create(&new),
@@ -320,6 +334,13 @@ impl Leases {
             Ok(done) => Ok(done?.0),
             Err(late) => Err(store::Error::Unavailable(late.into()).into()),
         }
+    }
+
+    /// Whether the client `mac` got `address` through its relay port.
+    fn was_at_port(&self, address: Ipv4Addr, mac: Mac) -> bool {
+        let state = self.state();
+        let old = state.seen.get(&address).and_then(|seen| seen.record.as_ref());
+        old.is_some_and(|old| old.at_port && old.mac == mac.to_string())
     }
 
     // What is in memory is whole between any two statements that touch it, so a panic elsewhere does not spoil it.

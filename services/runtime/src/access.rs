@@ -53,6 +53,7 @@ const CALLS: &[(&str, Open)] = &[
     ("/tinwright.netboot.v1.LeaseService/GetLease", Open::ToViewers),
     ("/tinwright.netboot.v1.LeaseService/ListLeases", Open::ToViewers),
     ("/tinwright.netboot.v1.LeaseService/ListUnknownMachines", Open::ToViewers),
+    ("/tinwright.netboot.v1.LeaseService/WatchLeases", Open::ToViewers),
     ("/tinwright.netboot.v1.NetbootService/ExplainBoot", Open::ToViewers),
     ("/tinwright.netboot.v1.NetbootService/GetBoot", Open::ToViewers),
     ("/tinwright.netboot.v1.NetbootService/ListBoots", Open::ToViewers),

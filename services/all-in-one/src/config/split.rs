@@ -30,7 +30,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Whom it asks.
+    /// Whom it cannot do without. Metadata asks netboot, too, where that is said to be somewhere: for what it lends.
     fn asks(self) -> &'static [Self] {
         match self {
             Self::Hardware => &[Self::Instance],
@@ -130,7 +130,7 @@ impl Split {
             let before = match service {
                 None => others.replace(url),
                 Some(service) => {
-                    anyhow::ensure!(service.owns(), "peers names {service}, which nobody asks");
+                    anyhow::ensure!(service.answers(), "peers names {service}, which nobody asks");
                     split.peers.insert(service, url)
                 }
             };

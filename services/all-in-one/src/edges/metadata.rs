@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use metadata::control_plane::{CallsHome, follow};
+use metadata::control_plane::{CallsHome, Sources, follow};
 use metadata::link_local::LinkLocal;
 use metadata::metrics::Metrics;
 use metadata::neighbour::Kernel;
@@ -107,11 +107,12 @@ impl Metadata {
             let (service, until) = (service.clone(), tier.stop.clone());
             tier.tasks.spawn(async { Ok(serve(listener, service, until).await?) });
         }
-        let (hardware, instance) = (reach.hardware.clone(), reach.instance.clone());
+        let Reach { hardware, instance, leases, .. } = reach.clone();
+        let sources = Sources { hardware, instance, leases };
         let (copies, until, known) =
             (copies.map(Copies::metadata), tier.stop.clone(), index.clone());
         tier.tasks.spawn(async move {
-            let followed = follow(index, hardware, instance, copies, until).await;
+            let followed = follow(index, sources, copies, until).await;
             drop(link_local);
             followed.context("what was kept of the feeds")
         });

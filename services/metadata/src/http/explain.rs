@@ -41,7 +41,7 @@ impl Service {
         };
         let addresses = match (subject, &machine) {
             (Subject::Address(address), _) => vec![*address],
-            (Subject::Hardware(_) | Subject::Hostname(_), machine) => every_address(machine),
+            (Subject::Hardware(_) | Subject::Hostname(_), machine) => self.every_address(machine),
         };
         let mut sources = Vec::new();
         for address in addresses {
@@ -109,6 +109,20 @@ impl Service {
         }
     }
 
+    /// Those of the record, then those that are lent; each once: a record may name one twice.
+    fn every_address(&self, machine: &Option<Arc<Machine>>) -> Vec<IpAddr> {
+        let mut all = Vec::new();
+        if let Some(machine) = machine {
+            let lent = self.index.lent_to(machine.id, Instant::now());
+            for address in machine.addresses().chain(lent) {
+                if !all.contains(&address) {
+                    all.push(address);
+                }
+            }
+        }
+        all
+    }
+
     fn feed(&self) -> pb::Feed {
         let age = self.index.feed_age(Instant::now());
         let cut = age.filter(|age| !age.is_zero());
@@ -119,15 +133,4 @@ impl Service {
             secrets_told: age.is_some_and(|age| age <= SECRETS_LAST),
         }
     }
-}
-
-/// In order, each once: a record may name one twice.
-fn every_address(machine: &Option<Arc<Machine>>) -> Vec<IpAddr> {
-    let mut all = Vec::new();
-    for address in machine.iter().flat_map(|machine| machine.addresses()) {
-        if !all.contains(&address) {
-            all.push(address);
-        }
-    }
-    all
 }

@@ -5,14 +5,16 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tinwright::HardwareId;
 
 use super::Service;
-use crate::machine::{Machine, UserData};
+use crate::machine::{Machine, Nic, UserData};
 use crate::path::Path;
+use runtime::prefix::normal;
 
 /// What the instances on machines did, as far as it is worth a word.
 #[derive(Debug, Default)]
@@ -95,13 +97,20 @@ impl Service {
         }
     }
 
-    /// `machine` as it is told now: without user data once its time is over.
-    pub(super) fn told<'m>(&self, machine: &'m Machine, now: Instant) -> Cow<'m, Machine> {
+    /// `machine` as it is told now that it asks from `address`: with that, where it is lent, and without user data once
+    /// its time is over.
+    pub(super) fn told<'m>(
+        &self,
+        machine: &'m Machine,
+        address: IpAddr,
+        now: Instant,
+    ) -> Cow<'m, Machine> {
+        let told = self.with_lease(machine, address, now);
         if !self.seen.is_over(machine, now) {
-            return Cow::Borrowed(machine);
+            return told;
         }
         self.metrics.denied("user_data_window");
-        let mut machine = machine.clone();
+        let mut machine = told.into_owned();
         if let Some(instance) = &mut machine.instance {
             instance.user_data = UserData::default();
         }
@@ -109,6 +118,24 @@ impl Service {
         if let Some(extra) = machine.extra.as_object_mut() {
             extra.remove("userdata");
         }
+        Cow::Owned(machine)
+    }
+
+    fn with_lease<'m>(
+        &self,
+        machine: &'m Machine,
+        address: IpAddr,
+        now: Instant,
+    ) -> Cow<'m, Machine> {
+        let address = normal(address);
+        let reserved = machine.addresses().any(|own| own == address);
+        let lease = self.index.lease(address, now).filter(|_| !reserved);
+        let own = |nic: &Nic| lease.is_some_and(|lease| lease.mac == nic.mac);
+        let Some(position) = machine.nics.iter().position(own) else {
+            return Cow::Borrowed(machine);
+        };
+        let mut machine = machine.clone();
+        machine.nics.iter_mut().skip(position).take(1).for_each(|nic| nic.leased = Some(address));
         Cow::Owned(machine)
     }
 }

@@ -26,12 +26,13 @@ impl Machine {
         self.nics.iter().find(|nic| nic.primary).or(self.nics.first())
     }
 
-    /// The interfaces an operating system should set up: those with an address, and the primary one, since the machine
+    /// The interfaces an operating system should set up: those with an address or a lease, and the primary one, since the machine
     /// is talking to us somehow. The primary one comes first.
     pub fn used_nics(&self) -> Vec<&Nic> {
         let primary = self.primary_nic();
         let others = self.nics.iter().filter(|nic| {
-            !nic.addresses.is_empty() && primary.is_none_or(|primary| primary.mac != nic.mac)
+            let has = !nic.addresses.is_empty() || nic.leased.is_some();
+            has && primary.is_none_or(|primary| primary.mac != nic.mac)
         });
         primary.into_iter().chain(others).collect()
     }
@@ -69,11 +70,12 @@ impl Machine {
         self.instance.as_ref().map_or(&[], |instance| &instance.addresses)
     }
 
-    /// The instance's first address that is not public, else the first of the primary interface.
+    /// The instance's first address that is not public, else the first of the primary interface, else the one it is lent.
     pub fn local_ipv4(&self) -> Option<IpAddr> {
         let own = self.instance_addresses().iter().find(|a| a.ip.is_ipv4() && !a.public);
         let nic = self.primary_nic().into_iter().flat_map(|nic| &nic.addresses);
-        own.or(nic.into_iter().find(|a| a.ip.is_ipv4())).map(|address| address.ip)
+        let reserved = own.or(nic.into_iter().find(|a| a.ip.is_ipv4())).map(|address| address.ip);
+        reserved.or_else(|| self.nics.iter().find_map(|nic| nic.leased))
     }
 
     /// The instance's first public IPv4 address.

@@ -95,8 +95,11 @@ fn of_family(machine: &Machine, stars: Stars, family: Family) -> Option<Vec<Addr
 }
 
 fn addresses(machine: &Machine, stars: Stars, family: Family) -> Option<String> {
-    let addresses = of_family(machine, stars, family)?;
-    Some(lines(addresses.iter().map(|address| address.ip.to_string())))
+    let of_family = of_family(machine, stars, family)?;
+    // First what DHCP gives.
+    let lent = nic(machine, stars)?.leased.filter(|_| family == Family::V4);
+    let all = lent.into_iter().chain(of_family.iter().map(|address| address.ip));
+    Some(lines(all.map(|ip| ip.to_string())))
 }
 
 fn network(machine: &Machine, stars: Stars, family: Family) -> Option<Body> {

@@ -298,7 +298,7 @@ impl Server {
                     Destination::Link => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
                     Destination::Host(to) => to,
                 };
-                let claim = Self::claim(&reply, question.mac, machine);
+                let claim = machine.and_then(|it| self.claim(&reply, question, it));
                 Some(Answer { reply, to, claim })
             }
             Err(silence) if machine.is_some_and(|machine| machine.pool.is_some()) => {

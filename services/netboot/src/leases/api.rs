@@ -1,13 +1,16 @@
 //! The gRPC face of leases and of machines nobody knows.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use futures_util::Stream;
 use store::serving;
 use tinwright::Mac;
 use tinwright::fault::{self, Violations};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::lease_service_server::{LeaseService, LeaseServiceServer};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{Leases, record};
@@ -20,12 +23,18 @@ pub struct Api {
     leases: Leases,
     index: Arc<Index>,
     unknown: Arc<Machines>,
+    stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `leases`, whose clients `index` knows, if not `unknown`.
-    pub fn new(leases: Leases, index: Arc<Index>, unknown: Arc<Machines>) -> Self {
-        Self { leases, index, unknown }
+    /// An API over `leases`, whose clients `index` knows, if not `unknown`; its watches end at `stop`.
+    pub fn new(
+        leases: Leases,
+        index: Arc<Index>,
+        unknown: Arc<Machines>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { leases, index, unknown, stop }
     }
 
     /// As a service for a tonic router.
@@ -86,6 +95,21 @@ impl LeaseService for Api {
         let pb::DeleteLeaseRequest { address: text, revision } = request.into_inner();
         self.leases.delete(address(&text)?, revision).await?;
         Ok(Response::new(pb::DeleteLeaseResponse {}))
+    }
+
+    type WatchLeasesStream =
+        Pin<Box<dyn Stream<Item = Result<pb::WatchLeasesResponse, Status>> + Send>>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_leases(
+        &self,
+        request: Request<pb::WatchLeasesRequest>,
+    ) -> Result<Response<Self::WatchLeasesStream>, Status> {
+        let pb::WatchLeasesRequest { address: text } = request.into_inner();
+        let only = if text.is_empty() { None } else { Some(address(&text)?) };
+        let (watcher, api) = (self.leases.watch(only), self.clone());
+        let told = serving::watch(watcher, self.stop.clone(), move |lease| api.shown(lease));
+        Ok(Response::new(Box::pin(told)))
     }
 
     #[tracing::instrument(skip_all)]

@@ -58,6 +58,7 @@ pub(super) fn stored(
         state: state.into(),
         expire_time: Some(expires.into()),
         hardware_id: String::new(),
+        at_port: false,
     })
 }
 

@@ -20,7 +20,7 @@ fn mac(n: u8) -> Mac {
 }
 
 fn claim(n: u8) -> Claim {
-    Claim { address: X, mac: mac(n), lasts: HOUR }
+    Claim { address: X, mac: mac(n), lasts: HOUR, at_port: None }
 }
 
 /// A store that can be away, and that lets commits through only so many at a time.
@@ -102,7 +102,7 @@ async fn a_hundred_leases_wait_for_the_store_together() {
     let mut all = JoinSet::new();
     for n in 0..100 {
         let leases = leases.clone();
-        let claim = Claim { address: Ipv4Addr::new(192, 0, 2, n), mac: mac(n), lasts: HOUR };
+        let claim = Claim { address: Ipv4Addr::new(192, 0, 2, n), ..claim(n) };
         all.spawn(async move { leases.claim(claim, now).await });
     }
     assert!(all.join_all().await.iter().all(|granted| *granted == Granted::For(HOUR)));
@@ -144,6 +144,24 @@ async fn a_deleted_lease_is_nobodys_and_what_is_over_is_removed() {
     assert_eq!(leases.get(X).await.unwrap().mac, mac(2).to_string(), "kept as preferred for a day");
     leases.sweep_at(now + HOUR + Duration::from_secs(24 * 3600)).await;
     assert!(leases.get(X).await.is_err());
+}
+
+#[tokio::test]
+async fn where_a_client_got_its_address_is_kept_until_a_relay_says_otherwise() {
+    let (leases, now) = (Leases::new(Arc::new(Memory::default())), SystemTime::now());
+    for (n, at_port, kept) in [
+        (1, Some(true), true),
+        (1, None, true),
+        (1, Some(false), false),
+        (1, None, false),
+        (1, Some(true), true),
+    ] {
+        // Not longer than it has it already: nothing else would be written.
+        assert_eq!(leases.claim(Claim { at_port, ..claim(n) }, now).await, Granted::For(HOUR));
+        assert_eq!(leases.get(X).await.unwrap().at_port, kept, "{at_port:?}");
+    }
+    leases.claim(claim(2), now + HOUR).await;
+    assert!(!leases.get(X).await.unwrap().at_port, "that was another client");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::guard::Guard;
-use crate::index::Change;
+use crate::index::{Change, Lease};
 use crate::neighbour::Neighbours;
 
 /// Every address is here.
@@ -219,4 +219,58 @@ async fn a_machine_is_explained_by_any_of_its_names() {
     let told = service.explain(&stranger, SystemTime::now()).await.unwrap();
     assert_eq!((told.hardware_id.as_str(), told.guard), ("", None));
     assert_eq!(told.sources[0].fact, "no machine has this address: 404");
+}
+
+/// A service for node1 without an address of its own, which is lent one as `lease` says, and asks from `place`.
+fn lending(guard: Guard, place: Place, lease: Lease) -> Site {
+    let (site, _) = counted(guard, place);
+    let mut machine = Machine { guard, ..node1() };
+    machine.nics[0].addresses.clear();
+    machine.instance.as_mut().unwrap().addresses.clear();
+    site.index.replace([Arc::new(machine)]);
+    site.index.replace_leases([(STRANGER.parse().unwrap(), lease)]);
+    site
+}
+
+fn lease(at_port: bool) -> Lease {
+    let until = Instant::now() + Duration::from_secs(3600);
+    Lease { mac: node1().nics[0].mac, until, at_port }
+}
+
+#[tokio::test]
+async fn under_a_lent_address_a_machine_is_itself_and_its_neighbour_is_not() {
+    let own = Place::Holds(node1().nics[0].mac);
+    let site = lending(Guard::default(), own, lease(false));
+    let get = |path| site.send(STRANGER, "GET", path, &[]);
+    get("/latest/meta-data/instance-id").await.says("i-0001");
+    get("/latest/user-data").await.says(USER_DATA);
+    get("/latest/meta-data/local-ipv4").await.says(STRANGER);
+    let macs = "/latest/meta-data/network/interfaces/macs/52:54:00:00:00:01/local-ipv4s";
+    get(macs).await.says(STRANGER);
+    let stranger = Place::Holds("52:54:00:00:00:99".parse().unwrap());
+    let site = lending(Guard::default(), stranger, lease(false));
+    site.send(STRANGER, "GET", "/latest/user-data", &[]).await.refused(403);
+}
+
+#[tokio::test]
+async fn a_lent_address_is_set_up_by_dhcp_and_by_nothing_else() {
+    let site = lending(Guard::default(), Place::Unseen, lease(false));
+    let said = site.send(STRANGER, "GET", "/nocloud/network-config", &[]).await;
+    assert!(
+        said.body.contains(r#""dhcp4": true"#) && !said.body.contains(STRANGER),
+        "{}",
+        said.body
+    );
+}
+
+#[tokio::test]
+async fn where_the_relay_port_is_asked_for_the_lease_has_to_come_from_there() {
+    let guard = Guard { source: Some(SourceCheck::Port), ..Guard::default() };
+    let path = "/latest/meta-data/instance-id";
+    let site = lending(guard, Place::Beyond, lease(true));
+    site.send(STRANGER, "GET", path, &[]).await.says("i-0001");
+    let site = lending(guard, Place::Beyond, lease(false));
+    site.send(STRANGER, "GET", path, &[]).await.refused(403);
+    let (site, _) = counted(guard, Place::Beyond);
+    site.get(path).await.refused(403);
 }

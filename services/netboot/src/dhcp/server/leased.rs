@@ -50,11 +50,22 @@ impl Server {
     }
 
     /// What has to be durable before `reply` is sent.
-    pub(super) fn claim(reply: &Reply, mac: Mac, machine: Option<&Reservation>) -> Option<Claim> {
-        let pool = machine.and_then(|machine| machine.pool)?;
+    pub(super) fn claim(
+        &self,
+        reply: &Reply,
+        question: &Question,
+        machine: &Reservation,
+    ) -> Option<Claim> {
+        let Question { request, received, mac, .. } = question;
+        let (mac, pool) = (*mac, machine.pool?);
         let address = reply.packet.yiaddr;
         let gives = reply.packet.kind() == Some(MessageType::Ack) && !address.is_unspecified();
-        gives.then_some(Claim { address, mac, lasts: lasts(pool) })
+        let relayed = relayed(request, *received.source.ip(), &self.link);
+        let here = machine.port.as_ref().is_some_and(|port| port.is_where(&relayed));
+        // RFC 2131, section 4.3.2: who renews speaks to us alone, past every relay.
+        let renews = request.giaddr.is_unspecified() && !request.ciaddr.is_unspecified();
+        let at_port = (!renews).then_some(here);
+        gives.then_some(Claim { address, mac, lasts: lasts(pool), at_port })
     }
 
     /// Commits what `answer` gives away, and then sends it.
