@@ -8,12 +8,15 @@
 //!                                                                   └─▶ token, forwarded? ─▶ contents: GET
 //! ```
 //!
+//! Calls over gRPC go the same way as a GET; see `hegel`.
+//!
 //! A wrong path and an unknown address look alike. Every request looks its machine up anew, so a connection that
 //! outlives an instance never shows the next one's data to the last one's token.
 
 mod answer;
 mod explain;
 mod health;
+mod hegel;
 mod limit;
 mod listen;
 mod phone_home;
@@ -35,7 +38,8 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::contents::{self, Asked, Contents, Family, lookup_id};
+use crate::contents::{self, Asked, Contents, Family, document, lookup_id};
+use crate::endpoints::Filter;
 use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
 use crate::machine::{Machine, TokenPolicy};
@@ -43,16 +47,20 @@ use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
 use crate::path::Path;
 use crate::token::Tokens;
+use crate::tree::Body as Found;
 use limit::Limits;
 use refusal::Refusal;
 use route::Route;
 use runtime::forwarded::Caller;
 use runtime::prefix::normal;
-use seen::Seen;
+use seen::{Event, Seen};
 use wire::Wire;
 
+pub(crate) use route::has_face;
+
 pub use explain::Subject;
-pub use listen::serve;
+pub use hegel::Hegel;
+pub use listen::{serve, serve_calls};
 pub use phone_home::{Call, NotStored, PhoneHome};
 pub use runtime::forwarded::{Everyone, Trusted};
 
@@ -187,7 +195,7 @@ impl Service {
             // OpenStack's way to leave a password for the owner: none is kept.
             Route::Password if head.method == Method::POST => Err(Refusal::Conflict),
             Route::Tree | Route::Password | Route::Health => {
-                self.look_up(&machine, caller, &path, &head.headers)
+                self.look_up(&machine, caller, &path, &head.headers).await
             }
         }
     }
@@ -199,6 +207,16 @@ impl Service {
             Some(name) => self.index.lookup_named(name, now),
             None => self.index.lookup(caller.address, now),
         };
+        self.counted_in(caller, found, now)
+    }
+
+    /// What was `found`, unless `caller` asks too often.
+    fn counted_in(
+        &self,
+        caller: Caller,
+        found: Lookup,
+        now: Instant,
+    ) -> Result<Option<Arc<Machine>>, Refusal> {
         match found {
             Lookup::NotReady => Err(Refusal::NotReady),
             Lookup::Unknown => Ok(self.limits.misses.take(caller.address, now).map(|()| None)?),
@@ -252,7 +270,7 @@ impl Service {
         looked.unwrap_or(Place::Nobody)
     }
 
-    fn look_up(
+    async fn look_up(
         &self,
         machine: &Machine,
         caller: Caller,
@@ -260,24 +278,64 @@ impl Service {
         headers: &HeaderMap,
     ) -> Result<Response, Refusal> {
         let now = SystemTime::now();
-        let closed = machine.tokens == TokenPolicy::Disabled;
-        if !closed || self.contents.family(path) == Family::Ec2 {
-            self.check_session(machine, headers, now)?;
-        }
-        if caller.forwarded && self.config.refuse_forwarded && self.contents.is_secret(path) {
-            return Err(Refusal::Forbidden("forwarded"));
-        }
-        let token = bearer(headers);
-        let trusted = token
-            .is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
-            && self.tells_secrets(caller);
+        let (family, secret) = (self.contents.family(path), self.contents.is_secret(path));
+        self.check_policy(machine, caller, headers, (family, secret), now)?;
+        let trusted = self.trusts(machine, caller, headers, now);
         let (base, told) = (base(headers), self.told(machine, Instant::now()));
         let asked = Asked { base: &base, trusted };
-        let body = self.contents.get(&told, path, asked).ok_or(Refusal::NotFound)?;
-        if let Some(event) = seen::event(path) {
+        let (found, event) = match self.contents.endpoints.at(path) {
+            Some(filter) => (self.filtered(filter, &told, asked).await?, Some(Event::UserDataRead)),
+            None => (self.contents.get(&told, path, asked), seen::event(path)),
+        };
+        let body = found.ok_or(Refusal::NotFound)?;
+        if let Some(event) = event {
             self.note(machine, event);
         }
         Ok(answer::ok(body, headers))
+    }
+
+    /// Refuses what `machine`'s policy does not open to whoever asks with `headers`. It is of a family, and secret or not.
+    fn check_policy(
+        &self,
+        machine: &Machine,
+        caller: Caller,
+        headers: &HeaderMap,
+        (family, secret): (Family, bool),
+        now: SystemTime,
+    ) -> Result<(), Refusal> {
+        let closed = machine.tokens == TokenPolicy::Disabled;
+        if !closed || family == Family::Ec2 {
+            self.check_session(machine, headers, now)?;
+        }
+        if caller.forwarded && self.config.refuse_forwarded && secret {
+            return Err(Refusal::Forbidden("forwarded"));
+        }
+        Ok(())
+    }
+
+    /// Whether whoever asks has shown that it may be told secrets, and the control plane was heard of recently.
+    fn trusts(
+        &self,
+        machine: &Machine,
+        caller: Caller,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> bool {
+        let token = bearer(headers);
+        token.is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
+            && self.tells_secrets(caller)
+    }
+
+    /// What a filter of the site's makes of the hardware that `machine` is.
+    async fn filtered(
+        &self,
+        filter: &Arc<Filter>,
+        machine: &Machine,
+        asked: Asked<'_>,
+    ) -> Result<Option<Found>, Refusal> {
+        let document = document::hardware(machine, asked).to_string();
+        let made = self.contents.endpoints.answer(filter, document).await;
+        Ok(made.inspect_err(|failure| tracing::warn!(%failure, "nothing was made"))?)
     }
 
     /// Whether the control plane was heard of recently enough to tell secrets.
