@@ -20,6 +20,7 @@ mod hegel;
 mod limit;
 mod listen;
 mod phone_home;
+mod policy;
 mod refusal;
 mod route;
 mod seen;
@@ -38,11 +39,11 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::contents::{self, Asked, Contents, Family, document, lookup_id};
+use crate::contents::{self, Asked, Contents, document, lookup_id};
 use crate::endpoints::Filter;
 use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
-use crate::machine::{Machine, TokenPolicy};
+use crate::machine::Machine;
 use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
 use crate::path::Path;
@@ -294,38 +295,6 @@ impl Service {
         Ok(answer::ok(body, headers))
     }
 
-    /// Refuses what `machine`'s policy does not open to whoever asks with `headers`. It is of a family, and secret or not.
-    fn check_policy(
-        &self,
-        machine: &Machine,
-        caller: Caller,
-        headers: &HeaderMap,
-        (family, secret): (Family, bool),
-        now: SystemTime,
-    ) -> Result<(), Refusal> {
-        let closed = machine.tokens == TokenPolicy::Disabled;
-        if !closed || family == Family::Ec2 {
-            self.check_session(machine, headers, now)?;
-        }
-        if caller.forwarded && self.config.refuse_forwarded && secret {
-            return Err(Refusal::Forbidden("forwarded"));
-        }
-        Ok(())
-    }
-
-    /// Whether whoever asks has shown that it may be told secrets, and the control plane was heard of recently.
-    fn trusts(
-        &self,
-        machine: &Machine,
-        caller: Caller,
-        headers: &HeaderMap,
-        now: SystemTime,
-    ) -> bool {
-        let token = bearer(headers);
-        token.is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
-            && self.tells_secrets(caller)
-    }
-
     /// What a filter of the site's makes of the hardware that `machine` is.
     async fn filtered(
         &self,
@@ -336,14 +305,6 @@ impl Service {
         let document = document::hardware(machine, asked).to_string();
         let made = self.contents.endpoints.answer(filter, document).await;
         Ok(made.inspect_err(|failure| tracing::warn!(%failure, "nothing was made"))?)
-    }
-
-    /// Whether the control plane was heard of recently enough to tell secrets.
-    fn tells_secrets(&self, caller: Caller) -> bool {
-        match self.index.lookup(caller.address, Instant::now()) {
-            Lookup::Known { secrets, .. } => secrets,
-            Lookup::Unknown | Lookup::NotReady => false,
-        }
     }
 
     fn admit_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
@@ -372,11 +333,6 @@ fn limit_hops(
         })?;
     }
     Ok(opened)
-}
-
-/// What a request shows for who it is, besides its address.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
 /// Where the client found us, as a URL without a path.

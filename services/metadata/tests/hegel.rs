@@ -6,15 +6,13 @@
 mod machines;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use metadata::guard::Place;
 use metadata::http::{Call, NotStored};
 use metadata::index::Change;
 use metadata::machine::{TokenPolicy, UserData};
-use metadata::neighbour::Neighbours;
 use metadata::token::Tokens;
 use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve_calls};
 use serde_json::Value;
@@ -45,15 +43,6 @@ impl PhoneHome for Nowhere {
     }
 }
 
-/// Every address is here.
-struct At(Place);
-
-impl Neighbours for At {
-    fn place(&self, _: IpAddr) -> Place {
-        self.0
-    }
-}
-
 /// `machine` at `ip` alone.
 fn at(machine: Machine, ip: &str) -> Machine {
     let mut machine = machine;
@@ -75,15 +64,14 @@ struct Server {
     served: JoinHandle<io::Result<()>>,
 }
 
-/// A server that was told of `machines`, which are all at `place`.
-async fn server_of(machines: Option<Vec<Machine>>, place: Place) -> Server {
+/// A server that was told of `machines`, if of any.
+async fn server_of(machines: Option<Vec<Machine>>) -> Server {
     let index = Arc::new(Index::new());
     if let Some(machines) = machines {
         index.replace(machines.into_iter().map(Arc::new));
     }
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index.clone(), tokens, Arc::new(Nowhere), Config::default());
-    let service = service.watching(Arc::new(At(place)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
     let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
@@ -93,7 +81,7 @@ async fn server_of(machines: Option<Vec<Machine>>, place: Place) -> Server {
 }
 
 async fn server() -> Server {
-    server_of(Some(vec![at(node1(), NODE1), at(node2(), NODE2)]), Place::Unseen).await
+    server_of(Some(vec![at(node1(), NODE1), at(node2(), NODE2)])).await
 }
 
 impl Server {
@@ -169,17 +157,9 @@ async fn an_address_nobody_has_gets_nothing_and_that_not_often() {
 
 #[tokio::test]
 async fn nobody_is_answered_before_the_feed_has_caught_up() {
-    let server = server_of(None, Place::Unseen).await;
+    let server = server_of(None).await;
     assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::Unavailable);
-}
-
-#[tokio::test]
-async fn who_has_the_address_and_is_not_the_machine_is_refused() {
-    let stranger = Place::Holds("52:54:00:00:00:99".parse().unwrap());
-    let server = server_of(Some(vec![at(node1(), NODE1)]), stranger).await;
-    // On the loopback nobody looks; a trusted proxy is not asked for either.
-    assert!(server.get(NODE1).await.is_ok());
 }
 
 #[tokio::test]
@@ -191,7 +171,7 @@ async fn a_call_that_somebody_passed_on_is_refused() {
 #[tokio::test]
 async fn where_tokens_are_required_a_call_needs_one() {
     let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
-    let server = server_of(Some(vec![machine]), Place::Unseen).await;
+    let server = server_of(Some(vec![machine])).await;
     assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
     let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
@@ -209,6 +189,7 @@ async fn a_subscriber_is_told_at_once_and_then_of_each_change_of_its_own() {
     // Another machine's change is none, and neither is one that does not show.
     server.put(Arc::new(Machine { plan: "other".into(), ..at(node2(), NODE2) }));
     server.put(named("a"));
+    assert_eq!(server.get(NODE2).await.unwrap()["plan_slug"], "other");
     server.put(named("b"));
     assert_eq!(hostname(&mut stream).await, "b.lab");
 }
@@ -231,7 +212,7 @@ async fn a_subscription_ends_with_the_address_and_tells_nothing_of_who_has_it_ne
 #[tokio::test]
 async fn a_token_that_is_revoked_ends_the_subscription_it_opened() {
     let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
-    let server = server_of(Some(vec![machine.clone()]), Place::Unseen).await;
+    let server = server_of(Some(vec![machine.clone()])).await;
     let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
     let mut request = Request::new(SubscribeRequest { id: String::new() });
     request.metadata_mut().insert(TOKEN, token.parse().unwrap());

@@ -242,9 +242,11 @@ fn hegels_calls_are_served_where_that_is_said_and_its_service_is_here() {
 
 #[test]
 fn own_paths_are_a_section_of_the_file_or_hegels_json_and_a_bad_filter_is_refused_by_its_path() {
-    let (_dir, flags) = written("[metadata_custom_endpoints]\n'/tags' = '.metadata.instance.tags[]'");
+    let (_dir, flags) =
+        written("[metadata_custom_endpoints]\n'/tags' = '.metadata.instance.tags[]'");
     assert!(Config::load(flags).is_ok());
-    let hegels: Paths = r#"{"/metadata": ".metadata.instance", "/a": "[range(9)]"}"#.parse().unwrap();
+    let hegels: Paths =
+        r#"{"/metadata": ".metadata.instance", "/a": "[range(9)]"}"#.parse().unwrap();
     let (_dir, flags) = written("[metadata_custom_endpoints]\n'/tags' = '.'");
     let flags = Flags { metadata_custom_endpoints: Some(hegels), ..flags };
     let error = format!("{:#}", Config::load(flags).unwrap_err());
