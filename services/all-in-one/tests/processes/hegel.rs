@@ -58,8 +58,12 @@ async fn told(stream: &mut Streaming<SubscribeResponse>) -> Option<String> {
 async fn a_machine_is_told_of_its_hardware_and_of_each_change_until_the_server_ends() {
     let site = site().await;
     let health = HealthCheckRequest { service: "hegel.Hegel".into() };
-    let health = HealthClient::new(site.calls().await).check(health).await.unwrap();
-    assert_eq!(health.into_inner().status(), ServingStatus::Serving);
+    let mut watch = HealthClient::new(site.calls().await).watch(health).await.unwrap().into_inner();
+    let served = async {
+        while watch.message().await.unwrap().expect("a status").status() != ServingStatus::Serving {
+        }
+    };
+    soon(served).await;
     let mut hegel = HegelClient::new(site.calls().await);
     assert_eq!(hegel.get(GetRequest {}).await.unwrap_err().code(), Code::NotFound);
 
