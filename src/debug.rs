@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::hegel::{GetResponse, SubscribeResponse};
 use crate::instance::v1::Instance;
 use crate::power::v1::Bmc;
 use crate::workflow::v1::RedeemRequest;
@@ -34,6 +35,19 @@ impl fmt::Debug for RedeemRequest {
     }
 }
 
+// What machines are told holds user data.
+impl fmt::Debug for GetResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetResponse").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SubscribeResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubscribeResponse").finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,7 +59,9 @@ mod tests {
             Instance { userdata: secret(), crypted_root_password: secret(), ..Default::default() };
         let bmc = Bmc { password: secret(), ..Default::default() };
         let redeem = RedeemRequest { boot_token: secret(), ..Default::default() };
-        let shown = format!("{instance:?} {bmc:?} {redeem:?}");
+        let (get, subscribe) =
+            (GetResponse { json: secret() }, SubscribeResponse { json: secret() });
+        let shown = format!("{instance:?} {bmc:?} {redeem:?} {get:?} {subscribe:?}");
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 }

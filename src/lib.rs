@@ -1,6 +1,7 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and what every side of them shares.
 //!
 //! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`metadata`], [`common`]: one module a proto package.
+//! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: the names things go by, as types.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`fault`]: errors as callers see them, with `google.rpc` details.
@@ -92,5 +93,19 @@ pub mod metadata {
     }
 }
 
-/// Every proto file and what it imports, as an encoded `FileDescriptorSet`: for reflection and JSON.
+/// Tinkerbell's metadata over gRPC.
+pub mod hegel {
+    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+    #[allow(clippy::wildcard_enum_match_arm)]
+    mod published {
+        tonic::include_proto!("hegel");
+    }
+
+    pub use published::*;
+
+    /// Its proto file, as an encoded `FileDescriptorSet`.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hegel.bin"));
+}
+
+/// Every proto file of ours and what it imports, as an encoded `FileDescriptorSet`: for reflection and JSON.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use tonic::transport::Uri;
 
 pub use self::links::Link;
-pub use self::metadata::{Metadata, Source};
+pub use self::metadata::{Metadata, Paths, Source};
 pub use self::observe::Observe;
 pub use self::split::{Peer, Service, Split};
 
@@ -155,6 +155,18 @@ pub struct Flags {
     /// What a machine is known by at the metadata service, where its own policy does not say [default: on-link]
     #[arg(long, env = "TINWRIGHT_METADATA_SOURCE_CHECK", value_name = "CHECK")]
     pub metadata_source_check: Option<Source>,
+    /// Where Hegel's gRPC listens for machines, in clear, usually on port 42115; nowhere if it is not said
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_GRPC_LISTEN",
+        value_name = "ADDRESS:PORT",
+        value_delimiter = ','
+    )]
+    pub metadata_grpc_listen: Option<Vec<SocketAddr>>,
+    /// Paths of the metadata service's that are this site's own: a JSON object, in the file a section, of paths and jq filters
+    /// over the hardware, such as {"/tags": ".metadata.instance.tags[]"}
+    #[arg(long, env = "TINWRIGHT_METADATA_CUSTOM_ENDPOINTS", value_name = "JSON")]
+    pub metadata_custom_endpoints: Option<Paths>,
     /// Let machines ask as often as they like: for benches, where ten of them ask as often as ten thousand
     #[arg(long, env = "TINWRIGHT_NO_RATE_LIMITS", hide = true)]
     #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -275,7 +287,7 @@ impl Config {
         let split = Split::load(&flags, &file, tls)?;
         let config = Self {
             netboot: netboot(&flags, &file, &data, &split)?,
-            metadata: Metadata::load(&flags, &file, &split),
+            metadata: Metadata::load(&flags, &file, &split)?,
             store: storage(&flags, &file)?,
             data,
             listen: flags.listen.or(file.listen).unwrap_or(vec![loopback(42113)]),
@@ -315,7 +327,7 @@ impl Config {
             (Service::Netboot, self.netboot.is_some(), "netboot_interface"),
             (
                 Service::Metadata,
-                !self.metadata_listen.is_empty() || self.metadata.link_local.is_some(),
+                !self.metadata_listen.is_empty() || self.metadata.listens(),
                 "metadata_listen",
             ),
         ] {

@@ -111,6 +111,7 @@ impl Server {
             }
         }
         let told = metadata.map(|metadata| metadata.start(&reach, copies.as_ref(), &mut edges));
+        let told = told.transpose()?;
         let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));

@@ -5,6 +5,7 @@
 //! /openstack/…             OpenStack's documents
 //! /metadata  /userdata     Tinkerbell's and Equinix Metal's
 //! /instance-identity.pem   by what the signatures under identity documents are checked
+//! the site's own           what a filter makes of Tinkerbell's document (see [`Endpoints`])
 //! anything else            the EC2 tree
 //! ```
 //!
@@ -22,6 +23,7 @@ use std::time::SystemTime;
 use runtime::boot_token::{Purpose, Tokens as BootTokens};
 use serde_json::Value;
 
+use crate::endpoints::Endpoints;
 use crate::machine::{Machine, UserData};
 use crate::path::Path;
 use crate::tree::signed::Signer;
@@ -34,6 +36,8 @@ pub struct Contents {
     pub signer: Option<Signer>,
     /// Opens what boot scripts carry: who shows that may be told secrets.
     pub boot_tokens: Option<BootTokens>,
+    /// The site's own paths. What stands there takes time to make, so [`Contents::get`] knows nothing of them.
+    pub endpoints: Endpoints,
 }
 
 /// How it is asked.
@@ -80,6 +84,7 @@ impl Contents {
             ["nocloud", ..] => Family::NoCloud,
             ["openstack", ..] => Family::OpenStack,
             ["metadata" | "userdata"] => Family::Json,
+            _ if self.endpoints.at(path).is_some() => Family::Json,
             _ => Family::Ec2,
         }
     }
@@ -101,6 +106,15 @@ impl Contents {
         opened.is_some_and(|opened| {
             (opened.claims.hardware, opened.claims.address) == (machine.id, address)
         })
+    }
+}
+
+/// Whether something stands at `path`, or may, whatever the site adds.
+pub(crate) fn is_ours(path: &Path) -> bool {
+    match path.segments()[..] {
+        [] | ["nocloud" | "openstack", ..] => true,
+        ["metadata" | "userdata" | "instance-identity.pem"] => true,
+        [version, ..] => tree::is_version(version),
     }
 }
 

@@ -8,15 +8,19 @@
 //!                                                                   └─▶ token, forwarded? ─▶ contents: GET
 //! ```
 //!
+//! Calls over gRPC go the same way as a GET; see `hegel`.
+//!
 //! A wrong path and an unknown address look alike. Every request looks its machine up anew, so a connection that
 //! outlives an instance never shows the next one's data to the last one's token.
 
 mod answer;
 mod explain;
 mod health;
+mod hegel;
 mod limit;
 mod listen;
 mod phone_home;
+mod policy;
 mod refusal;
 mod route;
 mod seen;
@@ -35,24 +39,29 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::contents::{self, Asked, Contents, Family, lookup_id};
+use crate::contents::{self, Asked, Contents, document, lookup_id};
+use crate::endpoints::Filter;
 use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
-use crate::machine::{Machine, TokenPolicy};
+use crate::machine::Machine;
 use crate::metrics::Metrics;
 use crate::neighbour::Neighbours;
 use crate::path::Path;
 use crate::token::Tokens;
+use crate::tree::Body as Found;
 use limit::Limits;
 use refusal::Refusal;
 use route::Route;
 use runtime::forwarded::Caller;
 use runtime::prefix::normal;
-use seen::Seen;
+use seen::{Event, Seen};
 use wire::Wire;
 
+pub(crate) use route::has_face;
+
 pub use explain::Subject;
-pub use listen::serve;
+pub use hegel::Hegel;
+pub use listen::{serve, serve_calls};
 pub use phone_home::{Call, NotStored, PhoneHome};
 pub use runtime::forwarded::{Everyone, Trusted};
 
@@ -187,7 +196,7 @@ impl Service {
             // OpenStack's way to leave a password for the owner: none is kept.
             Route::Password if head.method == Method::POST => Err(Refusal::Conflict),
             Route::Tree | Route::Password | Route::Health => {
-                self.look_up(&machine, caller, &path, &head.headers)
+                self.look_up(&machine, caller, &path, &head.headers).await
             }
         }
     }
@@ -199,6 +208,16 @@ impl Service {
             Some(name) => self.index.lookup_named(name, now),
             None => self.index.lookup(caller.address, now),
         };
+        self.counted_in(caller, found, now)
+    }
+
+    /// What was `found`, unless `caller` asks too often.
+    fn counted_in(
+        &self,
+        caller: Caller,
+        found: Lookup,
+        now: Instant,
+    ) -> Result<Option<Arc<Machine>>, Refusal> {
         match found {
             Lookup::NotReady => Err(Refusal::NotReady),
             Lookup::Unknown => Ok(self.limits.misses.take(caller.address, now).map(|()| None)?),
@@ -259,7 +278,7 @@ impl Service {
         self.index.lease(address, Instant::now()).is_some_and(|lease| lease.at_port)
     }
 
-    fn look_up(
+    async fn look_up(
         &self,
         machine: &Machine,
         caller: Caller,
@@ -267,32 +286,32 @@ impl Service {
         headers: &HeaderMap,
     ) -> Result<Response, Refusal> {
         let now = SystemTime::now();
-        let closed = machine.tokens == TokenPolicy::Disabled;
-        if !closed || self.contents.family(path) == Family::Ec2 {
-            self.check_session(machine, headers, now)?;
-        }
-        if caller.forwarded && self.config.refuse_forwarded && self.contents.is_secret(path) {
-            return Err(Refusal::Forbidden("forwarded"));
-        }
-        let token = bearer(headers);
-        let trusted = token
-            .is_some_and(|token| self.contents.trusts(machine, caller.address, token, now))
-            && self.tells_secrets(caller);
+        let (family, secret) = (self.contents.family(path), self.contents.is_secret(path));
+        self.check_policy(machine, caller, headers, (family, secret), now)?;
+        let trusted = self.trusts(machine, caller, headers, now);
         let (base, told) = (base(headers), self.told(machine, caller.address, Instant::now()));
         let asked = Asked { base: &base, trusted };
-        let body = self.contents.get(&told, path, asked).ok_or(Refusal::NotFound)?;
-        if let Some(event) = seen::event(path) {
+        let (found, event) = match self.contents.endpoints.at(path) {
+            Some(filter) => (self.filtered(filter, &told, asked).await?, Some(Event::UserDataRead)),
+            None => (self.contents.get(&told, path, asked), seen::event(path)),
+        };
+        let body = found.ok_or(Refusal::NotFound)?;
+        if let Some(event) = event {
             self.note(machine, event);
         }
         Ok(answer::ok(body, headers))
     }
 
-    /// Whether the control plane was heard of recently enough to tell secrets.
-    fn tells_secrets(&self, caller: Caller) -> bool {
-        match self.index.lookup(caller.address, Instant::now()) {
-            Lookup::Known { secrets, .. } => secrets,
-            Lookup::Unknown | Lookup::NotReady => false,
-        }
+    /// What a filter of the site's makes of the hardware that `machine` is.
+    async fn filtered(
+        &self,
+        filter: &Arc<Filter>,
+        machine: &Machine,
+        asked: Asked<'_>,
+    ) -> Result<Option<Found>, Refusal> {
+        let document = document::hardware(machine, asked).to_string();
+        let made = self.contents.endpoints.answer(filter, document).await;
+        Ok(made.inspect_err(|failure| tracing::warn!(%failure, "nothing was made"))?)
     }
 
     fn admit_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
@@ -321,11 +340,6 @@ fn limit_hops(
         })?;
     }
     Ok(opened)
-}
-
-/// What a request shows for who it is, besides its address.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
 /// Where the client found us, as a URL without a path.

@@ -95,6 +95,20 @@ pub enum Change {
     Lend(IpAddr, Option<Lease>),
 }
 
+/// Waits for changes of an [`Index`].
+#[derive(Debug)]
+pub struct Changes(watch::Receiver<Machines>);
+
+impl Changes {
+    /// Resolves once there was a change since it was last asked. Several at once are one.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The index is gone, and nothing will change any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 impl Default for Index {
     fn default() -> Self {
         Self::new()
@@ -117,6 +131,11 @@ impl Index {
             Some(machine) => Lookup::Known { machine: machine.clone(), secrets },
             None => machines.borrower(address, secrets, now),
         }
+    }
+
+    /// Tells of changes from now on: that there was one, to whichever machine.
+    pub fn changes(&self) -> Changes {
+        Changes(self.machines.subscribe())
     }
 
     /// Resolves once everything was told once.

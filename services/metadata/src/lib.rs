@@ -11,6 +11,7 @@
 //! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
 //! - [`path`]: request paths in normal form.
 //! - [`contents`]: everything there is to read: the tree, NoCloud's, OpenStack's and JSON documents.
+//! - [`endpoints`]: paths that the site adds, each a filter over the JSON document.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
 //! - [`guard`], [`neighbour`], [`netlink`]: whether who has an address is the machine it was given to.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
@@ -28,6 +29,7 @@ pub mod api;
 pub mod contents;
 pub mod control_plane;
 pub mod copies;
+pub mod endpoints;
 pub mod guard;
 pub mod http;
 pub mod index;
@@ -52,6 +54,7 @@ mod fixture;
 pub use api::Api;
 pub use contents::Contents;
 pub use copies::Copies;
-pub use http::{Config, PhoneHome, Service, serve};
+pub use endpoints::Endpoints;
+pub use http::{Config, Hegel, PhoneHome, Service, serve, serve_calls};
 pub use index::Index;
 pub use machine::Machine;

@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -26,6 +26,7 @@ pub struct Metrics {
     denied: Family<Reason, Counter>,
     firsts: Family<Event, Counter>,
     latency: Histogram,
+    subscriptions: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,6 +64,7 @@ impl Default for Metrics {
             denied: Family::default(),
             firsts: Family::default(),
             latency: Histogram::new(LATENCIES),
+            subscriptions: Gauge::default(),
         }
     }
 }
@@ -93,6 +95,11 @@ impl Metrics {
             new.firsts.clone(),
         );
         registry.register("metadata_latency_seconds", "How long answers took", new.latency.clone());
+        registry.register(
+            "metadata_subscriptions",
+            "Streams that tell machines of changes",
+            new.subscriptions.clone(),
+        );
         registry.register_collector(Box::new(Feed { index }));
         new
     }
@@ -116,6 +123,11 @@ impl Metrics {
     /// A request was refused.
     pub(crate) fn denied(&self, reason: &'static str) {
         self.denied.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// There are `count` subscriptions now.
+    pub(crate) fn subscribed(&self, count: usize) {
+        self.subscriptions.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// An instance did something for the first time.

@@ -98,6 +98,11 @@ struct Asked {
     signed: bool,
 }
 
+/// Whether a version of the tree has this name.
+pub fn is_version(name: &str) -> bool {
+    Version::find(name).is_some()
+}
+
 /// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
 pub fn is_secret(path: &Path) -> bool {
     matches!(path.segments()[..], [_, "user-data", ..] | [_, "meta-data", "public-keys", ..])

@@ -7,15 +7,23 @@ mod lan;
 #[path = "fixture/machines.rs"]
 mod machines;
 
+use std::net::TcpStream;
 use std::sync::Arc;
 
+use futures_util::TryFutureExt as _;
+use hyper_util::rt::TokioIo;
 use metadata::guard::{Guard, SourceCheck};
 use metadata::http::{Call, NotStored};
 use metadata::machine::TokenPolicy;
 use metadata::neighbour::Kernel;
 use metadata::token::Tokens;
-use metadata::{Config, Index, Machine, PhoneHome, Service, serve};
+use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve, serve_calls};
+use tinwright::hegel::GetRequest;
+use tinwright::hegel::hegel_client::HegelClient;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic::service::Routes;
+use tonic::transport::{Endpoint, Uri};
 
 use lan::{Lan, SERVICE};
 use machines::{USER_DATA, node1};
@@ -44,6 +52,52 @@ fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync
     let stop = CancellationToken::new();
     tokio::spawn(serve(lan.listen(address), service, stop.clone()));
     stop.drop_guard()
+}
+
+/// The same, over Hegel's gRPC.
+fn start_calls(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
+    let index = Arc::new(Index::new());
+    index.replace([Arc::new(machine)]);
+    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
+    let tokens = Tokens::new(&[7; 32]);
+    let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
+    let service = service.watching(Arc::new(kernel));
+    let (stop, listener) = (CancellationToken::new(), lan.listen(address));
+    let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
+    let (calls, until) = (Routes::new(hegel).into_axum_router(), stop.clone());
+    tokio::spawn(async move { serve_calls(listener, &service, calls, until).await });
+    stop.drop_guard()
+}
+
+/// What a call from `host` is answered.
+async fn call(lan: &Lan, host: &str, address: &'static str) -> Result<String, Code> {
+    let stream = lan.within(host, move || TcpStream::connect(address).unwrap());
+    stream.set_nonblocking(true).unwrap();
+    let mut stream = Some(tokio::net::TcpStream::from_std(stream).unwrap());
+    let once = tower::service_fn(move |_: Uri| {
+        let stream = stream.take().map(TokioIo::new);
+        std::future::ready(stream.ok_or(std::io::ErrorKind::NotConnected))
+            .map_err(std::io::Error::from)
+    });
+    let endpoint = Endpoint::from_static("http://hegel");
+    let channel = endpoint.connect_with_connector(once).await.unwrap();
+    let told = HegelClient::new(channel).get(GetRequest {}).await;
+    told.map(|told| told.into_inner().json).map_err(|status| status.code())
+}
+
+const CALLS: &str = "198.51.100.1:42115";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_an_address_with_another_mac_is_refused_by_calls_too() {
+    let mut lan = Lan::new();
+    lan.plug("a", MAC, "198.51.100.50/24");
+    let _service = start_calls(&lan, node1(), CALLS);
+    let told = call(&lan, "a", CALLS).await.unwrap();
+    assert!(told.contains(&node1().id.to_string()), "{told}");
+    lan.ip("-n a link set eth0 down");
+    lan.plug("b", OTHER, "198.51.100.50/24");
+    lan.ip("-n s neigh flush dev br0");
+    assert_eq!(call(&lan, "b", CALLS).await, Err(Code::PermissionDenied));
 }
 
 const ON_LINK: &str = "198.51.100.1:50061";

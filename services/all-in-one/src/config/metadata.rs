@@ -1,6 +1,12 @@
 //! What may be said of the metadata service besides where it listens.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use anyhow::Context as _;
 use clap::ValueEnum;
+use metadata::Endpoints;
 use metadata::guard::SourceCheck;
 use serde::Deserialize;
 
@@ -19,27 +25,57 @@ pub enum Source {
     Neighbour,
 }
 
+/// Paths with their filters, as they are said: by Hegel's users in one JSON object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Paths(BTreeMap<String, String>);
+
+impl FromStr for Paths {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        serde_json::from_str(text)
+    }
+}
+
 /// The metadata service, checked.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// The interface that is given 169.254.169.254.
     pub link_local: Option<String>,
+    /// Where Hegel's gRPC listens.
+    pub grpc_listen: Vec<SocketAddr>,
     /// What machines are known by.
     pub source_check: SourceCheck,
+    /// The site's own paths.
+    pub endpoints: Endpoints,
 }
 
 impl Metadata {
     /// What `flags` or else `file` say; nothing where the service is not here.
-    pub(super) fn load(flags: &Flags, file: &Flags, split: &Split) -> Self {
-        let link_local = flags.metadata_link_local.clone().or(file.metadata_link_local.clone());
+    pub(super) fn load(flags: &Flags, file: &Flags, split: &Split) -> anyhow::Result<Self> {
+        if !split.serves(Service::Metadata) {
+            return Ok(Self::default());
+        }
         let source = flags.metadata_source_check.or(file.metadata_source_check).unwrap_or_default();
-        Self {
-            link_local: link_local.filter(|_| split.serves(Service::Metadata)),
+        let grpc = flags.metadata_grpc_listen.as_ref().or(file.metadata_grpc_listen.as_ref());
+        let own = &flags.metadata_custom_endpoints;
+        let Paths(own) =
+            own.as_ref().or(file.metadata_custom_endpoints.as_ref()).cloned().unwrap_or_default();
+        Ok(Self {
+            link_local: flags.metadata_link_local.clone().or(file.metadata_link_local.clone()),
+            grpc_listen: grpc.cloned().unwrap_or_default(),
             source_check: match source {
                 Source::OnLink => SourceCheck::OnLink,
                 Source::Address => SourceCheck::Address,
                 Source::Neighbour => SourceCheck::Neighbour,
             },
-        }
+            endpoints: Endpoints::new(&own).context("metadata_custom_endpoints")?,
+        })
+    }
+
+    /// Whether it listens anywhere, besides where `metadata_listen` says.
+    pub(super) fn listens(&self) -> bool {
+        self.link_local.is_some() || !self.grpc_listen.is_empty()
     }
 }

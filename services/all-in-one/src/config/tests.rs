@@ -223,3 +223,37 @@ fn dhcp_is_a_section_of_the_file_and_off_where_the_site_has_its_own() {
     assert!(!dhcp.chain_ipxe && dhcp.is_on());
     assert!(refusal(&format!("{netboot}[dhcp]\nmod = 'proxy'")).contains("mod"));
 }
+
+#[test]
+fn hegels_calls_are_served_where_that_is_said_and_its_service_is_here() {
+    let (_dir, flags) = written("metadata_grpc_listen = ['192.0.2.1:42115']");
+    let config = Config::load(flags).unwrap();
+    assert_eq!(config.metadata.grpc_listen, ["192.0.2.1:42115".parse().unwrap()]);
+    let (_dir, flags) = written(
+        "metadata_grpc_listen = ['192.0.2.1:42115']\nonly = ['metadata']\npeers = ['https://a:1']",
+    );
+    assert!(Config::load(flags).is_ok());
+    let (_dir, flags) = written(
+        "metadata_grpc_listen = ['192.0.2.1:42115']\nonly = ['power']\npeers = ['https://a:1']\n\
+         [metadata_custom_endpoints]\n'/a' = 'nonsense'",
+    );
+    assert!(Config::load(flags).unwrap().metadata.grpc_listen.is_empty());
+}
+
+#[test]
+fn own_paths_are_a_section_of_the_file_or_hegels_json_and_a_bad_filter_is_refused_by_its_path() {
+    let (_dir, flags) =
+        written("[metadata_custom_endpoints]\n'/tags' = '.metadata.instance.tags[]'");
+    assert!(Config::load(flags).is_ok());
+    let hegels: Paths =
+        r#"{"/metadata": ".metadata.instance", "/a": "[range(9)]"}"#.parse().unwrap();
+    let (_dir, flags) = written("[metadata_custom_endpoints]\n'/tags' = '.'");
+    let flags = Flags { metadata_custom_endpoints: Some(hegels), ..flags };
+    let error = format!("{:#}", Config::load(flags).unwrap_err());
+    assert_eq!(error, "metadata_custom_endpoints: /a: filter: range is not offered");
+    assert_eq!(
+        refusal("[metadata_custom_endpoints]\n'/a' = '.b |'"),
+        "metadata_custom_endpoints: /a: filter: term expected before its end"
+    );
+    assert!("{".parse::<Paths>().is_err());
+}

@@ -4,28 +4,33 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use axum::Router;
 use metadata::control_plane::{CallsHome, Sources, follow};
 use metadata::link_local::LinkLocal;
 use metadata::metrics::Metrics;
 use metadata::neighbour::Kernel;
 use metadata::token::Tokens;
 use metadata::tree::signed::Signer;
-use metadata::{Api, Contents, Index, Service, serve};
+use metadata::{Api, Contents, Hegel, Index, Service, serve, serve_calls};
 use runtime::authority::Site;
 use runtime::boot_token;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
+use tinwright::hegel::hegel_server::HegelServer;
 use tokio::net::TcpListener;
+use tonic::service::Routes;
 
 use crate::config::Config;
 use crate::copies::Copies;
 use crate::reach::Reach;
+use crate::until_stopped;
 
 /// Its sockets.
 #[derive(Debug)]
 pub(crate) struct Bound {
     listeners: Vec<TcpListener>,
+    grpc: Vec<TcpListener>,
     /// Taken away once nobody listens there.
     link_local: Option<LinkLocal>,
     neighbours: Kernel,
@@ -38,6 +43,7 @@ pub(crate) struct Bound {
 #[derive(Debug)]
 pub(crate) struct Metadata {
     listeners: Vec<TcpListener>,
+    grpc: Vec<TcpListener>,
     link_local: Option<LinkLocal>,
     index: Arc<Index>,
     service: Service,
@@ -58,13 +64,11 @@ impl Bound {
         };
         let own = link_local.iter().flat_map(LinkLocal::addresses);
         addresses.extend(own.map(|address| SocketAddr::from((*address, 80))));
-        if addresses.is_empty() {
+        if addresses.is_empty() && config.metadata.grpc_listen.is_empty() {
             return Ok(None);
         }
-        let mut listeners = Vec::new();
-        for address in addresses {
-            listeners.push(Sockets::bind("metadata", address).await?);
-        }
+        let listeners = bind_all("metadata", &addresses).await?;
+        let grpc = bind_all("metadata_grpc", &config.metadata.grpc_listen).await?;
         let neighbours = Kernel::open().context("looking at the kernel's neighbours")?;
         let source_check = config.metadata.source_check;
         let settings = metadata::Config {
@@ -73,19 +77,19 @@ impl Bound {
             ..metadata::Config::default()
         };
         let tokens = Tokens::new(site.key().expose());
-        let contents = contents(site)?;
-        Ok(Some(Self { listeners, link_local, neighbours, settings, tokens, contents }))
+        let contents = contents(site, config)?;
+        Ok(Some(Self { listeners, grpc, link_local, neighbours, settings, tokens, contents }))
     }
 
     /// The service, which calls those that `reach` reaches and counts in `vitals`.
     pub(super) fn wire(self, reach: &Reach, vitals: &Vitals) -> Metadata {
-        let Self { listeners, link_local, neighbours, settings, tokens, contents } = self;
+        let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
         let index = Arc::new(Index::new());
         let calls = Arc::new(CallsHome(reach.instance.clone()));
         let metrics = vitals.register(|registry| Metrics::new(registry, index.clone()));
         let service = Service::new(index.clone(), tokens, calls, settings);
         let service = service.watching(Arc::new(neighbours)).counted(metrics).with(contents);
-        Metadata { listeners, link_local, index, service }
+        Metadata { listeners, grpc, link_local, index, service }
     }
 }
 
@@ -101,8 +105,17 @@ impl Metadata {
         reach: &Reach,
         copies: Option<&Copies>,
         tier: &mut Tier,
-    ) -> Arc<Index> {
-        let Self { listeners, link_local, index, service } = self;
+    ) -> anyhow::Result<Arc<Index>> {
+        let Self { listeners, grpc, link_local, index, service } = self;
+        let calls = match grpc.is_empty() {
+            true => Router::new(),
+            false => calls(&service, index.clone(), tier)?,
+        };
+        for listener in grpc {
+            let (service, calls, until) = (service.clone(), calls.clone(), tier.stop.clone());
+            tier.tasks
+                .spawn(async move { Ok(serve_calls(listener, &service, calls, until).await?) });
+        }
         for listener in listeners {
             let (service, until) = (service.clone(), tier.stop.clone());
             tier.tasks.spawn(async { Ok(serve(listener, service, until).await?) });
@@ -116,14 +129,46 @@ impl Metadata {
             drop(link_local);
             followed.context("what was kept of the feeds")
         });
-        known
+        Ok(known)
     }
 }
 
+async fn bind_all(
+    name: &'static str,
+    addresses: &[SocketAddr],
+) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        listeners.push(Sockets::bind(name, *address).await?);
+    }
+    Ok(listeners)
+}
+
+/// Hegel's calls, with whether they are served and what they are. None of the API's is among them.
+fn calls(service: &Service, index: Arc<Index>, tier: &mut Tier) -> anyhow::Result<Router> {
+    let about = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(tinwright::hegel::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let (stop, until) = (tier.stop.clone(), tier.stop.clone());
+    tier.tasks.spawn(until_stopped(until, async move {
+        index.ready().await;
+        reporter.set_serving::<HegelServer<Hegel>>().await;
+    }));
+    let mut routes = Routes::builder();
+    routes.add_service(Hegel::new(service.clone(), stop).into_service());
+    routes.add_service(health);
+    routes.add_service(about().build_v1()?).add_service(about().build_v1alpha()?);
+    Ok(routes.routes().into_axum_router())
+}
+
 /// What the site adds to what machines are told. An edge without the key for identity documents tells them unsigned.
-fn contents(site: &Site) -> anyhow::Result<Contents> {
+fn contents(site: &Site, config: &Config) -> anyhow::Result<Contents> {
     let key = site.document_key().context("opening the key for identity documents")?;
     let signer = key.map(|key| Signer::new(&key)).transpose()?;
     let boot_tokens = Some(boot_token::Tokens::new(site.key())?);
-    Ok(Contents { signer, boot_tokens })
+    let endpoints = config.metadata.endpoints.clone();
+    Ok(Contents { signer, boot_tokens, endpoints })
 }

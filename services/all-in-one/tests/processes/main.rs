@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
 mod boots;
+mod hegel;
 mod links;
 mod outage;
 #[path = "../../../store/tests/engines/peer.rs"]

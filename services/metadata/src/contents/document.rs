@@ -22,19 +22,33 @@ const LONGEST: usize = 256 * 1024;
 
 /// What `GET /metadata` answers.
 pub fn whole(machine: &Machine, asked: Asked) -> Value {
-    let document = superset(machine, instance::instance(machine, asked), asked);
+    within(machine, asked, superset)
+}
+
+/// The document that `make` makes of the machine and what is said of its instance, no longer than it may be.
+fn within(
+    machine: &Machine,
+    asked: Asked,
+    make: fn(&Machine, Map<String, Value>, Asked) -> Value,
+) -> Value {
+    let document = make(machine, instance::instance(machine, asked), asked);
     if document.to_string().len() <= LONGEST {
         return document;
     }
     // User data is what can be long, it stands there twice, and /userdata has it as well.
     let mut instance = instance::instance(machine, asked);
     instance.remove("userdata");
-    superset(machine, instance, asked)
+    make(machine, instance, asked)
 }
 
-/// The hardware as Hegel exported it.
+/// The hardware as Hegel exported it, for readers of either generation: the instance is at the top for those of the first.
 pub fn hardware(machine: &Machine, asked: Asked) -> Value {
+    within(machine, asked, exported)
+}
+
+fn exported(machine: &Machine, instance: Map<String, Value>, _: Asked) -> Value {
     let mut hardware = of_hardware(machine);
+    hardware.insert("instance".into(), instance.clone().into());
     hardware.insert("network".into(), equinix::network(machine));
     let mut metadata = match &machine.extra {
         Value::Object(extra) => extra.clone(),
@@ -45,7 +59,7 @@ pub fn hardware(machine: &Machine, asked: Asked) -> Value {
     let facility = json!({ "facility_code": machine.facility, "plan_slug": machine.plan });
     metadata.insert("facility".into(), facility);
     metadata.insert("manufacturer".into(), json!({ "slug": machine.manufacturer }));
-    metadata.insert("instance".into(), instance::instance(machine, asked).into());
+    metadata.insert("instance".into(), instance.into());
     hardware.insert("metadata".into(), metadata.into());
     hardware.into()
 }

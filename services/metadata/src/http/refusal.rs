@@ -2,6 +2,9 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tonic::Status;
+
+use crate::endpoints::Failure;
 
 /// A refusal. Its body is empty: the BOSH agent, for one, takes what stands in an error's body for the key it asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(super) enum Refusal {
     TooMany,
     /// Nothing is known yet, or nothing can be stored: ask again.
     NotReady,
+    /// What the site put there makes nothing of this machine.
+    Failed,
 }
 
 impl Refusal {
@@ -32,11 +37,13 @@ impl Refusal {
             Self::Forbidden(reason) => Some(reason),
             Self::Conflict => Some("instance_id"),
             Self::TooMany => Some("limit"),
-            Self::Malformed | Self::NotFound | Self::Method(_) | Self::NotReady => None,
+            Self::Malformed | Self::NotFound | Self::Method(_) | Self::NotReady | Self::Failed => {
+                None
+            }
         }
     }
 
-    fn status(self) -> StatusCode {
+    pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Malformed => StatusCode::BAD_REQUEST,
             Self::NoSession => StatusCode::UNAUTHORIZED,
@@ -46,6 +53,16 @@ impl Refusal {
             Self::Conflict => StatusCode::CONFLICT,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Failed | Failure::TooLong => Self::Failed,
+            Failure::TooLate => Self::NotReady,
         }
     }
 }
@@ -53,6 +70,21 @@ impl Refusal {
 impl From<runtime::forwarded::Malformed> for Refusal {
     fn from(_: runtime::forwarded::Malformed) -> Self {
         Self::Malformed
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Malformed => Self::invalid_argument("a header makes no sense"),
+            Refusal::NoSession => Self::unauthenticated("a good session token is needed"),
+            Refusal::Forbidden(_) => Self::permission_denied("this is not for whoever calls"),
+            Refusal::NotFound => Self::not_found("no machine has this address"),
+            Refusal::TooMany => Self::resource_exhausted("too many at once"),
+            Refusal::NotReady => Self::unavailable("nothing is known of machines yet"),
+            // These are for paths, and no call has one.
+            Refusal::Method(_) | Refusal::Conflict | Refusal::Failed => Self::internal("no path"),
+        }
     }
 }
 
@@ -71,7 +103,8 @@ impl IntoResponse for Refusal {
             | Self::NoSession
             | Self::Forbidden(_)
             | Self::NotFound
-            | Self::Conflict => {}
+            | Self::Conflict
+            | Self::Failed => {}
         }
         response
     }

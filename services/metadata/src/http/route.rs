@@ -65,6 +65,11 @@ impl Route {
     }
 }
 
+/// Whether `path` is more than something to read.
+pub(crate) fn has_face(path: &Path) -> bool {
+    Route::of(path) != Route::Tree
+}
+
 /// What requests for `path` are counted as.
 pub(super) fn label(path: &str) -> &'static str {
     let Some(path) = Path::parse(path) else { return "other" };

@@ -1,6 +1,7 @@
 //! The wire's rules, without a wire.
 
 mod contents;
+mod endpoints;
 mod guard;
 mod phone_home;
 mod session;

@@ -1,0 +1,284 @@
+//! Hegel's calls, over real connections from several addresses of the loopback.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
+
+#[path = "fixture/machines.rs"]
+mod machines;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use metadata::http::{Call, NotStored};
+use metadata::index::Change;
+use metadata::machine::{TokenPolicy, UserData};
+use metadata::token::Tokens;
+use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve_calls};
+use serde_json::Value;
+use tinwright::hegel::hegel_client::HegelClient;
+use tinwright::hegel::{GetRequest, SubscribeRequest, SubscribeResponse};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+
+use machines::{USER_DATA, address, node1, node2};
+
+/// Longer than anything here takes, so that a failure is one and not a hang.
+const LONG: Duration = Duration::from_secs(30);
+const NODE1: &str = "127.0.0.50";
+const NODE2: &str = "127.0.0.60";
+const STRANGER: &str = "127.0.0.77";
+const TOKEN: &str = "x-aws-ec2-metadata-token";
+
+struct Nowhere;
+
+#[async_trait::async_trait]
+impl PhoneHome for Nowhere {
+    async fn report(&self, _: Call) -> Result<(), NotStored> {
+        Ok(())
+    }
+}
+
+/// `machine` at `ip` alone.
+fn at(machine: Machine, ip: &str) -> Machine {
+    let mut machine = machine;
+    machine.nics[0].addresses = vec![address(ip, 8, false)];
+    machine.instance.iter_mut().for_each(|instance| instance.addresses.clear());
+    machine
+}
+
+fn named(hostname: &str) -> Arc<Machine> {
+    let mut machine = at(node1(), NODE1);
+    machine.instance.as_mut().unwrap().hostname = hostname.into();
+    Arc::new(machine)
+}
+
+struct Server {
+    index: Arc<Index>,
+    address: SocketAddr,
+    stop: CancellationToken,
+    served: JoinHandle<io::Result<()>>,
+}
+
+/// A server that was told of `machines`, if of any.
+async fn server_of(machines: Option<Vec<Machine>>) -> Server {
+    let index = Arc::new(Index::new());
+    if let Some(machines) = machines {
+        index.replace(machines.into_iter().map(Arc::new));
+    }
+    let tokens = Tokens::new(&[7; 32]);
+    let service = Service::new(index.clone(), tokens, Arc::new(Nowhere), Config::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+    let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
+    let (calls, until) = (Routes::new(hegel).into_axum_router(), stop.clone());
+    let served = tokio::spawn(async move { serve_calls(listener, &service, calls, until).await });
+    Server { index, address, stop, served }
+}
+
+async fn server() -> Server {
+    server_of(Some(vec![at(node1(), NODE1), at(node2(), NODE2)])).await
+}
+
+impl Server {
+    /// A client that calls from `from`, and takes in no more than a message before it reads.
+    async fn client(&self, from: &str) -> HegelClient<Channel> {
+        let endpoint = Endpoint::try_from(format!("http://{}", self.address)).unwrap();
+        let endpoint = endpoint.local_address(Some(from.parse().unwrap()));
+        let endpoint =
+            endpoint.initial_stream_window_size(65_535).initial_connection_window_size(65_535);
+        HegelClient::new(endpoint.connect().await.unwrap())
+    }
+
+    async fn get(&self, from: &str) -> Result<Value, Status> {
+        let told = self.client(from).await.get(GetRequest {}).await?.into_inner();
+        Ok(serde_json::from_str(&told.json).unwrap())
+    }
+
+    async fn get_with(&self, name: &'static str, value: &str) -> Result<Value, Code> {
+        let mut request = Request::new(GetRequest {});
+        request.metadata_mut().insert(name, value.parse().unwrap());
+        let told = self.client(NODE1).await.get(request).await;
+        told.map(|told| serde_json::from_str(&told.into_inner().json).unwrap())
+            .map_err(|status| status.code())
+    }
+
+    async fn subscribe(&self, from: &str) -> Result<Streaming<SubscribeResponse>, Status> {
+        let request = SubscribeRequest { id: String::new() };
+        Ok(self.client(from).await.subscribe(request).await?.into_inner())
+    }
+
+    fn put(&self, machine: Arc<Machine>) {
+        self.index.apply([Change::Put(machine)]);
+    }
+}
+
+/// The next message, or how the stream ended.
+async fn next(stream: &mut Streaming<SubscribeResponse>) -> Result<Option<Value>, Code> {
+    let message = tokio::time::timeout(LONG, stream.message()).await.expect("a message or an end");
+    let message = message.map_err(|status| status.code())?;
+    Ok(message.map(|message| serde_json::from_str(&message.json).unwrap()))
+}
+
+/// The host name in the next message.
+async fn hostname(stream: &mut Streaming<SubscribeResponse>) -> String {
+    let told = next(stream).await.unwrap().expect("a message");
+    told["hostname"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_machine_gets_its_own_hardware() {
+    let server = server().await;
+    let told = server.get(NODE1).await.unwrap();
+    assert_eq!(told["id"], node1().id.to_string());
+    for instance in [&told["metadata"]["instance"], &told["instance"]] {
+        assert_eq!((&instance["id"], &instance["userdata"]), (&"i-0001".into(), &USER_DATA.into()));
+    }
+    assert!(!told.to_string().contains("$6$salt"));
+    assert_eq!(server.get(NODE2).await.unwrap()["id"], node2().id.to_string());
+}
+
+#[tokio::test]
+async fn an_address_nobody_has_gets_nothing_and_that_not_often() {
+    let server = server().await;
+    let mut client = server.client(STRANGER).await;
+    let mut refused = Vec::new();
+    for _ in 0..60 {
+        refused.push(client.get(GetRequest {}).await.unwrap_err().code());
+    }
+    assert_eq!((refused[0], refused[59]), (Code::NotFound, Code::ResourceExhausted));
+    assert_eq!(server.subscribe(STRANGER).await.unwrap_err().code(), Code::ResourceExhausted);
+    assert!(server.get(NODE1).await.is_ok());
+}
+
+#[tokio::test]
+async fn nobody_is_answered_before_the_feed_has_caught_up() {
+    let server = server_of(None).await;
+    assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_call_that_somebody_passed_on_is_refused() {
+    let passed_on = server().await.get_with("x-forwarded-for", "203.0.113.9").await;
+    assert_eq!(passed_on, Err(Code::PermissionDenied));
+}
+
+#[tokio::test]
+async fn where_tokens_are_required_a_call_needs_one() {
+    let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
+    let server = server_of(Some(vec![machine])).await;
+    assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
+    let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
+    assert!(server.get_with(TOKEN, &token).await.is_ok());
+    assert_eq!(server.get_with(TOKEN, "bad").await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn a_subscriber_is_told_at_once_and_then_of_each_change_of_its_own() {
+    let server = server().await;
+    let mut stream = server.subscribe(NODE1).await.unwrap();
+    assert_eq!(hostname(&mut stream).await, "node1.lab");
+    server.put(named("a"));
+    assert_eq!(hostname(&mut stream).await, "a.lab");
+    // Another machine's change is none, and neither is one that does not show.
+    server.put(Arc::new(Machine { plan: "other".into(), ..at(node2(), NODE2) }));
+    server.put(named("a"));
+    assert_eq!(server.get(NODE2).await.unwrap()["plan_slug"], "other");
+    server.put(named("b"));
+    assert_eq!(hostname(&mut stream).await, "b.lab");
+}
+
+#[tokio::test]
+async fn a_subscription_ends_with_the_address_and_tells_nothing_of_who_has_it_next() {
+    let server = server().await;
+    let mut stream = server.subscribe(NODE1).await.unwrap();
+    assert_eq!(hostname(&mut stream).await, "node1.lab");
+    server.put(Arc::new(at(node1(), "127.0.0.51")));
+    assert_eq!(next(&mut stream).await, Err(Code::NotFound));
+
+    let mut stream = server.subscribe(NODE2).await.unwrap();
+    assert_eq!(hostname(&mut stream).await, "rack1-slot7.lab");
+    let next_one = at(node1(), NODE2);
+    server.index.apply([Change::Remove(node2().id), Change::Put(Arc::new(next_one))]);
+    assert_eq!(next(&mut stream).await, Err(Code::NotFound));
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_ends_the_subscription_it_opened() {
+    let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
+    let server = server_of(Some(vec![machine.clone()])).await;
+    let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
+    let mut request = Request::new(SubscribeRequest { id: String::new() });
+    request.metadata_mut().insert(TOKEN, token.parse().unwrap());
+    let mut stream = server.client(NODE1).await.subscribe(request).await.unwrap().into_inner();
+    assert_eq!(hostname(&mut stream).await, "node1.lab");
+    let mut next_instance = machine;
+    next_instance.instance.as_mut().unwrap().id = "i-0002".into();
+    server.put(Arc::new(next_instance));
+    assert_eq!(next(&mut stream).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn who_reads_slowly_gets_the_latest() {
+    let server = server().await;
+    let big = |hostname: &str| {
+        let mut machine = (*named(hostname)).clone();
+        machine.instance.as_mut().unwrap().user_data = UserData("x".repeat(60_000).into());
+        Arc::new(machine)
+    };
+    server.put(big("0"));
+    let mut stream = server.subscribe(NODE1).await.unwrap();
+    for n in 1..=20 {
+        server.put(big(&n.to_string()));
+        tokio::task::yield_now().await;
+    }
+    let mut told = Vec::new();
+    while told.last().map(String::as_str) != Some("20.lab") {
+        told.push(hostname(&mut stream).await);
+    }
+    assert!(told.len() < 10, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_machine_has_eight_subscriptions_and_gives_them_back() {
+    let server = server().await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        streams.push(server.subscribe(NODE1).await.unwrap());
+    }
+    assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::ResourceExhausted);
+    assert!(server.subscribe(NODE2).await.is_ok());
+    streams.clear();
+    let again = async { while server.subscribe(NODE1).await.is_err() {} };
+    tokio::time::timeout(LONG, again).await.expect("a place");
+}
+
+#[tokio::test]
+async fn who_names_another_machine_is_refused() {
+    let server = server().await;
+    let mut client = server.client(NODE1).await;
+    for (id, code) in [
+        (node1().id.to_string(), None),
+        (node2().id.to_string(), Some(Code::PermissionDenied)),
+        ("nobody".into(), Some(Code::PermissionDenied)),
+    ] {
+        let told = client.subscribe(SubscribeRequest { id }).await;
+        assert_eq!(told.err().map(|status| status.code()), code);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_ends_subscriptions_in_order() {
+    let server = server().await;
+    let mut stream = server.subscribe(NODE1).await.unwrap();
+    assert_eq!(hostname(&mut stream).await, "node1.lab");
+    server.stop.cancel();
+    assert_eq!(next(&mut stream).await, Ok(None));
+    tokio::time::timeout(LONG, server.served).await.unwrap().unwrap().unwrap();
+}
