@@ -150,6 +150,30 @@ pub struct Flags {
     /// What a machine is known by at the metadata service, where its own policy does not say [default: on-link]
     #[arg(long, env = "TINWRIGHT_METADATA_SOURCE_CHECK", value_name = "CHECK")]
     pub metadata_source_check: Option<Source>,
+    /// Proxies that the metadata service believes when they say for whom they ask, as ADDRESS/BITS
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_TRUSTED_PROXIES",
+        value_name = "NETWORK",
+        value_delimiter = ','
+    )]
+    pub metadata_trusted_proxies: Option<Vec<String>>,
+    /// Keep user data and keys from requests that somebody else passed on [default: true]
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_REFUSE_FORWARDED",
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    pub metadata_refuse_forwarded: Option<bool>,
+    /// Hosts that the metadata service may be asked for, against names that browsers are led to [default: any]
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_ALLOWED_HOSTS",
+        value_name = "HOST",
+        value_delimiter = ','
+    )]
+    pub metadata_allowed_hosts: Option<Vec<String>>,
     /// Let machines ask as often as they like: for benches, where ten of them ask as often as ten thousand
     #[arg(long, env = "TINWRIGHT_NO_RATE_LIMITS", hide = true)]
     #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -276,7 +300,7 @@ impl Config {
         let split = Split::load(&flags, &file, tls)?;
         let config = Self {
             netboot: netboot(&flags, &file, &data, &split)?,
-            metadata: Metadata::load(&flags, &file, &split),
+            metadata: Metadata::load(&flags, &file, &split)?,
             store: storage(&flags, &file)?,
             data,
             listen: flags.listen.or(file.listen).unwrap_or(vec![loopback(42113)]),
@@ -296,9 +320,6 @@ impl Config {
 
     /// Without what belongs to services that are not here: one file may tell several processes everything.
     fn only_here(mut self) -> Self {
-        if !self.split.answers() {
-            self.listen.clear();
-        }
         if !self.split.serves(Service::Metadata) {
             self.metadata_listen.clear();
         }

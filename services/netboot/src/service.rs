@@ -202,6 +202,11 @@ impl Netboot {
         self.lending = Some(lending);
     }
 
+    /// Whether it has addresses to lend.
+    pub fn lends(&self) -> bool {
+        self.site.subnets.iter().any(|subnet| !subnet.is_empty())
+    }
+
     /// What people may ask of leases and of unknown machines, where there are any.
     pub fn lease_api(&self) -> Option<leases::Api> {
         let leases = self.lending.as_ref()?.leases().clone();

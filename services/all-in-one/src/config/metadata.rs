@@ -1,7 +1,10 @@
 //! What may be said of the metadata service besides where it listens.
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use metadata::guard::SourceCheck;
+use runtime::forwarded::Trusted;
+use runtime::prefix::Prefix;
 use serde::Deserialize;
 
 use super::{Flags, Service, Split};
@@ -26,20 +29,39 @@ pub struct Metadata {
     pub link_local: Option<String>,
     /// What machines are known by.
     pub source_check: SourceCheck,
+    /// Whose word on who asks is believed.
+    pub trusted_proxies: Trusted,
+    /// Whether secrets are kept from what was passed on.
+    pub refuse_forwarded: bool,
+    /// The hosts that may be asked for; empty for any.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl Metadata {
     /// What `flags` or else `file` say; nothing where the service is not here.
-    pub(super) fn load(flags: &Flags, file: &Flags, split: &Split) -> Self {
+    pub(super) fn load(flags: &Flags, file: &Flags, split: &Split) -> anyhow::Result<Self> {
         let link_local = flags.metadata_link_local.clone().or(file.metadata_link_local.clone());
         let source = flags.metadata_source_check.or(file.metadata_source_check).unwrap_or_default();
-        Self {
+        let proxies = flags.metadata_trusted_proxies.clone();
+        let proxies = proxies.or(file.metadata_trusted_proxies.clone()).unwrap_or_default();
+        let hosts = flags.metadata_allowed_hosts.clone();
+        let refuse = flags.metadata_refuse_forwarded.or(file.metadata_refuse_forwarded);
+        Ok(Self {
             link_local: link_local.filter(|_| split.serves(Service::Metadata)),
             source_check: match source {
                 Source::OnLink => SourceCheck::OnLink,
                 Source::Address => SourceCheck::Address,
                 Source::Neighbour => SourceCheck::Neighbour,
             },
-        }
+            trusted_proxies: trusted(proxies).context("metadata_trusted_proxies")?,
+            refuse_forwarded: refuse.unwrap_or(true),
+            allowed_hosts: hosts.or(file.metadata_allowed_hosts.clone()).unwrap_or_default(),
+        })
     }
+}
+
+/// The proxies at `networks`.
+fn trusted(networks: Vec<String>) -> anyhow::Result<Trusted> {
+    let networks = networks.iter().map(|text| text.parse()).collect::<Result<Vec<Prefix>, _>>()?;
+    Ok(Trusted::new(networks)?)
 }
