@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::leased::{Answer, Question, WAITING};
 use super::chain::{Chain, Message};
 use super::client::{Class, Client};
+use super::judge::WITHHELD;
 use super::limits::Limits;
 use super::recent::{Recent, Sent};
 use super::relay::relayed;
@@ -241,7 +242,8 @@ impl Server {
             Ok(reply) => {
                 let kind = reply.packet.kind().map_or("none", label);
                 let by_port = known.is_some_and(|known| known.mac != mac);
-                tracing::info!(kind, boot = %decision.fact, ?offer, by_port, "answered");
+                let id = known.map(|known| known.hardware.id.as_str());
+                tracing::info!(hardware.id = id, %mac, dhcp.xid = request.xid, kind, boot = %decision.fact, ?offer, by_port, "answered");
                 self.metrics.replied(kind);
                 let to = match reply.to {
                     Destination::Link => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
@@ -287,7 +289,9 @@ impl Server {
         if let Silence::Declined(address) = silence {
             tracing::warn!(%address, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-            declined.insert(mac, Instant::now());
+            let now = Instant::now();
+            declined.retain(|_, at| now.saturating_duration_since(*at) < WITHHELD);
+            declined.insert(mac, now);
         }
     }
 
