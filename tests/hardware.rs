@@ -125,7 +125,8 @@ async fn an_occupied_machine_stays_and_a_free_one_goes_and_leaves_its_names() {
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("is occupied by instance"), "{}", refused.message());
     let by = Some(pb::get_hardware_request::By::Id(made.id));
-    let kept = hardware.get_hardware(pb::GetHardwareRequest { by }).await.unwrap().into_inner();
+    let request = pb::GetHardwareRequest { by, ..Default::default() };
+    let kept = hardware.get_hardware(request).await.unwrap().into_inner();
     assert_eq!(kept.hardware.unwrap().state(), pb::State::Provisionable);
     let free = hardware.create_hardware(create(2)).await.unwrap().into_inner().hardware.unwrap();
     let delete = pb::DeleteHardwareRequest { id: free.id, revision: free.revision };

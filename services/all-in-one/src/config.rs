@@ -167,6 +167,30 @@ pub struct Flags {
     /// over the hardware, such as {"/tags": ".metadata.instance.tags[]"}
     #[arg(long, env = "TINWRIGHT_METADATA_CUSTOM_ENDPOINTS", value_name = "JSON")]
     pub metadata_custom_endpoints: Option<Paths>,
+    /// Proxies that the metadata service believes when they say for whom they ask, as ADDRESS/BITS
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_TRUSTED_PROXIES",
+        value_name = "NETWORK",
+        value_delimiter = ','
+    )]
+    pub metadata_trusted_proxies: Option<Vec<String>>,
+    /// Keep user data and keys from requests that somebody else passed on [default: true]
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_REFUSE_FORWARDED",
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    pub metadata_refuse_forwarded: Option<bool>,
+    /// Hosts that the metadata service may be asked for, against names that browsers are led to [default: any]
+    #[arg(
+        long,
+        env = "TINWRIGHT_METADATA_ALLOWED_HOSTS",
+        value_name = "HOST",
+        value_delimiter = ','
+    )]
+    pub metadata_allowed_hosts: Option<Vec<String>>,
     /// Let machines ask as often as they like: for benches, where ten of them ask as often as ten thousand
     #[arg(long, env = "TINWRIGHT_NO_RATE_LIMITS", hide = true)]
     #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -307,9 +331,6 @@ impl Config {
 
     /// Without what belongs to services that are not here: one file may tell several processes everything.
     fn only_here(mut self) -> Self {
-        if !self.split.answers() {
-            self.listen.clear();
-        }
         if !self.split.serves(Service::Metadata) {
             self.metadata_listen.clear();
         }

@@ -32,6 +32,7 @@ pub(crate) struct Edges {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     netboot: Option<Arc<netboot::index::Index>>,
+    /// Only where addresses are lent.
     leases: Option<netboot::leases::Api>,
 }
 
@@ -93,7 +94,8 @@ impl Edges {
         vitals: &Vitals,
         tier: &mut Tier,
     ) -> Known {
-        let leases = self.netboot.as_ref().and_then(|one| one.lease_api(tier.stop.clone()));
+        let lending = self.netboot.as_ref().filter(|netboot| netboot.lends());
+        let leases = lending.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let netboot = match copies {
                 Some(copies) => netboot.keeping(copies.netboot()),

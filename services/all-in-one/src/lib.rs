@@ -3,12 +3,13 @@
 //! - [`config`]: what an operator may say.
 //! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them;
 //!   `reach` is where each is asked, here or at a peer, `copies` what edges keep of those elsewhere.
-//! - [`maintenance`]: what is done to a store that nobody uses.
+//! - [`maintenance`]: what is done to a store that nobody uses. [`open_files`]: how many sockets there may be.
 
 pub mod config;
 mod copies;
 mod edges;
 pub mod maintenance;
+pub mod open_files;
 mod reach;
 mod same_site;
 mod services;
@@ -23,6 +24,7 @@ use runtime::serve::{self, Door};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::Vitals;
 use store::Store;
+use store::late::Late;
 use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -56,17 +58,18 @@ impl Server {
     /// Binds every port, then opens what the data directory holds, or makes it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
-        let answers = config.split.answers();
-        let mut grpc = if answers { sockets.inherited("grpc")? } else { Vec::new() };
+        let mut grpc = sockets.inherited("grpc")?;
         for address in &config.listen {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let store = if answers { Some(open_store(&config, &site).await?) } else { None };
+        let keeps = config.split.keeps();
+        let site = Arc::new(site);
+        let store = if keeps { Some(store_of(&config, &site).await?) } else { None };
         let copies = Copies::open(&config, &site).await?;
-        Ok(Self { config, grpc, vitals, edges, site: Arc::new(site), store, copies })
+        Ok(Self { config, grpc, vitals, edges, site, store, copies })
     }
 
     /// Where the API listens.
@@ -157,6 +160,29 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
             .context("keeping the certificate of split-off processes")?;
     }
     Ok(site)
+}
+
+/// The store of this process. An edge starts without it where it is out of reach: machines are answered from what the feeds
+/// told, and boots are recorded later.
+async fn store_of(config: &Config, site: &Arc<Site>) -> anyhow::Result<Arc<dyn Store>> {
+    let away = match open_store(config, site).await {
+        Err(error) if !config.split.owns() && is_away(&error) => error,
+        outcome => return outcome,
+    };
+    tracing::warn!(
+        error = AsRef::<dyn std::error::Error>::as_ref(&away),
+        "starting without the store"
+    );
+    let (config, site) = (config.clone(), site.clone());
+    Ok(Arc::new(Late::new(move || {
+        let (config, site) = (config.clone(), site.clone());
+        async move { open_store(&config, &site).await }
+    })))
+}
+
+/// Whether the store may be there later.
+fn is_away(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(store::Error::retryable))
 }
 
 /// Opens what keeps the records, as `config` says.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use all_in_one::config::{Config, Flags};
-use all_in_one::{Server, maintenance};
+use all_in_one::{Server, maintenance, open_files};
 use clap::{CommandFactory as _, Parser};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -84,8 +84,9 @@ fn failed(code: u8, error: &anyhow::Error) -> ExitCode {
 async fn run(config: Config) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(cancel_on_signal(stop.clone()));
+    let files = open_files::raise();
     let server = Server::open(config).await?;
-    tracing::info!(grpc = ?server.grpc()?, metrics = %server.vitals()?, "listening");
+    tracing::info!(grpc = ?server.grpc()?, metrics = %server.vitals()?, ?files, "listening");
     server.run(stop).await
 }
 

@@ -148,9 +148,9 @@ impl Noun for pb::Hardware {
     const NOUN: &'static str = "hardware";
     const NAMES: &'static str = "ID|MAC|ADDRESS";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = Some(by(name)?);
-        let found = client(channel).get_hardware(pb::GetHardwareRequest { by }).await?;
+    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        let request = pb::GetHardwareRequest { by: Some(by(name)?), view: view.into() };
+        let found = client(channel).get_hardware(request).await?;
         answered(found.into_inner().hardware)
     }
 

@@ -16,6 +16,7 @@ use tinwright::{HardwareId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::hidden;
 use crate::machines::{By, Error, Machine, Machines};
 use crate::occupancy::Occupancy;
 use crate::state::State;
@@ -69,7 +70,7 @@ impl HardwareService for Api {
         let asked = Asked::new(&request.request_id, &request);
         let pb::CreateHardwareRequest { hardware, request_id: _ } = request;
         let hardware = self.machines.create(given(hardware)?, asked).await?;
-        Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware) }))
+        Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hidden::basic(hardware)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -77,8 +78,9 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::GetHardwareRequest>,
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
+        let view = access::view(&request, request.get_ref().view())?;
         let hardware = self.machines.get(&by(request.into_inner())?).await?;
-        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware) }))
+        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(shown(hardware, view)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -106,7 +108,7 @@ impl HardwareService for Api {
         update.id = id("hardware.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let hardware = self.machines.update(update, &paths).await?;
-        Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware) }))
+        Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hidden::basic(hardware)) }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
@@ -120,7 +122,7 @@ impl HardwareService for Api {
             request.into_inner();
         check::length(&reason, 1024).map_err(|e| Violations::one("reason", e))?;
         let hardware = self.machines.set_state(id("id", &name)?, to, reason, revision).await?;
-        Ok(Response::new(pb::SetHardwareStateResponse { hardware: Some(hardware) }))
+        Ok(Response::new(pb::SetHardwareStateResponse { hardware: Some(hidden::basic(hardware)) }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
@@ -151,12 +153,11 @@ impl HardwareService for Api {
     }
 }
 
-/// What a listing shows of a machine.
+/// What is shown of a machine.
 fn shown(machine: pb::Hardware, view: View) -> pb::Hardware {
     match view {
         View::Full => machine,
-        // An imported record may have brought anything along.
-        View::Unspecified | View::Basic => pb::Hardware { extra: Vec::new(), ..machine },
+        View::Unspecified | View::Basic => hidden::basic(machine),
     }
 }
 

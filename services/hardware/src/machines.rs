@@ -21,6 +21,7 @@ use tinwright::mask::Fields;
 use tinwright::{HardwareId, Mac};
 
 use crate::check;
+use crate::hidden;
 use crate::occupancy::Occupancy;
 use crate::state::{Illegal, NoState, State};
 
@@ -168,7 +169,11 @@ impl Machines {
         paths: &[String],
     ) -> Result<pb::Hardware, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let new = touched(check::normal(FIELDS.merged(&old, &update, paths)?)?);
+        let mut new = FIELDS.merged(&old, &update, paths)?;
+        if paths.is_empty() {
+            hidden::keep(&old, &mut new);
+        }
+        let new = touched(check::normal(new)?);
         Ok(self.records.replace(&old, new).await?)
     }
 

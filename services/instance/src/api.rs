@@ -151,13 +151,14 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::ReportPhoneHomeRequest>,
     ) -> Result<Response<pb::ReportPhoneHomeResponse>, Status> {
-        let pb::ReportPhoneHomeRequest { hardware_id, instance_id } = request.into_inner();
+        let pb::ReportPhoneHomeRequest { hardware_id, instance_id, host_keys } =
+            request.into_inner();
         let hardware = hardware("hardware_id", &hardware_id)?;
         let instance = match instance_id.as_str() {
             "" => None,
             text => Some(id("instance_id", text)?),
         };
-        self.instances.phone_home(hardware, instance).await?;
+        self.instances.phone_home(hardware, instance, host_keys).await?;
         self.peers.note_boot(&hardware_id).await;
         Ok(Response::new(pb::ReportPhoneHomeResponse {}))
     }

@@ -31,6 +31,8 @@ const TAGS: usize = 128;
 const TAG: usize = 255;
 /// The most keys.
 const SSH_KEYS: usize = 64;
+/// The most keys of an installed system's own; cloud-init tells three.
+const HOST_KEYS: usize = 4;
 /// The most values for a template.
 const VALUES: usize = 256;
 /// The longest of these values all together, in bytes.
@@ -150,6 +152,13 @@ fn ssh_keys(keys: &mut [String], wrong: &mut Violations) {
         *key = key.trim_matches([' ', '\t']).to_owned();
         wrong.take(format!("ssh_keys[{n}]"), ssh_key::check(key));
     }
+}
+
+/// Those of the keys that a system called home with that are keys; a call is not refused for the others.
+pub fn host_keys(said: Vec<String>) -> Vec<String> {
+    let keys = said.iter().map(|key| key.trim());
+    let keys = keys.filter(|key| ssh_key::check(key).is_ok());
+    keys.take(HOST_KEYS).map(str::to_owned).collect()
 }
 
 fn values(values: &BTreeMap<String, String>, wrong: &mut Violations) {

@@ -202,14 +202,16 @@ impl Instances {
         &self,
         hardware: HardwareId,
         instance: Option<InstanceId>,
+        host_keys: Vec<String>,
     ) -> Result<(), Error> {
+        let host_keys = check::host_keys(host_keys);
         let occupant = self.get(&By::Hardware(hardware)).await?;
         if let Some(instance) = instance
             && instance.to_string() != occupant.id
         {
             return Err(Error::NotOccupant { hardware, instance });
         }
-        let noted = |old: &pb::Instance| Ok(called_home(old, SystemTime::now())?);
+        let noted = |old: &pb::Instance| Ok(called_home(old, &host_keys, SystemTime::now())?);
         self.change(&occupant.id, 0, noted).await?;
         Ok(())
     }
@@ -287,6 +289,7 @@ fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
         state_reason: String::new(),
         generation: 1,
         phone_home_time: None,
+        host_keys: Vec::new(),
         workflow_id: String::new(),
         begin_time: None,
         install_time: None,
@@ -305,20 +308,25 @@ fn lookup_id() -> Result<String, Error> {
     Ok(format!("{:032x}", u128::from_be_bytes(bits)))
 }
 
-/// `old` after its system called home.
-fn called_home(old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, NoState> {
+/// `old` after its system called home, with the keys of its SSH server if it has any to tell.
+fn called_home(
+    old: &pb::Instance,
+    host_keys: &[String],
+    now: SystemTime,
+) -> Result<pb::Instance, NoState> {
     let mut new = old.clone();
     match State::try_from(old)? {
-        State::Provisioning | State::Active if old.phone_home_time.is_none() => {
-            new.phone_home_time = Some(now.into());
+        State::Provisioning | State::Active => {
             // Nothing else is said of an active instance than that it has not called.
-            if old.state == State::Active.to_string() {
+            if old.phone_home_time.is_none() && old.state == State::Active.to_string() {
                 new.state_reason.clear();
             }
+            new.phone_home_time = old.phone_home_time.or(Some(now.into()));
+            if old.host_keys.is_empty() {
+                new.host_keys = host_keys.to_vec();
+            }
         }
-        State::Provisioning
-        | State::Active
-        | State::Queued
+        State::Queued
         | State::Failed
         | State::Released
         | State::Deprovisioning

@@ -58,7 +58,8 @@ impl Peers {
     /// The machine, if there is one.
     pub async fn hardware(&self, id: &str) -> Result<Option<hw::Hardware>, Error> {
         let by = Some(hw::get_hardware_request::By::Id(id.to_owned()));
-        let asked = self.hardware.clone().get_hardware(hw::GetHardwareRequest { by }).await;
+        let request = hw::GetHardwareRequest { by, ..Default::default() };
+        let asked = self.hardware.clone().get_hardware(request).await;
         Ok(found("hardware", asked)?.and_then(|answer| answer.hardware))
     }
 

@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use futures_util::future::OptionFuture;
-use runtime::feed;
+use runtime::{feed, phone_home};
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::{
     WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
 };
 use tinwright::instance::v1::{
-    WatchInstancesRequest, instance_service_client::InstanceServiceClient,
+    ReportPhoneHomeRequest, WatchInstancesRequest, instance_service_client::InstanceServiceClient,
 };
 use tinwright::netboot::v1::{WatchLeasesRequest, lease_service_client::LeaseServiceClient};
 use tokio_util::sync::CancellationToken;
@@ -122,11 +122,13 @@ pub struct CallsHome(pub Channel);
 #[async_trait]
 impl PhoneHome for CallsHome {
     async fn report(&self, call: Call) -> Result<(), NotStored> {
-        let Call { hardware, instance_id, fields: _ } = call;
+        let Call { hardware, instance_id, fields } = call;
+        let host_keys = phone_home::host_keys(&fields);
         let hardware_id = hardware.to_string();
         // A machine without an instance goes by its own id; nobody waits for its call.
         let instance_id = if instance_id == hardware_id { String::new() } else { instance_id };
-        let stored = runtime::phone_home::report(self.0.clone(), hardware_id, instance_id).await;
+        let call = ReportPhoneHomeRequest { hardware_id, instance_id, host_keys };
+        let stored = phone_home::report(self.0.clone(), call).await;
         stored.map_err(|status| NotStored(status.into()))
     }
 }

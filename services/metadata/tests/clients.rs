@@ -1,6 +1,8 @@
 //! The clients that machines really run (curl, cloud-init's Ec2 data source and its call home, botocore) against the
 //! service at 169.254.169.254 of a network of their own. `peers.sh` fetches them once.
 
+#[path = "fixture/image.rs"]
+mod image;
 #[path = "fixture/machines.rs"]
 mod machines;
 #[path = "fixture/network.rs"]
@@ -241,6 +243,26 @@ async fn cloud_init_calls_home_as_the_instance_it_was_told_it_is() {
     }
 }
 
+/// What docs/site.md tells makers of images, and what of it does not do (metadata specification, section 11).
+#[test]
+fn ds_identify_starts_cloud_init_where_the_image_says_so() {
+    let cloud_init = PEERS.join("cloud-init");
+    let sources = |line: &str, said: &[(&str, &str)]| image::sources(&cloud_init, line, said);
+    const SAID: &str = "etc/cloud/cloud.cfg.d/90-metadata.cfg";
+    let strict = "datasource: {Ec2: {strict_id: false}}\n";
+    assert_eq!(sources("root=/dev/sda1 ci.ds=Ec2", &[]), "[ Ec2, None ]");
+    assert_eq!(sources("", &[(SAID, "datasource_list: [ Ec2 ]\n")]), "[ Ec2, None ]");
+    let cfg = ("etc/cloud/ds-identify.cfg", "datasource: Ec2\n");
+    assert_eq!(sources("", &[cfg]), "[ Ec2, None ]");
+    let seed = "ds=nocloud;s=http://169.254.169.254/nocloud/";
+    assert_eq!(sources(seed, &[]), "[ NoCloud, None ]");
+    for (line, said) in
+        [("", ""), ("", strict), ("ds=ec2", ""), ("", "datasource_list: [ NoCloud, Ec2 ]\n")]
+    {
+        assert_eq!(sources(line, &[(SAID, said)]), "", "{line} {said}");
+    }
+}
+
 /// node1 with a second interface, both joined to one that is tagged.
 fn bonded() -> Machine {
     let mut machine = node1();
@@ -301,27 +323,43 @@ async fn cloud_init_joins_and_tags_as_the_record_says() {
     }
 }
 
-/// What bosh-agent asks of images for AWS (CPI specification, section 9.5): a token anew before each item.
+/// What bosh-agent sends with whatever it asks (CPI specification, section 9.5).
+const BOSH: [&str; 6] = [
+    "-H",
+    "User-Agent: Go-http-client/1.1",
+    "-H",
+    "Accept-Encoding: gzip",
+    "-H",
+    "Connection: close",
+];
+
+/// What it asks: on images for AWS with a token got anew for each item, on those for OpenStack without any.
+fn assert_answers_bosh(lab: &Lab, with_token: bool, asked: &[(&str, &str)]) {
+    for (path, wanted) in asked {
+        let mut get: Vec<String> = BOSH.map(String::from).into();
+        if with_token {
+            let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 300";
+            let put = [&["-X", "PUT", "-H", ttl, "-H", "Content-Length: 0"][..], &BOSH].concat();
+            let token = lab.curl(&put, "/latest/api/token");
+            get.extend(["-H".into(), format!("X-aws-ec2-metadata-token: {token}")]);
+        }
+        let get: Vec<_> = get.iter().map(String::as_str).collect();
+        let path = format!("/latest/{path}");
+        assert_eq!(lab.status(&get, &path), format!("200 {}", wanted.len()), "{path}");
+        assert_eq!(lab.curl(&get, &path), *wanted, "{path}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bosh_agent_is_answered_at_once_with_or_without_a_key() {
-    let keyless = Machine { instance: None, ..node1() };
-    for (machine, key) in [(node1(), node1().ssh_keys()[0].to_owned()), (keyless, String::new())] {
-        let lab = Lab::new(Machine { tokens: TokenPolicy::Required, ..machine });
-        let user_data = if key.is_empty() { None } else { Some(("user-data", USER_DATA)) };
-        let asked = [("meta-data/public-keys/0/openssh-key", key.as_str())];
-        for (path, wanted) in asked.into_iter().chain(user_data) {
-            let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 300";
-            let put =
-                ["-X", "PUT", "-H", ttl, "-H", "Content-Length: 0", "-H", "Connection: close"];
-            let token =
-                format!("X-aws-ec2-metadata-token: {}", lab.curl(&put, "/latest/api/token"));
-            let get = ["-H", &token, "-H", "Accept-Encoding: gzip", "-H", "Connection: close"];
-            assert_eq!(
-                lab.status(&get, &format!("/latest/{path}")),
-                format!("200 {}", wanted.len())
-            );
-            assert_eq!(lab.curl(&get, &format!("/latest/{path}")), wanted);
-        }
+    let key = node1().ssh_keys()[0].to_owned();
+    let (id, bare) = (node1().id.to_string(), Machine { instance: None, ..node1() });
+    let (name, keys) = ("meta-data/instance-id", "meta-data/public-keys/0/openssh-key");
+    for (tokens, with_token) in [(TokenPolicy::Required, true), (TokenPolicy::Optional, false)] {
+        let asked = [("user-data", USER_DATA), (keys, &key), (name, "i-0001")];
+        assert_answers_bosh(&Lab::with_tokens(tokens), with_token, &asked);
+        let lab = Lab::new(Machine { tokens, ..bare.clone() });
+        assert_answers_bosh(&lab, with_token, &[(keys, ""), (name, &id)]);
     }
 }
 

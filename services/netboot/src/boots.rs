@@ -6,9 +6,11 @@
 //!
 //! - [`gate`]: what an outside platform allows; [`once`]: scripts for one boot, [`clearing`] them afterwards.
 //! - [`loops`]: machines that boot again and again.
-//! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines.
+//! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines; `forgetting`
+//!   those that are deleted.
 
 pub mod clearing;
+mod forgetting;
 pub mod gate;
 mod imaged;
 pub mod loops;
@@ -18,7 +20,7 @@ mod writing;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::{Purpose, Tokens};
@@ -167,8 +169,11 @@ impl Boots {
 
     /// Notes the SMBIOS UUID (option 97, as it is on the wire) that the firmware at `known` asked DHCP with.
     pub fn note_uuid(&self, known: &Known, uuid: [u8; 16]) {
-        let mut uuids = self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner);
-        uuids.insert(known.mac, uuid);
+        self.uuids().insert(known.mac, uuid);
+    }
+
+    fn uuids(&self) -> MutexGuard<'_, HashMap<Mac, [u8; 16]>> {
+        self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The script for whoever asks, or for the interface that is named, if that is who asks.
@@ -266,8 +271,7 @@ impl Boots {
     /// What an outside platform's gate says to a boot of `known`, where there is one (netboot specification, G5).
     fn gate(&self, known: &Known, asked: &Asked, decision: &Decision) -> Result<Verdict, Refusal> {
         let Some(gate) = gate_of(known, decision) else { return Ok(Verdict::Open) };
-        let uuids = self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner);
-        let dhcp_uuid = uuids.get(&known.mac).copied();
+        let dhcp_uuid = self.uuids().get(&known.mac).copied();
         let (uuid, mac, source) = (asked.uuid.as_deref(), known.mac, asked.source);
         let shown = Presented { uuid, dhcp_uuid, mac, source };
         match gate::judge(gate, &shown) {

@@ -16,6 +16,7 @@
 
 mod api;
 mod record;
+mod returned;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -32,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::api::Api;
 use self::record::Kept;
+use self::returned::Queue;
+pub use self::returned::Returned;
 use crate::Mac;
 use crate::pool::{Event, Lease, Subnet, Table};
 
@@ -76,11 +79,13 @@ pub struct Leases {
 struct Shared {
     state: Mutex<State>,
     read_back: watch::Sender<bool>,
+    returned: Queue,
 }
 
 #[derive(Debug, Default)]
 struct State {
     table: Table,
+    /// Of addresses that the pools lend, so no more than these have.
     seen: HashMap<Ipv4Addr, Seen>,
 }
 
@@ -184,22 +189,6 @@ impl Leases {
         }
     }
 
-    /// Notes that the client `mac` gave `address` back, or found it in use.
-    pub async fn give_back(
-        &self,
-        address: Ipv4Addr,
-        mac: Mac,
-        event: Event,
-        now: SystemTime,
-    ) -> Result<(), records::Error> {
-        let Ok(after) = Lease::after(self.at(address, now), mac, event, now) else { return Ok(()) };
-        if let Lease::Declined { .. } = after {
-            // Heeded at once, whatever becomes of the commit.
-            self.state().table.keep(address, Some(after));
-        }
-        self.write(address, after, None, now).await
-    }
-
     /// Follows all of them, or the one of an address.
     fn watch(&self, address: Option<Ipv4Addr>) -> Watcher<Kept> {
         match address {
@@ -253,6 +242,7 @@ impl Leases {
             () = self.mirror.run(stop.clone()) => {}
             () = self.follow() => {}
             () = self.sweep() => {}
+            () = self.note_returned() => {}
         }
         Ok(())
     }

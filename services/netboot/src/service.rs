@@ -133,6 +133,11 @@ impl Netboot {
         self.lending = Some(lending);
     }
 
+    /// Whether it has addresses to lend.
+    pub fn lends(&self) -> bool {
+        self.first.boots.site().subnets.iter().any(|subnet| !subnet.is_empty())
+    }
+
     /// What people may ask of leases and of unknown machines, where there are any; watches end at `stop`.
     pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
         let leases = self.lending.as_ref()?.leases().clone();

@@ -9,15 +9,10 @@ use tinwright::instance::v1::{
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// Stores that the machine `hardware_id` called home, as `instance_id` or not saying which. A machine without an instance
-/// has nobody who waits for its call: nothing is stored, and nothing that repeating would change.
-pub async fn report(
-    instance: Channel,
-    hardware_id: String,
-    instance_id: String,
-) -> Result<(), Status> {
-    let request = ReportPhoneHomeRequest { hardware_id, instance_id };
-    match InstanceServiceClient::new(instance).report_phone_home(request).await {
+/// Stores that a machine called home. A machine without an instance has nobody who waits for its call: nothing is stored, and
+/// nothing that repeating would change.
+pub async fn report(instance: Channel, call: ReportPhoneHomeRequest) -> Result<(), Status> {
+    match InstanceServiceClient::new(instance).report_phone_home(call).await {
         Ok(_) => Ok(()),
         Err(status) if status.code() == Code::NotFound => Ok(()),
         Err(status) => Err(status),
@@ -43,6 +38,12 @@ pub fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
     }
 }
 
+/// The public keys of its SSH server among what a system says (cloud-init's `pub_key_rsa` and the like).
+pub fn host_keys(said: &BTreeMap<String, String>) -> Vec<String> {
+    let keys = said.iter().filter(|(name, _)| name.starts_with("pub_key_"));
+    keys.map(|(_, key)| key.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +62,12 @@ mod tests {
         let form = "hostname=node1&pub_key_rsa=ssh-rsa+AAAA%2B%3D";
         let pairs = [pair("hostname", "node1"), pair("pub_key_rsa", "ssh-rsa AAAA+=")];
         assert_eq!(said(form).unwrap(), pairs);
+    }
+
+    #[test]
+    fn the_keys_are_those_that_are_called_so() {
+        let said = fields(b"hostname=node1&pub_key_rsa=ssh-rsa+A&pub_key_ed25519=ssh-ed25519+B");
+        assert_eq!(host_keys(&said.unwrap()), ["ssh-ed25519 B", "ssh-rsa A"]);
     }
 
     #[test]

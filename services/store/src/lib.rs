@@ -5,6 +5,7 @@
 //! - [`feed`]: the names of what changed lately, kept in memory for those who follow.
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
 //! - [`Handle`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
+//! - [`late`]: a store that was out of reach when its process started.
 //! - [`copy`]: what another service's watch told, kept for the next start.
 //! - `conformance`: what all of them must do.
 
@@ -17,6 +18,7 @@ pub mod copy;
 pub mod etcd;
 pub mod feed;
 mod handle;
+pub mod late;
 pub mod limits;
 pub mod memory;
 pub mod mirror;

@@ -8,6 +8,8 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use metadata::Endpoints;
 use metadata::guard::SourceCheck;
+use runtime::forwarded::Trusted;
+use runtime::prefix::Prefix;
 use serde::Deserialize;
 
 use super::{Flags, Service, Split};
@@ -49,6 +51,12 @@ pub struct Metadata {
     pub source_check: SourceCheck,
     /// The site's own paths.
     pub endpoints: Endpoints,
+    /// Whose word on who asks is believed.
+    pub trusted_proxies: Trusted,
+    /// Whether secrets are kept from what was passed on.
+    pub refuse_forwarded: bool,
+    /// The hosts that may be asked for; empty for any.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl Metadata {
@@ -62,6 +70,10 @@ impl Metadata {
         let own = &flags.metadata_custom_endpoints;
         let Paths(own) =
             own.as_ref().or(file.metadata_custom_endpoints.as_ref()).cloned().unwrap_or_default();
+        let proxies = flags.metadata_trusted_proxies.clone();
+        let proxies = proxies.or(file.metadata_trusted_proxies.clone()).unwrap_or_default();
+        let hosts = flags.metadata_allowed_hosts.clone();
+        let refuse = flags.metadata_refuse_forwarded.or(file.metadata_refuse_forwarded);
         Ok(Self {
             link_local: flags.metadata_link_local.clone().or(file.metadata_link_local.clone()),
             grpc_listen: grpc.cloned().unwrap_or_default(),
@@ -71,6 +83,9 @@ impl Metadata {
                 Source::Neighbour => SourceCheck::Neighbour,
             },
             endpoints: Endpoints::new(&own).context("metadata_custom_endpoints")?,
+            trusted_proxies: trusted(proxies).context("metadata_trusted_proxies")?,
+            refuse_forwarded: refuse.unwrap_or(true),
+            allowed_hosts: hosts.or(file.metadata_allowed_hosts.clone()).unwrap_or_default(),
         })
     }
 
@@ -78,4 +93,10 @@ impl Metadata {
     pub(super) fn listens(&self) -> bool {
         self.link_local.is_some() || !self.grpc_listen.is_empty()
     }
+}
+
+/// The proxies at `networks`.
+fn trusted(networks: Vec<String>) -> anyhow::Result<Trusted> {
+    let networks = networks.iter().map(|text| text.parse()).collect::<Result<Vec<Prefix>, _>>()?;
+    Ok(Trusted::new(networks)?)
 }

@@ -50,8 +50,8 @@ impl Service {
         }
     }
 
-    /// Whether people ask it over gRPC, which its records are kept for.
-    fn answers(self) -> bool {
+    /// Whether it keeps records.
+    fn keeps(self) -> bool {
         self.owns() || self == Self::Netboot
     }
 }
@@ -172,10 +172,10 @@ impl Split {
         all.any(|service| service.owns() && self.serves(*service))
     }
 
-    /// Whether a service is here that people ask over gRPC.
-    pub fn answers(&self) -> bool {
+    /// Whether a service is here that keeps records.
+    pub fn keeps(&self) -> bool {
         let mut all = Service::value_variants().iter();
-        all.any(|service| service.answers() && self.serves(*service))
+        all.any(|service| service.keeps() && self.serves(*service))
     }
 
     /// Where `service` is, if it is asked from here and is not here.

@@ -193,12 +193,28 @@ fn a_split_that_cannot_work_is_refused_with_what_is_missing() {
 #[test]
 fn what_belongs_to_services_elsewhere_is_left_out() {
     let (_dir, flags) = written(
-        "only = ['metadata']\npeers = ['https://a:1']\nlisten = ['192.0.2.1:1']\n\
+        "only = ['metadata']\npeers = ['https://a:1']\n\
          netboot_interface = 'nowhere'\nmetadata_listen = ['127.0.0.1:0']",
     );
     let config = Config::load(flags).unwrap();
-    assert!(config.listen.is_empty() && config.netboot.is_none());
-    assert_eq!(config.metadata_listen.len(), 1);
+    assert!(config.netboot.is_none() && !config.split.keeps());
+    assert_eq!((config.listen.len(), config.metadata_listen.len()), (1, 1));
+}
+
+#[test]
+fn what_is_said_of_metadata_is_read_and_trusting_everybody_is_refused() {
+    let (_dir, flags) = written("");
+    let metadata = Config::load(flags).unwrap().metadata;
+    assert!(metadata.refuse_forwarded && metadata.allowed_hosts.is_empty());
+    let (_dir, flags) = written(
+        "metadata_trusted_proxies = ['192.0.2.0/24']\nmetadata_refuse_forwarded = false\n\
+         metadata_allowed_hosts = ['169.254.169.254']",
+    );
+    let metadata = Config::load(flags).unwrap().metadata;
+    assert!(metadata.trusted_proxies.contains([192, 0, 2, 7].into()) && !metadata.refuse_forwarded);
+    assert_eq!(metadata.allowed_hosts, ["169.254.169.254"]);
+    let why = refusal("metadata_trusted_proxies = ['0.0.0.0/0']");
+    assert!(why.starts_with("metadata_trusted_proxies: 0.0.0.0/0 would trust everybody"), "{why}");
 }
 
 #[test]

@@ -70,11 +70,13 @@ impl Bound {
         let listeners = bind_all("metadata", &addresses).await?;
         let grpc = bind_all("metadata_grpc", &config.metadata.grpc_listen).await?;
         let neighbours = Kernel::open().context("looking at the kernel's neighbours")?;
-        let source_check = config.metadata.source_check;
+        let said = &config.metadata;
         let settings = metadata::Config {
-            source_check,
+            trusted_proxies: said.trusted_proxies.clone(),
+            refuse_forwarded: said.refuse_forwarded,
+            allowed_hosts: said.allowed_hosts.clone(),
+            source_check: said.source_check,
             rate_limits: config.rate_limits,
-            ..metadata::Config::default()
         };
         let tokens = Tokens::new(site.key().expose());
         let contents = contents(site, config)?;

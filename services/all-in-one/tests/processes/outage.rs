@@ -8,8 +8,10 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::netboot::v1 as nb;
+use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 
-use super::peer::free_port;
+use super::peer::{Peer, free_port};
 use super::process::{Place, Process, arguments, soon};
 
 const MAC: &str = "52:54:00:00:00:01";
@@ -23,8 +25,9 @@ struct Network {
 }
 
 impl Network {
-    fn new() -> Self {
-        let [site, machine] = ["ots", "otm"].map(|name| format!("{name}-{}", std::process::id()));
+    fn new(test: &str) -> Self {
+        let named = |end: &str| format!("ot{end}{test}-{}", std::process::id());
+        let (site, machine) = (named("s"), named("m"));
         let network = Self { site, machine };
         let Self { site, machine } = &network;
         for command in [
@@ -69,6 +72,16 @@ impl Network {
         let told = self.on_machine("busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
         let lease = told.lines().find(|line| line.contains("obtained"));
         lease.unwrap_or_else(|| panic!("no lease: {told}")).to_owned()
+    }
+
+    /// Waits until the machine gets `wanted` from `url`.
+    async fn told(&self, url: &str, wanted: &str) {
+        let told = async {
+            while self.get(url).1 != wanted {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        soon(told).await;
     }
 
     /// The status and the body that the machine gets from `url`.
@@ -129,23 +142,20 @@ async fn occupied(control: &Process) -> inst::Instance {
     instances.create_instance(request).await.unwrap().into_inner().instance.unwrap()
 }
 
+/// What a process is told that serves machines and nothing else, the control plane being at `api`.
+fn edge(api: &str) -> Vec<String> {
+    let (peers, told) = (format!("https://{api}"), format!("{OURS}:8080"));
+    let served = ["--only", "netboot,metadata", "--netboot-interface", "v0"];
+    arguments(&[&served[..], &["--metadata-listen", &told, "--peers", &peers]].concat())
+}
+
 #[test]
 fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
-    let network = Network::new();
+    let network = Network::new("a");
     network.on_site(async || {
         let api = format!("{OURS}:{}", free_port());
         let control = Place::new().start(&arguments(&["--listen", &api])).await;
-        let (peers, told) = (format!("https://{api}"), format!("{OURS}:8080"));
-        let flags = arguments(&[
-            "--only",
-            "netboot,metadata",
-            "--netboot-interface",
-            "v0",
-            "--metadata-listen",
-            &told,
-            "--peers",
-            &peers,
-        ]);
+        let (flags, told) = (edge(&api), format!("{OURS}:8080"));
         let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
         let edge = edge.start(&flags).await;
         let instance = occupied(&control).await;
@@ -171,5 +181,45 @@ fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
         assert_eq!(network.get(&name), ("200".into(), instance.id));
         let userdata = network.get(&format!("http://{told}/latest/user-data"));
         assert_eq!(userdata, ("200".into(), "#cloud-config".into()), "for a quarter of an hour");
+    });
+}
+
+#[test]
+fn an_edge_started_without_its_etcd_leases_tells_and_records_boots_later() {
+    let network = Network::new("e");
+    network.on_site(async || {
+        let mut etcd = Peer::start().await;
+        let api = format!("{OURS}:{}", free_port());
+        let control = Place::new().start(&arguments(&["--listen", &api])).await;
+        let store = arguments(&["--store", "etcd", "--etcd-endpoints", &etcd.url()]);
+        let flags = [edge(&api), store].concat();
+        let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
+        let edge = edge.start(&flags).await;
+        let instance = occupied(&control).await;
+        ip(&format!("-n {} addr add {MACHINE}/24 dev eth0", network.machine));
+        let name = format!("http://{OURS}:8080/latest/meta-data/instance-id");
+        network.told(&name, &instance.id).await;
+
+        etcd.kill();
+        let edge = edge.terminate().start(&flags).await;
+        assert!(network.lease().contains(MACHINE));
+        assert_eq!(network.get(&name), ("200".into(), instance.id));
+        let mut boots = NetbootServiceClient::new(edge.channel_of(&control).await);
+        let away = boots.list_boots(nb::ListBootsRequest::default()).await.unwrap_err();
+        assert_eq!(away.code(), tonic::Code::Unavailable, "{away}");
+
+        let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
+        assert_eq!(network.get(&script).0, "200", "the control plane is there");
+        etcd.start_again().await;
+        let kept = async {
+            loop {
+                let listed = boots.list_boots(nb::ListBootsRequest::default()).await;
+                if listed.is_ok_and(|listed| !listed.into_inner().boots.is_empty()) {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        soon(kept).await;
     });
 }

@@ -124,7 +124,12 @@ impl Process {
 
     /// A channel to its API, as an administrator.
     pub(crate) async fn channel(&self) -> Channel {
-        let site = Site::open(&self.place.secrets()).unwrap();
+        self.channel_of(self).await
+    }
+
+    /// The same, as the administrator whom `owner` has a certificate for.
+    pub(crate) async fn channel_of(&self, owner: &Self) -> Channel {
+        let site = Site::open(&owner.place.secrets()).unwrap();
         let own = site.client(Role::Admin).unwrap();
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(site.authority()))

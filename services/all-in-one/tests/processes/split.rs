@@ -6,6 +6,8 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
+use tinwright::metadata::v1::{self as md, explain_metadata_request};
 use tonic::Code;
 
 use super::peer::free_port;
@@ -107,9 +109,23 @@ async fn a_service_that_is_elsewhere_is_not_served_here() {
     let mut wrong = HardwareServiceClient::new(site.instance.channel().await);
     let refused = wrong.list_hardware(hw::ListHardwareRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
-    // What machines see has no API of its own, and no key with which a role could be made.
-    assert!(tokio::net::TcpStream::connect(site.metadata.place.grpc).await.is_err());
+    // What machines see keeps nothing, and has no key with which a role could be made.
+    let mut edge = HardwareServiceClient::new(site.metadata.channel_of(&site.owners).await);
+    let refused = edge.list_hardware(hw::ListHardwareRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
     assert!(!site.metadata.place.secrets().join("ca-key.pem").exists());
+    assert!(!site.metadata.place.path("data/store").exists());
+}
+
+#[tokio::test]
+async fn a_process_that_only_tells_systems_says_whom_it_takes_an_address_for() {
+    let site = site().await;
+    let machine = site.machine().await;
+    site.told("/latest/meta-data/instance-id", &machine.id).await;
+    let mut edge = MetadataServiceClient::new(site.metadata.channel_of(&site.owners).await);
+    let by = Some(explain_metadata_request::By::Address("127.0.0.1".into()));
+    let told = edge.explain_metadata(md::ExplainMetadataRequest { by }).await.unwrap().into_inner();
+    assert_eq!((told.hardware_id, told.sources[0].answered), (machine.id, true));
 }
 
 #[tokio::test]

@@ -153,7 +153,11 @@ async fn codes_say_what_to_do_next() {
     assert_eq!(create(&api, active).await.unwrap_err().code(), Code::FailedPrecondition);
     let home = |hardware_id: &str, instance_id: &str| {
         let (hardware_id, instance_id) = (hardware_id.to_owned(), instance_id.to_owned());
-        api.report_phone_home(Request::new(pb::ReportPhoneHomeRequest { hardware_id, instance_id }))
+        api.report_phone_home(Request::new(pb::ReportPhoneHomeRequest {
+            hardware_id,
+            instance_id,
+            ..Default::default()
+        }))
     };
     assert!(home(MACHINE, &made.id).await.is_ok());
     let code = |outcome: Result<_, Status>| outcome.unwrap_err().code();

@@ -10,7 +10,7 @@ const LENGTH: usize = 64 * 1024;
 const DEPTH: usize = 32;
 
 /// The typed fields, as the contract names them: who reads the merged object must never have to choose.
-const TYPED: [&str; 34] = [
+const TYPED: [&str; 35] = [
     "id",
     "state",
     "hostname",
@@ -43,6 +43,7 @@ const TYPED: [&str; 34] = [
     "network_config",
     "lookup_id",
     "boot_gate",
+    "host_keys",
     // Not fields, but what metadata makes of them.
     "allow_pxe",
     "rescue",

@@ -193,10 +193,14 @@ async fn a_machine_that_takes_itself_for_another_instance_is_refused() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let other = InstanceId::new();
-    let refused = instances.phone_home(MACHINE.parse().unwrap(), Some(other)).await.unwrap_err();
+    let refused =
+        instances.phone_home(MACHINE.parse().unwrap(), Some(other), vec![]).await.unwrap_err();
     let text = format!("hardware {MACHINE} is not occupied by instance {other}");
     assert_eq!(refused.to_string(), text);
-    assert!(instances.phone_home(OTHER.parse().unwrap(), None).await.is_err(), "not occupied");
+    assert!(
+        instances.phone_home(OTHER.parse().unwrap(), None, vec![]).await.is_err(),
+        "not occupied"
+    );
     assert_eq!(instances.get(&By::Id(id(&made))).await.unwrap(), made);
 }
 
@@ -204,7 +208,7 @@ async fn a_machine_that_takes_itself_for_another_instance_is_refused() {
 async fn the_first_call_home_of_a_generation_is_the_one_that_is_kept() {
     let instances = instances();
     let queued = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
-    let call = || instances.phone_home(MACHINE.parse().unwrap(), None);
+    let call = || instances.phone_home(MACHINE.parse().unwrap(), None, vec![]);
     call().await.unwrap();
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     assert_eq!(begun.phone_home_time, None, "nothing was installed when it called");
@@ -216,6 +220,26 @@ async fn the_first_call_home_of_a_generation_is_the_one_that_is_kept() {
     let failed = instances.advance(&called, Event::Failed, "", |_| {}).await.unwrap();
     let again = instances.retry(id(&failed)).await.unwrap();
     assert_eq!((again.generation, again.phone_home_time), (2, None));
+}
+
+#[tokio::test]
+async fn the_first_keys_that_a_system_tells_are_kept_until_another_is_installed() {
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
+    let instances = instances();
+    let queued = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
+    let call = async |keys: &[&str]| {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        instances.phone_home(MACHINE.parse().unwrap(), None, keys).await.unwrap();
+        instances.get(&machine(MACHINE)).await.unwrap()
+    };
+    assert!(call(&[]).await.host_keys.is_empty(), "an installer has none to tell");
+    let told = call(&["ssh-dss AAAA", &format!("{KEY} root@web\n"), "rubbish"]).await;
+    assert_eq!(told.host_keys, [format!("{KEY} root@web")]);
+    assert_eq!(call(&[KEY]).await, told, "whoever comes later may be somebody else");
+    let failed = instances.advance(&told, Event::Failed, "", |_| {}).await.unwrap();
+    assert!(instances.retry(id(&failed)).await.unwrap().host_keys.is_empty());
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ pub fn after(
         State::Queued => {
             new.generation += 1;
             (new.install_time, new.phone_home_time) = (None, None);
+            new.host_keys.clear();
         }
         State::Provisioning => new.begin_time = new.begin_time.or(Some(now.into())),
         State::Active => new.install_time = new.install_time.or(Some(now.into())),

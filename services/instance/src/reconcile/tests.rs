@@ -94,7 +94,7 @@ impl Bench {
     }
 
     async fn call_home(&self) {
-        self.instances.phone_home(MACHINE.parse().unwrap(), Some(self.id)).await.unwrap();
+        self.instances.phone_home(MACHINE.parse().unwrap(), Some(self.id), vec![]).await.unwrap();
     }
 }
 

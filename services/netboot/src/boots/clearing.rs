@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{
     GetHardwareRequest, Hardware, UpdateHardwareRequest, get_hardware_request::By,
@@ -66,7 +67,8 @@ async fn attempt(
     once: &Once,
     Started { hardware, handed }: &Started,
 ) -> Result<(), Status> {
-    let request = GetHardwareRequest { by: Some(By::Id(hardware.clone())) };
+    let view = View::Full.into();
+    let request = GetHardwareRequest { by: Some(By::Id(hardware.clone())), view };
     let record = client.get_hardware(request).await?.into_inner().hardware;
     let mut record = record.ok_or_else(|| Status::not_found("an answer without a record"))?;
     if !take_out(&mut record, handed) {

@@ -79,6 +79,22 @@ impl Once {
         }
     }
 
+    /// Forgets a machine.
+    pub fn forget(&self, hardware: &str) {
+        self.all().remove(hardware);
+    }
+
+    /// Forgets the machines that are not `there`.
+    pub fn retain(&self, there: impl Fn(&str) -> bool) {
+        self.all().retain(|hardware, _| there(hardware));
+    }
+
+    /// How many machines are remembered.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.all().len()
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<String, Handed>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

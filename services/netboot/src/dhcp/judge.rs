@@ -9,7 +9,7 @@ use super::packet::{MessageType, Packet};
 use super::site::{FromPool, Link, Network, Reservation};
 
 /// How long an address is withheld after its own client found it in use.
-const WITHHELD: Duration = Duration::from_secs(60);
+pub(super) const WITHHELD: Duration = Duration::from_secs(60);
 
 /// The message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::leased::{Answer, WAITING};
 use super::chain::{Chain, Message};
 use super::client::{Class, Client};
+use super::judge::WITHHELD;
 use super::limits::Limits;
 use super::recent::{Recent, Sent};
 use super::relay::relayed;
@@ -279,7 +280,8 @@ impl Server {
         self.note(question, known, &outcome, &decision);
         if let Ok(reply) = &outcome {
             let by_port = known.is_some_and(|known| known.mac != *mac);
-            tracing::info!(kind = kind(reply), boot = %decision.fact, ?offer, by_port, "answered");
+            let (id, kind) = (known.map(|known| known.hardware.id.as_str()), kind(reply));
+            tracing::info!(hardware.id = id, %mac, dhcp.xid = request.xid, kind, boot = %decision.fact, ?offer, by_port, "answered");
         }
         self.concluded(question, machine, outcome)
     }
@@ -344,7 +346,9 @@ impl Server {
         if let Silence::Declined(address) = silence {
             tracing::warn!(%address, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-            declined.insert(question.mac, question.now.instant);
+            let now = question.now.instant;
+            declined.retain(|_, at| now.saturating_duration_since(*at) < WITHHELD);
+            declined.insert(question.mac, now);
         }
     }
 

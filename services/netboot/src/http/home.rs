@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -28,14 +29,14 @@ const LOGGED: usize = 2048;
 /// Where calls home go.
 #[async_trait]
 pub trait Home: Send + Sync + 'static {
-    /// Stores that the machine called, as `instance_id` or not saying which, and returns once that is durable.
-    async fn report(&self, hardware_id: String, instance_id: String) -> Result<(), Status>;
+    /// Stores that a machine called, and returns once that is durable.
+    async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), Status>;
 }
 
 #[async_trait]
 impl Home for Channel {
-    async fn report(&self, hardware_id: String, instance_id: String) -> Result<(), Status> {
-        runtime::phone_home::report(self.clone(), hardware_id, instance_id).await
+    async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), Status> {
+        runtime::phone_home::report(self.clone(), call).await
     }
 }
 
@@ -65,7 +66,9 @@ async fn phone_home(State(http): State<Http>, Source(source): Source, body: Body
     let instance_id = fields.remove("instance_id").unwrap_or_default();
     // A machine without an instance goes by its own id.
     let instance_id = if instance_id == known.hardware.id { String::new() } else { instance_id };
-    let stored = http.home.report(known.hardware.id.clone(), instance_id);
+    let (hardware_id, host_keys) =
+        (known.hardware.id.clone(), runtime::phone_home::host_keys(&fields));
+    let stored = http.home.report(ReportPhoneHomeRequest { hardware_id, instance_id, host_keys });
     match tokio::time::timeout(PATIENCE, stored).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
         Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => {

@@ -93,7 +93,8 @@ impl Http {
         match self.boots.script(&asked, SystemTime::now()) {
             Ok(served) => {
                 self.metrics.script(served.kind);
-                tracing::info!(source = %asked.source, kind = served.kind, "script served");
+                let mac = asked.mac.map(tracing::field::display);
+                tracing::info!(source = %asked.source, mac, kind = served.kind, "script served");
                 written(served.text)
             }
             Err(refusal) => self.refuse(&refusal, "script"),

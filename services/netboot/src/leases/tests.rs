@@ -23,6 +23,10 @@ fn claim(n: u8) -> Claim {
     Claim { address: X, mac: mac(n), lasts: HOUR, at_port: None }
 }
 
+fn returned(n: u8, event: Event, at: SystemTime) -> Returned {
+    Returned { address: X, mac: mac(n), event, at }
+}
+
 /// A store that can be away, and that lets commits through only so many at a time.
 struct Moody {
     inner: Memory,
@@ -169,13 +173,33 @@ async fn a_declined_address_is_withheld_and_a_released_one_stays_preferred_after
     let (store, now): (Arc<dyn Store>, _) = (Arc::new(Memory::default()), SystemTime::now());
     let leases = Leases::new(store.clone());
     leases.claim(claim(1), now).await;
-    leases.give_back(X, mac(1), Event::Release, now).await.unwrap();
+    leases.give_back(returned(1, Event::Release, now)).await.unwrap();
     let record = leases.get(X).await.unwrap();
     assert_eq!((record.state(), record.mac), (pb::lease::State::Released, mac(1).to_string()));
     leases.claim(claim(1), now).await;
-    leases.give_back(X, mac(2), Event::Decline, now).await.unwrap();
+    leases.give_back(returned(2, Event::Decline, now)).await.unwrap();
     assert_eq!(leases.holder(X, now), Some(mac(1)), "it is not the other one's to decline");
-    leases.give_back(X, mac(1), Event::Decline, now).await.unwrap();
+    leases.give_back(returned(1, Event::Decline, now)).await.unwrap();
     assert_eq!(leases.claim(claim(2), now).await, Granted::Lost);
     assert_eq!(Leases::new(store).claim(claim(2), now).await, Granted::Lost);
+}
+
+#[tokio::test]
+async fn what_clients_give_back_is_stored_while_the_leases_run() {
+    let store = Arc::new(Memory::default());
+    let (leases, now) = (Leases::new(store.clone()), SystemTime::now());
+    assert_eq!(leases.claim(claim(1), now).await, Granted::For(HOUR));
+    leases.take_back(returned(1, Event::Release, now));
+    assert_eq!(leases.holder(X, now), Some(mac(1)), "nobody runs yet");
+    let stop = CancellationToken::new();
+    let freed = async {
+        while leases.holder(X, now).is_some() {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+    };
+    let (ran, ()) = tokio::join!(leases.clone().run(stop.clone()), freed);
+    ran.unwrap();
+    let kept = Leases::new(store).get(X).await.unwrap();
+    assert!(matches!(record::read(&kept), Some((X, Lease::Released { .. }))));
 }

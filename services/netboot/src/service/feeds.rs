@@ -37,7 +37,7 @@ pub struct Sources {
     pub workflow: Channel,
 }
 
-/// Keeps `all` told by `sources` until `stop`; `boots` notes who called home.
+/// Keeps `all` told by `sources` until `stop`; `boots` notes who called home, and forgets who is gone.
 pub(super) fn follow(
     sources: &Sources,
     all: &Told,
@@ -48,13 +48,18 @@ pub(super) fn follow(
     let view = View::Full.into();
     let (client, told, until) =
         (HardwareServiceClient::new(sources.hardware.clone()), all.clone(), stop.clone());
+    let noted = boots.clone();
     tasks.spawn(async move {
         let open = || {
             let (mut client, request) =
                 (client.clone(), WatchHardwareRequest { view, ..Default::default() });
             async move { Ok(client.watch_hardware(request).await?.into_inner()) }
         };
-        feed::follow("hardware", open, |news| told.hardware(news), until).await;
+        let tell = |news| {
+            noted.forget(&news);
+            told.hardware(news);
+        };
+        feed::follow("hardware", open, tell, until).await;
         Ok(())
     });
     let (client, told, until) =

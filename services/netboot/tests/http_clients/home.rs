@@ -6,6 +6,7 @@ use super::site::{MAC, MACHINE, OTHER, Site};
 use netboot::boots::clearing::Started;
 use runtime::feed::News;
 use tinwright::hardware::v1::{Hardware, Ipxe};
+use tinwright::instance::v1::ReportPhoneHomeRequest;
 
 #[tokio::test]
 async fn a_call_home_is_stored_before_it_is_thanked_for() {
@@ -17,9 +18,13 @@ async fn a_call_home_is_stored_before_it_is_thanked_for() {
         assert_eq!(site.curl(MACHINE, options, "/phone-home").await.status, 200);
     }
     assert_eq!(site.curl(MACHINE, &["-X", "PUT"], "/phone-home").await.status, 200);
-    let (id, said) = (site.id.to_string(), |id: &str| id.to_owned());
-    let calls = site.told.calls.lock().await;
-    assert_eq!(*calls, [(id.clone(), said("i-1")), (id.clone(), said("i-1")), (id, said(""))]);
+    let call = |instance: &str, keys: &[&str]| ReportPhoneHomeRequest {
+        hardware_id: site.id.to_string(),
+        instance_id: instance.into(),
+        host_keys: keys.iter().map(|key| (*key).into()).collect(),
+    };
+    let calls = [call("i-1", &["ssh-rsa A+="]), call("i-1", &[]), call("", &[])];
+    assert_eq!(*site.told.calls.lock().await, calls);
 }
 
 #[tokio::test]

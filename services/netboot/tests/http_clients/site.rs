@@ -20,6 +20,7 @@ use runtime::feed::News;
 use runtime::serve::{self, Bounds, Door};
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tinwright::workflow::v1::Workflow;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -39,17 +40,17 @@ pub(crate) fn loader() -> Vec<u8> {
 /// Takes calls home, unless it is broken.
 #[derive(Default)]
 pub(crate) struct Told {
-    pub(crate) calls: Mutex<Vec<(String, String)>>,
+    pub(crate) calls: Mutex<Vec<ReportPhoneHomeRequest>>,
     pub(crate) broken: AtomicBool,
 }
 
 #[async_trait]
 impl Home for Told {
-    async fn report(&self, hardware: String, instance: String) -> Result<(), tonic::Status> {
+    async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), tonic::Status> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(tonic::Status::unavailable("the store is away"));
         }
-        self.calls.lock().await.push((hardware, instance));
+        self.calls.lock().await.push(call);
         Ok(())
     }
 }

@@ -185,8 +185,8 @@ impl Api {
     /// The machine, as the hardware service has it now.
     async fn machine(&self, id: &str) -> Result<hw::Hardware, Status> {
         let by = hw::get_hardware_request::By::Id(machine_id(id)?.to_string());
-        let found =
-            self.hardware.clone().get_hardware(hw::GetHardwareRequest { by: Some(by) }).await?;
+        let request = hw::GetHardwareRequest { by: Some(by), view: View::Full.into() };
+        let found = self.hardware.clone().get_hardware(request).await?;
         found.into_inner().hardware.ok_or_else(|| fault::not_found("hardware", id))
     }
 }

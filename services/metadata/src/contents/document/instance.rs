@@ -29,7 +29,9 @@ pub(super) fn instance(machine: &Machine, asked: Asked) -> Map<String, Value> {
     // Whoever knows it can log in: it is for the one who writes it to the disk (specification, section 7.2).
     let password = instance.crypted_root_password.expose();
     if asked.trusted && is_being_installed(&instance.state) && !password.is_empty() {
+        // Both names are read: Tinkerbell's and Equinix Metal's.
         said.insert("crypted_root_password".into(), password.as_str().into());
+        said.insert("password_hash".into(), password.as_str().into());
         said.insert("password_hash".into(), password.as_str().into());
     }
     said

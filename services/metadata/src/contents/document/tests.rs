@@ -136,11 +136,16 @@ fn a_password_is_told_to_who_is_trusted_while_the_machine_is_being_installed() {
     let told = |state: &str, trusted| {
         let mut machine = node1();
         machine.instance.as_mut().unwrap().state = state.into();
-        let text = whole(&machine, Asked { trusted, ..ASKED }).to_string();
-        text.contains("$6$salt$hash")
+        let document = whole(&machine, Asked { trusted, ..ASKED });
+        let named = ["crypted_root_password", "password_hash"];
+        let told = named.map(|name| document[name] == "$6$salt$hash");
+        assert_eq!(told[0], document.to_string().contains("$6$salt$hash"));
+        told
     };
-    assert!(told("provisioning", true));
-    assert!(!told("provisioning", false) && !told("active", true) && !told("active", false));
+    assert_eq!(told("provisioning", true), [true, true]);
+    for (state, trusted) in [("provisioning", false), ("active", true), ("active", false)] {
+        assert_eq!(told(state, trusted), [false, false], "{state} {trusted}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::Mac;
 use crate::datagram::Socket;
 use crate::dhcp::relay::relayed;
 use crate::dhcp::site::Mode;
-use crate::leases::{Claim, Granted};
+use crate::leases::{Claim, Granted, Returned};
 use crate::lending::{Asked, Lent, lasts};
 use crate::pool::Event;
 
@@ -109,20 +109,12 @@ impl Server {
     /// Notes what a client gave back, found in use or did not choose.
     pub(super) fn returned(&self, silence: Silence, mac: Mac) {
         let Some(lending) = &self.lending else { return };
-        let leases = lending.leases().clone();
+        let leases = lending.leases();
         if silence == Silence::OtherServer {
             return leases.withdraw(mac);
         }
         let Some((address, event)) = given_back(silence) else { return };
-        // With as many waiting as may, what is given back just ends later.
-        let Ok(place) = self.waiting.clone().try_acquire_owned() else { return };
-        tokio::spawn(async move {
-            let _place = place;
-            let noted = leases.give_back(address, mac, event, SystemTime::now()).await;
-            if let Err(error) = noted {
-                tracing::debug!(error = &error as &dyn std::error::Error, lease.addr = %address, "not noted");
-            }
-        });
+        leases.take_back(Returned { address, mac, event, at: SystemTime::now() });
     }
 }
 

@@ -1,0 +1,90 @@
+//! What basic views leave out of a record: scripts, which may hold passwords, and what an import brought along.
+//!
+//! A script is inside of what is shown. There is one where `ipxe` or `boot_once` is shown without url and contents; written
+//! back so, it stays.
+
+use tinwright::hardware::v1 as pb;
+
+/// `hardware` as a basic view shows it.
+pub(crate) fn basic(mut hardware: pb::Hardware) -> pb::Hardware {
+    hardware.extra = Vec::new();
+    for script in hardware.interfaces.iter_mut().flat_map(scripts_mut).flatten() {
+        script.contents = String::new();
+    }
+    hardware
+}
+
+/// Puts the scripts of `old` where `new` has them as a basic view showed them.
+pub(crate) fn keep(old: &pb::Hardware, new: &mut pb::Hardware) {
+    for interface in &mut new.interfaces {
+        let mut before = old.interfaces.iter().filter(|old| old.mac == interface.mac);
+        let Some(mut before) = before.next().cloned() else { continue };
+        for (old, new) in scripts_mut(&mut before).into_iter().zip(scripts_mut(interface)) {
+            if let (Some(old), Some(new)) = (old, new)
+                && new.url.is_empty()
+                && new.contents.is_empty()
+            {
+                new.contents = std::mem::take(&mut old.contents);
+            }
+        }
+    }
+}
+
+/// The two scripts that an interface may have.
+fn scripts_mut(interface: &mut pb::Interface) -> [Option<&mut pb::Ipxe>; 2] {
+    match &mut interface.netboot {
+        Some(pb::Netboot { ipxe, boot_once, .. }) => [ipxe.as_mut(), boot_once.as_mut()],
+        None => [None, None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(contents: &str) -> Option<pb::Ipxe> {
+        Some(pb::Ipxe { contents: contents.into(), ..pb::Ipxe::default() })
+    }
+
+    fn machine() -> pb::Hardware {
+        let netboot = pb::Netboot {
+            allow_pxe: true,
+            ipxe: script("#!ipxe\nset password a"),
+            boot_once: script("#!ipxe\nset password b"),
+            ..pb::Netboot::default()
+        };
+        let mac = "02:00:00:00:00:01".to_owned();
+        let first = pb::Interface { mac, netboot: Some(netboot), ..pb::Interface::default() };
+        let second = pb::Interface { mac: "02:00:00:00:00:02".into(), ..pb::Interface::default() };
+        let extra = b"{\"password\": \"c\"}".to_vec();
+        pb::Hardware { interfaces: vec![first, second], extra, ..pb::Hardware::default() }
+    }
+
+    #[test]
+    fn a_basic_view_says_that_there_is_a_script_and_not_what_it_says() {
+        let shown = basic(machine());
+        assert!(!format!("{shown:?}").contains("password"), "{shown:?}");
+        let netboot = shown.interfaces[0].netboot.as_ref().unwrap();
+        assert!(netboot.allow_pxe && netboot.ipxe.is_some() && netboot.boot_once.is_some());
+    }
+
+    #[test]
+    fn what_was_shown_can_be_written_back_in_any_order() {
+        let mut new = basic(machine());
+        new.interfaces.reverse();
+        keep(&machine(), &mut new);
+        new.interfaces.reverse();
+        assert_eq!(new.interfaces, machine().interfaces);
+    }
+
+    #[test]
+    fn a_script_that_is_replaced_or_taken_away_is_not_kept() {
+        let mut new = basic(machine());
+        let netboot = new.interfaces[0].netboot.as_mut().unwrap();
+        netboot.ipxe.as_mut().unwrap().url = "http://t/1".into();
+        netboot.boot_once = None;
+        let wanted = new.clone();
+        keep(&machine(), &mut new);
+        assert_eq!(new, wanted);
+    }
+}

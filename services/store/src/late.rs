@@ -1,0 +1,133 @@
+//! A store that was out of reach when its process started.
+//!
+//! ```text
+//! away ──opened, at the latest half a minute after it can be──▶ there, for good
+//! ```
+//!
+//! Until it is there every call says what it would say while the store is away: unavailable. Whoever follows waits.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::{Changes, Commit, Error, Page, Revision, Store, Versioned};
+
+/// The first pause between two attempts; each is twice the one before.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The longest one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What a call is told before the store is there.
+#[derive(Debug, thiserror::Error)]
+#[error("it has not been reached since the start")]
+struct Away;
+
+/// A store, once it is there.
+pub struct Late {
+    there: watch::Receiver<Option<Arc<dyn Store>>>,
+    _opening: JoinSet<()>,
+}
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Late").field("there", &self.there.borrow().is_some()).finish()
+    }
+}
+
+impl Late {
+    /// What `open` opens, tried until it succeeds.
+    pub fn new<F>(open: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = anyhow::Result<Arc<dyn Store>>> + Send + 'static,
+    {
+        let (opened, there) = watch::channel(None);
+        let mut opening = JoinSet::new();
+        opening.spawn(async move {
+            let mut pause = PAUSE;
+            loop {
+                match open().await {
+                    Ok(store) => return drop(opened.send_replace(Some(store))),
+                    Err(error) => tracing::warn!(
+                        error = AsRef::<dyn std::error::Error>::as_ref(&error),
+                        "the store is not there yet; trying again"
+                    ),
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        });
+        Self { there, _opening: opening }
+    }
+
+    fn there(&self) -> Result<Arc<dyn Store>, Error> {
+        self.there.borrow().clone().ok_or_else(|| Error::unavailable(Away))
+    }
+}
+
+#[async_trait]
+impl Store for Late {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        self.there()?.get(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        self.there()?.list(prefix, after, limit).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        self.there()?.commit(commit).await
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        let mut there = self.there.clone();
+        let opened = there.wait_for(Option::is_some).await;
+        drop(opened.map_err(|_| Error::unavailable(Away))?);
+        self.there()?.changed(prefix, after).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::Write;
+    use crate::memory::Memory;
+
+    /// One that can be opened at the third attempt.
+    fn third_time() -> Late {
+        let tried = AtomicU32::new(0);
+        Late::new(move || {
+            let there = tried.fetch_add(1, Ordering::Relaxed) == 2;
+            async move {
+                anyhow::ensure!(there, "nobody answers");
+                Ok(Arc::new(Memory::default()) as Arc<dyn Store>)
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn it_is_unavailable_until_it_is_there_and_who_follows_waits() {
+        let late = third_time();
+        let put = Commit { writes: vec![Write::Put("a".into(), "v".into())], ..Commit::default() };
+        assert!(matches!(late.get("a").await, Err(Error::Unavailable(_))));
+        assert!(matches!(late.list("", "", 1).await, Err(Error::Unavailable(_))));
+        assert!(matches!(late.commit(put.clone()).await, Err(Error::Unavailable(_))));
+        let told = late.changed("", Revision::NOTHING_SEEN).await.unwrap();
+        assert!(matches!(told, Changes::Lost { .. }));
+        let revision = late.commit(put).await.unwrap();
+        assert_eq!(late.get("a").await.unwrap().unwrap().revision, revision);
+    }
+
+    #[tokio::test]
+    async fn once_there_it_keeps_what_every_store_keeps() {
+        let late = third_time();
+        late.changed("", Revision::NOTHING_SEEN).await.unwrap();
+        crate::conformance::all(&late).await;
+    }
+}
