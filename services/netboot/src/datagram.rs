@@ -75,7 +75,20 @@ impl Socket {
         local: Ipv4Addr,
         interface: u32,
     ) -> io::Result<()> {
-        self.0.async_io(Interest::WRITABLE, || send(&self.0, datagram, to, local, interface)).await
+        self.send_all(datagram, datagram.len(), to, local, interface).await
+    }
+
+    /// Sends `octets` so, as datagrams of `each` octets; the last may be shorter.
+    pub async fn send_all(
+        &self,
+        octets: &[u8],
+        each: usize,
+        to: SocketAddrV4,
+        local: Ipv4Addr,
+        interface: u32,
+    ) -> io::Result<()> {
+        let leaving = leaving(local, interface);
+        send_all(&self.0, octets, each, to, Some(ControlMessage::Ipv4PacketInfo(&leaving))).await
     }
 
     /// The socket itself.
@@ -113,28 +126,52 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
     })
 }
 
-fn send(
-    socket: &UdpSocket,
-    datagram: &[u8],
-    to: SocketAddrV4,
-    local: Ipv4Addr,
-    interface: u32,
-) -> io::Result<()> {
+fn leaving(local: Ipv4Addr, interface: u32) -> nix::libc::in_pktinfo {
     let address =
         |address: Ipv4Addr| nix::libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
-    let info = nix::libc::in_pktinfo {
+    nix::libc::in_pktinfo {
         ipi_ifindex: i32::try_from(interface).unwrap_or_default(),
         ipi_spec_dst: address(local),
         ipi_addr: address(Ipv4Addr::UNSPECIFIED),
-    };
-    let (parts, control) = ([IoSlice::new(datagram)], [ControlMessage::Ipv4PacketInfo(&info)]);
-    sendmsg(
-        socket.as_raw_fd(),
-        &parts,
-        &control,
-        MsgFlags::MSG_DONTWAIT,
-        Some(&SockaddrIn::from(to)),
-    )?;
+    }
+}
+
+/// Sends `octets` by any IPv4 `socket` as datagrams of `each` octets; the last may be shorter. `leaving` says where they
+/// leave by, if not as the routes have it.
+///
+/// The kernel cuts them (udp(7), UDP_SEGMENT), so that many cost little more than one. Where it will not, for they are
+/// larger than the link carries, or too many, they are sent one by one.
+pub async fn send_all(
+    socket: &UdpSocket,
+    octets: &[u8],
+    each: usize,
+    to: SocketAddrV4,
+    leaving: Option<ControlMessage<'_>>,
+) -> io::Result<()> {
+    let segment = u16::try_from(each).ok().filter(|_| octets.len() > each);
+    if let Some(segment) = segment {
+        let cut = ControlMessage::UdpGsoSegments(&segment);
+        let parts: Vec<_> = leaving.into_iter().chain([cut]).collect();
+        if socket.async_io(Interest::WRITABLE, || send(socket, octets, to, &parts)).await.is_ok() {
+            return Ok(());
+        }
+    }
+    let parts: Vec<_> = leaving.into_iter().collect();
+    for datagram in octets.chunks(each.max(1)) {
+        socket.async_io(Interest::WRITABLE, || send(socket, datagram, to, &parts)).await?;
+    }
+    Ok(())
+}
+
+fn send(
+    socket: &UdpSocket,
+    octets: &[u8],
+    to: SocketAddrV4,
+    parts: &[ControlMessage<'_>],
+) -> io::Result<()> {
+    let to = SockaddrIn::from(to);
+    let octets = [IoSlice::new(octets)];
+    sendmsg(socket.as_raw_fd(), &octets, parts, MsgFlags::MSG_DONTWAIT, Some(&to))?;
     Ok(())
 }
 
@@ -171,5 +208,50 @@ mod tests {
         server.send(b"hi", to, [127, 0, 0, 7].into(), 0).await.unwrap();
         let (_, from) = client.recv_from(&mut [0; 16]).await.unwrap();
         assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 7));
+    }
+
+    /// Three datagrams that `socket` and `to` exchange, the last one shorter.
+    async fn three(each: usize) -> Vec<Vec<u8>> {
+        let bound = async || UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (server, client) = (bound().await, bound().await);
+        let std::net::SocketAddr::V4(to) = client.local_addr().unwrap() else {
+            panic!("an IPv4 socket")
+        };
+        let octets: Vec<u8> = (0..each * 2 + 5).map(|at| at as u8).collect();
+        send_all(&server, &octets, each, to, None).await.unwrap();
+        let (mut buffer, mut came) = (vec![0; 65_536], Vec::new());
+        for _ in 0..3 {
+            let (length, _) = client.recv_from(&mut buffer).await.unwrap();
+            came.push(buffer[..length].to_vec());
+        }
+        assert!(came.concat() == octets);
+        came
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_at_once_comes_in_order_and_in_parts() {
+        for each in [8, 1432] {
+            assert_eq!(three(each).await.iter().map(Vec::len).collect::<Vec<_>>(), [each, each, 5]);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_will_not_cut_comes_all_the_same() {
+        // Together they are more than a datagram may be.
+        assert_eq!(three(40_000).await.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_at_once_leaves_from_the_address_it_is_told() {
+        let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
+        let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
+        let std::net::SocketAddr::V4(to) = client.local_addr().unwrap() else {
+            panic!("an IPv4 socket")
+        };
+        server.send_all(b"hithere", 2, to, [127, 0, 0, 7].into(), 0).await.unwrap();
+        for expected in [2, 2, 2, 1] {
+            let (length, from) = client.recv_from(&mut [0; 16]).await.unwrap();
+            assert_eq!((length, from.ip()), (expected, [127, 0, 0, 7].into()));
+        }
     }
 }

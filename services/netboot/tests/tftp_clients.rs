@@ -1,7 +1,7 @@
 //! Other people's TFTP clients against the server: tftp-hpa, atftp, curl, busybox; and a line that loses packets.
 #![allow(clippy::unwrap_used)]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
@@ -322,42 +322,98 @@ async fn one_client_has_at_most_eight_transfers_at_a_time() {
     assert_eq!(talk.hear().await.0, Packet::error(Code::UNDEFINED, "busy"));
 }
 
-/// A line to the server at `server` that loses every packet whose number is a multiple of `every`, both ways counted
-/// together. Serves one client, and ends with the test's runtime.
-async fn lossy(server: SocketAddrV4, every: usize) -> u16 {
-    let near = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
-    let port = near.local_addr().unwrap().port();
-    tokio::spawn(async move {
+/// A line to a server, for one client. Ends with the test's runtime.
+struct Line {
+    port: u16,
+    /// Octets that the server sent.
+    sent: Arc<AtomicUsize>,
+}
+
+impl Line {
+    /// Carries what `passes` lets through, both ways counted together. Every `rest` the client takes what there is, and
+    /// it has room for `room` datagrams.
+    async fn to(
+        server: SocketAddrV4,
+        mut passes: impl FnMut() -> bool + Send + 'static,
+        (room, rest): (usize, Duration),
+    ) -> Self {
+        let near = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
         let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let count = AtomicUsize::new(0);
-        let passes = || !(count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every);
-        let (mut client, mut transfer) = (None, server.into());
-        let (mut out, mut back) = ([0; 2048], [0; 2048]);
-        loop {
-            tokio::select! {
-                Ok((length, from)) = near.recv_from(&mut out) => {
-                    client = Some(from);
-                    if passes() { far.send_to(&out[..length], transfer).await.unwrap(); }
+        let (port, sent) = (near.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+        let (queue, mut waiting) = mpsc::channel::<(Vec<u8>, SocketAddr)>(room);
+        let (out, counted) = (near.clone(), sent.clone());
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            while waiting.recv_many(&mut taken, room).await > 0 {
+                for (datagram, client) in taken.drain(..) {
+                    out.send_to(&datagram, client).await.unwrap();
                 }
-                Ok((length, from)) = far.recv_from(&mut back) => {
-                    transfer = from;
-                    if let Some(client) = client.filter(|_| passes()) {
-                        near.send_to(&back[..length], client).await.unwrap();
+                tokio::time::sleep(rest).await;
+            }
+        });
+        tokio::spawn(async move {
+            let (mut client, mut transfer) = (None, server.into());
+            let (mut out, mut back) = ([0; 2048], [0; 2048]);
+            loop {
+                tokio::select! {
+                    Ok((length, from)) = near.recv_from(&mut out) => {
+                        client = Some(from);
+                        if passes() { far.send_to(&out[..length], transfer).await.unwrap(); }
+                    }
+                    Ok((length, from)) = far.recv_from(&mut back) => {
+                        transfer = from;
+                        counted.fetch_add(length, Ordering::Relaxed);
+                        if let Some(client) = client.filter(|_| passes()) {
+                            let _full = queue.try_send((back[..length].to_vec(), client));
+                        }
                     }
                 }
             }
-        }
-    });
-    port
+        });
+        Self { port, sent }
+    }
+
+    /// One that loses every packet whose number is a multiple of `every`.
+    async fn losing(server: SocketAddrV4, every: usize) -> Self {
+        let mut count = 0_usize;
+        let passes = move || {
+            count += 1;
+            !count.is_multiple_of(every)
+        };
+        Self::to(server, passes, (1024, Duration::ZERO)).await
+    }
+
+    /// How many octets the server sent for each of the loader's.
+    fn spent(&self) -> f64 {
+        self.sent.load(Ordering::Relaxed) as f64 / LOADER as f64
+    }
+}
+
+impl Site {
+    fn address(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    /// atftp reads the loader in windows of eight over `line`.
+    async fn reads_windows(&mut self, line: &Line) {
+        let mut command = Command::new("atftp");
+        command.args(["--option", "blksize 1428", "--option", "windowsize 8"]);
+        command.args(["-g", "-r", "loader.efi", "-l", "got", "127.0.0.1", &line.port.to_string()]);
+        command.current_dir(self.work.path()).kill_on_drop(true);
+        let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        same(&self.got(), &loader());
+        assert_eq!(self.verdict().await, Verdict::Served(Outcome::Complete));
+    }
 }
 
 #[tokio::test]
 async fn busybox_reads_a_file_over_a_line_that_loses_packets() {
     let mut site = Site::start().await;
     // 244 packets: seven are lost, some of either direction.
-    let port = lossy(SocketAddrV4::new(Ipv4Addr::LOCALHOST, site.port), 31).await;
-    let output =
-        site.run(port, "busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}").await;
+    let line = Line::losing(site.address(), 31).await;
+    let busybox = "busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}";
+    let output = site.run(line.port, busybox).await;
     assert!(output.status.success(), "{output:?}");
     same(&site.got(), &loader());
     assert_eq!(site.verdict().await, Verdict::Served(Outcome::Complete));
@@ -366,22 +422,20 @@ async fn busybox_reads_a_file_over_a_line_that_loses_packets() {
 #[tokio::test]
 async fn atftp_reads_windows_over_a_line_that_loses_packets() {
     let mut site = Site::start().await;
-    let port = lossy(SocketAddrV4::new(Ipv4Addr::LOCALHOST, site.port), 29).await;
-    let mut command = Command::new("atftp");
-    command.args([
-        "--option",
-        "blksize 1428",
-        "--option",
-        "windowsize 8",
-        "-g",
-        "-r",
-        "loader.efi",
-        "-l",
-        "got",
-    ]);
-    command.args(["127.0.0.1", &port.to_string()]).current_dir(site.work.path()).kill_on_drop(true);
-    let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    same(&site.got(), &loader());
-    assert_eq!(site.verdict().await, Verdict::Served(Outcome::Complete));
+    for (every, most) in [(29, 1.5), (10, 2.0), (6, 2.5)] {
+        let line = Line::losing(site.address(), every).await;
+        site.reads_windows(&line).await;
+        let spent = line.spent();
+        assert!(spent < most, "{spent} octets for each, with every {every}th packet lost");
+    }
+}
+
+#[tokio::test]
+async fn atftp_reads_windows_that_its_buffer_has_no_room_for() {
+    let mut site = Site::start().await;
+    let line = Line::to(site.address(), || true, (3, Duration::from_millis(1))).await;
+    site.reads_windows(&line).await;
+    let spent = line.spent();
+    // Of every window sent whole, five blocks of eight would be sent again.
+    assert!(spent < 2.0, "{spent} octets for each");
 }

@@ -1,7 +1,8 @@
 //! Connections: accepted, told who is at the other end, and ended in order.
 //!
 //! One loop for all of them, because tonic's own offers HTTP/2 only and hides the client's certificate: TLS with
-//! HTTP/1.1 and HTTP/2 on one port, the same in clear on loopback, and pipes inside the process.
+//! HTTP/1.1 and HTTP/2 on one port, the same in clear on loopback, and pipes inside the process. What is clear by nature
+//! is asked by firmware and by probes, in HTTP/1: there nobody has to find out which of the two it is.
 
 use std::collections::HashMap;
 use std::io;
@@ -202,7 +203,7 @@ impl Server {
 
     fn connection(&self) -> Connection {
         let head = self.bounds.as_ref().map(|bounds| bounds.head);
-        Connection { app: self.app.clone(), open: self.graceful.watcher(), head }
+        Connection { app: self.app.clone(), open: self.graceful.watcher(), head, http1_only: false }
     }
 
     async fn end(self, mut tasks: JoinSet<()>) {
@@ -215,6 +216,8 @@ struct Connection {
     app: Router,
     open: Watcher,
     head: Option<usize>,
+    /// Whether it speaks HTTP/1 and nothing else.
+    http1_only: bool,
 }
 
 impl Connection {
@@ -224,7 +227,10 @@ impl Connection {
         let tls = match door {
             Door::Tls(tls) => TlsAcceptor::from(tls),
             Door::Trusting => return self.run(stream, Caller(Some(Role::Admin)), Some(ends)).await,
-            Door::Open => return self.run(stream, Caller(None), Some(ends)).await,
+            Door::Open => {
+                let only = Self { http1_only: true, ..self };
+                return only.run(stream, Caller(None), Some(ends)).await;
+            }
         };
         match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
@@ -262,8 +268,8 @@ impl Connection {
         if let Some(head) = self.head {
             builder.http1().max_buf_size(head);
         }
-        let connection =
-            builder.serve_connection_with_upgrades(TokioIo::new(io), TowerToHyperService::new(app));
+        let builder = if self.http1_only { builder.http1_only() } else { builder };
+        let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(app));
         if let Err(error) = self.open.watch(connection.into_owned()).await {
             tracing::debug!(error = error.as_ref() as &dyn std::error::Error, "connection broke");
         }

@@ -51,9 +51,6 @@ pub(super) async fn opened(
             super::scripts::not_kept((whole, Body::from(bytes)).into_response())
         }
         Content::Open(file) => {
-            let Ok(file) = file.try_into_std() else {
-                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-            };
             let size = file.metadata().map_or(0, |about| about.len());
             let tag = tag(&file, size);
             let body = |from, length| body(tokio::fs::File::from_std(file), from, length);

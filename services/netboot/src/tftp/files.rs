@@ -38,7 +38,7 @@ pub enum Content {
     /// In memory, shared by all who send it.
     Shared(Bytes),
     /// On disk.
-    Open(tokio::fs::File),
+    Open(std::fs::File),
 }
 
 /// Why there is no file.
@@ -130,7 +130,7 @@ impl Files for Directories {
             Name::Refused | Name::Script(_) | Name::Pxelinux(_) => return Err(Refusal::NotFound),
         };
         let (file, size) = self.find_file(path).await?;
-        Ok(File { content: Content::Open(file.into()), size })
+        Ok(File { content: Content::Open(file), size })
     }
 }
 

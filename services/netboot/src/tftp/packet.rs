@@ -99,7 +99,7 @@ impl Packet {
         match self {
             Self::Read(request) => text(READ, [&request.name, &request.mode], &request.options),
             Self::Write(request) => text(WRITE, [&request.name, &request.mode], &request.options),
-            Self::Data { block, data } => data_packet(*block, data),
+            Self::Data { block, data } => [&data_head(*block)[..], data].concat(),
             Self::Ack(block) => [ACK.to_be_bytes(), block.to_be_bytes()].concat(),
             Self::Error { code, text } => {
                 let head = [ERROR.to_be_bytes(), code.0.to_be_bytes()].concat();
@@ -115,13 +115,10 @@ impl Packet {
     }
 }
 
-/// A DATA packet around `data`, without keeping it.
-pub(super) fn data_packet(block: u16, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(4 + data.len());
-    bytes.extend(DATA.to_be_bytes());
-    bytes.extend(block.to_be_bytes());
-    bytes.extend(data);
-    bytes
+/// What a DATA packet has before its data.
+pub(super) fn data_head(block: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (DATA.to_be_bytes(), block.to_be_bytes());
+    [a, b, c, d]
 }
 
 fn number(bytes: &[u8]) -> Result<(u16, &[u8]), NotTftp> {

@@ -2,20 +2,22 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::blocks::Blocks;
 use super::files::{File, Files, Refusal};
 use super::name::Name;
 use super::negotiation::{Mode, Terms};
-use super::packet::{Code, Packet, Request};
+use super::packet::{Code, NotTftp, Packet, Request};
 use super::server::{Settings, Verdict};
 use super::transfer::{Event, Next, Outcome, Transfer};
-use crate::datagram::{Arrival, Socket};
+use super::window::Burst;
+use crate::datagram::{Arrival, Socket, send_all};
 
 /// The longest packet a client sends here: an error and its text.
 const RECEIVED: usize = 512;
@@ -93,7 +95,7 @@ impl Line {
         let (mode, file) = match self.find(request, files).await {
             Ok(found) => found,
             Err(Denied(code, text)) => {
-                self.send(&Packet::error(code, &text).encode()).await;
+                self.say(&Packet::error(code, &text)).await;
                 return (Verdict::Refused(code.0), 0);
             }
         };
@@ -105,13 +107,13 @@ impl Line {
         match ended {
             Ok(outcome) => {
                 if outcome == Outcome::TimedOut {
-                    self.send(&Packet::error(Code::UNDEFINED, "timed out").encode()).await;
+                    self.say(&Packet::error(Code::UNDEFINED, "timed out")).await;
                 }
                 (Verdict::Served(outcome), delivered)
             }
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "transfer broke off");
-                self.send(&Packet::error(Code::UNDEFINED, "file cannot be read").encode()).await;
+                self.say(&Packet::error(Code::UNDEFINED, "file cannot be read")).await;
                 (Verdict::Broken, delivered)
             }
         }
@@ -129,6 +131,7 @@ impl Line {
     }
 
     async fn run(&mut self, transfer: &mut Transfer, mut blocks: Blocks) -> io::Result<Outcome> {
+        let mut clock = pin!(tokio::time::sleep_until(transfer.deadline().into()));
         let mut next = Next::Send;
         loop {
             match next {
@@ -138,25 +141,29 @@ impl Line {
                     while transfer.wants() {
                         transfer.push(blocks.next(transfer.block()).await?);
                     }
-                    for packet in transfer.outgoing() {
-                        self.send(&packet).await;
-                    }
+                    self.send(transfer.burst(Instant::now().into_std())).await;
                 }
             }
-            let event = self.event(transfer.deadline().into()).await;
+            // One that is set too early is looked at when it rings: to set it for every block costs more.
+            let deadline = Instant::from(transfer.deadline());
+            if clock.is_elapsed() || deadline < clock.deadline() {
+                clock.as_mut().reset(deadline);
+            }
+            let event = self.event(clock.as_mut()).await;
             next = transfer.on(&event, Instant::now().into_std());
         }
     }
 
-    /// Waits for what concerns this transfer.
-    async fn event(&mut self, deadline: Instant) -> Event {
+    /// Waits for what concerns this transfer, or until `clock` rings.
+    async fn event(&mut self, mut clock: Pin<&mut Sleep>) -> Event {
         loop {
             let received = tokio::select! {
+                biased;
                 received = self.wire.receive(self.client) => received,
                 () = self.again.notified() => return Event::AskedAgain,
-                () = tokio::time::sleep_until(deadline) => return Event::Overdue,
+                () = clock.as_mut() => return Event::Overdue,
             };
-            match Packet::parse(&received) {
+            match received {
                 Ok(Packet::Ack(block)) => return Event::Acked(block),
                 Ok(Packet::Error { code, .. }) => return Event::Failed(code),
                 Ok(
@@ -167,12 +174,16 @@ impl Line {
         }
     }
 
+    async fn say(&self, packet: &Packet) {
+        self.send(Burst::one(&packet.encode())).await;
+    }
+
     /// What cannot be sent counts as lost on the way, and is sent again.
-    async fn send(&self, packet: &[u8]) {
+    async fn send(&self, Burst { octets, each }: Burst<'_>) {
         let sent = match &self.wire {
-            Wire::Own(socket) => socket.send_to(packet, self.client).await.map(drop),
-            Wire::Shared(Shared { socket, arrival, .. }) => {
-                socket.send(packet, self.client, arrival.local, arrival.interface).await
+            Wire::Own(socket) => send_all(socket, octets, each, self.client, None).await,
+            Wire::Shared(Shared { socket, arrival: Arrival { local, interface, .. }, .. }) => {
+                socket.send_all(octets, each, self.client, *local, *interface).await
             }
         };
         if let Err(error) = sent {
@@ -183,11 +194,11 @@ impl Line {
 
 impl Wire {
     /// The next packet from `client`. Another one is told that it is not meant.
-    async fn receive(&mut self, client: SocketAddrV4) -> Vec<u8> {
+    async fn receive(&mut self, client: SocketAddrV4) -> Result<Packet, NotTftp> {
         let socket = match self {
             Self::Own(socket) => socket,
             Self::Shared(Shared { answers, .. }) => match answers.recv().await {
-                Some(packet) => return packet,
+                Some(packet) => return Packet::parse(&packet),
                 // The server is at its end: what is under way goes on by the clock.
                 None => return std::future::pending().await,
             },
@@ -197,7 +208,7 @@ impl Wire {
             // An error here is a passing trouble of the network's; the deadline ends what it does not.
             let Ok((length, source)) = socket.recv_from(&mut buffer).await else { continue };
             if source == SocketAddr::V4(client) {
-                return buffer.get(..length).unwrap_or_default().to_vec();
+                return Packet::parse(buffer.get(..length).unwrap_or_default());
             }
             let stranger = Packet::error(Code::UNKNOWN_TRANSFER, "unknown transfer").encode();
             let _ = socket.send_to(&stranger, source).await;

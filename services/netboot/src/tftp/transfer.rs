@@ -6,28 +6,29 @@
 //!    └──────────── no options ────────────────────────────────────────────▲        every state ──────▶ its Outcome
 //! ```
 //!
-//! The caller sends what [`Transfer::outgoing`] says, fills the window while [`Transfer::wants`], and reports what
-//! comes, or that [`Transfer::deadline`] has passed. The window is all that is kept of the file. A client that has not
-//! answered yet is sent one packet at a time: nobody is flooded in another's name.
+//! The caller fills the window while [`Transfer::wants`], sends what [`Transfer::burst`] says, and reports what comes, or
+//! that [`Transfer::deadline`] has passed. The window is all that is kept of the file. It goes out at once, or in portions
+//! where something was lost: the module `pace` says why. A client that has not answered yet is sent one packet at a time:
+//! nobody is flooded in another's name.
 //!
-//! An acknowledgement that tells nothing new is never answered (RFC 1123, section 4.2.3.1): what it may have lost is
-//! sent again by the clock. Answering it sooner in a wide window was considered: a duplicated window makes a client
-//! acknowledge twice, which doubles the next window, and so on to the end of the file.
+//! An acknowledgement that tells nothing new may be an echo of what was sent twice: whoever answers it sends more twice,
+//! and so on to the end of the file (RFC 1123, section 4.2.3.1). But it is also how a client says that it misses the first
+//! block of a window (RFC 7440, section 4). So it is answered once, where nothing was sent twice lately and a round trip
+//! lies between; else by the clock. Without a window there is nothing to miss a block by, and it never is.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use super::negotiation::Terms;
-use super::packet::{Code, Packet, data_packet};
+use super::pace::Pace;
+use super::packet::{Code, Packet};
+use super::window::{Burst, Window};
 
-/// How long to wait before sending again, where the client has not said.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// What that wait doubles up to.
-const LONGEST: Duration = Duration::from_secs(4);
-/// How often the same packets are sent.
-const TRIES: u32 = 6;
+/// For how long a client may be silent: for six waits, of a second at first, then doubling up to four.
+const SILENCE: Duration = Duration::from_secs(19);
+/// For how many of its own waits, where it said how long they are.
+const WAITS: u32 = 6;
+/// For how many windows an acknowledgement may come twice, after something was sent twice.
+const ECHOES: u8 = 2;
 
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,29 +87,48 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub struct Transfer {
     terms: Terms,
+    pace: Pace,
     /// The option acknowledgement until it is answered.
-    greeting: Option<Bytes>,
+    greeting: Option<Vec<u8>>,
     /// Blocks the client has.
     acked: u64,
-    /// The blocks after those, oldest first.
-    window: VecDeque<Bytes>,
+    /// The blocks after those.
+    window: Window,
     /// Whether the last block is in the window.
     ends: bool,
-    /// How often these packets were sent.
+    /// How many of the window's blocks went out, since it was begun.
+    gone: usize,
+    /// When it was begun.
+    begun: Instant,
+    /// How often it was begun again, for nothing new came.
     tries: u32,
+    /// Since when nothing new has come.
+    silent: Instant,
+    /// For how many windows an acknowledgement that tells nothing new may be an echo.
+    echoes: u8,
     deadline: Instant,
 }
 
 impl Transfer {
     /// Begins a transfer on `terms`, to be sent at `now`.
     pub fn new(terms: Terms, now: Instant) -> Self {
-        let granted = (!terms.granted.is_empty())
-            .then(|| Packet::OptionAck(terms.granted.clone()).encode().into());
-        let (acked, window) = (0, VecDeque::new());
-        let mut transfer =
-            Self { terms, greeting: granted, acked, window, ends: false, tries: 0, deadline: now };
-        transfer.sent(now);
-        transfer
+        let greeting =
+            (!terms.granted.is_empty()).then(|| Packet::OptionAck(terms.granted.clone()).encode());
+        let (pace, window) = (Pace::new(terms.window), Window::new(terms.block.into()));
+        Self {
+            terms,
+            pace,
+            greeting,
+            acked: 0,
+            window,
+            ends: false,
+            gone: 0,
+            begun: now,
+            tries: 0,
+            silent: now,
+            echoes: 0,
+            deadline: now,
+        }
     }
 
     /// Whether the window takes another block.
@@ -123,9 +143,10 @@ impl Transfer {
 
     /// Adds the next block; one shorter than [`block`](Self::block) ends the file. An exact multiple ends with an
     /// empty one.
-    pub fn push(&mut self, block: Bytes) {
+    pub fn push(&mut self, block: &[u8]) {
         self.ends = block.len() < self.block();
-        self.window.push_back(block);
+        let number = self.acked + 1 + self.window.len() as u64;
+        self.window.push(wire(number), block);
     }
 
     /// Octets acknowledged so far.
@@ -133,16 +154,27 @@ impl Transfer {
         self.acked.saturating_mul(self.terms.block.into())
     }
 
-    /// The packets to send, oldest first.
-    pub fn outgoing(&self) -> Vec<Bytes> {
-        if let Some(greeting) = &self.greeting {
-            return vec![greeting.clone()];
+    /// The packets that go out at `now`. Asked for once for every [`Next::Send`], and at the beginning.
+    pub fn burst(&mut self, now: Instant) -> Burst<'_> {
+        if self.gone == 0 {
+            self.begun = now;
         }
-        let numbers = self.acked + 1..;
-        numbers
-            .zip(&self.window)
-            .map(|(number, block)| data_packet(wire(number), block).into())
-            .collect()
+        let from = self.gone;
+        self.gone = self.window.len().min(from + self.pace.portion());
+        self.deadline = now + self.wait(now);
+        match &self.greeting {
+            Some(greeting) => Burst::one(greeting),
+            None => self.window.burst(from..self.gone),
+        }
+    }
+
+    /// How long from `now` until the next portion, or until the window is begun again.
+    fn wait(&self, now: Instant) -> Duration {
+        if self.gone < self.window.len() {
+            return self.pace.pause();
+        }
+        let patience = self.terms.timeout.unwrap_or_else(|| self.pace.patience(self.tries));
+        patience.min((self.silent + self.silence()).saturating_duration_since(now))
     }
 
     /// When to report [`Event::Overdue`].
@@ -161,15 +193,16 @@ impl Transfer {
             }
             Event::Failed(Code(code)) => Next::End(Outcome::Aborted(*code)),
             Event::Overdue if now < self.deadline => Next::Wait,
-            Event::Overdue if self.tries >= TRIES => Next::End(Outcome::TimedOut),
+            Event::Overdue if self.gone < self.window.len() => Next::Send,
+            Event::Overdue if now >= self.silent + self.silence() => Next::End(Outcome::TimedOut),
             Event::Overdue => {
-                self.sent(now);
-                Next::Send
+                self.tries += 1;
+                self.lost()
             }
             // Nothing came of our answer yet: it was lost, or crossed the repeated request.
-            Event::AskedAgain if self.acked == 0 => Next::Send,
+            Event::AskedAgain if self.acked == 0 => self.again(),
             // In mid-transfer it is an old copy, unless the client has been silent since: then it was reset.
-            Event::AskedAgain if self.tries > 1 => Next::End(Outcome::Restarted),
+            Event::AskedAgain if self.tries > 0 => Next::End(Outcome::Restarted),
             Event::AskedAgain => Next::Wait,
         }
     }
@@ -184,26 +217,53 @@ impl Transfer {
         }
         // How far behind the newest of ours it is says which block it means, over the roll-over too.
         let news = usize::from(block.wrapping_sub(wire(self.acked)));
-        if news == 0 || news > self.window.len() { Next::Wait } else { self.advance(news, now) }
+        let ago = now.saturating_duration_since(self.begun);
+        match news {
+            0 if self.gone > 1 && self.echoes == 0 && self.pace.may_answer(ago) => self.lost(),
+            0 => Next::Wait,
+            news if news > self.window.len() => Next::Wait,
+            news => self.advance(news, now),
+        }
     }
 
     /// The client has `blocks` more.
     fn advance(&mut self, blocks: usize, now: Instant) -> Next {
-        (0..blocks).for_each(|_| drop(self.window.pop_front()));
+        let (whole, sent) = (blocks == self.window.len(), self.gone);
+        if whole && self.echoes == 0 && sent <= self.pace.portion() {
+            self.pace.measured(now.saturating_duration_since(self.begun));
+        }
+        self.window.drop_first(blocks);
         self.acked += blocks as u64;
-        if self.ends && self.window.is_empty() {
+        if self.ends && self.window.len() == 0 {
             return Next::End(Outcome::Complete);
         }
-        self.tries = 0;
-        self.sent(now);
+        (self.tries, self.silent) = (0, now);
+        if blocks < sent {
+            return self.lost();
+        }
+        if whole {
+            self.pace.whole();
+            self.echoes = self.echoes.saturating_sub(1);
+        }
+        self.gone = 0;
         Next::Send
     }
 
-    /// Counts a sending and sets the time to wait for its answer.
-    fn sent(&mut self, now: Instant) {
-        let doubled = PATIENCE.saturating_mul(1 << self.tries.min(TRIES)).min(LONGEST);
-        self.deadline = now + self.terms.timeout.unwrap_or(doubled);
-        self.tries += 1;
+    /// Some of what went out has not come.
+    fn lost(&mut self) -> Next {
+        self.pace.lost();
+        self.again()
+    }
+
+    /// Begins the window again, and its echoes with it.
+    fn again(&mut self) -> Next {
+        (self.gone, self.echoes) = (0, ECHOES);
+        Next::Send
+    }
+
+    /// For how long the client may be silent.
+    fn silence(&self) -> Duration {
+        self.terms.timeout.map_or(SILENCE, |timeout| timeout * WAITS)
     }
 }
 

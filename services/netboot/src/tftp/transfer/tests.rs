@@ -1,9 +1,8 @@
 //! A transfer without a network: the times, the numbers, and a client at the end of a bad line.
 #![allow(clippy::unwrap_used)]
 
-use proptest::prelude::*;
+mod line;
 
-use super::super::negotiation::Offer;
 use super::*;
 
 fn terms(block: u16, window: u16, options: bool) -> Terms {
@@ -12,38 +11,52 @@ fn terms(block: u16, window: u16, options: bool) -> Terms {
     Terms { block, window, timeout: None, granted }
 }
 
-/// A transfer of `file` whose first packets are ready.
+/// A transfer of `file` whose first packets have gone out.
 fn begin(terms: Terms, file: &[u8], now: Instant) -> Sending<'_> {
-    let mut sending = Sending { transfer: Transfer::new(terms, now), rest: file };
-    sending.fill();
+    let (transfer, adapts) = (Transfer::new(terms, now), true);
+    let mut sending = Sending { transfer, rest: file, adapts, out: vec![] };
+    sending.send(now);
     sending
 }
 
 struct Sending<'a> {
     transfer: Transfer,
     rest: &'a [u8],
+    /// Whether portions shrink, or windows go out whole whatever comes of them.
+    adapts: bool,
+    /// What went out last.
+    out: Vec<Vec<u8>>,
 }
 
 impl Sending<'_> {
-    fn fill(&mut self) {
+    fn send(&mut self, now: Instant) {
         while self.transfer.wants() {
             let (block, rest) = self.rest.split_at(self.transfer.block().min(self.rest.len()));
-            self.transfer.push(Bytes::copy_from_slice(block));
+            self.transfer.push(block);
             self.rest = rest;
         }
+        if !self.adapts {
+            self.transfer.pace = Pace::new(self.transfer.terms.window);
+        }
+        self.out = self.transfer.burst(now).packets().map(<[u8]>::to_vec).collect();
     }
 
     fn on(&mut self, event: Event, now: Instant) -> Next {
         let next = self.transfer.on(&event, now);
         if next == Next::Send {
-            self.fill();
+            self.send(now);
         }
         next
     }
 
+    /// The deadline passes.
+    fn wait(&mut self) -> (Next, Instant) {
+        let late = self.transfer.deadline();
+        (self.on(Event::Overdue, late), late)
+    }
+
     fn numbers(&self) -> Vec<u16> {
-        let packets = self.transfer.outgoing();
-        packets.iter().map(|packet| block_number(packet)).collect()
+        self.out.iter().map(|packet| block_number(packet)).collect()
     }
 }
 
@@ -57,7 +70,7 @@ fn options_are_acknowledged_before_anything_is_sent() {
     let now = Instant::now();
     let mut sending = begin(terms(8, 2, true), &[7; 20], now);
     let greeting = Packet::OptionAck(vec![(b"blksize".to_vec(), b"8".to_vec())]);
-    assert_eq!(sending.transfer.outgoing(), [greeting.encode()]);
+    assert_eq!(sending.out, [greeting.encode()]);
     assert_eq!(sending.on(Event::Acked(0), now), Next::Send);
     assert_eq!(sending.numbers(), [1, 2]);
 }
@@ -83,7 +96,65 @@ fn after_a_loss_the_window_begins_behind_the_last_ack() {
     let mut sending = begin(terms(8, 4, false), &[7; 100], now);
     assert_eq!(sending.numbers(), [1, 2, 3, 4]);
     assert_eq!(sending.on(Event::Acked(2), now), Next::Send);
-    assert_eq!(sending.numbers(), [3, 4, 5, 6]);
+    assert_eq!(sending.numbers(), [3, 4]);
+}
+
+/// A transfer in windows of four to a client that takes a tenth of a second to answer, and what time it is then.
+fn measured(file: &[u8]) -> (Sending<'_>, Instant) {
+    let start = Instant::now();
+    let mut sending = begin(terms(8, 4, true), file, start);
+    let now = start + TRIP;
+    assert_eq!(sending.on(Event::Acked(0), now), Next::Send);
+    (sending, now)
+}
+
+const TRIP: Duration = Duration::from_millis(10);
+
+#[test]
+fn after_a_loss_a_window_goes_out_in_portions_a_round_trip_apart() {
+    let (mut sending, now) = measured(&[7; 200]);
+    assert_eq!(sending.on(Event::Acked(2), now + TRIP), Next::Send);
+    assert_eq!(sending.numbers(), [3, 4]);
+    assert_eq!(sending.transfer.deadline(), now + 2 * TRIP);
+    let (next, late) = sending.wait();
+    assert_eq!((next, sending.numbers()), (Next::Send, vec![5, 6]));
+    assert_eq!(sending.on(Event::Acked(6), late + TRIP), Next::Send);
+    assert_eq!(sending.numbers(), [7, 8, 9]);
+}
+
+#[test]
+fn who_misses_a_block_is_spared_the_rest_of_the_window() {
+    let (mut sending, now) = measured(&[7; 200]);
+    assert_eq!(sending.on(Event::Acked(1), now + TRIP), Next::Send);
+    assert_eq!(sending.numbers(), [2, 3]);
+    assert_eq!(sending.on(Event::Acked(2), now + TRIP * 3 / 2), Next::Send);
+    assert_eq!(sending.numbers(), [3]);
+}
+
+#[test]
+fn who_misses_the_first_block_of_a_window_is_answered_once() {
+    let (mut sending, now) = measured(&[7; 200]);
+    assert_eq!(sending.on(Event::Acked(4), now + TRIP), Next::Send);
+    let (echo, answer) = (now + TRIP * 5 / 4, now + 2 * TRIP);
+    assert_eq!(sending.on(Event::Acked(4), echo), Next::Wait);
+    assert_eq!(sending.on(Event::Acked(4), answer), Next::Send);
+    assert_eq!(sending.numbers(), [5, 6]);
+    assert_eq!(sending.on(Event::Acked(4), answer + TRIP), Next::Wait);
+}
+
+#[test]
+fn after_a_round_trip_was_measured_silence_is_noticed_sooner_and_borne_as_long() {
+    let (mut sending, begun) = measured(&[7; 200]);
+    let (mut waits, mut now) = (vec![], begun);
+    let outcome = loop {
+        let (next, late) = sending.wait();
+        waits.push((late - now).as_millis());
+        now = late;
+        if let Next::End(outcome) = next {
+            break outcome;
+        }
+    };
+    assert_eq!((waits[0], now - begun, outcome), (200, SILENCE, Outcome::TimedOut));
 }
 
 #[test]
@@ -94,7 +165,7 @@ fn a_silent_client_is_given_six_tries_in_doubling_time() {
     let outcome = loop {
         waits.push((sending.transfer.deadline() - now).as_secs());
         now = sending.transfer.deadline();
-        match sending.on(Event::Overdue, now) {
+        match sending.wait().0 {
             Next::Send => assert_eq!(sending.numbers(), [1]),
             Next::Wait => panic!("the deadline has passed"),
             Next::End(outcome) => break outcome,
@@ -110,7 +181,7 @@ fn progress_gives_back_the_tries_and_the_patience() {
     let late = sending.transfer.deadline();
     assert_eq!(sending.on(Event::Overdue, late), Next::Send);
     assert_eq!(sending.on(Event::Acked(1), late), Next::Send);
-    assert_eq!(sending.transfer.deadline() - late, PATIENCE);
+    assert_eq!(sending.transfer.deadline() - late, Duration::from_secs(1));
 }
 
 #[test]
@@ -162,171 +233,10 @@ fn a_request_after_silence_is_a_machine_that_was_reset() {
 fn block_numbers_roll_over_to_0() {
     let now = Instant::now();
     let mut sending = begin(terms(8, 4, false), &[7; 100], now);
-    sending.transfer.acked = 65_533;
+    sending.transfer.acked = 65_529;
+    assert_eq!(sending.on(Event::Acked(65_533), now), Next::Send);
     assert_eq!(sending.numbers(), [65_534, 65_535, 0, 1]);
-    assert_eq!(sending.on(Event::Acked(0), now), Next::Send);
-    assert_eq!(sending.numbers(), [1, 2, 3, 4]);
-    assert_eq!(sending.transfer.acked, 65_536);
-}
-
-/// A client that keeps RFC 7440, at the end of a line that may lose, double and swap.
-struct Client {
-    block: usize,
-    window: usize,
-    greeted: bool,
-    received: Vec<u8>,
-    expected: u64,
-    in_window: usize,
-    done: bool,
-}
-
-impl Client {
-    /// Takes a packet and returns the acknowledgement it makes it send.
-    fn take(&mut self, packet: &[u8]) -> Option<u16> {
-        if let Packet::Data { block, data } = Packet::parse(packet).unwrap() {
-            return if self.greeted { self.data(block, &data) } else { None };
-        }
-        self.greeted = true;
-        (self.expected == 1).then_some(0)
-    }
-
-    fn data(&mut self, block: u16, data: &[u8]) -> Option<u16> {
-        if self.done || block != wire(self.expected) {
-            self.in_window = 0;
-            return Some(wire(self.expected - 1));
-        }
-        self.received.extend_from_slice(data);
-        self.expected += 1;
-        self.in_window += 1;
-        self.done = data.len() < self.block;
-        if !self.done && self.in_window < self.window {
-            return None;
-        }
-        self.in_window = 0;
-        Some(block)
-    }
-}
-
-/// What the line does to one packet.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    Arrives,
-    Lost,
-    Doubled,
-    Late,
-}
-
-fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![6 => Just(Fate::Arrives), 1 => Just(Fate::Lost), 1 => Just(Fate::Doubled), 1 => Just(Fate::Late)]
-}
-
-/// A direction of the line.
-#[derive(Default)]
-struct Way {
-    packets: VecDeque<Vec<u8>>,
-    late: VecDeque<Vec<u8>>,
-}
-
-impl Way {
-    fn put(&mut self, packet: &[u8], fate: Fate) {
-        let copies = match fate {
-            Fate::Lost => 0,
-            Fate::Arrives | Fate::Late => 1,
-            Fate::Doubled => 2,
-        };
-        let to = if matches!(fate, Fate::Late) { &mut self.late } else { &mut self.packets };
-        to.extend((0..copies).map(|_| packet.to_vec()));
-    }
-
-    /// What was held back comes after what overtook it.
-    fn take(&mut self) -> Option<Vec<u8>> {
-        self.packets.pop_front().or_else(|| self.late.pop_front())
-    }
-}
-
-/// Runs `file` through the line and returns what the client has, and how it ended for the server.
-fn deliver(file: &[u8], terms: Terms, fates: &[Fate]) -> (Vec<u8>, bool, Outcome) {
-    let mut fates = fates.iter().copied().chain(std::iter::repeat(Fate::Arrives));
-    let mut now = Instant::now();
-    let (block, window) = (terms.block.into(), terms.window.into());
-    let greeted = terms.granted.is_empty();
-    let mut client =
-        Client { block, window, greeted, received: vec![], expected: 1, in_window: 0, done: false };
-    let mut sending = begin(terms, file, now);
-    let (mut out, mut back) = (Way::default(), Way::default());
-    let mut next = Next::Send;
-    loop {
-        if let Next::End(outcome) = next {
-            return (client.received, client.done, outcome);
-        }
-        if next == Next::Send {
-            sending
-                .transfer
-                .outgoing()
-                .iter()
-                .for_each(|packet| out.put(packet, fates.next().unwrap()));
-        }
-        while let Some(packet) = out.take() {
-            if let Some(ack) = client.take(&packet) {
-                back.put(&Packet::Ack(ack).encode(), fates.next().unwrap());
-            }
-        }
-        let event = match back.take().map(|packet| Packet::parse(&packet).unwrap()) {
-            Some(Packet::Ack(block)) => Event::Acked(block),
-            Some(other) => panic!("{other:?} is no acknowledgement"),
-            None => {
-                now = sending.transfer.deadline();
-                Event::Overdue
-            }
-        };
-        next = sending.on(event, now);
-    }
-}
-
-proptest! {
-    #[test]
-    fn a_bad_line_delivers_exactly_the_file_or_ends(
-        file in prop::collection::vec(any::<u8>(), 0..400),
-        block in 8..40_u16,
-        window in 1..9_u16,
-        options: bool,
-        fates in prop::collection::vec(fate(), 0..200),
-    ) {
-        let (received, done, outcome) = deliver(&file, terms(block, if options { window } else { 1 }, options), &fates);
-        prop_assert!(file.starts_with(&received));
-        match outcome {
-            Outcome::Complete => prop_assert!(done && received == file),
-            // Only the last acknowledgements were lost, or nothing came through six times over.
-            Outcome::TimedOut => prop_assert!(!done || received == file),
-            Outcome::SizeProbe | Outcome::Aborted(_) | Outcome::Restarted => prop_assert!(false, "{:?}", outcome),
-        }
-    }
-
-    #[test]
-    fn fewer_losses_than_tries_never_stop_a_transfer(
-        file in prop::collection::vec(any::<u8>(), 0..600),
-        window in 1..9_u16,
-        losses in prop::collection::btree_set(0..120_usize, 0..6),
-    ) {
-        let fate = |number| if losses.contains(&number) { Fate::Lost } else { Fate::Arrives };
-        let fates: Vec<_> = (0..120).map(fate).collect();
-        let (received, done, outcome) = deliver(&file, terms(16, window, true), &fates);
-        prop_assert_eq!((received, done, outcome), (file, true, Outcome::Complete));
-    }
-
-    #[test]
-    fn nothing_a_client_sends_makes_it_panic_or_hold_more_than_its_window(
-        acks in prop::collection::vec(any::<u16>(), 0..200),
-        window in 1..20_u16,
-    ) {
-        let now = Instant::now();
-        let most = usize::from(window.min(Offer::default().window));
-        let file = vec![7; 2000];
-        let mut sending = begin(terms(8, window.min(Offer::default().window), true), &file, now);
-        for ack in acks {
-            // Small numbers are where a transfer is.
-            let _ = sending.on(Event::Acked(ack % 64), now);
-            prop_assert!(sending.transfer.outgoing().len() <= most.max(1));
-        }
-    }
+    assert_eq!(sending.on(Event::Acked(1), now), Next::Send);
+    assert_eq!(sending.numbers(), [2, 3, 4, 5]);
+    assert_eq!(sending.transfer.acked, 65_537);
 }
