@@ -52,8 +52,9 @@ pub struct Server {
     chain: Option<Arc<Mutex<Chain>>>,
     /// Told which machine's iPXE was answered.
     booting: Booting,
-    /// When an address was last found in use by somebody else.
-    declined: Mutex<HashMap<Mac, Instant>>,
+    /// When an address of a record was last found in use by somebody else. Whoever asks at a machine's port has its record,
+    /// and may come with any number of Ethernet addresses.
+    declined: Mutex<HashMap<Ipv4Addr, Instant>>,
     limits: Mutex<Limits>,
     recent: Mutex<Recent>,
     /// Where addresses are lent.
@@ -151,6 +152,14 @@ impl Server {
         Ok(())
     }
 
+    /// What a datagram is answered at once, and where that goes: all there is but sockets and leases.
+    pub fn reply(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Sent> {
+        match self.judge(datagram, arrival, port)? {
+            Judged::Now(sent) => Some(sent),
+            Judged::Later(_) => None,
+        }
+    }
+
     /// The answer to a datagram and where it goes, if it is answered.
     fn judge(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Judged> {
         let began = Instant::now();
@@ -214,7 +223,7 @@ impl Server {
         let decision = self.boots.decision(known, self.boots.index().feed(), SystemTime::now());
         let mut reservation = known.and_then(Known::reservation);
         if let Some(reservation) = &mut reservation {
-            reservation.declined = self.declined(mac);
+            reservation.declined = reservation.address.and_then(|own| self.declined(own.address));
         }
         let lent = self.lend(request, received, mac, reservation.as_ref());
         let lent = lent.map_err(|silence| self.unanswered(silence, mac)).ok()?;
@@ -285,9 +294,9 @@ impl Server {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
         if let Silence::Declined(address) = silence {
-            tracing::warn!(%address, "address in use by somebody else");
+            tracing::warn!(%address, %mac, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-            declined.insert(mac, Instant::now());
+            declined.insert(address, Instant::now());
         }
     }
 
@@ -305,8 +314,8 @@ impl Server {
         }
     }
 
-    fn declined(&self, mac: Mac) -> Option<Instant> {
-        self.declined.lock().unwrap_or_else(PoisonError::into_inner).get(&mac).copied()
+    fn declined(&self, address: Ipv4Addr) -> Option<Instant> {
+        self.declined.lock().unwrap_or_else(PoisonError::into_inner).get(&address).copied()
     }
 
     /// Firmware that asks is a machine that has just been started; many a network interface has iPXE for its firmware.
@@ -333,3 +342,6 @@ pub(crate) fn label(kind: MessageType) -> &'static str {
         | MessageType::Other(_) => "other",
     }
 }
+
+#[cfg(test)]
+mod tests;
