@@ -8,8 +8,8 @@ use serde_json::Value;
 
 /// What every crate may import.
 const FOUNDATIONS: [&str; 3] = ["tinwright", "store", "runtime"];
-/// The crates that name services: the program, and what drives it from outside.
-const NAMES_SERVICES: [&str; 3] = ["all-in-one", "load", "rack"];
+/// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
+const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// What runs on machines and in clouds of other people: no store comes along.
 const STORELESS: [&str; 3] = ["runtime", "worker", "cli"];
 

@@ -17,6 +17,8 @@ const TOLD: Duration = Duration::from_secs(60);
 const ENROLLED: u32 = 20;
 /// The longest vendor class that is kept, in octets.
 const VENDOR_CLASS: usize = 255;
+/// The most architectures that are kept; firmware names one to four.
+const ARCHITECTURES: usize = 16;
 
 /// One of them, as its last request had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,9 @@ impl Machines {
     pub fn note(&self, mut machine: Machine, now: SystemTime) -> bool {
         let mac = machine.mac;
         machine.circuit_id.truncate(VENDOR_CLASS);
+        machine.circuit_id.shrink_to_fit();
+        machine.architectures.truncate(ARCHITECTURES);
+        machine.architectures.shrink_to_fit();
         machine.vendor_class = machine.vendor_class.chars().take(VENDOR_CLASS).collect();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = all.get_mut(&mac) {
@@ -167,6 +172,17 @@ mod tests {
         assert_eq!(seen[1].machine, machine(2), "the one after the first had been silent longest");
         assert_eq!(next, Some(machine(2).mac));
         assert_eq!(all.page(Some(machine(4095).mac), 9).0[0].machine, machine(9999));
+    }
+
+    #[test]
+    fn of_what_a_machine_says_little_is_kept() {
+        let (all, much) = (Machines::default(), machine(1));
+        let circuit_id = vec![7; 4000];
+        let (architectures, vendor_class) = (vec![7; 2000], "x".repeat(4000));
+        all.note(Machine { circuit_id, architectures, vendor_class, ..much }, at(1));
+        let Machine { circuit_id, architectures, vendor_class, .. } =
+            &all.page(None, 1).0[0].machine;
+        assert_eq!((circuit_id.len(), architectures.len(), vendor_class.len()), (255, 16, 255));
     }
 
     #[test]

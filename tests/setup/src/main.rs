@@ -38,6 +38,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Feed codecs with spoiled inputs; further arguments go to the program that does it
+    Fuzz {
+        /// Such as --seconds 600, --seed 7 or --only dhcp,tftp,syslog,imds
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Look at format, lints, contract and documentation
     Check,
 }
@@ -49,6 +55,7 @@ fn main() -> ExitCode {
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { arguments }) => suite::test(&arguments),
         Some(Command::Load { arguments }) => suite::load(&arguments),
+        Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),
         Some(Command::Check) => suite::check(),
     };
     match done {

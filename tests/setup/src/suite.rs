@@ -31,6 +31,12 @@ pub(crate) fn load(arguments: &[String]) -> anyhow::Result<()> {
     run(Command::new(builds.join("release/load")).args(arguments))
 }
 
+/// Feeds codecs in a build that panics where a number overflows.
+pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
+    build()?;
+    run(Command::new(program("fuzz")).args(arguments))
+}
+
 /// Format, lints, documentation, contract.
 pub(crate) fn check() -> anyhow::Result<()> {
     packages()?;

@@ -139,6 +139,42 @@ fn a_boots_files_are_for_its_address_while_its_token_lasts() {
 }
 
 #[test]
+fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
+    let index = boots(HardwareId::new()).index;
+    let [ours, theirs] = [[1; 32], [2; 32]].map(|key| {
+        let tokens = Tokens::new(&SiteKey::new(key)).unwrap();
+        Boots::new(index.clone(), tokens, site())
+    });
+    let other = Mac([2, 0, 0, 0, 0, 2]);
+    for (mac, source) in [(other, "192.0.2.10"), (MAC, "192.0.2.20"), (MAC, "192.0.2.99")] {
+        let refused = ours.script(&Asked::new(Some(mac), at(source)), now());
+        assert!(matches!(refused, Err(Refusal::NotYours(_))), "{mac} at {source}");
+    }
+    let token = |boots: &Boots| {
+        let script = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
+        argument(&script, "boot_url").rsplit('/').next().unwrap().to_owned()
+    };
+    let ask = |token: &str, source: &str, later: u64| {
+        let then = now() + Duration::from_secs(later);
+        ["ca.pem", "vmlinuz-x86_64", "custom.ipxe", "started"].map(|name| {
+            ours.file(token, name, at(source), then).map_err(|refusal| refusal.to_string()).err()
+        })
+    };
+    let (own, foreign) = (token(&ours), token(&theirs));
+    assert!(ask(&own, "192.0.2.10", 1).iter().any(Option::is_none));
+    for (token, source, later) in [
+        (&own, "192.0.2.20", 1),
+        (&own, "192.0.2.99", 1),
+        (&own, "192.0.2.10", 3600),
+        (&foreign, "192.0.2.10", 1),
+    ] {
+        let refused = ask(token, source, later);
+        let all = refused.iter().flatten().filter(|why| why.starts_with("not for you")).count();
+        assert_eq!(all, 4, "{source}: {refused:?}");
+    }
+}
+
+#[test]
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
     boots.index().workflow(News::Cut);

@@ -57,8 +57,9 @@ pub struct Server {
     chain: Option<Arc<Mutex<Chain>>>,
     /// Told which machine's iPXE was answered.
     booting: Booting,
-    /// When an address was last found in use by somebody else.
-    declined: Mutex<HashMap<Mac, Instant>>,
+    /// When an address of a record was last found in use by somebody else. Whoever asks at a machine's port has its record,
+    /// and may come with any number of Ethernet addresses.
+    declined: Mutex<HashMap<Ipv4Addr, Instant>>,
     limits: Mutex<Limits>,
     recent: Mutex<Recent>,
     /// Where addresses are lent.
@@ -194,6 +195,14 @@ impl Server {
         });
     }
 
+    /// What a datagram is answered at once, and where that goes: all there is but sockets and leases.
+    pub fn reply(&self, datagram: &[u8], arrival: &Arrival, port: Port) -> Option<Sent> {
+        match self.judge(datagram, arrival, port)? {
+            Judged::Now(sent) => Some(sent),
+            Judged::Later(_) => None,
+        }
+    }
+
     async fn send(&self, socket: &Socket, reply: &[u8], to: SocketAddrV4, interface: u32) {
         if let Err(error) = socket.send(reply, to, self.link.id, interface).await {
             tracing::warn!(error = &error as &dyn std::error::Error, %to, "answer not sent");
@@ -263,7 +272,7 @@ impl Server {
     fn decide(&self, question: &Question, known: Option<&Known>) -> Option<Answer> {
         let Question { request, received, mac, now, .. } = question;
         let decision = self.boots.decision(known, self.boots.index().feed(), now.time);
-        let record = known.map(|known| self.record(known, *mac));
+        let record = known.map(|known| self.record(known));
         let lent = self.lend(question, record.as_deref());
         let lent = lent.map_err(|silence| self.unanswered(silence, question)).ok()?;
         let unknown_boots = known.is_none() && lent != Lent::Nothing;
@@ -316,12 +325,13 @@ impl Server {
         }
     }
 
-    /// What the record of `known` says, and when `mac` last found its address in use by somebody else.
-    fn record<'a>(&self, known: &'a Known, mac: Mac) -> Cow<'a, Reservation> {
+    /// What the record of `known` says, and when its address was last found in use by somebody else.
+    fn record<'a>(&self, known: &'a Known) -> Cow<'a, Reservation> {
+        let record = known.reservation();
         let declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-        match declined.get(&mac).copied() {
-            None => Cow::Borrowed(known.reservation()),
-            declined => Cow::Owned(Reservation { declined, ..known.reservation().clone() }),
+        match record.address.and_then(|own| declined.get(&own.address).copied()) {
+            None => Cow::Borrowed(record),
+            declined => Cow::Owned(Reservation { declined, ..record.clone() }),
         }
     }
 
@@ -344,11 +354,11 @@ impl Server {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
         if let Silence::Declined(address) = silence {
-            tracing::warn!(%address, "address in use by somebody else");
+            tracing::warn!(%address, %mac, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
             let now = question.now.instant;
             declined.retain(|_, at| now.saturating_duration_since(*at) < WITHHELD);
-            declined.insert(question.mac, now);
+            declined.insert(address, now);
         }
     }
 

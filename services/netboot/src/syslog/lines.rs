@@ -100,17 +100,21 @@ impl Kept {
             None => self.rings.entry(machine.to_owned()).or_default(),
         };
         ring.push_back(line);
-        if ring.len() > most
-            && let Some(old) = ring.pop_front()
-        {
-            self.size -= size(&old);
+        if ring.len() > most {
+            self.size -= ring.pop_front().as_ref().map_or(0, size);
         }
-        while self.size > OF_ALL && self.rings.len() > 1 {
-            self.forget_one();
+        while self.size > OF_ALL {
+            self.forget_some();
         }
     }
 
-    fn forget_one(&mut self) {
+    /// A machine's lines, or the oldest where there is only one machine.
+    fn forget_some(&mut self) {
+        if self.rings.len() == 1 {
+            let old = self.rings.values_mut().find_map(VecDeque::pop_front);
+            self.size -= old.as_ref().map_or(0, size);
+            return;
+        }
         let last = |ring: &VecDeque<Line>| ring.back().map_or(0, |line| line.sequence);
         let silent = self.rings.iter().min_by_key(|(_, ring)| last(ring));
         let Some(machine) = silent.map(|(machine, _)| machine.clone()) else { return };
@@ -166,6 +170,17 @@ mod tests {
         assert!(lines.after("0", 0, 9).is_empty());
         assert_eq!(lines.after("5", 0, 9999).len(), OF_ONE);
         assert!(lines.kept().size <= OF_ALL);
+    }
+
+    #[test]
+    fn one_machine_alone_has_no_more_than_all_together() {
+        let lines = Lines::new(SystemTime::UNIX_EPOCH);
+        let long = "\x1b".repeat(8000);
+        (0..OF_ONE).for_each(|_| said(&lines, Some("a"), &long));
+        let kept = lines.after("a", 0, 9999);
+        let octets: usize = kept.iter().map(|line| line.message.text.capacity()).sum();
+        assert!(octets <= OF_ALL && octets > OF_ALL / 2, "{octets}");
+        assert_eq!(kept.last().unwrap().message.text.len(), 6 * 8000);
     }
 
     #[test]

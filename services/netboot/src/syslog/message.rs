@@ -101,6 +101,8 @@ pub(super) fn escaped(text: &str) -> String {
             c => out.push(c),
         }
     }
+    // It is kept for long, and an escape is six times what it stands for.
+    out.shrink_to_fit();
     out
 }
 

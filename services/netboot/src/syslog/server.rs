@@ -36,20 +36,23 @@ impl Server {
         while let Some(received) = stop.run_until_cancelled(socket.recv_from(&mut buffer)).await {
             // A datagram that came while nobody waited may bring an error with it; the next one does not.
             let Ok((length, SocketAddr::V4(source))) = received else { continue };
-            let source = IpAddr::V4(*source.ip());
-            match limit.judge(source, Instant::now()) {
-                Verdict::Dropped => self.metrics.lines_dropped(1),
-                Verdict::Kept(dropped) => {
-                    if dropped > 0 {
-                        let text = format!("<45>netboot: {dropped} lines dropped");
-                        self.take(source, Message::parse(text.as_bytes()));
-                    }
-                    let datagram = buffer.get(..length).unwrap_or_default();
-                    self.take(source, Message::parse(datagram));
-                }
-            }
+            let datagram = buffer.get(..length).unwrap_or_default();
+            self.receive(&mut limit, IpAddr::V4(*source.ip()), datagram, Instant::now());
         }
         Ok(())
+    }
+
+    /// Takes what `source` says at `now`, unless that is more than `limit` lets it say.
+    pub fn receive(&self, limit: &mut Limit, source: IpAddr, datagram: &[u8], now: Instant) {
+        let dropped = match limit.judge(source, now) {
+            Verdict::Dropped => return self.metrics.lines_dropped(1),
+            Verdict::Kept(dropped) => dropped,
+        };
+        if dropped > 0 {
+            let text = format!("<45>netboot: {dropped} lines dropped");
+            self.take(source, Message::parse(text.as_bytes()));
+        }
+        self.take(source, Message::parse(datagram));
     }
 
     fn take(&self, source: IpAddr, message: Message) {

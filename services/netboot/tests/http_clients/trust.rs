@@ -43,8 +43,12 @@ async fn a_token_is_for_its_machine_and_its_site() {
     let site = Site::start().await;
     let kernel = site.kernel_url().await;
     assert_eq!(site.curl(MACHINE, &["-I"], &kernel).await.status, 200);
-    let stolen = site.curl(OTHER, &[], &kernel).await;
-    assert_eq!((stolen.status, stolen.body.len()), (403, 0));
+    let [by_list, by_element] =
+        ["X-Forwarded-For: ", "Forwarded: for="].map(|h| format!("{h}{MACHINE}"));
+    for says in [&[][..], &["-H", &by_list], &["-H", &by_element]] {
+        let stolen = site.curl(OTHER, says, &kernel).await;
+        assert_eq!((stolen.status, stolen.body.len()), (403, 0), "{says:?}");
+    }
     let other_site = Site::start().await;
     let foreign = kernel.replace("/v1/boot/", "/v1/boot/A");
     assert_eq!(other_site.curl(MACHINE, &[], &foreign).await.status, 403);

@@ -47,9 +47,11 @@ async fn a_machine_with_another_ones_ethernet_address_gets_nothing_at_any_path()
     }
     site.send(NODE1, "PUT", "/latest/api/token", &[(TTL, "60")]).await.refused(403);
     site.call_home("").await.refused(403);
+    let stolen = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
+    site.get_with(&stolen).await.refused(403);
     assert!(site.told.calls.lock().unwrap().is_empty());
     let page = page(&registry);
-    assert!(page.contains("metadata_denied_total{reason=\"foreign_neighbour\"} 5"), "{page}");
+    assert!(page.contains("metadata_denied_total{reason=\"foreign_neighbour\"} 6"), "{page}");
 }
 
 #[tokio::test]

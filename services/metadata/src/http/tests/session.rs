@@ -67,3 +67,32 @@ async fn a_token_ends_with_its_instance() {
     site.index.apply([crate::index::Change::Put(Arc::new(next))]);
     site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await.refused(401);
 }
+
+/// A good token of an instance, or of whom it says, made so long ago.
+fn made(instance_id: &str, site_key: u8, ago: u64) -> String {
+    let then = SystemTime::now() - std::time::Duration::from_secs(ago);
+    Tokens::new(&[site_key; 32]).mint(instance_id, 60, then).unwrap()
+}
+
+#[tokio::test]
+async fn a_token_that_is_stale_or_another_machines_opens_nothing() {
+    let site = site();
+    let other = node2().instance_id();
+    site.get_with(&made("i-0001", 7, 0)).await.says("i-0001");
+    for token in [made("i-0001", 7, 61), made(&other, 7, 0), made("i-0001", 8, 0)] {
+        site.get_with(&token).await.refused(401);
+    }
+}
+
+#[tokio::test]
+async fn a_stolen_token_opens_nothing_from_another_address_whatever_it_says() {
+    let (site, stolen) = (site(), made("i-0001", 7, 0));
+    for (thief, status) in [("198.51.100.60", 401), (STRANGER, 404)] {
+        for header in ["accept", "x-forwarded-for", "forwarded"] {
+            let headers = [(TOKEN, stolen.as_str()), (header, "for=198.51.100.50")];
+            for path in ["/latest/user-data", "/latest/meta-data/instance-id"] {
+                site.send(thief, "GET", path, &headers).await.refused(status);
+            }
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! From datagram to datagram, and who is told of it.
 #![allow(clippy::unwrap_used)]
 
+mod at_port;
+
 use super::*;
 use crate::boots::tests::{MAC, boots_at, site};
 use crate::dhcp::options::{Options, code};

@@ -1,0 +1,84 @@
+//! Machines that are known by the port they are plugged in to.
+#![allow(clippy::unwrap_used)]
+
+use runtime::SiteKey;
+use runtime::boot_token::Tokens;
+use runtime::feed::News;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::RelayPort;
+
+use super::super::*;
+use crate::boots::tests::{MAC, hardware, site};
+use crate::dhcp::options::{Options, code};
+use crate::index::Index;
+
+const OWN: [u8; 4] = [192, 0, 2, 10];
+const RELAY: [u8; 4] = [192, 0, 2, 254];
+
+/// A server that believes its relay, and whose one machine is known by the port it is plugged in to.
+fn server() -> Server {
+    let mut machine = hardware(HardwareId::new(), MAC, "192.0.2.10");
+    let port = RelayPort { circuit_id: "eth7".into(), ..RelayPort::default() };
+    machine.interfaces[0].relay_port = Some(port);
+    let index = Arc::new(Index::default());
+    index.hardware(News::All(vec![machine]));
+    index.instance(News::All(vec![]));
+    index.workflow(News::All(vec![]));
+    let boots = Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
+    let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
+    link.relays = vec![RELAY.into()];
+    Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, None)
+}
+
+/// What somebody at the machine's port is answered, who has the Ethernet address `mac`.
+fn ask(server: &Server, kind: MessageType, mac: Mac) -> Option<Sent> {
+    let mut options = Options::default();
+    options.set(code::MESSAGE_TYPE, [kind.into()]);
+    options.set(code::REQUESTED_ADDRESS, OWN);
+    options.set(code::RELAY_AGENT, *b"\x01\x04eth7");
+    let mut chaddr = [0; 16];
+    chaddr[..6].copy_from_slice(&mac.0);
+    let none = Ipv4Addr::UNSPECIFIED;
+    let packet = Packet {
+        op: 1,
+        htype: 1,
+        hlen: 6,
+        hops: 1,
+        xid: 7,
+        secs: 0,
+        flags: 0,
+        ciaddr: none,
+        yiaddr: none,
+        siaddr: none,
+        giaddr: RELAY.into(),
+        chaddr,
+        sname: [0; 64],
+        file: [0; 128],
+        options,
+    };
+    let source = SocketAddrV4::new(RELAY.into(), 67);
+    let to = Ipv4Addr::new(192, 0, 2, 1);
+    let arrival = Arrival { length: 300, source, to, local: to, interface: 1 };
+    server.reply(&packet.encode(1472).unwrap(), &arrival, Port::Dhcp)
+}
+
+fn mac(n: u16) -> Mac {
+    let [high, low] = n.to_be_bytes();
+    Mac([2, 0, 0, 9, high, low])
+}
+
+#[test]
+fn an_address_found_in_use_is_offered_to_nobody_at_that_port() {
+    let server = server();
+    assert!(ask(&server, MessageType::Discover, mac(1)).is_some());
+    assert!(ask(&server, MessageType::Decline, mac(1)).is_none());
+    assert!(ask(&server, MessageType::Discover, mac(1)).is_none());
+    assert!(ask(&server, MessageType::Discover, mac(2)).is_none());
+}
+
+#[test]
+fn ethernet_addresses_made_up_at_a_port_do_not_fill_the_memory() {
+    let server = server();
+    (0..3000).for_each(|n| assert!(ask(&server, MessageType::Decline, mac(n)).is_none()));
+    assert_eq!(server.declined.lock().unwrap().len(), 1);
+}

@@ -1,0 +1,219 @@
+//! Metadata: requests as they are on the wire, and the whole service but its sockets.
+//!
+//! An input is an octet that says who asks, and a request with head and body.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use metadata::http::{Call, Config, NotStored, PhoneHome, Service, Trusted};
+use metadata::machine::{Machine, TokenPolicy};
+use metadata::path::Path;
+use metadata::token::Tokens;
+use metadata::{Contents, Index, records};
+use tokio::runtime::Runtime;
+use tower::ServiceExt as _;
+
+use crate::Target;
+use crate::site::{LOOKUP, NODE1, NODE2, RELAY, SECRET, instance, machines};
+
+/// The longest request head our listener reads.
+const HEAD: usize = 16 * 1024;
+/// Who is never told the secret, and asks for as much as anybody.
+const STRANGER: [u8; 4] = [198, 51, 100, 77];
+
+/// Where calls home go: nowhere.
+struct Nowhere;
+
+#[async_trait]
+impl PhoneHome for Nowhere {
+    async fn report(&self, _: Call) -> Result<(), NotStored> {
+        Ok(())
+    }
+}
+
+/// The service as two sites have it: one where tokens are optional, one where they are required.
+#[derive(Debug)]
+pub struct Imds {
+    runtime: Runtime,
+    routers: [Router; 2],
+    words: Vec<Vec<u8>>,
+}
+
+impl Imds {
+    /// For both machines, through a relay that is a trusted proxy.
+    pub fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let routers = [router(TokenPolicy::Optional, false)?, router(TokenPolicy::Required, true)?];
+        Ok(Self { runtime, routers, words: tokens()? })
+    }
+
+    /// The answer to `input`, with who it goes to; nothing where no server would get that far.
+    fn ask(&self, router: &Router, input: &[u8]) -> anyhow::Result<Option<(StatusCode, Vec<u8>)>> {
+        let Some(request) = request(input) else { return Ok(None) };
+        let answer = self.runtime.block_on(async {
+            let answer = router.clone().oneshot(request).await?;
+            let (head, body) = answer.into_parts();
+            anyhow::Ok((head.status, to_bytes(body, usize::MAX).await?.to_vec()))
+        });
+        answer.map(Some)
+    }
+}
+
+impl Target for Imds {
+    fn corpus(&self) -> Vec<Vec<u8>> {
+        let requests = [
+            "GET / HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n",
+            "GET /latest/meta-data/ HTTP/1.1\r\nHost: 169.254.169.254\r\nUser-Agent: Cloud-Init/22.4.2\r\n\r\n",
+            "GET /2009-04-04/meta-data/public-keys/0/openssh-key HTTP/1.1\r\n\r\n",
+            "GET /latest/user-data HTTP/1.1\r\nIf-None-Match: \"x\", W/\"y\"\r\n\r\n",
+            "GET /latest/dynamic/instance-identity/document HTTP/1.1\r\n\r\n",
+            "GET /latest/meta-data/network/interfaces/macs/52:54:00:00:00:01/mac HTTP/1.1\r\n\r\n",
+            "PUT /latest/api/token HTTP/1.1\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n",
+            "GET /openstack/latest/network_data.json HTTP/1.1\r\nX-Forwarded-For: 198.51.100.50\r\n\r\n",
+            "GET /openstack/2018-08-27/meta_data.json HTTP/1.1\r\nForwarded: for=198.51.100.60\r\n\r\n",
+            "GET /nocloud/network-config HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n",
+            "GET /nocloud/00112233445566778899aabbccddeeff/user-data HTTP/1.1\r\n\r\n",
+            "GET /metadata HTTP/1.1\r\n\r\n",
+            "POST /phone-home HTTP/1.1\r\n\r\ninstance_id=i-0001&hostname=node1&pub_key_rsa=ssh-rsa+AAAA",
+            "POST /phone-home HTTP/1.1\r\n\r\n{\"instance_id\": \"i-0001\", \"type\": \"x\"}",
+            "POST /events HTTP/1.1\r\n\r\n{\"state\": \"running\", \"message\": \"x\"}",
+        ];
+        let from = |who: u8| move |request: &&str| [&[who], request.as_bytes()].concat();
+        (0..=3).flat_map(|who| requests.iter().map(from(who)).collect::<Vec<_>>()).collect()
+    }
+
+    fn words(&self) -> Vec<Vec<u8>> {
+        let words = [
+            "GET ",
+            "HEAD ",
+            "PUT ",
+            "POST ",
+            "OPTIONS ",
+            "/",
+            "//",
+            "/latest",
+            "/meta-data",
+            "/user-data",
+            "/dynamic",
+            "/api/token",
+            "/openstack",
+            "/nocloud",
+            "/1.0",
+            "/2009-04-04",
+            "/2099-01-01",
+            "..",
+            "%2e%2e",
+            "%2f",
+            "%00",
+            "%ff",
+            "%",
+            "?",
+            "#",
+            "public-keys",
+            "0=",
+            "macs/52:54:00:00:00:01/",
+            "X-Forwarded-For: 198.51.100.50\r\n",
+            "Forwarded: for=\"198.51.100.50:1\"\r\n",
+            ", ",
+            "X-Forwarded-For: ::ffff:198.51.100.50, 198.51.100.254\r\n",
+            "X-aws-ec2-metadata-token-ttl-seconds: 1\r\n",
+            "Host: metadata.lab:80\r\n",
+            "Host: [::1]\r\n",
+            "If-None-Match: *\r\n",
+            "\r\n",
+            "\r\n\r\n",
+            "{\"",
+            "\": {\"",
+            "[[[[[[[[",
+            "pub_key_",
+            "\u{85}",
+        ];
+        words.iter().map(|word| word.as_bytes().to_vec()).chain(self.words.clone()).collect()
+    }
+
+    fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
+        let may = who(input) == IpAddr::from(NODE1) || who(input) == IpAddr::from(RELAY);
+        let knows = request(input).is_some_and(|request| names_instance(&request));
+        for router in &self.routers {
+            let Some((status, body)) = self.ask(router, input)? else { return Ok(()) };
+            anyhow::ensure!(status != StatusCode::INTERNAL_SERVER_ERROR, "{status}");
+            let refused = status.is_client_error() || status.is_server_error();
+            anyhow::ensure!(!refused || body.is_empty(), "a refusal with a body");
+            let told = body.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
+            anyhow::ensure!(may || knows || !told, "another machine's secret is told");
+        }
+        Ok(())
+    }
+}
+
+fn router(tokens: TokenPolicy, rate_limits: bool) -> anyhow::Result<Router> {
+    let index = Arc::new(Index::new());
+    let occupied = instance();
+    let known = machines().into_iter().map(|record| {
+        let occupant = Some(&occupied).filter(|one| one.hardware_id == record.id);
+        let machine = records::machine(&record, occupant).context("a machine of the site")?;
+        Ok(Arc::new(Machine { tokens, ..machine }))
+    });
+    index.replace(known.collect::<anyhow::Result<Vec<_>>>()?);
+    let relay = Ipv4Addr::from(RELAY);
+    let trusted_proxies = Trusted::new([format!("{relay}/32").parse()?])?;
+    let config = Config { trusted_proxies, rate_limits, ..Config::default() };
+    let service = Service::new(index, Tokens::new(&[7; 32]), Arc::new(Nowhere), config);
+    Ok(service.with(Contents::default()).router())
+}
+
+/// Headers with tokens: one of each machine's, one that has ended, and another site's.
+fn tokens() -> anyhow::Result<Vec<Vec<u8>>> {
+    let now = std::time::SystemTime::now();
+    let (ours, theirs) = (Tokens::new(&[7; 32]), Tokens::new(&[8; 32]));
+    let [_, second] = machines();
+    let tokens = [
+        ours.mint("i-0001", 21_600, now)?,
+        ours.mint(&second.id, 21_600, now)?,
+        ours.mint("i-0001", 1, std::time::SystemTime::UNIX_EPOCH)?,
+        theirs.mint("i-0001", 21_600, now)?,
+    ];
+    Ok(tokens.map(|token| format!("X-aws-ec2-metadata-token: {token}\r\n").into_bytes()).into())
+}
+
+/// Who asks.
+fn who(input: &[u8]) -> IpAddr {
+    match input.first() {
+        None | Some(0) => Ipv4Addr::from(NODE1).into(),
+        Some(1) => Ipv4Addr::from(NODE2).into(),
+        Some(2) => Ipv4Addr::from(RELAY).into(),
+        Some(3) => Ipv4Addr::from(STRANGER).into(),
+        Some(other) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, (*other).into()).into(),
+    }
+}
+
+/// Whether the path has the name that only the first machine knows.
+fn names_instance(request: &Request) -> bool {
+    let path = Path::parse(request.uri().path());
+    path.is_some_and(|path| path.segments().iter().any(|part| part.eq_ignore_ascii_case(LOOKUP)))
+}
+
+/// The request in `input`, if there is one that a server would pass on.
+fn request(input: &[u8]) -> Option<Request> {
+    let (_, text) = input.split_first()?;
+    let end = text.windows(4).position(|four| four == b"\r\n\r\n").filter(|end| *end <= HEAD)?;
+    let (head, body) = (text.get(..end)?, text.get(end + 4..)?);
+    let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
+    let mut first = lines.next()?.split(|octet| *octet == b' ');
+    let (method, target) = (first.next()?, first.next()?);
+    let peer = ConnectInfo(SocketAddr::new(who(input), 4711));
+    let mut request = Request::builder().method(method).uri(target).extension(peer);
+    for line in lines {
+        let colon = line.iter().position(|octet| *octet == b':')?;
+        let name = HeaderName::from_bytes(line.get(..colon)?).ok()?;
+        let value = HeaderValue::from_bytes(line.get(colon + 1..)?.trim_ascii()).ok()?;
+        request = request.header(name, value);
+    }
+    request.body(Body::from(body.to_vec())).ok()
+}

@@ -1,0 +1,120 @@
+//! A small site: two machines with a record, what occupies the first, and where they are plugged in.
+
+use std::sync::Arc;
+
+use netboot::boots::Boots;
+use netboot::decision::Policy;
+use netboot::index::Index;
+use netboot::site::{Dhcp, Serving, Site};
+use runtime::SiteKey;
+use runtime::boot_token::Tokens;
+use runtime::feed::News;
+use tinwright::hardware::v1::{self as hw, Hardware, Interface};
+use tinwright::instance::v1::Instance;
+use tinwright::workflow::v1::Workflow;
+
+/// Our own address.
+pub(crate) const US: [u8; 4] = [198, 51, 100, 1];
+/// The first machine's, which an instance occupies.
+pub(crate) const NODE1: [u8; 4] = [198, 51, 100, 50];
+/// The second machine's, which a workflow waits for.
+pub(crate) const NODE2: [u8; 4] = [198, 51, 100, 60];
+/// The relay's.
+pub(crate) const RELAY: [u8; 4] = [198, 51, 100, 254];
+/// Where the second machine is plugged in.
+pub(crate) const PORT: &str = "eth1/2:7";
+/// What only the first machine may read.
+pub(crate) const SECRET: &str = "correct horse battery staple";
+/// By what it is found where its address says nothing.
+pub(crate) const LOOKUP: &str = "00112233445566778899aabbccddeeff";
+
+const ID1: &str = "0197f0a0-0000-7000-8000-000000000001";
+const ID2: &str = "0197f0a0-0000-7000-8000-000000000002";
+
+/// The machines.
+pub(crate) fn machines() -> [Hardware; 2] {
+    let port = hw::RelayPort { circuit_id: PORT.into(), ..hw::RelayPort::default() };
+    let mut second = machine(ID2, "52:54:00:00:00:02", NODE2);
+    second.interfaces.iter_mut().for_each(|interface| interface.relay_port = Some(port.clone()));
+    [machine(ID1, "52:54:00:00:00:01", NODE1), second]
+}
+
+/// What occupies the first.
+pub(crate) fn instance() -> Instance {
+    Instance {
+        id: "i-0001".into(),
+        state: "active".into(),
+        hostname: "node1".into(),
+        hardware_id: ID1.into(),
+        userdata: format!("#cloud-config\npassword: {SECRET}\n"),
+        crypted_root_password: SECRET.into(),
+        ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host".into()],
+        tags: vec!["rack=1".into(), "spare".into()],
+        lookup_id: LOOKUP.into(),
+        ..Instance::default()
+    }
+}
+
+/// All that netboot is told of them.
+pub(crate) fn index() -> Arc<Index> {
+    let index = Arc::new(Index::default());
+    index.hardware(News::All(machines().into()));
+    index.instance(News::All(vec![instance()]));
+    let workflow = Workflow {
+        id: "w".into(),
+        hardware_id: ID2.into(),
+        wants_machine: true,
+        ..Workflow::default()
+    };
+    index.workflow(News::All(vec![workflow]));
+    index
+}
+
+/// What they boot; with `rate_limits` or without.
+pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<Boots>> {
+    let site = Site {
+        interface: "lo".into(),
+        address: US.into(),
+        http_port: 7080,
+        dhcp: Dhcp::default(),
+        loaders: Vec::new(),
+        osie: "/nowhere".into(),
+        files: None,
+        grpc_authority: "198.51.100.1:42113".into(),
+        authority: "PEM".into(),
+        authority_sha256: "ab".into(),
+        consoles: vec!["ttyS0".into()],
+        metadata_route: true,
+        rate_limits,
+        policy: Policy::default(),
+        syslog: None,
+        ra_assist: false,
+        subnets: Vec::new(),
+        serving: Serving::default(),
+    };
+    Ok(Arc::new(Boots::new(index, Tokens::new(&SiteKey::new([1; 32]))?, site)))
+}
+
+fn machine(id: &str, mac: &str, address: [u8; 4]) -> Hardware {
+    let [gateway, address] =
+        [US, address].map(|octets| std::net::Ipv4Addr::from(octets).to_string());
+    let dhcp = hw::Dhcp {
+        address: Some(hw::Address { address, prefix_length: 24, gateway }),
+        hostname: "rack1-slot7".into(),
+        domain_name: "lab".into(),
+        name_servers: vec!["198.51.100.53".into()],
+        ..hw::Dhcp::default()
+    };
+    let interface = Interface {
+        mac: mac.into(),
+        dhcp: Some(dhcp),
+        netboot: Some(hw::Netboot { allow_pxe: true, ..hw::Netboot::default() }),
+        ..Interface::default()
+    };
+    Hardware {
+        id: id.into(),
+        architecture: "x86_64".into(),
+        interfaces: vec![interface],
+        ..Hardware::default()
+    }
+}

@@ -1,0 +1,156 @@
+//! Syslog: lines of both forms, and where they are kept.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use netboot::Metrics;
+use netboot::syslog::Lines;
+use netboot::syslog::limit::Limit;
+use netboot::syslog::message::Message;
+use netboot::syslog::server::Server;
+
+use crate::Target;
+use crate::site::{NODE1, NODE2, index};
+
+/// The longest datagram read.
+const LONGEST: usize = 8192;
+/// How many octets of text an octet of a datagram comes to at the most: as `\u{1b}`.
+const ESCAPED: usize = 6;
+/// How much time passes between two lines.
+const PASSES: Duration = Duration::from_millis(3);
+/// What a line says besides its text to be read by the newer form.
+const HEAD: &str = "1 - ";
+
+/// The server up to its socket, and a clock.
+#[derive(Debug)]
+pub struct Syslog {
+    server: Server,
+    limit: Limit,
+    now: Instant,
+    taken: u32,
+}
+
+impl Default for Syslog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Syslog {
+    /// Of the small site, and strangers.
+    pub fn new() -> Self {
+        let lines = Arc::new(Lines::new(SystemTime::now()));
+        let server = Server { index: index(), lines, metrics: Metrics::default(), debug: true };
+        Self { server, limit: Limit::default(), now: Instant::now(), taken: 0 }
+    }
+
+    /// One of the machines, or some stranger.
+    fn source(&self) -> IpAddr {
+        match self.taken % 4 {
+            0 => NODE1.into(),
+            1 => NODE2.into(),
+            _ => Ipv4Addr::from(self.taken.wrapping_mul(0x9e37_79b9)).into(),
+        }
+    }
+}
+
+impl Target for Syslog {
+    fn corpus(&self) -> Vec<Vec<u8>> {
+        let lines = [
+            "<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - \u{feff}'su root' failed",
+            "<165>1 2003-08-24T05:14:15.000003-07:00 192.0.2.1 myproc 8710 - - %% It's time to make the do-nuts.",
+            "<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut=\"3\" \
+             eventSource=\"a\\]\\\"b\"][examplePriority@32473 class=\"high\"] An application event",
+            "<14>1 - - - - - -",
+            "<34>Oct 11 22:14:15 mymachine su[12]: 'su root' failed for lonvick on /dev/pts/8",
+            "<13>Oct  1 22:14:15 root: hi",
+            "<6>web-1.lab ipxe: hello",
+            "<6>ipxe: http://198.51.100.1:7080/52-54-00-00-00-01/auto.ipxe... ok\n",
+            "<191>tinwright-worker[1]: image2disk 42 %",
+            "no priority at all",
+        ];
+        let long = format!("<14>worker: {}", "\u{1b}[31mred ".repeat(700));
+        lines.into_iter().chain([long.as_str()]).map(|line| line.as_bytes().to_vec()).collect()
+    }
+
+    fn words(&self) -> Vec<Vec<u8>> {
+        let words = [
+            "<",
+            ">",
+            "<0>",
+            "<191>",
+            "<192>",
+            "<999999999999>",
+            "1 ",
+            "2 ",
+            " - ",
+            "-",
+            "[",
+            "]",
+            "\"",
+            "\\",
+            "=",
+            ": ",
+            "[1]:",
+            "\u{feff}",
+            "\u{85}",
+            "\u{2028}",
+            "é",
+            "Feb 29 25:61:61 ",
+            "2003-10-11T22:14:15.003Z",
+            "9999-12-31T23:59:60.9999999999+99:99",
+            "-0001-01-01T00:00:00Z",
+            "\r\n",
+            "\0",
+            "\t",
+            "\u{1b}[2J",
+        ];
+        let broken = [vec![0xff], vec![0xc3], vec![0xed, 0xa0, 0x80], vec![0xf4, 0x90, 0x80, 0x80]];
+        words.map(|word| word.as_bytes().to_vec()).into_iter().chain(broken).collect()
+    }
+
+    fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
+        let datagram = input.get(..LONGEST).unwrap_or(input);
+        let message = Message::parse(datagram);
+        check(datagram, &message)?;
+        if let Some(line) = written(&message) {
+            let read = Message::parse(line.as_bytes());
+            let read = Message { sent: message.sent, ..read };
+            anyhow::ensure!(read == message, "not read as written: {read:?} for {message:?}");
+        }
+        (self.taken, self.now) = (self.taken.wrapping_add(1), self.now + PASSES);
+        let source = self.source();
+        self.server.receive(&mut self.limit, source, datagram, self.now);
+        if self.taken.is_multiple_of(4096) {
+            let lines = self.server.lines.after("", 0, usize::MAX);
+            anyhow::ensure!(lines.is_sorted_by_key(|line| line.sequence), "lines out of order");
+        }
+        Ok(())
+    }
+}
+
+/// What holds of every message, whatever was said.
+fn check(datagram: &[u8], message: &Message) -> anyhow::Result<()> {
+    let Message { priority, sent: _, hostname, app, process, text } = message;
+    let texts = [hostname, app, process, text];
+    let controls = texts.iter().any(|text| text.chars().any(char::is_control));
+    anyhow::ensure!(!controls, "a control character is left: {message:?}");
+    let octets: usize = texts.iter().map(|text| text.len()).sum();
+    anyhow::ensure!(octets <= ESCAPED * datagram.len(), "{octets} octets of {}", datagram.len());
+    anyhow::ensure!(!priority.facility().is_empty(), "no facility");
+    Ok(())
+}
+
+/// `message` by RFC 5424, if it can be told so; without its time.
+fn written(message: &Message) -> Option<String> {
+    let Message { priority, sent: _, hostname, app, process, text } = message;
+    let said = [hostname, app, process];
+    if said.iter().any(|field| field.contains(' ') || *field == "-") {
+        return None;
+    }
+    let [hostname, app, process] = said.map(|field| if field.is_empty() { "-" } else { field });
+    let number = (0..=191)
+        .find(|number| netboot::syslog::message::Priority::new(*number) == Some(*priority))?;
+    Some(format!("<{number}>{HEAD}{hostname} {app} {process} - - \u{feff}{text}"))
+}
