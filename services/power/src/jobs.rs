@@ -233,7 +233,7 @@ impl Jobs {
     pub async fn sweep(&self, now: SystemTime) -> Result<usize, Error> {
         let (mut after, mut gone) = (String::new(), 0);
         loop {
-            let (jobs, more) = self.records.page(&after, PAGE).await?;
+            let (jobs, more) = self.records.page("", &after, PAGE).await?;
             for job in jobs.iter().filter(|job| is_old(job, now)) {
                 match self.records.commit(self.records.to_delete(job)).await {
                     Ok(_) => gone += 1,

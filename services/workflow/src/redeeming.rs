@@ -193,7 +193,7 @@ impl Redeeming {
     pub async fn forget(&self, now: SystemTime) -> Result<usize, records::Error> {
         let (mut after, mut gone) = (String::new(), 0);
         loop {
-            let (spent, more) = self.records.page(&after, STEP).await?;
+            let (spent, more) = self.records.page("", &after, STEP).await?;
             after = spent.last().map_or(after, |last| last.nonce.clone());
             let over = |spent: &&Spent| {
                 let end = spent.expire_time.and_then(|end| SystemTime::try_from(end).ok());

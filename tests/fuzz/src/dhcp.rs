@@ -189,3 +189,33 @@ fn check(asked: &[u8], arrival: &Arrival, answer: &[u8], to: SocketAddrV4) -> an
     anyhow::ensure!(known.contains(to.ip()), "an answer to {to}, who has not asked");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::NODE2;
+
+    #[test]
+    fn good_inputs_are_answered_and_a_machine_at_its_port_gets_its_address() {
+        let target = Dhcp::new().unwrap();
+        let _entered = target.runtime.enter();
+        let answers = |input: &[u8]| -> Vec<_> {
+            let all = arrivals(input).into_iter();
+            let all =
+                all.filter_map(|(arrival, port)| target.servers[0].reply(input, &arrival, port));
+            all.filter_map(|(answer, _)| Packet::parse(&answer).ok()).collect()
+        };
+        let corpus = target.corpus();
+        let offered = corpus.iter().flat_map(|input| answers(input)).map(|answer| answer.yiaddr);
+        let offered: std::collections::HashSet<_> = offered.collect();
+        assert!(offered.contains(&NODE1.into()), "{offered:?}");
+        let mut moved = corpus.iter().find_map(|input| {
+            let packet = Packet::parse(input).ok()?;
+            (packet.giaddr == Ipv4Addr::from(RELAY)).then_some(packet)
+        });
+        let packet = moved.as_mut().unwrap();
+        packet.chaddr[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+        let answers = answers(&packet.encode(ANSWER).unwrap());
+        assert!(answers.iter().any(|answer| answer.yiaddr == Ipv4Addr::from(NODE2)), "{answers:?}");
+    }
+}

@@ -217,3 +217,22 @@ fn request(input: &[u8]) -> Option<Request> {
     }
     request.body(Body::from(body.to_vec())).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_good_input_is_answered_and_some_tell_the_machine_its_secret() {
+        let target = Imds::new().unwrap();
+        let answers: Vec<_> = target
+            .corpus()
+            .iter()
+            .map(|input| target.ask(&target.routers[0], input).unwrap().unwrap())
+            .collect();
+        let good = answers.iter().filter(|(status, _)| *status == StatusCode::OK).count();
+        assert!(good > answers.len() / 3, "{good}");
+        let secret = String::from_utf8_lossy(&answers[3].1).into_owned();
+        assert!(secret.contains(SECRET), "{secret}");
+    }
+}

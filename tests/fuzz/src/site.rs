@@ -33,7 +33,8 @@ const ID2: &str = "0197f0a0-0000-7000-8000-000000000002";
 
 /// The machines.
 pub(crate) fn machines() -> [Hardware; 2] {
-    let port = hw::RelayPort { circuit_id: PORT.into(), ..hw::RelayPort::default() };
+    let circuit_id = crate::hex::written(PORT.as_bytes());
+    let port = hw::RelayPort { circuit_id, ..hw::RelayPort::default() };
     let mut second = machine(ID2, "52:54:00:00:00:02", NODE2);
     second.interfaces.iter_mut().for_each(|interface| interface.relay_port = Some(port.clone()));
     [machine(ID1, "52:54:00:00:00:01", NODE1), second]

@@ -354,7 +354,7 @@ impl Server {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
         if let Silence::Declined(address) = silence {
-            tracing::warn!(%address, %mac, "address in use by somebody else");
+            tracing::warn!(%address, mac = %question.mac, "address in use by somebody else");
             let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
             let now = question.now.instant;
             declined.retain(|_, at| now.saturating_duration_since(*at) < WITHHELD);

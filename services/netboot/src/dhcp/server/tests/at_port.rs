@@ -18,7 +18,8 @@ const RELAY: [u8; 4] = [192, 0, 2, 254];
 /// A server that believes its relay, and whose one machine is known by the port it is plugged in to.
 fn server() -> Server {
     let mut machine = hardware(HardwareId::new(), MAC, "192.0.2.10");
-    let port = RelayPort { circuit_id: "eth7".into(), ..RelayPort::default() };
+    // eth7, in hex.
+    let port = RelayPort { circuit_id: "65746837".into(), ..RelayPort::default() };
     machine.interfaces[0].relay_port = Some(port);
     let index = Arc::new(Index::default());
     index.hardware(News::All(vec![machine]));
