@@ -183,8 +183,8 @@ impl Sending {
                     let block = self.blocks.next(self.transfer.block()).now_or_never();
                     self.transfer.push(block.context("a file in memory that waits")??);
                 }
-                let packets = self.transfer.outgoing();
-                let data = packets.iter().map(|packet| packet.len().saturating_sub(HEAD));
+                let packets = self.transfer.burst(now).packets();
+                let data = packets.map(|packet| packet.len().saturating_sub(HEAD));
                 let all: usize = data.sum();
                 anyhow::ensure!(all <= self.most.max(LONGEST), "{all} octets at a time");
             }

@@ -130,7 +130,7 @@ impl Split {
             let before = match service {
                 None => others.replace(url),
                 Some(service) => {
-                    anyhow::ensure!(service.answers(), "peers names {service}, which nobody asks");
+                    anyhow::ensure!(service.keeps(), "peers names {service}, which nobody asks");
                     split.peers.insert(service, url)
                 }
             };
