@@ -5,10 +5,13 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
 mod boots;
+mod lent;
+mod network;
 mod outage;
 #[path = "../../../store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod peer;
 mod process;
+mod readdress;
 mod replicas;
 mod split;

@@ -6,7 +6,6 @@
 
 mod leased;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -33,7 +32,7 @@ use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
 use crate::decision::Decision;
 use crate::index::Known;
-use crate::lending::{Lending, Lent};
+use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::ra::Booting;
 use crate::timeline::{self, What};
@@ -211,21 +210,15 @@ impl Server {
         mac: Mac,
         known: Option<&Known>,
     ) -> Option<Answer> {
-        let decision = self.boots.decision(known, self.boots.index().feed(), SystemTime::now());
-        let mut reservation = known.and_then(Known::reservation);
-        if let Some(reservation) = &mut reservation {
-            reservation.declined = self.declined(mac);
+        let mut record = known.and_then(Known::reservation);
+        if let Some(record) = &mut record {
+            record.declined = self.declined(mac);
         }
-        let lent = self.lend(request, received, mac, reservation.as_ref());
+        let lent = self.lend(request, received, mac, record.as_ref());
         let lent = lent.map_err(|silence| self.unanswered(silence, mac)).ok()?;
-        let unknown_boots = known.is_none() && lent != Lent::Nothing;
-        let offer = if unknown_boots { BootOffer::Offered } else { decision.offer() };
-        let (mut link, offer) = (Cow::Borrowed(&self.link), self.chained(request, offer));
-        match lent {
-            Lent::Nothing => {}
-            Lent::Address(lent) => reservation = Some(*lent),
-            Lent::BootOnly => link = Cow::Owned(self.boot_only()),
-        }
+        let decision = self.boots.decision_lent(known, &lent, SystemTime::now());
+        let offer = self.chained(request, decision.offer());
+        let (reservation, link) = lent.terms(record, &self.link);
         let machine = reservation.as_ref();
         let outcome = answer(request, received, machine, &link, offer, Instant::now());
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);

@@ -1,5 +1,6 @@
 //! What answers are made from: the link a request came by, and the record of the machine that asks.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Instant;
@@ -26,6 +27,12 @@ impl Network {
     /// Whether `address` is inside.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         self.address & self.mask() == address & self.mask()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
     }
 }
 
