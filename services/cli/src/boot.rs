@@ -5,6 +5,7 @@ mod timeline;
 mod words;
 
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -33,6 +34,9 @@ pub enum Command {
         /// Number of the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64
         #[arg(long = "arch", value_name = "NUMBER")]
         architecture: Option<u32>,
+        /// Through whom
+        #[command(flatten)]
+        relay: Relay,
         /// Where to ask, and how to print
         #[command(flatten)]
         show: Show,
@@ -84,6 +88,21 @@ pub enum Command {
     },
 }
 
+/// The relay that a machine asks through.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
+pub struct Relay {
+    /// The relay it asks through, by its address on the machine's link, or 0.0.0.0 for none [default: by its record]
+    #[arg(long, value_name = "ADDRESS")]
+    relay: Option<Ipv4Addr>,
+    /// The port, as that relay names it (option 82, sub-option 1), in hex
+    #[arg(long, value_name = "HEX", requires = "relay")]
+    circuit_id: Option<String>,
+    /// The switch or the host there, as that relay names it (sub-option 2), in hex
+    #[arg(long, value_name = "HEX", requires = "relay")]
+    remote_id: Option<String>,
+}
+
 /// The program that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Class {
@@ -100,9 +119,9 @@ pub enum Class {
 /// Carries out `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
-        Command::Explain { machine, class, architecture, show } => {
+        Command::Explain { machine, class, architecture, relay, show } => {
             let channel = show.connection.open().await?;
-            let told = explained(&channel, &machine, class, architecture).await?;
+            let told = explained(&channel, &machine, class, architecture, relay).await?;
             match show.output {
                 Format::Table => output::raw(out, words::explained(&told).as_bytes()),
                 format @ (Format::Json | Format::Yaml) => say(out, &output::one(&told, format)?),
@@ -136,16 +155,18 @@ async fn explained(
     name: &str,
     class: Class,
     architecture: Option<u32>,
+    relay: Relay,
 ) -> anyhow::Result<pb::ExplainBootResponse> {
-    let client_class = pb::ClientClass::from(class).into();
-    let request = pb::ExplainBootRequest { by: Some(by(name)?), client_class, architecture };
+    let (by, client_class) = (Some(by(name)?), pb::ClientClass::from(class).into());
+    let relay = relay.into();
+    let request = pb::ExplainBootRequest { by, client_class, architecture, relay };
     let told = client(channel).explain_boot(request).await.map_err(served)?;
     Ok(told.into_inner())
 }
 
 /// The id of the machine that goes by `name`.
 async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    let told = explained(channel, name, Class::Ipxe, None).await?;
+    let told = explained(channel, name, Class::Ipxe, None, Relay::default()).await?;
     let id = told.looked_at.unwrap_or_default().hardware_id;
     anyhow::ensure!(!id.is_empty(), "nobody knows a machine {name}: see boot list --unknown");
     Ok(id)
@@ -234,6 +255,16 @@ impl From<Class> for pb::ClientClass {
             Class::Ipxe => Self::Ipxe,
             Class::Ordinary => Self::Ordinary,
         }
+    }
+}
+
+impl From<Relay> for Option<pb::RelayAgent> {
+    fn from(Relay { relay, circuit_id, remote_id }: Relay) -> Self {
+        relay.map(|address| pb::RelayAgent {
+            address: address.to_string(),
+            circuit_id: circuit_id.unwrap_or_default(),
+            remote_id: remote_id.unwrap_or_default(),
+        })
     }
 }
 

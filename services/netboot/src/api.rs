@@ -2,6 +2,7 @@
 
 mod log;
 
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,10 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use self::log::Reader;
-use crate::explain::{ClientClass, Place, Question, Subject, explain};
-use crate::index::Index;
+use crate::boots::Boots;
+use crate::explain::{ClientClass, Place, Question, Relay, Subject, explain};
+use crate::facts;
 use crate::syslog::Lines;
 use crate::timeline::records::{self, Kept};
+
+/// How many octets option 82 has for a circuit-id and a remote-id.
+const LONGEST_PORT: usize = 251;
 
 /// Serves what netboot knows.
 #[derive(Clone, Debug)]
@@ -44,16 +49,17 @@ impl Api {
         Self { first, others: others.into(), kept, lines, stop }
     }
 
-    fn index(&self) -> &Index {
-        self.first.boots.index()
+    /// What is known, which is the same on every link.
+    fn boots(&self) -> &Boots {
+        &self.first.boots
     }
 
     /// Where `subject` asks: on the link with its address.
-    fn place(&self, subject: &Subject) -> &Place {
+    fn place(&self, subject: &Subject, now: SystemTime) -> &Place {
         let address = match subject {
             Subject::Address(address) => Some(*address),
             Subject::Hardware(_) | Subject::Mac(_) | Subject::Hostname(_) => {
-                subject.find(self.index()).and_then(|known| known.address())
+                subject.find(self.boots(), now).and_then(|known| known.address())
             }
         };
         let there = |place: &&Place| address.is_some_and(|address| place.has(address));
@@ -74,11 +80,12 @@ impl NetbootService for Api {
         request: Request<pb::ExplainBootRequest>,
     ) -> Result<Response<pb::ExplainBootResponse>, Status> {
         let question = question(request.into_inner())?;
-        if !question.subject.asks() && question.subject.find(self.index()).is_none() {
+        let now = SystemTime::now();
+        if !question.subject.asks() && question.subject.find(self.boots(), now).is_none() {
             return Err(unknown(&question.subject));
         }
-        let Place { boots, link } = self.place(&question.subject);
-        Ok(Response::new(explain(&question, boots, link, SystemTime::now())))
+        let Place { boots, link } = self.place(&question.subject, now);
+        Ok(Response::new(explain(&question, boots, link, now)))
     }
 
     #[tracing::instrument(skip_all)]
@@ -123,7 +130,8 @@ impl NetbootService for Api {
         let machine = match log_of(by)? {
             None => String::new(),
             Some(subject) => {
-                let known = subject.find(self.index()).ok_or_else(|| unknown(&subject))?;
+                let known = subject.find(self.boots(), SystemTime::now());
+                let known = known.ok_or_else(|| unknown(&subject))?;
                 known.hardware.id.clone()
             }
         };
@@ -151,7 +159,7 @@ fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, 
 fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
     use pb::explain_boot_request::By;
     let class = request.client_class();
-    let pb::ExplainBootRequest { by, client_class, architecture } = request;
+    let pb::ExplainBootRequest { by, client_class, architecture, relay } = request;
     let subject = match by {
         None => return Err(Violations::one("by", "is missing: say which machine")),
         Some(By::HardwareId(text)) => by_id(&text)?,
@@ -172,7 +180,23 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
     let architecture = architecture.map(u16::try_from).transpose();
     let architecture =
         architecture.map_err(|_| Violations::one("architecture", "has more than 16 bits"))?;
-    Ok(Question { subject, class, architecture })
+    let relay = relay.map(relay_of).transpose()?;
+    Ok(Question { subject, class, architecture, relay })
+}
+
+fn relay_of(relay: pb::RelayAgent) -> Result<Relay, Violations> {
+    let pb::RelayAgent { address, circuit_id, remote_id } = relay;
+    let (mut all, mut wrong) = (Violations::default(), Violations::default());
+    let hex = |text: &str| facts::octets(text).ok_or("is not hex, two digits an octet");
+    let address = wrong.take("address", address.parse().map_err(|_| "is no IPv4 address"));
+    let circuit_id = wrong.take("circuit_id", hex(&circuit_id)).unwrap_or_default();
+    let remote_id = wrong.take("remote_id", hex(&remote_id)).unwrap_or_default();
+    if circuit_id.len() + remote_id.len() > LONGEST_PORT {
+        wrong.add("circuit_id", format!("has more than {LONGEST_PORT} octets with remote_id"));
+    }
+    all.below("relay", wrong);
+    let address = address.unwrap_or(Ipv4Addr::UNSPECIFIED);
+    all.or(Relay { address, circuit_id, remote_id, link: None })
 }
 
 fn by_id(text: &str) -> Result<Subject, Violations> {

@@ -32,9 +32,9 @@ use self::gate::{Presented, Verdict};
 use self::loops::Loops;
 use self::once::Once;
 use crate::Mac;
-use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Script, decide};
+use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, Script, decide};
 use crate::index::{Index, Known};
-use crate::lending::Lending;
+use crate::lending::{Lending, Lent};
 use crate::script;
 use crate::site::Site;
 use crate::timeline::Timeline;
@@ -148,6 +148,16 @@ impl Boots {
         let _told_before = self.lending.set(lending);
     }
 
+    /// What is lent, where anything is.
+    pub fn lending(&self) -> Option<&Lending> {
+        self.lending.get().map(Arc::as_ref)
+    }
+
+    /// Whose `source` is, by its lease.
+    pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
+        self.lending()?.holder(source, now)
+    }
+
     /// The site.
     pub fn site(&self) -> &Site {
         &self.site
@@ -160,11 +170,28 @@ impl Boots {
 
     /// What the machine `known` boots at `now`.
     pub fn decision(&self, known: Option<&Known>, feed: Feed, now: SystemTime) -> Decision {
+        self.decided(known, self.site.policy, feed, now)
+    }
+
+    /// The same where DHCP has lent it something: where machines without a record are, they boot.
+    pub fn decision_lent(&self, known: Option<&Known>, lent: &Lent, now: SystemTime) -> Decision {
+        let boot_unknown = self.site.policy.boot_unknown || *lent != Lent::Nothing;
+        let policy = Policy { boot_unknown, ..self.site.policy };
+        self.decided(known, policy, self.index.feed(), now)
+    }
+
+    fn decided(
+        &self,
+        known: Option<&Known>,
+        policy: Policy,
+        feed: Feed,
+        now: SystemTime,
+    ) -> Decision {
         let machine = known.map(Known::machine);
         let used = machine.is_some_and(|machine| machine.boot_once.is_some())
             && known.is_some_and(|known| self.once.is_used(known));
         let without = used.then(|| Some(Machine { boot_once: None, ..machine?.clone() })).flatten();
-        decide(without.as_ref().or(machine), self.site.policy, feed, now)
+        decide(without.as_ref().or(machine), policy, feed, now)
     }
 
     /// Notes the SMBIOS UUID (option 97, as it is on the wire) that the firmware at `known` asked DHCP with.
@@ -184,7 +211,7 @@ impl Boots {
     }
 
     fn hand_out(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
-        let (known, script) = self.find(asked, now)?;
+        let (known, script) = self.find(asked, self.holder(asked.source, now), now)?;
         let Some(known) = known else { return Ok(script) };
         let id = &known.hardware.id;
         if self.site.rate_limits && self.loops.would_loop(id, now) {
@@ -203,22 +230,32 @@ impl Boots {
         Ok(script)
     }
 
-    /// The same as a question: nothing is noted.
-    pub fn script_for(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
-        self.find(asked, now).map(|(_, script)| script)
+    /// The same as a question: nothing is noted. The source is taken for one that is lent to `holder`.
+    pub fn script_for(
+        &self,
+        asked: &Asked,
+        holder: Option<Mac>,
+        now: SystemTime,
+    ) -> Result<Served, Refusal> {
+        self.find(asked, holder, now).map(|(_, script)| script)
     }
 
-    /// For which machine somebody asks, and the script it gets; none where a machine without a record gets one.
-    fn find(&self, asked: &Asked, now: SystemTime) -> Result<(Option<Known>, Served), Refusal> {
-        let (lending, source) = (self.lending.get(), asked.source);
+    /// For which machine somebody asks from what is lent to `holder`, and the script it gets; no machine where one without
+    /// a record gets one.
+    fn find(
+        &self,
+        asked: &Asked,
+        holder: Option<Mac>,
+        now: SystemTime,
+    ) -> Result<(Option<Known>, Served), Refusal> {
+        let source = asked.source;
         let mac_only = asked.mac.is_some() && self.site.serving.is_mac_only(source);
-        let holder = lending.and_then(|lending| lending.holder(source, now));
         let known = match asked.mac {
             Some(mac) => self.index.by_mac(mac),
             None => self.index.by_address(source).or_else(|| self.index.by_mac(holder?)),
         };
         let unknown_boots = self.site.policy.boot_unknown
-            || lending.is_some_and(|lending| lending.boots_unknown(asked.mac, source, now));
+            || self.lending().is_some_and(|to| to.boots_unknown(asked.mac, source, holder));
         if known.is_none() && unknown_boots {
             return Ok((None, self.stranger(source, now)?));
         }

@@ -2,24 +2,30 @@
 //!
 //! Nothing is decided here: a request is made as the client would make it, and given to the very functions that answer
 //! machines. What they looked at is told beside their answer.
+//!
+//! - `request`: requests as clients and relays make them; `case`: one, and what is known of who sends it.
+//! - `looked_at`: the facts.
 
+mod case;
+mod looked_at;
 mod request;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use tinwright::netboot::v1 as pb;
 
-pub use request::ClientClass;
+pub use request::{ClientClass, Relay};
 
+use self::case::Case;
 use crate::Mac;
 use crate::boots::{Asked, Boots};
-use crate::decision::{Boot, Feed, Machine, NoInstance, Script};
+use crate::decision::Boot;
 use crate::dhcp::options::code;
-use crate::dhcp::site::Mode;
-use crate::dhcp::{self, BootOffer, Link, Packet, Port, Received};
-use crate::index::{Index, Known};
+use crate::dhcp::{self, BootOffer, Link, Silence};
+use crate::index::Known;
+use crate::lending::Lent;
 
 /// The machine that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +41,24 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// What `index` knows of it.
-    pub fn find(&self, index: &Index) -> Option<Known> {
+    /// What `boots` knows of it: by its record, or by what it is lent.
+    pub fn find(&self, boots: &Boots, now: SystemTime) -> Option<Known> {
+        let index = boots.index();
         match self {
             Self::Hardware(id) => index.by_id(id),
             Self::Mac(mac) => index.by_mac(*mac),
-            Self::Address(address) => index.by_address(*address),
+            Self::Address(address) => {
+                let reserved = index.by_address(*address);
+                reserved.or_else(|| index.by_mac(boots.holder(*address, now)?))
+            }
             Self::Hostname(name) => index.by_name(name),
+        }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Hardware(_) | Self::Mac(_) | Self::Hostname(_) => None,
         }
     }
 
@@ -63,6 +80,8 @@ pub struct Question {
     pub class: ClientClass,
     /// Option 93; by the class and the machine's record where it is not given.
     pub architecture: Option<u16>,
+    /// The relay; that of the port in the machine's record where it is not given.
+    pub relay: Option<Relay>,
 }
 
 /// A link, and what answers on it.
@@ -89,40 +108,37 @@ pub fn explain(
     link: &Link,
     now: SystemTime,
 ) -> pb::ExplainBootResponse {
-    let index = boots.index();
-    let known = question.subject.find(index);
-    let decision = boots.decision(known.as_ref(), index.feed(), now);
-    let mac = match (&known, &question.subject) {
-        (Some(known), _) => Some(known.mac),
-        (None, Subject::Mac(mac)) => Some(*mac),
-        (None, Subject::Hardware(_) | Subject::Address(_) | Subject::Hostname(_)) => None,
+    let case = Case::of(question, boots, link, now);
+    let lent = case.lent();
+    let has = lent.as_ref().unwrap_or(&Lent::Nothing);
+    let decision = boots.decision_lent(case.known.as_ref(), has, now);
+    let holder = match has {
+        Lent::Address(_) => case.mac,
+        Lent::Nothing | Lent::BootOnly => None,
     };
-    let request = mac.map(|mac| {
-        let architecture = known.as_ref().map_or("", |known| &known.hardware.architecture);
-        request::discover(mac, question.class, question.architecture, architecture)
-    });
-    let asked_from = known.as_ref().and_then(Known::address).or(match question.subject {
-        Subject::Address(address) => Some(address),
-        Subject::Hardware(_) | Subject::Mac(_) | Subject::Hostname(_) => None,
-    });
+    let dhcp = dhcp(&case, lent, decision.offer());
+    let given = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
+    let own = || case.known.as_ref().and_then(Known::address).or(question.subject.address());
+    let asked_from = given.or_else(own).or_else(|| case.somewhere());
     pb::ExplainBootResponse {
         time: Some(now.into()),
         boot: name(&decision.boot).into(),
         fact: decision.fact.to_string(),
-        dhcp: request.map(|asked| dhcp(&asked, known.as_ref(), link, decision.offer())),
-        script: Some(script(boots, mac, asked_from, now)),
-        looked_at: Some(looked_at(boots, known.as_ref(), mac, link)),
+        dhcp,
+        script: Some(script(&case, asked_from, holder)),
+        looked_at: Some(looked_at::of(&case)),
     }
 }
 
-/// What DHCP answers `request`.
-fn dhcp(request: &Packet, known: Option<&Known>, link: &Link, offer: BootOffer) -> pb::DhcpAnswer {
-    let source = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
-    let received = Received { source, broadcast: true, port: Port::Dhcp };
-    let reservation = known.map(Known::reservation);
+/// What DHCP answers the request, where there is one.
+fn dhcp(case: &Case<'_>, lent: Result<Lent, Silence>, offer: BootOffer) -> Option<pb::DhcpAnswer> {
+    let request = case.request.as_ref()?;
     let boot_offered = offer == BootOffer::Offered;
-    let now = Instant::now();
-    match dhcp::answer(request, received, reservation, link, offer, now) {
+    let reply = lent.and_then(|lent| {
+        let (machine, link) = lent.terms(case.record(), case.link);
+        dhcp::answer(request, request::received(request), machine, &link, offer, Instant::now())
+    });
+    Some(match reply {
         Err(silence) => pb::DhcpAnswer { silence: silence.to_string(), ..Default::default() },
         Ok(reply) => {
             let options = &reply.packet.options;
@@ -141,19 +157,19 @@ fn dhcp(request: &Packet, known: Option<&Known>, link: &Link, offer: BootOffer) 
                 no_loader: reply.no_loader.unwrap_or_default().into_iter().map(u32::from).collect(),
             }
         }
-    }
+    })
 }
 
-/// What a request for a script is answered.
-fn script(
-    boots: &Boots,
-    mac: Option<Mac>,
-    source: Option<IpAddr>,
-    now: SystemTime,
-) -> pb::ScriptAnswer {
+/// What a request for a script from `source` is answered, which is lent to `holder` by then.
+fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::ScriptAnswer {
+    let Case { boots, now, .. } = *case;
+    // DHCP names the interface in the record, whoever asks.
+    let mac = case.known.as_ref().map(|known| known.mac).or(case.mac);
     let path = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
     let url = format!("{}{path}/auto.ipxe", boots.site().base_url());
-    match boots.script_for(&Asked::new(mac, source.unwrap_or(Ipv4Addr::UNSPECIFIED.into())), now) {
+    let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    let holder = holder.or_else(|| boots.holder(source, now));
+    match boots.script_for(&Asked::new(mac, source), holder, now) {
         Ok(served) => {
             pb::ScriptAnswer { status: 200, kind: served.kind.into(), refusal: String::new(), url }
         }
@@ -163,64 +179,6 @@ fn script(
             refusal: refusal.to_string(),
             url,
         },
-    }
-}
-
-fn looked_at(boots: &Boots, known: Option<&Known>, mac: Option<Mac>, link: &Link) -> pb::LookedAt {
-    let (index, policy) = (boots.index(), boots.site().policy);
-    let site = pb::LookedAt {
-        feeds_live: index.feed() == Feed::Live,
-        cut_feeds: index.cut().into_iter().map(str::to_owned).collect(),
-        mac: mac.map_or_else(String::new, |mac| mac.to_string()),
-        policy_no_instance: match policy.no_instance {
-            NoInstance::Worker => "worker".into(),
-            NoInstance::LocalDisk => "local_disk".into(),
-            NoInstance::Shell => "shell".into(),
-        },
-        policy_boot_unknown: policy.boot_unknown,
-        dhcp_mode: mode(link.mode).into(),
-        ..pb::LookedAt::default()
-    };
-    let Some(known) = known else { return site };
-    let instance = known.instance.as_deref();
-    let gate = instance.and_then(|instance| instance.boot_gate.as_ref());
-    let site = pb::LookedAt {
-        hardware_id: known.hardware.id.clone(),
-        hardware_name: known.hardware.name.clone(),
-        address: known.address().map_or_else(String::new, |address| address.to_string()),
-        instance_id: instance.map_or_else(String::new, |instance| instance.id.clone()),
-        instance_state: instance.map_or_else(String::new, |instance| instance.state.clone()),
-        waiting_workflow_ids: index.waiting(&known.hardware.id),
-        gate: gate.map_or("", |gate| if gate.open { "open" } else { "closed" }).into(),
-        ..site
-    };
-    decided_by(known.machine(), site)
-}
-
-/// The facts as the decision has them.
-fn decided_by(machine: &Machine, site: pb::LookedAt) -> pb::LookedAt {
-    let Machine { state, netboot, boot_once, instance, worker_wanted: _, forced } = machine;
-    let word = |netboot| if netboot { "on" } else { "off" };
-    pb::LookedAt {
-        hardware_state: state.to_string(),
-        allow_pxe: netboot.allow_pxe,
-        allow_workflow: netboot.allow_workflow,
-        interface_script: brought(netboot.custom.as_ref()),
-        boot_once: brought(boot_once.as_ref()),
-        instance_script: brought(instance.as_ref().and_then(|instance| instance.custom.as_ref())),
-        instance_has_os: instance.as_ref().is_some_and(|instance| instance.has_os),
-        r#override: forced.map_or("", |forced| word(forced.netboot)).into(),
-        override_until: forced.and_then(|forced| forced.until).map(Into::into),
-        ..site
-    }
-}
-
-/// Where a script comes from, and not what it says: it may hold secrets.
-fn brought(script: Option<&Script>) -> String {
-    match script {
-        Some(Script::Url(url)) => url.clone(),
-        Some(Script::Contents(_)) => "contents".into(),
-        None => String::new(),
     }
 }
 
@@ -235,15 +193,6 @@ fn name(boot: &Boot) -> &'static str {
         Boot::Refused => "refused",
         Boot::Unknown => "unknown",
         Boot::Later { .. } => "later",
-    }
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Reservation => "reservation",
-        Mode::Proxy => "proxy",
-        Mode::AutoProxy => "auto_proxy",
-        Mode::Disabled => "disabled",
     }
 }
 

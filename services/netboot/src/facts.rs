@@ -139,7 +139,7 @@ pub fn relay_port(interface: &hw::Interface) -> Option<RelayPort> {
 }
 
 /// The octets that `hex` writes.
-fn octets(hex: &str) -> Option<Vec<u8>> {
+pub(crate) fn octets(hex: &str) -> Option<Vec<u8>> {
     if !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }

@@ -152,6 +152,18 @@ impl Leases {
         Some(address)
     }
 
+    /// What [`offer`](Self::offer) would choose; it is kept for nobody.
+    pub fn choose(
+        &self,
+        subnet: &Subnet,
+        mac: Mac,
+        wanted: Option<Ipv4Addr>,
+        usable: impl Fn(Ipv4Addr) -> bool,
+        now: SystemTime,
+    ) -> Option<Ipv4Addr> {
+        self.state().table.choose(subnet, mac, wanted, usable, now)
+    }
+
     /// Takes back what was offered to the client `mac`.
     pub fn withdraw(&self, mac: Mac) {
         self.state().table.withdraw(mac);

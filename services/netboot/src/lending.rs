@@ -3,6 +3,7 @@
 //! A machine whose record reserves an address in the client's subnet is none of the pool's business. Everybody else is
 //! given a reservation made up on the spot, so that one set of rules says what is acknowledged and what refused.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,7 +12,7 @@ use crate::Mac;
 use crate::dhcp::client::Client;
 use crate::dhcp::options::code;
 use crate::dhcp::relay::Relayed;
-use crate::dhcp::site::{FromPool, Network};
+use crate::dhcp::site::{FromPool, Mode, Network};
 use crate::dhcp::{Link, MessageType, Packet, Reservation, Silence};
 use crate::index::Index;
 use crate::leases::Leases;
@@ -58,6 +59,30 @@ pub enum Lent {
     BootOnly,
 }
 
+impl Lent {
+    /// What a request comes to on `link`, where `record` is its machine's: what it is answered from, and by what rules.
+    pub fn terms<'a>(
+        &'a self,
+        record: Option<&'a Reservation>,
+        link: &'a Link,
+    ) -> (Option<&'a Reservation>, Cow<'a, Link>) {
+        match self {
+            Self::Nothing => (record, Cow::Borrowed(link)),
+            Self::Address(lent) => (Some(lent), Cow::Borrowed(link)),
+            Self::BootOnly => (record, Cow::Owned(Link { mode: Mode::AutoProxy, ..link.clone() })),
+        }
+    }
+}
+
+/// What becomes of an address that is chosen for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// It is kept for the client for a minute.
+    Kept,
+    /// Nothing: somebody only asks.
+    Told,
+}
+
 impl Lending {
     /// Lends in `subnets`, remembering in `leases`; `index` says what is reserved.
     pub fn new(
@@ -80,9 +105,8 @@ impl Lending {
         loop {
             tick.tick().await;
             for subnet in self.subnets.iter().filter(|subnet| !subnet.is_empty()) {
-                let Network { address, prefix } = subnet.network;
-                let (name, free) =
-                    (format!("{address}/{prefix}"), self.leases.free(subnet, SystemTime::now()));
+                let name = subnet.network.to_string();
+                let free = self.leases.free(subnet, SystemTime::now());
                 if free == 0 {
                     tracing::error!(subnet = name, "every address of the pool is taken");
                 }
@@ -100,29 +124,48 @@ impl Lending {
         }
     }
 
-    /// Whether a machine without a record that asks from `source`, and says it is `named`, is given the generic script. One
-    /// that is enrolled asks from the address that it was lent.
-    pub fn boots_unknown(&self, named: Option<Mac>, source: IpAddr, now: SystemTime) -> bool {
+    /// Whether a machine without a record that asks from `source`, which is lent to `holder`, and says it is `named`, is
+    /// given the generic script. One that is enrolled asks from the address that it was lent.
+    pub fn boots_unknown(&self, named: Option<Mac>, source: IpAddr, holder: Option<Mac>) -> bool {
         let IpAddr::V4(address) = source else { return false };
         match self.subnet(address).map(|subnet| subnet.unknown) {
             Some(Unknown::Generic) => true,
-            Some(Unknown::Enrol) => self
-                .holder(source, now)
-                .is_some_and(|holder| named.is_none_or(|named| named == holder)),
+            Some(Unknown::Enrol) => {
+                holder.is_some_and(|holder| named.is_none_or(|named| named == holder))
+            }
             Some(Unknown::Ignore | Unknown::Report) | None => false,
         }
     }
 
     /// What a request is lent, or why it is not answered.
     pub fn lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, Silence> {
-        let giaddr = Some(asked.request.giaddr).filter(|giaddr| !giaddr.is_unspecified());
-        let there = asked.relayed.link.or(giaddr).unwrap_or(asked.link.id);
-        let subnet = self.subnet(there);
-        let told = self.index.is_told();
-        if asked.record.is_none() && told {
-            self.note(asked, subnet, now);
+        let lends = asked.link.mode == Mode::Reservation;
+        if lends && asked.record.is_none() && self.index.is_told() {
+            self.note(asked, self.subnet_of(asked), now);
         }
-        let Some(subnet) = subnet else { return Ok(Lent::Nothing) };
+        self.judge(asked, Choice::Kept, now)
+    }
+
+    /// The same as a question: nothing is noted, and nothing kept for anybody.
+    pub fn would_lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, Silence> {
+        self.judge(asked, Choice::Told, now)
+    }
+
+    /// Where the client asks from, and what it has there or had last.
+    pub fn pool(
+        &self,
+        asked: Asked<'_>,
+        now: SystemTime,
+    ) -> Option<(&Subnet, Option<(Ipv4Addr, Lease)>)> {
+        let subnet = self.subnet_of(asked)?;
+        Some((subnet, self.leases.of(subnet, asked.mac, now)))
+    }
+
+    fn judge(&self, asked: Asked<'_>, choice: Choice, now: SystemTime) -> Result<Lent, Silence> {
+        if asked.link.mode != Mode::Reservation {
+            return Ok(Lent::Nothing);
+        }
+        let Some(subnet) = self.subnet_of(asked) else { return Ok(Lent::Nothing) };
         let own = asked.record.and_then(|record| record.address);
         let elsewhere = asked.record.is_some_and(|record| record.disabled || record.proxy);
         if elsewhere || own.is_some_and(|own| subnet.network.contains(own.address)) {
@@ -137,10 +180,10 @@ impl Lending {
         let had = self.leases.of(subnet, asked.mac, now);
         // Who reads the leases or the records for the first time does not know yet what is taken.
         let renews = matches!(had, Some((_, Lease::Bound { .. })));
-        if !self.leases.is_ready() || !(told || renews) {
+        if !self.leases.is_ready() || !(self.index.is_told() || renews) {
             return Err(Silence::NotReady);
         }
-        let address = self.address(asked, subnet, had, now)?;
+        let address = self.address(asked, subnet, had, choice, now)?;
         Ok(Lent::Address(Box::new(reservation(asked, subnet, address))))
     }
 
@@ -150,6 +193,7 @@ impl Lending {
         asked: Asked<'_>,
         subnet: &Subnet,
         had: Option<(Ipv4Addr, Lease)>,
+        choice: Choice,
         now: SystemTime,
     ) -> Result<Option<Ipv4Addr>, Silence> {
         let Asked { request, mac, link, .. } = asked;
@@ -161,11 +205,14 @@ impl Lending {
         match request.kind() {
             Some(MessageType::Discover) => {
                 let enrols = had.is_none() && asked.record.is_none();
-                if enrols && !self.enrolled.admits(now) {
-                    return Err(Silence::TooMany);
-                }
-                let offered = self.leases.offer(subnet, mac, wanted, usable, now);
-                offered.map(Some).ok_or(Silence::Exhausted)
+                let chosen = match choice {
+                    Choice::Kept if enrols && !self.enrolled.admits(now) => {
+                        return Err(Silence::TooMany);
+                    }
+                    Choice::Kept => self.leases.offer(subnet, mac, wanted, usable, now),
+                    Choice::Told => self.leases.choose(subnet, mac, wanted, usable, now),
+                };
+                chosen.map(Some).ok_or(Silence::Exhausted)
             }
             // What we offered before we were started again is still good, if nobody has it.
             Some(MessageType::Request)
@@ -176,6 +223,12 @@ impl Lending {
             }
             _ => Ok(had.map(|(address, _)| address)),
         }
+    }
+
+    /// The subnet that the client is in.
+    fn subnet_of(&self, asked: Asked<'_>) -> Option<&Subnet> {
+        let giaddr = Some(asked.request.giaddr).filter(|giaddr| !giaddr.is_unspecified());
+        self.subnet(asked.relayed.link.or(giaddr).unwrap_or(asked.link.id))
     }
 
     fn subnet(&self, there: Ipv4Addr) -> Option<&Subnet> {

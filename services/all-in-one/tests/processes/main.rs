@@ -6,11 +6,14 @@
 mod authority;
 mod boots;
 mod hegel;
+mod lent;
 mod links;
+mod network;
 mod outage;
 #[path = "../../../store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod peer;
 mod process;
+mod readdress;
 mod replicas;
 mod split;

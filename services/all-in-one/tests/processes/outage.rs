@@ -1,9 +1,5 @@
 //! An edge that is started again while the control plane is away: it goes on with its copy of what it was told.
 
-use std::path::Path;
-use std::process::{Command, Output};
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as inst;
@@ -11,101 +7,25 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::netboot::v1 as nb;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 
+use super::network::{Network, OURS};
 use super::peer::{Peer, free_port};
 use super::process::{Place, Process, arguments, soon};
 
 const MAC: &str = "52:54:00:00:00:01";
-const OURS: &str = "198.51.100.1";
 const MACHINE: &str = "198.51.100.50";
 
-/// A namespace for the site's processes, and one for a machine, joined by a cable. Both go when it is dropped.
-struct Network {
-    site: String,
-    machine: String,
+/// What the machine is leased.
+fn lease(network: &Network) -> String {
+    let told = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
+    let lease = told.lines().find(|line| line.contains("obtained"));
+    lease.unwrap_or_else(|| panic!("no lease: {told}")).to_owned()
 }
 
-impl Network {
-    fn new(test: &str) -> Self {
-        let named = |end: &str| format!("ot{end}{test}-{}", std::process::id());
-        let (site, machine) = (named("s"), named("m"));
-        let network = Self { site, machine };
-        let Self { site, machine } = &network;
-        for command in [
-            format!("netns add {site}"),
-            format!("netns add {machine}"),
-            format!("-n {site} link set lo up"),
-            format!("-n {site} link add v0 type veth peer name eth0 netns {machine}"),
-            format!("-n {site} addr add {OURS}/24 dev v0"),
-            format!("-n {site} link set v0 up"),
-            format!("-n {machine} link set eth0 address {MAC} up"),
-        ] {
-            let done = ip(&command);
-            assert!(done.status.success(), "ip {command}: {}", text(&done.stderr));
-        }
-        network
-    }
-
-    /// Does `work` among the site's processes: what it starts and opens is there, too.
-    fn on_site(&self, work: impl AsyncFnOnce() + Send) {
-        let namespace = Path::new("/run/netns").join(&self.site);
-        let work = move || {
-            use std::os::fd::AsFd as _;
-            let namespace = std::fs::File::open(namespace).unwrap();
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(work());
-        };
-        // Only this thread moves, and ends there.
-        let ended = std::thread::scope(|threads| threads.spawn(work).join());
-        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    }
-
-    /// What `program` says on the machine.
-    fn on_machine(&self, program: &str) -> String {
-        let words = format!("netns exec {} timeout 60 {program}", self.machine);
-        let done = ip(&words);
-        text(&[done.stdout, done.stderr].concat())
-    }
-
-    /// What the machine is leased.
-    fn lease(&self) -> String {
-        let told = self.on_machine("busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
-        let lease = told.lines().find(|line| line.contains("obtained"));
-        lease.unwrap_or_else(|| panic!("no lease: {told}")).to_owned()
-    }
-
-    /// Waits until the machine gets `wanted` from `url`.
-    async fn told(&self, url: &str, wanted: &str) {
-        let told = async {
-            while self.get(url).1 != wanted {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-        };
-        soon(told).await;
-    }
-
-    /// The status and the body that the machine gets from `url`.
-    fn get(&self, url: &str) -> (String, String) {
-        let told = self.on_machine(&format!("curl -s -w \n%{{http_code}} {url}"));
-        let (body, status) = told.rsplit_once('\n').unwrap();
-        (status.to_owned(), body.to_owned())
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for namespace in [&self.site, &self.machine] {
-            let _may_not_exist = ip(&format!("netns del {namespace}"));
-        }
-    }
-}
-
-fn ip(command: &str) -> Output {
-    Command::new("ip").args(command.split(' ')).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// The status and the body that the machine gets from `url`.
+fn get(network: &Network, url: &str) -> (String, String) {
+    let told = network.run(0, &format!("curl -s -w \n%{{http_code}} {url}"));
+    let (body, status) = told.rsplit_once('\n').unwrap();
+    (status.to_owned(), body.to_owned())
 }
 
 /// Gives the machine an instance that runs a script of its own at every boot.
@@ -145,13 +65,13 @@ async fn occupied(control: &Process) -> inst::Instance {
 /// What a process is told that serves machines and nothing else, the control plane being at `api`.
 fn edge(api: &str) -> Vec<String> {
     let (peers, told) = (format!("https://{api}"), format!("{OURS}:8080"));
-    let served = ["--only", "netboot,metadata", "--netboot-interface", "v0"];
+    let served = ["--only", "netboot,metadata", "--netboot-interface", "br0"];
     arguments(&[&served[..], &["--metadata-listen", &told, "--peers", &peers]].concat())
 }
 
 #[test]
 fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
-    let network = Network::new("a");
+    let network = Network::new(&[MAC]);
     network.on_site(async || {
         let api = format!("{OURS}:{}", free_port());
         let control = Place::new().start(&arguments(&["--listen", &api])).await;
@@ -162,31 +82,31 @@ fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
 
         let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
         let name = format!("http://{told}/latest/meta-data/instance-id");
-        ip(&format!("-n {} addr add {MACHINE}/24 dev eth0", network.machine));
+        network.set(0, &format!("addr add {MACHINE}/24 dev eth0"));
         let known = async {
-            while network.get(&script).0 != "200" || network.get(&name).1 != instance.id {
+            while get(&network, &script).0 != "200" || get(&network, &name).1 != instance.id {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         };
         soon(known).await;
-        let leased = network.lease();
+        let leased = lease(&network);
         assert!(leased.contains(MACHINE), "{leased}");
 
         control.kill();
         let place = edge.terminate();
-        assert!(!network.get(&script).0.starts_with('2'), "nobody answers");
+        assert!(!get(&network, &script).0.starts_with('2'), "nobody answers");
         let _edge = place.start(&flags).await;
-        assert_eq!(network.lease(), leased);
-        assert_eq!(network.get(&script), ("503".into(), String::new()));
-        assert_eq!(network.get(&name), ("200".into(), instance.id));
-        let userdata = network.get(&format!("http://{told}/latest/user-data"));
+        assert_eq!(lease(&network), leased);
+        assert_eq!(get(&network, &script), ("503".into(), String::new()));
+        assert_eq!(get(&network, &name), ("200".into(), instance.id));
+        let userdata = get(&network, &format!("http://{told}/latest/user-data"));
         assert_eq!(userdata, ("200".into(), "#cloud-config".into()), "for a quarter of an hour");
     });
 }
 
 #[test]
 fn an_edge_started_without_its_etcd_leases_tells_and_records_boots_later() {
-    let network = Network::new("e");
+    let network = Network::new(&[MAC]);
     network.on_site(async || {
         let mut etcd = Peer::start().await;
         let api = format!("{OURS}:{}", free_port());
@@ -196,20 +116,25 @@ fn an_edge_started_without_its_etcd_leases_tells_and_records_boots_later() {
         let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
         let edge = edge.start(&flags).await;
         let instance = occupied(&control).await;
-        ip(&format!("-n {} addr add {MACHINE}/24 dev eth0", network.machine));
+        network.set(0, &format!("addr add {MACHINE}/24 dev eth0"));
         let name = format!("http://{OURS}:8080/latest/meta-data/instance-id");
-        network.told(&name, &instance.id).await;
+        let known = async {
+            while get(&network, &name).1 != instance.id {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        soon(known).await;
 
         etcd.kill();
         let edge = edge.terminate().start(&flags).await;
-        assert!(network.lease().contains(MACHINE));
-        assert_eq!(network.get(&name), ("200".into(), instance.id));
+        assert!(lease(&network).contains(MACHINE));
+        assert_eq!(get(&network, &name), ("200".into(), instance.id));
         let mut boots = NetbootServiceClient::new(edge.channel_of(&control).await);
         let away = boots.list_boots(nb::ListBootsRequest::default()).await.unwrap_err();
         assert_eq!(away.code(), tonic::Code::Unavailable, "{away}");
 
         let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
-        assert_eq!(network.get(&script).0, "200", "the control plane is there");
+        assert_eq!(get(&network, &script).0, "200", "the control plane is there");
         etcd.start_again().await;
         let kept = async {
             loop {

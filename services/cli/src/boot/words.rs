@@ -23,6 +23,8 @@ pub(super) fn explained(told: &pb::ExplainBootResponse) -> String {
     text.push_str(&facts(&[
         ("machine", machine(&looked)),
         ("interface", interface(&looked)),
+        ("relay", relay(&looked)),
+        ("pool", pool(&looked)),
         ("instance", instance(&looked)),
         ("workflows", looked.waiting_workflow_ids.join(" ")),
         ("override", overridden(&looked)),
@@ -111,6 +113,40 @@ fn interface(looked: &pb::LookedAt) -> String {
     told.join(", ")
 }
 
+fn relay(looked: &pb::LookedAt) -> String {
+    let port = if looked.by_port { "; the machine is known by its port" } else { "" };
+    match (looked.relay.as_str(), looked.relay_believed) {
+        ("", _) if looked.by_port => "none; the machine is known by its port".into(),
+        ("", _) => String::new(),
+        (relay, true) => format!("{relay}, which says where it is plugged in{port}"),
+        (relay, false) => format!("{relay}, which names no port or is not believed"),
+    }
+}
+
+fn pool(looked: &pb::LookedAt) -> String {
+    if looked.pool.is_empty() {
+        return String::new();
+    }
+    let unknown = match looked.pool_unknown.as_str() {
+        "enrol" => "gives machines without a record an address",
+        "generic" => "boots machines without a record, and gives them no address",
+        "report" => "reports machines without a record",
+        _ => "ignores machines without a record",
+    };
+    let lease = match (looked.lease_address.as_str(), looked.lease_state.as_str()) {
+        ("", _) => String::new(),
+        (address, state @ ("released" | "expired")) => {
+            let since = looked.lease_expire_time.map(|time| format!(" at {time}"));
+            format!("; had {address}, {state}{}", since.unwrap_or_default())
+        }
+        (address, state) => {
+            let until = looked.lease_expire_time.map(|time| format!(" until {time}"));
+            format!("; {address} is {state}{}", until.unwrap_or_default())
+        }
+    };
+    format!("{} {unknown}{lease}", looked.pool)
+}
+
 fn instance(looked: &pb::LookedAt) -> String {
     if looked.instance_id.is_empty() {
         return "none".into();
@@ -143,6 +179,30 @@ fn policy(looked: &pb::LookedAt) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relay_and_a_pool_are_told_where_there_are_any() {
+        let looked = pb::LookedAt {
+            relay: "192.0.2.254".into(),
+            relay_believed: true,
+            by_port: true,
+            pool: "192.0.2.0/24".into(),
+            pool_unknown: "enrol".into(),
+            lease_address: "192.0.2.100".into(),
+            lease_state: "bound".into(),
+            ..pb::LookedAt::default()
+        };
+        assert_eq!(
+            relay(&looked),
+            "192.0.2.254, which says where it is plugged in; the machine is known by its port"
+        );
+        assert_eq!(
+            pool(&looked),
+            "192.0.2.0/24 gives machines without a record an address; 192.0.2.100 is bound"
+        );
+        let direct = pb::LookedAt::default();
+        assert_eq!((relay(&direct), pool(&direct)), (String::new(), String::new()));
+    }
 
     #[test]
     fn what_happens_and_why_comes_first_and_a_cut_feed_is_not_overlooked() {

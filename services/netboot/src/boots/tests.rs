@@ -328,7 +328,7 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
 fn a_question_is_no_boot() {
     let boots = boots(HardwareId::new());
     let asked = Asked::new(Some(MAC), at("192.0.2.10"));
-    assert!((0..20).all(|_| boots.script_for(&asked, now()).is_ok()));
+    assert!((0..20).all(|_| boots.script_for(&asked, None, now()).is_ok()));
     assert!(!boots.loops.would_loop(&boots.index().by_mac(MAC).unwrap().hardware.id, now()));
 }
 

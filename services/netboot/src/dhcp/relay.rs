@@ -6,10 +6,12 @@ use super::options::{code, sub_option};
 use super::packet::Packet;
 use super::site::Link;
 
-const CIRCUIT_ID: u8 = 1;
-const REMOTE_ID: u8 = 2;
-/// RFC 3527.
-const LINK_SELECTION: u8 = 5;
+/// The port that a request came in by.
+pub(crate) const CIRCUIT_ID: u8 = 1;
+/// The switch or the host there.
+pub(crate) const REMOTE_ID: u8 = 2;
+/// The network that the client is in (RFC 3527).
+pub(crate) const LINK_SELECTION: u8 = 5;
 /// RFC 5107.
 const SERVER_OVERRIDE: u8 = 11;
 

@@ -35,7 +35,7 @@ use crate::boots::Boots;
 use crate::datagram::{Arrival, Socket};
 use crate::decision::{Decision, Feed};
 use crate::index::Known;
-use crate::lending::{Lending, Lent};
+use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::ra::Booting;
 use crate::timeline::{self, What};
@@ -271,18 +271,12 @@ impl Server {
 
     fn decide(&self, question: &Question, known: Option<&Known>) -> Option<Answer> {
         let Question { request, received, mac, now, .. } = question;
-        let decision = self.boots.decision(known, self.boots.index().feed(), now.time);
         let record = known.map(|known| self.record(known));
         let lent = self.lend(question, record.as_deref());
         let lent = lent.map_err(|silence| self.unanswered(silence, question)).ok()?;
-        let unknown_boots = known.is_none() && lent != Lent::Nothing;
-        let offer = if unknown_boots { BootOffer::Offered } else { decision.offer() };
-        let offer = self.chained(question, offer);
-        let (machine, link) = match &lent {
-            Lent::Nothing => (record.as_deref(), Cow::Borrowed(&self.link)),
-            Lent::Address(lent) => (Some(&**lent), Cow::Borrowed(&self.link)),
-            Lent::BootOnly => (record.as_deref(), Cow::Owned(self.boot_only())),
-        };
+        let decision = self.boots.decision_lent(known, &lent, now.time);
+        let offer = self.chained(question, decision.offer());
+        let (machine, link) = lent.terms(record.as_deref(), &self.link);
         let outcome = answer(request, *received, machine, &link, offer, now.instant);
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
         let _entered = span.enter();

@@ -1,5 +1,6 @@
 //! What answers are made from: the link a request came by, and the record of the machine that asks.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Instant;
@@ -31,6 +32,12 @@ impl Network {
     /// Whether any address is inside both.
     pub fn meets(self, other: Self) -> bool {
         self.contains(other.address) || other.contains(self.address)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Requests as clients make them (netboot specification, section 3.2).
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::Mac;
 use crate::dhcp::options::{Options, code};
-use crate::dhcp::{MessageType, Packet};
+use crate::dhcp::relay::{CIRCUIT_ID, LINK_SELECTION, REMOTE_ID, RelayPort};
+use crate::dhcp::site::Network;
+use crate::dhcp::{Link, MessageType, Packet, Port, Received};
 
 /// A program that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,65 @@ pub enum ClientClass {
     Ipxe,
     /// An installed system.
     Ordinary,
+}
+
+/// A relay that a request comes through, and what it says in option 82.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relay {
+    /// Its address on the client's link. Unspecified: the client is on our own, at a switch that may add the option.
+    pub address: Ipv4Addr,
+    /// Sub-option 1. Empty: it does not say.
+    pub circuit_id: Vec<u8>,
+    /// Sub-option 2. Empty: it does not say.
+    pub remote_id: Vec<u8>,
+    /// Sub-option 5: the client's network, where that is not the relay's own.
+    pub link: Option<Ipv4Addr>,
+}
+
+impl Relay {
+    /// The relay of `port`, where a machine with an address in `network` is plugged in: the one that the record names, else
+    /// one of that network, else the first. None where no relay is believed, and so nobody comes from a port.
+    pub(super) fn of(port: &RelayPort, network: Option<Network>, link: &Link) -> Option<Self> {
+        let near = |relay: &&Ipv4Addr| network.is_some_and(|network| network.contains(**relay));
+        let relays = || link.relays.iter();
+        let named = relays().find(|relay| port.link == Some(**relay));
+        let relay = named.or_else(|| relays().find(near)).or_else(|| relays().next()).copied();
+        let address = relay.or(link.trust_switches.then_some(Ipv4Addr::UNSPECIFIED))?;
+        Some(Self {
+            address,
+            circuit_id: port.circuit_id.clone(),
+            remote_id: port.remote_id.clone(),
+            link: port.link.filter(|link| *link != address),
+        })
+    }
+
+    /// `request`, as it comes through.
+    pub(super) fn pass_on(&self, mut request: Packet) -> Packet {
+        let link = self.link.map(|link| link.octets());
+        let said = [
+            (CIRCUIT_ID, self.circuit_id.as_slice()),
+            (REMOTE_ID, self.remote_id.as_slice()),
+            (LINK_SELECTION, link.as_ref().map_or(&[], <[u8; 4]>::as_slice)),
+        ];
+        let mut option = Vec::new();
+        for (code, value) in said.into_iter().filter(|(_, value)| !value.is_empty()) {
+            let Ok(length) = u8::try_from(value.len()) else { continue };
+            option.extend([code, length]);
+            option.extend(value);
+        }
+        if !option.is_empty() {
+            request.options.set(code::RELAY_AGENT, option);
+        }
+        Packet { giaddr: self.address, ..request }
+    }
+}
+
+/// How `request` comes: from its relay, else from a client that has no address yet.
+pub(super) fn received(request: &Packet) -> Received {
+    let direct = request.giaddr.is_unspecified();
+    let port = if direct { 68 } else { 67 };
+    let source = SocketAddrV4::new(request.giaddr, port);
+    Received { source, broadcast: direct, port: Port::Dhcp }
 }
 
 /// iPXE's features as its current builds send them: HTTP (19) among them.

@@ -11,6 +11,10 @@ use tinwright::instance::v1 as occ;
 use tinwright::workflow::v1::Workflow;
 
 use super::*;
+use crate::index::Index;
+
+mod lent;
+mod relayed;
 
 const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 
@@ -60,7 +64,7 @@ fn link() -> Link {
 }
 
 fn asked(boots: &Boots, subject: Subject, class: ClientClass) -> pb::ExplainBootResponse {
-    let question = Question { subject, class, architecture: None };
+    let question = Question { subject, class, architecture: None, relay: None };
     explain(&question, boots, &link(), SystemTime::now())
 }
 

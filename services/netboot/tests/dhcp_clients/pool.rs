@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 
+use netboot::dhcp::MessageType;
 use netboot::dhcp::site::Network;
 use netboot::pool::{Subnet, Unknown};
 use store::Store;
 use store::sled::Sled;
 use tinwright::hardware::v1::{Dhcp, Hardware};
 
+use crate::capture::Capture;
 use crate::lab::{Lab, booting, machine};
-use crate::relays::{answered, perfdhcp};
+use crate::network::Place;
+use crate::relays::{answered, perfdhcp, perfdhcp_at};
+
+/// Exchanges a second, and how many.
+const RATE: u32 = 2000;
+const EXCHANGES: u32 = 6000;
 
 fn subnet(ranges: &str, unknown: Unknown) -> Subnet {
     let network = Network { address: [198, 51, 100, 0].into(), prefix: 24 };
@@ -23,11 +30,11 @@ fn unaddressed(last: u8) -> Hardware {
     machine
 }
 
-/// Machines for every address that perfdhcp makes up from the base 52:54:00:aa:00:00.
-fn fleet() -> Vec<Hardware> {
-    let fleet = (0..100).map(|n| {
-        let mut machine = unaddressed(n);
-        machine.interfaces[0].mac = format!("52:54:00:aa:00:{n:02x}");
+/// Machines for as many addresses that perfdhcp makes up from the base 52:54:00:aa:00:00.
+fn fleet(count: u16) -> Vec<Hardware> {
+    let fleet = (0..count).map(|n| {
+        let (mut machine, [high, low]) = (unaddressed(0), n.to_be_bytes());
+        machine.interfaces[0].mac = format!("52:54:00:aa:{high:02x}:{low:02x}");
         machine
     });
     fleet.collect()
@@ -50,7 +57,7 @@ fn a_hundred_machines_at_once_get_an_address_each() {
     let directory = tempfile::tempdir().unwrap();
     let kept = store(&directory);
     let subnet = subnet("198.51.100.100-198.51.100.199", Unknown::Ignore);
-    let lab = Lab::lending(subnet, fleet(), kept.clone());
+    let lab = Lab::lending(subnet, fleet(100), kept.clone());
     let report = perfdhcp(&lab, "-r 1000 -n 100 -R 100");
     for exchange in ["DISCOVER-OFFER", "REQUEST-ACK"] {
         assert_eq!(answered(&report, exchange), [100, 100], "{report}");
@@ -58,6 +65,40 @@ fn a_hundred_machines_at_once_get_an_address_each() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let leases = runtime.block_on(kept.list("netboot/lease/", "", 1000)).unwrap();
     assert_eq!(leases.pairs.len(), 100, "{report}");
+}
+
+/// At a rate that an unoptimised server carries on a busy host: each exchange waits for two answers and a commit.
+#[test]
+fn thousands_of_machines_behind_a_relay_lose_no_exchange() {
+    let directory = tempfile::tempdir().unwrap();
+    let network = Network { address: [198, 18, 0, 0].into(), prefix: 15 };
+    let ranges = vec!["198.18.1.0-198.18.16.255".parse().unwrap()];
+    let lab = Lab::lending(Subnet::new(network, ranges), fleet(2000), store(&directory));
+    lab.network.set(Place::Server, "addr add 198.18.0.1/15 dev br0");
+    lab.network.set(Place::Client, "addr add 198.18.0.200/15 dev v1");
+    lab.network.set(Place::Client, "route add 198.51.100.1 dev v1");
+    let report =
+        perfdhcp_at(&lab, [198, 18, 0, 200].into(), &format!("-r {RATE} -n {EXCHANGES} -R 2000"));
+    for exchange in ["DISCOVER-OFFER", "REQUEST-ACK"] {
+        let [sent, received] = answered(&report, exchange);
+        assert!(sent * 1000 > EXCHANGES * 999, "{report}");
+        assert!((sent - received) * 1000 < sent, "{report}");
+    }
+}
+
+#[test]
+fn udhcpc_that_finds_its_address_in_use_gets_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let subnet = subnet("198.51.100.100-198.51.100.101", Unknown::Ignore);
+    let lab = Lab::lending(subnet, vec![unaddressed(2)], store(&directory));
+    let first = udhcpc(&lab).expect("an address");
+    lab.network.set(Place::Other, &format!("addr add {first}/24 dev w1"));
+    let mut capture = Capture::start(&lab.network);
+    let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 2 -A 1 -a500 -s /bin/true");
+    let said = String::from_utf8_lossy(&done.stderr);
+    let other = if first.ends_with("100") { "198.51.100.101" } else { "198.51.100.100" };
+    assert!(said.contains(&format!("lease of {other}")), "{said}");
+    capture.wait("DECLINE", |seen| seen.is(MessageType::Decline, 68));
 }
 
 #[test]

@@ -22,8 +22,14 @@ fn fleet() -> Vec<Hardware> {
 
 pub(crate) fn perfdhcp(lab: &Lab, options: &str) -> String {
     lab.network.set(Place::Client, "addr add 198.51.100.200/24 dev v1");
-    let line =
-        format!("perfdhcp -4 -l v1 -W 2000000 {options} -b mac=52:54:00:aa:00:00 198.51.100.1");
+    perfdhcp_at(lab, [198, 51, 100, 200].into(), options)
+}
+
+/// The same, relaying from an address that the machine has.
+pub(crate) fn perfdhcp_at(lab: &Lab, relay: Ipv4Addr, options: &str) -> String {
+    let line = format!(
+        "perfdhcp -4 -l {relay} -W 2000000 {options} -b mac=52:54:00:aa:00:00 198.51.100.1"
+    );
     let done = lab.client(&line);
     // It ends with 3 whenever anything it sent had no answer; a RELEASE never has.
     assert!([Some(0), Some(3)].contains(&done.status.code()), "{done:?}");

@@ -1,8 +1,8 @@
-//! A namespace where the server is, and one for a machine, joined by a cable.
+//! A link of namespaces: one where the server is, one for a machine, and one for a router that may be there.
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -16,10 +16,13 @@ pub(crate) const MACHINE: &str = "198.51.100.50";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// Both are gone when it is dropped, and all that lived in them.
+/// They are gone when it is dropped, and all that lived in them.
 pub(crate) struct Network {
     server: String,
     machine: String,
+    router: String,
+    /// What the router runs.
+    routing: Option<Child>,
 }
 
 impl Network {
@@ -27,19 +30,29 @@ impl Network {
     pub(crate) fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "namespaces are root's: run tests as root");
         let name = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let new = Self { server: format!("obs-{name}"), machine: format!("obm-{name}") };
-        let (server, machine) = (&new.server, &new.machine);
-        for namespace in [server, machine] {
+        let [server, machine, router] =
+            ["obs", "obm", "obr"].map(|place| format!("{place}-{name}"));
+        let new = Self { server, machine, router, routing: None };
+        let (server, machine, router) = (&new.server, &new.machine, &new.router);
+        for namespace in [server, machine, router] {
             ip(&format!("netns add {namespace}"));
             ip(&format!("-n {namespace} link set lo up"));
             // Addresses are good at once, without a second's search for duplicates.
             ip(&format!("netns exec {namespace} sysctl -q -w net.ipv6.conf.default.accept_dad=0"));
         }
         for command in [
-            format!("-n {server} link add v0 type veth peer name eth0 netns {machine}"),
+            format!(
+                "-n {server} link add v0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+            ),
+            format!("-n {server} link add p0 type veth peer name eth0 netns {machine}"),
+            format!("-n {server} link add p1 type veth peer name eth0 netns {router}"),
+            format!("-n {server} link set p0 master v0 up"),
+            format!("-n {server} link set p1 master v0 up"),
             format!("-n {server} addr add {SERVER}/24 dev v0"),
             format!("-n {server} link set v0 up"),
             format!("-n {machine} link set eth0 address {MAC} up"),
+            format!("-n {router} link set eth0 up"),
+            format!("-n {router} addr add 2001:db8::1/64 dev eth0"),
             format!("-n {machine} addr add {MACHINE}/24 dev eth0"),
             format!("-n {machine} addr add 198.51.100.77/24 dev eth0"),
         ] {
@@ -92,6 +105,16 @@ impl Network {
         moved.join().expect("what was opened")
     }
 
+    /// Lets the router advertise itself.
+    pub(crate) fn route(&mut self) {
+        let dnsmasq = "dnsmasq -d --port=0 --user=root --pid-file= --leasefile-ro --interface=eth0 --bind-interfaces \
+                       --enable-ra --dhcp-range=2001:db8::,ra-only,64";
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.router]).args(dnsmasq.split_whitespace());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.routing = Some(command.spawn().expect("dnsmasq"));
+    }
+
     /// Runs a line of shell on the machine, for a minute at most.
     pub(crate) async fn run(&self, line: &str) -> Output {
         let mut command = tokio::process::Command::new("ip");
@@ -102,7 +125,11 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for namespace in [&self.machine, &self.server] {
+        if let Some(routing) = &mut self.routing {
+            let _already_gone = routing.kill();
+            let _already_waited_for = routing.wait();
+        }
+        for namespace in [&self.machine, &self.router, &self.server] {
             let _may_not_exist = Command::new("ip").args(["netns", "del", namespace]).output();
         }
     }

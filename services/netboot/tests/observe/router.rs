@@ -1,6 +1,6 @@
 //! Router solicitations of a real client.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netboot::Metrics;
 use netboot::ra::Booting;
@@ -9,6 +9,9 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::network::{MAC, Network};
+
+/// Longer than a router is silent when it begins.
+const BOUND: Duration = Duration::from_secs(60);
 
 struct Site {
     network: Network,
@@ -60,4 +63,25 @@ async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     }
     assert!(!told.contains("Prefix"), "{told}");
     assert!(site.counted().contains("netboot_router_advertisements_total 1"), "{}", site.counted());
+}
+
+/// dnsmasq answers who asks, and tells all who are there now and then: until we hear that, we answer, too.
+#[tokio::test]
+async fn where_a_router_is_heard_booting_machines_are_left_to_it() {
+    let mut site = site();
+    site.booting.answered(MAC, Instant::now());
+    let told = site.solicit().await.expect("an answer of ours");
+    assert!(!told.contains("2001:db8::/64"), "{told}");
+    site.network.route();
+    let routed = async {
+        let mut quiet = 0;
+        while quiet < 5 {
+            site.booting.answered(MAC, Instant::now());
+            let before = site.counted();
+            let told = site.solicit().await.expect("an answer of somebody's");
+            let theirs = told.contains("2001:db8::/64") && site.counted() == before;
+            quiet = if theirs { quiet + 1 } else { 0 };
+        }
+    };
+    tokio::time::timeout(BOUND, routed).await.expect("we are quiet once the router is heard");
 }

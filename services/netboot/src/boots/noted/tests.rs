@@ -28,7 +28,7 @@ fn a_script_is_noted_with_the_fact_that_decided_and_a_refusal_with_why() {
     let event = events.try_recv().unwrap();
     assert_eq!(event.what.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
-    assert!(boots.script_for(&Asked::new(Some(MAC), at("192.0.2.10")), now()).is_ok());
+    assert!(boots.script_for(&Asked::new(Some(MAC), at("192.0.2.10")), None, now()).is_ok());
     assert!(events.try_recv().is_err(), "a question is no boot");
 }
 

@@ -4,12 +4,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::super::{Link, Reply, Reservation, Silence};
+use super::super::{Reply, Reservation, Silence};
 use super::{MessageType, Moment, Question, Server};
 use crate::Mac;
 use crate::datagram::Socket;
 use crate::dhcp::relay::relayed;
-use crate::dhcp::site::Mode;
 use crate::leases::{Claim, Granted, Returned};
 use crate::lending::{Asked, Lent, lasts};
 use crate::pool::Event;
@@ -36,17 +35,9 @@ impl Server {
         record: Option<&Reservation>,
     ) -> Result<Lent, Silence> {
         let Question { request, received, mac, now, .. } = question;
-        let Some(lending) = self.lending.as_ref().filter(|_| self.link.mode == Mode::Reservation)
-        else {
-            return Ok(Lent::Nothing);
-        };
+        let Some(lending) = &self.lending else { return Ok(Lent::Nothing) };
         let relayed = relayed(request, *received.source.ip(), &self.link);
         lending.lend(Asked { request, mac: *mac, relayed, record, link: &self.link }, now.time)
-    }
-
-    /// The link as it is for a machine that only gets a boot file.
-    pub(super) fn boot_only(&self) -> Link {
-        Link { mode: Mode::AutoProxy, ..self.link.clone() }
     }
 
     /// What has to be durable before `reply` is sent.

@@ -1,0 +1,219 @@
+//! What people ask over gRPC of addresses that are lent: leases, machines without a record, and explanations of both.
+
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
+use tinwright::metadata::v1::{self as md, explain_metadata_request as md_by};
+use tinwright::netboot::v1::explain_boot_request::By;
+use tinwright::netboot::v1::get_lease_request::By as LeaseBy;
+use tinwright::netboot::v1::lease::State;
+use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
+use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
+use tinwright::netboot::v1::{self as pb, Lease};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::network::{Network, OURS};
+use super::peer::free_port;
+use super::process::{Place, arguments, machine, soon};
+
+const MACS: [&str; 2] = ["52:54:00:00:00:01", "52:54:00:00:00:02"];
+const POOL: &str = "[[subnets]]
+network = \"198.51.100.0/24\"
+ranges = [\"198.51.100.100-198.51.100.109\"]
+unknown = \"enrol\"
+";
+
+/// The services that are asked.
+struct Asked(Channel);
+
+impl Asked {
+    async fn list(&self, page_size: i32, page_token: &str) -> pb::ListLeasesResponse {
+        let request = pb::ListLeasesRequest { page_size, page_token: page_token.into() };
+        self.leases().list_leases(request).await.unwrap().into_inner()
+    }
+
+    async fn lease(&self, by: LeaseBy) -> Result<Lease, Status> {
+        let request = pb::GetLeaseRequest { by: Some(by) };
+        Ok(self.leases().get_lease(request).await?.into_inner().lease.unwrap())
+    }
+
+    async fn take_back(&self, address: &str, revision: i64) -> Result<(), Status> {
+        let request = pb::DeleteLeaseRequest { address: address.into(), revision };
+        self.leases().delete_lease(request).await.map(drop)
+    }
+
+    async fn boot(
+        &self,
+        by: By,
+        relay: Option<pb::RelayAgent>,
+    ) -> Result<pb::ExplainBootResponse, Status> {
+        let mut netboot = NetbootServiceClient::new(self.0.clone());
+        let request = pb::ExplainBootRequest { by: Some(by), relay, ..Default::default() };
+        Ok(netboot.explain_boot(request).await?.into_inner())
+    }
+
+    async fn metadata(&self, by: md_by::By) -> Result<md::ExplainMetadataResponse, Status> {
+        let mut metadata = MetadataServiceClient::new(self.0.clone());
+        let request = md::ExplainMetadataRequest { by: Some(by) };
+        Ok(metadata.explain_metadata(request).await?.into_inner())
+    }
+
+    fn leases(&self) -> LeaseServiceClient<Channel> {
+        LeaseServiceClient::new(self.0.clone())
+    }
+}
+
+/// The address that udhcpc gets on a machine.
+fn udhcpc(network: &Network, machine: usize) -> String {
+    let said = network.run(machine, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
+    let lease = said.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
+    lease.unwrap_or_else(|| panic!("no lease: {said}")).to_owned()
+}
+
+/// Does `work` where a server lends addresses, also to machines that nobody knows.
+fn lending(work: impl AsyncFnOnce(&Network, Asked) + Send) {
+    let network = Network::new(&MACS);
+    network.on_site(async || {
+        let (api, told) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
+        let place = Place::new();
+        let config = place.path("config.toml");
+        std::fs::write(&config, POOL).unwrap();
+        let config = config.display().to_string();
+        let flags = ["--config", &config, "--netboot-interface", "br0", "--listen", &api];
+        let flags = [&flags[..], &["--metadata-listen", &told]].concat();
+        let server = place.start(&arguments(&flags)).await;
+        work(&network, Asked(server.channel().await)).await;
+    });
+}
+
+#[test]
+fn leases_are_shown_and_taken_back_by_their_revision() {
+    lending(async |network, asked| {
+        assert_eq!(asked.list(0, "").await.leases, []);
+        let own = [0, 1].map(|machine| udhcpc(network, machine));
+        let first = asked.list(1, "").await;
+        let second = asked.list(1, &first.next_page_token).await;
+        let listed = [&first.leases[..], &second.leases].concat();
+        let mut addresses = own.clone();
+        addresses.sort();
+        assert_eq!(
+            listed.iter().map(|lease| &lease.address).collect::<Vec<_>>(),
+            [&addresses[0], &addresses[1]]
+        );
+        assert_eq!(second.next_page_token, "");
+
+        let lease = asked.lease(LeaseBy::Mac("52-54-00-00-00-01".into())).await.unwrap();
+        assert_eq!((&lease.address, lease.mac.as_str()), (&own[0], MACS[0]));
+        assert_eq!((lease.state(), lease.hardware_id.as_str()), (State::Bound, ""));
+        let by_address = asked.lease(LeaseBy::Address(own[0].clone())).await;
+        assert_eq!(by_address.unwrap(), lease);
+
+        let stale = asked.take_back(&own[0], lease.revision + 1000).await.unwrap_err();
+        assert_eq!(stale.code(), Code::Aborted, "{stale}");
+        asked.take_back(&own[0], lease.revision).await.unwrap();
+        for gone in [
+            asked.take_back(&own[0], 0).await.unwrap_err(),
+            asked.lease(LeaseBy::Address(own[0].clone())).await.unwrap_err(),
+            asked.lease(LeaseBy::Mac(MACS[0].into())).await.unwrap_err(),
+        ] {
+            assert_eq!(gone.code(), Code::NotFound, "{gone}");
+        }
+        let wrong = asked.lease(LeaseBy::Address("here".into())).await.unwrap_err();
+        assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
+        assert!(wrong.message().contains("address: is no IPv4 address"), "{wrong}");
+    });
+}
+
+#[test]
+fn machines_without_a_record_are_listed_until_they_have_one() {
+    lending(async |network, asked| {
+        let own = udhcpc(network, 1);
+        let request = pb::ListUnknownMachinesRequest::default();
+        let seen = asked.leases().list_unknown_machines(request).await.unwrap().into_inner();
+        let [stranger] = &seen.unknown_machines[..] else { panic!("{seen:?}") };
+        assert_eq!((stranger.mac.as_str(), stranger.relay.as_str()), (MACS[1], ""));
+        assert_eq!(stranger.requests, 2, "a DISCOVER and a REQUEST");
+
+        let made = HardwareServiceClient::new(asked.0.clone())
+            .create_hardware(machine(MACS[1], "198.51.100.50"))
+            .await;
+        let id = made.unwrap().into_inner().hardware.unwrap().id;
+        let known = async {
+            while asked.lease(LeaseBy::Mac(MACS[1].into())).await.unwrap().hardware_id != id {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        soon(known).await;
+        assert_eq!(asked.lease(LeaseBy::Address(own)).await.unwrap().hardware_id, id);
+    });
+}
+
+#[test]
+fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
+    lending(async |network, asked| {
+        let told = asked.boot(By::Mac(MACS[0].into()), None).await.unwrap();
+        let would = told.dhcp.unwrap().address;
+        assert_eq!((told.boot.as_str(), told.script.unwrap().status), ("generic", 200));
+        let looked = told.looked_at.unwrap();
+        assert_eq!(
+            (looked.pool.as_str(), looked.pool_unknown.as_str()),
+            ("198.51.100.0/24", "enrol")
+        );
+        assert_eq!(looked.lease_address, "");
+
+        assert_eq!(udhcpc(network, 0), would, "as it was said");
+        let told = asked.boot(By::Address(would.clone()), None).await.unwrap();
+        let looked = told.looked_at.unwrap();
+        assert_eq!((looked.mac.as_str(), looked.lease_state.as_str()), (MACS[0], "bound"));
+
+        let circuit_id = "6".into();
+        let relay = pb::RelayAgent { address: "here".into(), circuit_id, ..Default::default() };
+        let wrong = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap_err();
+        assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
+        for field in ["relay.address: is no IPv4 address", "relay.circuit_id: is not hex"] {
+            assert!(wrong.message().contains(field), "{wrong}");
+        }
+        // Another network is behind that relay, where nothing is lent.
+        let relay = pb::RelayAgent { address: "192.0.2.254".into(), ..Default::default() };
+        let told = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap();
+        assert_eq!(
+            (told.dhcp.unwrap().silence.as_str(), told.boot.as_str()),
+            ("no record of this machine", "unknown")
+        );
+    });
+}
+
+#[test]
+fn whom_an_address_is_taken_for_is_explained() {
+    lending(async |network, asked| {
+        let made = HardwareServiceClient::new(asked.0.clone())
+            .create_hardware(machine(MACS[0], "198.51.100.50"))
+            .await;
+        let id = made.unwrap().into_inner().hardware.unwrap().id;
+        network.set(0, "addr add 198.51.100.50/24 dev eth0");
+        let at = |address: &str| asked.metadata(md_by::By::Address(address.into()));
+        let known = async {
+            while at("198.51.100.50").await.unwrap().hardware_id != id {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        soon(known).await;
+        let told = asked.metadata(md_by::By::HardwareId(id.clone())).await.unwrap();
+        assert_eq!((&told.hardware_id, &told.instance_id), (&id, &id));
+        let [source] = &told.sources[..] else { panic!("{told:?}") };
+        assert_eq!(
+            (source.address.as_str(), source.answered),
+            ("198.51.100.50", true),
+            "{source:?}"
+        );
+        assert!(told.feed.unwrap().live && told.guard.unwrap().source_check == "on_link");
+
+        let nobody = at("198.51.100.51").await.unwrap();
+        assert_eq!((nobody.hardware_id.as_str(), nobody.sources[0].answered), ("", false));
+        assert_eq!(nobody.sources[0].fact, "no machine has this address: 404");
+        let wrong = at("here").await.unwrap_err();
+        assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
+        let unknown = asked.metadata(md_by::By::Hostname("nowhere".into())).await.unwrap_err();
+        assert_eq!(unknown.code(), Code::NotFound, "{unknown}");
+    });
+}

@@ -1,0 +1,116 @@
+//! Somebody on a machine who asks for it all the time, from every address it may have, and what he hears.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use load::http::{Answer, get};
+use tokio_util::sync::CancellationToken;
+
+use super::{Change, NEW, OLD, OTHER};
+
+/// What he asks for.
+pub(super) const PATHS: [&str; 3] =
+    ["/latest/meta-data/instance-id", "/latest/user-data", "/latest/meta-data/hostname"];
+const METADATA: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 1), 8080);
+/// So seldom that nobody is told to ask less.
+const PAUSE: Duration = Duration::from_millis(50);
+/// An address that is taken away leaves a question without an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// All that was heard.
+#[derive(Debug, Default)]
+pub(super) struct Heard(Mutex<Vec<Once>>);
+
+/// An answer, to whom, and when.
+#[derive(Clone, Debug)]
+struct Once {
+    machine: usize,
+    source: Ipv4Addr,
+    path: usize,
+    asked: Instant,
+    answered: Instant,
+    answer: Answer,
+}
+
+impl Heard {
+    /// Asks until `stop`, where `machine` is.
+    pub(super) async fn listen(&self, machine: usize, stop: &CancellationToken) {
+        let every = async {
+            tokio::join!(self.ask(machine, OLD), self.ask(machine, NEW), self.ask(machine, OTHER))
+        };
+        stop.run_until_cancelled(every).await;
+    }
+
+    async fn ask(&self, machine: usize, source: Ipv4Addr) -> std::convert::Infallible {
+        loop {
+            for (path, name) in PATHS.iter().enumerate() {
+                let asked = Instant::now();
+                let answer = tokio::time::timeout(PATIENCE, get(source, METADATA, name)).await;
+                // The machine has not that address, or not any more.
+                let Ok(Ok(answer)) = answer else { continue };
+                let answered = Instant::now();
+                let once = Once { machine, source, path, asked, answered, answer };
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).push(once);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn at(&self, machine: usize, source: Ipv4Addr) -> Vec<Once> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter()
+            .filter(|once| (once.machine, once.source) == (machine, source))
+            .cloned()
+            .collect()
+    }
+
+    /// Resolves once `machine` was told everything at `source`.
+    pub(super) async fn all(&self, machine: usize, source: Ipv4Addr) {
+        loop {
+            let told =
+                self.at(machine, source).into_iter().filter(|once| once.answer.status == 200);
+            if told.map(|once| once.path).collect::<BTreeSet<_>>().len() == PATHS.len() {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Passes if `machine` heard at `source` its own `facts` while it had it by its record, from one change to another, and
+    /// never anything else. Either may be so while a change is on its way. Who is refused because another machine was seen
+    /// with the address is not told for whom it is.
+    pub(super) fn is(
+        &self,
+        machine: usize,
+        source: Ipv4Addr,
+        facts: &[String; PATHS.len()],
+        from: Change,
+        until: Option<Change>,
+    ) {
+        for once in self.at(machine, source) {
+            let told = once.answer.status == 200;
+            let body = if told { facts[once.path].as_str() } else { "" };
+            assert_eq!(once.answer.body, body, "{once:?}");
+            assert!(told || [403, 404, 429].contains(&once.answer.status), "{once:?}");
+            let sure = once.asked > from.known && until.is_none_or(|u| once.answered < u.asked);
+            let may = once.answered > from.asked && until.is_none_or(|u| once.asked < u.known);
+            assert!(
+                told || !sure || once.answer.status == 403,
+                "refused what is its own: {once:?}"
+            );
+            assert!(may || !told, "told what is not its own: {once:?}");
+        }
+    }
+
+    /// Passes if `machine` was never answered at `source`.
+    pub(super) fn nothing(&self, machine: usize, source: Ipv4Addr) {
+        assert!(self.at(machine, source).is_empty(), "{:?}", self.at(machine, source));
+    }
+
+    /// The statuses that `machine` was answered with at `source`.
+    pub(super) fn statuses(&self, machine: usize, source: Ipv4Addr) -> BTreeSet<u16> {
+        self.at(machine, source).iter().map(|once| once.answer.status).collect()
+    }
+}

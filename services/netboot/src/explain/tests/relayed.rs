@@ -1,0 +1,75 @@
+//! What is told of machines behind relays.
+
+use super::*;
+
+const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
+const FAR: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
+
+/// A site whose machine is pinned to the port gi0/1 of the switch leaf.
+fn pinned() -> Boots {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let mut machine = machine(id);
+    machine.interfaces[0].relay_port = Some(hw::RelayPort {
+        circuit_id: "6769302f31".into(),
+        remote_id: "6c656166".into(),
+        link_address: String::new(),
+        pinned: true,
+    });
+    boots.index().hardware(News::All(vec![machine]));
+    boots
+}
+
+fn relay(address: Ipv4Addr, circuit_id: &[u8]) -> Relay {
+    Relay { address, circuit_id: circuit_id.into(), remote_id: b"leaf".into(), link: None }
+}
+
+/// What is told of `mac`, where the relays are believed that are at the far end and on the machine's link.
+fn through(boots: &Boots, mac: Mac, relay: Option<Relay>) -> pb::ExplainBootResponse {
+    let link = Link { relays: vec![FAR, RELAY], ..link() };
+    let (subject, class) = (Subject::Mac(mac), ClientClass::Ipxe);
+    let question = Question { subject, class, architecture: None, relay };
+    explain(&question, boots, &link, SystemTime::now())
+}
+
+#[test]
+fn a_machine_at_a_port_asks_from_there_if_nothing_else_is_said() {
+    let told = through(&pinned(), MAC, None);
+    assert_eq!(told.dhcp.unwrap().address, "192.0.2.10");
+    let looked = told.looked_at.unwrap();
+    assert_eq!((looked.relay, looked.relay_believed), (RELAY.to_string(), true));
+    assert!(!looked.by_port, "its MAC is in the record");
+}
+
+#[test]
+fn a_pinned_machine_at_another_port_or_at_none_is_told_so() {
+    let boots = pinned();
+    let direct = Relay { circuit_id: Vec::new(), ..relay(Ipv4Addr::UNSPECIFIED, b"") };
+    for other in [relay(RELAY, b"gi0/2"), direct] {
+        let told = through(&boots, MAC, Some(other)).dhcp.unwrap();
+        assert_eq!(told.silence, "its record has it at another port");
+    }
+    // Where no relay is believed, nobody comes from a port.
+    let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe).dhcp.unwrap();
+    assert_eq!(told.silence, "its record has it at another port");
+}
+
+#[test]
+fn a_new_interface_is_known_by_its_port_and_nowhere_else() {
+    let (boots, new) = (pinned(), Mac([2, 0, 0, 0, 0, 9]));
+    let told = through(&boots, new, Some(relay(RELAY, b"gi0/1:7")));
+    assert_eq!((told.boot.as_str(), told.dhcp.unwrap().address.as_str()), ("worker", "192.0.2.10"));
+    let looked = told.looked_at.unwrap();
+    assert_eq!((looked.hardware_name.as_str(), looked.by_port), ("node-1", true));
+    assert_eq!(told.script.unwrap().status, 200);
+    for elsewhere in [relay(RELAY, b"gi0/2"), relay(Ipv4Addr::new(192, 0, 2, 253), b"gi0/1")] {
+        let told = through(&boots, new, Some(elsewhere));
+        assert_eq!((told.boot.as_str(), told.looked_at.unwrap().by_port), ("unknown", false));
+    }
+}
+
+#[test]
+fn an_address_of_another_network_than_the_relays_is_told_so() {
+    let told = through(&pinned(), MAC, Some(relay(FAR, b"gi0/1")));
+    assert_eq!(told.dhcp.unwrap().silence, "its address belongs to another network");
+}
