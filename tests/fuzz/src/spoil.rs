@@ -26,14 +26,14 @@ type Change = fn(&Spoiler, &mut Vec<u8>, &mut Draw);
 
 /// Every one, the likelier ones twice.
 const ALL: [Change; 11] = [
-    Spoiler::flip,
-    Spoiler::flip,
-    Spoiler::overwrite,
-    Spoiler::measure,
-    Spoiler::measure,
-    Spoiler::cut,
-    Spoiler::remove,
-    Spoiler::repeat,
+    |_, input, draw| flip(input, draw),
+    |_, input, draw| flip(input, draw),
+    |_, input, draw| overwrite(input, draw),
+    |_, input, draw| measure(input, draw),
+    |_, input, draw| measure(input, draw),
+    |_, input, draw| input.truncate(place(input, draw)),
+    |_, input, draw| drop(input.drain(part(input, draw))),
+    |_, input, draw| repeat(input, draw),
     Spoiler::splice,
     Spoiler::say,
     Spoiler::say,
@@ -58,54 +58,6 @@ impl Spoiler {
         input
     }
 
-    /// Another bit somewhere.
-    fn flip(&self, input: &mut Vec<u8>, draw: &mut Draw) {
-        let at = place(input, draw);
-        if let Some(octet) = input.get_mut(at) {
-            *octet ^= 1 << draw.random_range(0..8_u8);
-        }
-    }
-
-    /// Other octets somewhere.
-    fn overwrite(&self, input: &mut Vec<u8>, draw: &mut Draw) {
-        let at = place(input, draw);
-        let longest = draw.random_range(1..=6_usize);
-        input.iter_mut().skip(at).take(longest).for_each(|octet| *octet = draw.random());
-    }
-
-    /// Another length: one at an edge, or about what is left; in one octet or in two.
-    fn measure(&self, input: &mut Vec<u8>, draw: &mut Draw) {
-        let at = place(input, draw);
-        let left = u16::try_from(input.len() - at).unwrap_or(u16::MAX);
-        let length = match draw.random_range(0..3_u8) {
-            0 => left.wrapping_sub(draw.random_range(0..4)),
-            _ => pick(&EDGES, draw).copied().unwrap_or_default(),
-        };
-        let [high, low] = length.to_be_bytes();
-        let written: &[u8] = if draw.random() { &[high, low] } else { &[low] };
-        input.iter_mut().skip(at).zip(written).for_each(|(octet, new)| *octet = *new);
-    }
-
-    /// Nothing from somewhere on.
-    fn cut(&self, input: &mut Vec<u8>, draw: &mut Draw) {
-        input.truncate(place(input, draw));
-    }
-
-    /// Less somewhere.
-    fn remove(&self, input: &mut Vec<u8>, draw: &mut Draw) {
-        input.drain(part(input, draw));
-    }
-
-    /// The same again, up to some hundred times.
-    fn repeat(&self, input: &mut Vec<u8>, draw: &mut Draw) {
-        let part = part(input, draw);
-        let again = input.get(part.clone()).unwrap_or_default();
-        let times = (LONGEST / again.len().max(1)).min(1 << draw.random_range(0..9_u8));
-        let again = again.repeat(times);
-        input.splice(part.end..part.end, again);
-        input.truncate(LONGEST);
-    }
-
     /// The end of another one.
     fn splice(&self, input: &mut Vec<u8>, draw: &mut Draw) {
         let Some(other) = pick(&self.corpus, draw) else { return };
@@ -121,6 +73,44 @@ impl Spoiler {
         let over = if draw.random() { word.len().min(input.len() - at) } else { 0 };
         input.splice(at..at + over, word.iter().copied());
     }
+}
+
+/// Another bit somewhere.
+fn flip(input: &mut [u8], draw: &mut Draw) {
+    let at = place(input, draw);
+    if let Some(octet) = input.get_mut(at) {
+        *octet ^= 1 << draw.random_range(0..8_u8);
+    }
+}
+
+/// Other octets somewhere.
+fn overwrite(input: &mut [u8], draw: &mut Draw) {
+    let at = place(input, draw);
+    let longest = draw.random_range(1..=6_usize);
+    input.iter_mut().skip(at).take(longest).for_each(|octet| *octet = draw.random());
+}
+
+/// Another length: one at an edge, or about what is left; in one octet or in two.
+fn measure(input: &mut [u8], draw: &mut Draw) {
+    let at = place(input, draw);
+    let left = u16::try_from(input.len() - at).unwrap_or(u16::MAX);
+    let length = match draw.random_range(0..3_u8) {
+        0 => left.wrapping_sub(draw.random_range(0..4)),
+        _ => pick(&EDGES, draw).copied().unwrap_or_default(),
+    };
+    let [high, low] = length.to_be_bytes();
+    let written: &[u8] = if draw.random() { &[high, low] } else { &[low] };
+    input.iter_mut().skip(at).zip(written).for_each(|(octet, new)| *octet = *new);
+}
+
+/// The same again, up to some hundred times.
+fn repeat(input: &mut Vec<u8>, draw: &mut Draw) {
+    let part = part(input, draw);
+    let again = input.get(part.clone()).unwrap_or_default();
+    let times = (LONGEST / again.len().max(1)).min(1 << draw.random_range(0..9_u8));
+    let again = again.repeat(times);
+    input.splice(part.end..part.end, again);
+    input.truncate(LONGEST);
 }
 
 /// One of `all`, if there is any.
