@@ -1,10 +1,11 @@
 //! Machines on two links of one process, and metadata for those whose addresses are lent.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
@@ -114,9 +115,9 @@ impl Network {
 
     /// Begins to write down what DHCP servers send to a machine.
     fn capture(&self, machine: usize) -> Capture {
-        let words = ["netns", "exec", &self.machines[machine], "tcpdump", "-lni", "eth0"];
+        let words = ["netns", "exec", &self.machines[machine], "timeout", "60", "tcpdump"];
         let mut command = Command::new("ip");
-        command.args(words).args(["udp", "src", "port", "67"]);
+        command.args(words).args(["--immediate-mode", "-lni", "eth0", "udp src port 67"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let told = BufReader::new(child.stderr.take().unwrap());
         let capture = Capture(child);
@@ -178,17 +179,23 @@ fn ip(command: &str) {
 struct Capture(Child);
 
 impl Capture {
-    fn heard(mut self) -> String {
-        self.0.kill().unwrap();
-        let mut heard = String::new();
-        self.0.stdout.take().unwrap().read_to_string(&mut heard).unwrap();
-        heard
+    /// What was sent, up to what came from `last`.
+    fn heard(mut self, last: &str) -> Vec<String> {
+        let mut heard = Vec::new();
+        for line in BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok) {
+            heard.push(line);
+            if heard.last().is_some_and(|line| line.contains(last)) {
+                return heard;
+            }
+        }
+        panic!("nothing from {last}: {heard:?}");
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        let _already_gone = self.0.kill();
+        // It ends tcpdump, too.
+        let _already_gone = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _already_waited_for = self.0.wait();
     }
 }
@@ -266,9 +273,8 @@ fn each_machine_is_answered_by_its_own_link_and_told_of_nothing_else() {
         assert!(script.contains("192.0.2.1:42113") && !script.contains("198.51.100.1"), "{script}");
 
         // Every answer that came by the second link was for the machine there.
-        let heard = capture.heard();
-        assert!(heard.contains("192.0.2.1.67 >"), "{heard}");
-        assert!(!heard.contains("198.51.100."), "{heard}");
+        let heard = capture.heard("IP 192.0.2.1.67 >");
+        assert_eq!(heard.len(), 1, "{heard:?}");
 
         // The machine of the second link is given no address of that on the first.
         network.change(0, RESERVED);
