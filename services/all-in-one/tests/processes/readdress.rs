@@ -97,10 +97,11 @@ impl<'a> Site<'a> {
             always_pxe: true,
             ..Default::default()
         };
+        let userdata = format!("#cloud-config\n# of {hostname}\n");
         let instance = inst::Instance {
             hardware_id: hardware_id.clone(),
             hostname: hostname.into(),
-            userdata: format!("#cloud-config\n# of {hostname}\n"),
+            userdata: userdata.clone(),
             os: Some(inst::instance::Os::CustomIpxe(script)),
             ..Default::default()
         };
@@ -108,9 +109,8 @@ impl<'a> Site<'a> {
             inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
         let mut instances = InstanceServiceClient::new(self.channel.clone());
         let made = instances.create_instance(request).await.unwrap().into_inner();
-        let instance = made.instance.unwrap();
         self.machines.push(hardware_id);
-        self.facts.push([instance.id, instance.userdata, instance.hostname]);
+        self.facts.push([made.instance.unwrap().id, userdata, hostname.into()]);
     }
 
     fn hardware(&self) -> HardwareServiceClient<Channel> {
@@ -120,7 +120,7 @@ impl<'a> Site<'a> {
     /// Writes `address` into the record of a machine, as it is at its present revision.
     async fn write(&self, machine: usize, address: Ipv4Addr) -> Result<i64, Status> {
         let by = Some(hw::get_hardware_request::By::Id(self.machines[machine].clone()));
-        let request = hw::GetHardwareRequest { by, view: 0 };
+        let request = hw::GetHardwareRequest { by };
         let mut hardware =
             self.hardware().get_hardware(request).await.unwrap().into_inner().hardware.unwrap();
         hardware.interfaces[0].dhcp.as_mut().unwrap().address = at(address);
@@ -227,15 +227,15 @@ async fn both_at_once(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
 fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Heard {
     let (network, heard, stop) = (Network::new(&MACS), Heard::default(), CancellationToken::new());
     std::thread::scope(|listeners| {
-        network.on_site(async || {
-            let site = Site::start(&network).await;
+        let (network, heard, stop) = (&network, &heard, &stop);
+        network.on_site(async move || {
+            let site = Site::start(network).await;
             let _ends = stop.clone().drop_guard();
             for machine in 0..MACS.len() {
-                let (network, heard, stop) = (&network, &heard, &stop);
                 let listen = async move || heard.listen(machine, stop).await;
                 listeners.spawn(move || network.on(machine, listen));
             }
-            let [begun, first, second] = story(&site, &heard).await;
+            let [begun, first, second] = story(&site, heard).await;
             heard.is(0, OLD, &site.facts[0], begun, Some(first));
             heard.is(0, NEW, &site.facts[0], first, None);
             heard.is(1, OTHER, &site.facts[1], begun, Some(second));
