@@ -120,7 +120,7 @@ impl<'a> Site<'a> {
     /// Writes `address` into the record of a machine, as it is at its present revision.
     async fn write(&self, machine: usize, address: Ipv4Addr) -> Result<i64, Status> {
         let by = Some(hw::get_hardware_request::By::Id(self.machines[machine].clone()));
-        let request = hw::GetHardwareRequest { by };
+        let request = hw::GetHardwareRequest { by, ..Default::default() };
         let mut hardware =
             self.hardware().get_hardware(request).await.unwrap().into_inner().hardware.unwrap();
         hardware.interfaces[0].dhcp.as_mut().unwrap().address = at(address);
