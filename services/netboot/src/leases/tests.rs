@@ -198,7 +198,8 @@ async fn what_clients_give_back_is_stored_while_the_leases_run() {
         }
         stop.cancel();
     };
-    let (ran, ()) = tokio::join!(leases.clone().run(stop.clone()), freed);
+    let both = async { tokio::join!(leases.clone().run(stop.clone()), freed) };
+    let (ran, ()) = tokio::time::timeout(HOUR / 60, both).await.expect("stored within a minute");
     ran.unwrap();
     let kept = Leases::new(store).get(X).await.unwrap();
     assert!(matches!(record::read(&kept), Some((X, Lease::Released { .. }))));
