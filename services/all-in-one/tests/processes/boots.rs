@@ -151,7 +151,7 @@ fn an_edge_tells_why_a_machine_boots_what_it_boots_and_what_it_did_and_said() {
     assert!(loader.contains("undionly.kpxe from 198.51.100.1"), "{loader}");
 
     let leased = site.machine(
-        "udhcpc -f -n -q -i eth0 -s /bin/true -V PXEClient:Arch:00007:UNDI:003000 -x 0x5d:0007",
+        "busybox udhcpc -f -n -q -i eth0 -s /bin/true -V PXEClient:Arch:00007:UNDI:003000 -x 0x5d:0007",
     );
     assert!(leased.status.success(), "{leased:?}");
     let script = site.machine("curl -sf http://198.51.100.1:7080/52-54-00-00-00-01/auto.ipxe");
