@@ -125,7 +125,14 @@ impl Lab {
                 if let Some(store) = store {
                     netboot.keep_leases(store);
                 }
-                ready.send(netboot.index()).expect("a test");
+                let (index, leases) = (netboot.index(), netboot.lease_api());
+                tokio::spawn(async move {
+                    // Before what is lent has been read, nobody is answered who has no address of his own.
+                    if let Some(leases) = leases {
+                        leases.ready().await;
+                    }
+                    ready.send(index).expect("a test");
+                });
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
                 let (started, _used) = tokio::sync::mpsc::unbounded_channel();
                 // Nobody calls home here.
