@@ -3,13 +3,14 @@
 //! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
 //! program does not know is refused: a misspelt one must not pass for a default.
 //!
-//! `boot_http`, `dhcp`, `pools`, `metadata` and `etcd` check what is said of scripts and files, of DHCP, of what it lends, of
-//! the metadata service and of a cluster, `observe` what of looking into network boot, `split` which services are here and
-//! where the others are.
+//! `boot_http`, `links`, `dhcp`, `pools`, `metadata` and `etcd` check what is said of scripts and files, of where machines are
+//! attached, of DHCP, of what it lends, of the metadata service and of a cluster, `observe` what of looking into network
+//! boot, `split` which services are here and where the others are.
 
 mod boot_http;
 mod dhcp;
 mod etcd;
+mod links;
 mod metadata;
 mod observe;
 mod pools;
@@ -25,6 +26,7 @@ use runtime::telemetry::Format;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
+pub use self::links::Link;
 pub use self::metadata::{Metadata, Source};
 pub use self::observe::Observe;
 pub use self::split::{Peer, Service, Split};
@@ -59,9 +61,8 @@ pub struct Flags {
     #[arg(long, env = "TINWRIGHT_ONLY", value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
     /// Where services are that are not served here: SERVICE=URL, or a URL for all that are not named (but netboot, which only
-    /// metadata asks, for what it lends). Besides its own data
-    /// directory a process needs a copy of the secrets (site.key, ca.pem, service.pem, service-key.pem; ca-key.pem unless
-    /// it serves netboot and metadata only)
+    /// metadata asks, for what it lends). Besides its own data directory a process needs a copy of the secrets (site.key,
+    /// ca.pem, service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only)
     #[arg(long, env = "TINWRIGHT_PEERS", value_name = "[SERVICE=]URL", value_delimiter = ',')]
     pub peers: Option<Vec<Peer>>,
     /// Where records are kept [default: sled]; etcd for replicas, of which each needs a copy of the first one's directory of
@@ -112,6 +113,9 @@ pub struct Flags {
     #[command(flatten)]
     #[serde(default)]
     pub dhcp: dhcp::Flags,
+    /// Several interfaces that machines are attached to; in the file only, a section each, in place of the one
+    #[arg(skip)]
+    pub links: Option<Vec<links::Said>>,
     /// Networks in which addresses are lent; in the file only, a section each
     #[arg(skip)]
     pub subnets: Option<Vec<pools::Said>>,
@@ -241,16 +245,10 @@ pub struct Config {
 /// Network boot, checked.
 #[derive(Clone, Debug)]
 pub struct Netboot {
-    /// The interface machines are attached to.
-    pub interface: String,
-    /// Our address on it.
-    pub address: Ipv4Addr,
-    /// Where boot HTTP listens.
-    pub http_port: u16,
+    /// Where machines are attached; never empty.
+    pub links: Vec<Link>,
     /// How scripts and files are given out.
     pub boot: boot_http::Boot,
-    /// How DHCP is served.
-    pub dhcp: netboot::site::Dhcp,
     /// Where addresses are lent.
     pub subnets: Vec<netboot::pool::Subnet>,
     /// Directories with builds of iPXE.
@@ -330,17 +328,16 @@ impl Config {
         Ok(self)
     }
 
-    /// Where machines find the API: on the interface that they are attached to, or at the peer with the workflow service.
-    pub fn machines_api(&self) -> Option<String> {
-        let netboot = self.netboot.as_ref()?;
-        if let Some(peer) = self.split.peer(Service::Workflow) {
-            return peer.authority().map(ToString::to_string);
+    /// Where machines find the API that are on the link with our address `own`: there, or at the peer with the workflow
+    /// service.
+    pub fn machines_api(&self, own: Ipv4Addr) -> String {
+        let peer = self.split.peer(Service::Workflow).and_then(Uri::authority);
+        if let Some(peer) = peer {
+            return peer.to_string();
         }
-        let on_link = |address: &&SocketAddr| {
-            address.ip() == netboot.address || address.ip().is_unspecified()
-        };
+        let on_link = |address: &&SocketAddr| address.ip() == own || address.ip().is_unspecified();
         let port = self.listen.iter().find(on_link).map_or(42113, SocketAddr::port);
-        Some(SocketAddr::from((netboot.address, port)).to_string())
+        SocketAddr::from((own, port)).to_string()
     }
 
     /// Where the site's secrets are kept.
@@ -351,7 +348,8 @@ impl Config {
     /// What the server's certificate has to name.
     pub fn names(&self) -> Vec<String> {
         let loopback = [Ipv4Addr::LOCALHOST.into(), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        let netboot = self.netboot.iter().map(|netboot| netboot.address.into());
+        let links = self.netboot.iter().flat_map(|netboot| &netboot.links);
+        let netboot = links.map(|link| link.address.into());
         let listened = self.listen.iter().map(SocketAddr::ip);
         let own = loopback
             .into_iter()
@@ -384,30 +382,25 @@ fn storage(flags: &Flags, file: &Flags) -> anyhow::Result<Storage> {
     })
 }
 
-/// What was said of network boot; nothing where no interface was, or it is not served here.
+/// What was said of network boot; nothing where no link was, or it is not served here.
 fn netboot(
     flags: &Flags,
     file: &Flags,
     data: &Path,
     split: &Split,
 ) -> anyhow::Result<Option<Netboot>> {
-    let interface = flags.netboot_interface.clone().or(file.netboot_interface.clone());
-    let interface = interface.filter(|_| split.serves(Service::Netboot));
-    let Some(interface) = interface else { return Ok(None) };
-    let address = match flags.netboot_address.or(file.netboot_address) {
-        Some(address) => address,
-        None => netboot::site::address_of(&interface)
-            .with_context(|| format!("netboot_interface {interface}"))?,
-    };
-    let chain_ipxe = flags.netboot_chain_ipxe.or(file.netboot_chain_ipxe).unwrap_or(false);
+    if !split.serves(Service::Netboot) {
+        return Ok(None);
+    }
+    let links = links::load(flags, file)?;
+    if links.is_empty() {
+        return Ok(None);
+    }
     let osie = flags.osie.clone().or(file.osie.clone());
     let loaders = flags.loaders.clone().or(file.loaders.clone());
     Ok(Some(Netboot {
-        interface,
-        address,
-        http_port: flags.netboot_http_port.or(file.netboot_http_port).unwrap_or(7080),
+        links,
         boot: flags.boot.clone().or(file.boot.clone()).checked()?,
-        dhcp: flags.dhcp.clone().or(file.dhcp.clone()).checked(chain_ipxe)?,
         subnets: pools::checked(
             flags.subnets.clone().or(file.subnets.clone()).unwrap_or_default(),
         )?,

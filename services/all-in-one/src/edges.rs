@@ -5,7 +5,6 @@ mod metadata;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use netboot::decision::Policy;
 use netboot::dhcp::site::Mode;
 use netboot::{Netboot, Site as NetbootSite, Sources};
@@ -52,7 +51,7 @@ impl Edges {
     /// Binds the ports of what `config` asks for.
     pub(crate) async fn bind(config: &Config, site: &Site) -> anyhow::Result<Self> {
         let netboot = match &config.netboot {
-            Some(wanted) => Some(bind_netboot(config, wanted, site).await?),
+            Some(wanted) => bind_netboot(config, wanted, site).await?,
             None => None,
         };
         Ok(Self { netboot, metadata: metadata::Bound::bind(config, site).await? })
@@ -114,44 +113,63 @@ impl Edges {
     }
 }
 
+/// Binds every link's ports.
 async fn bind_netboot(
     config: &Config,
     wanted: &config::Netboot,
     site: &Site,
-) -> anyhow::Result<Netboot> {
-    let api = config.machines_api().context("where machines find the API")?;
-    let http = Sockets::bind("boot HTTP", (wanted.address, wanted.http_port).into()).await?;
-    let settings = NetbootSite {
-        interface: wanted.interface.clone(),
-        address: wanted.address,
-        http_port: http.local_addr()?.port(),
-        dhcp: wanted.dhcp.clone(),
+) -> anyhow::Result<Option<Netboot>> {
+    let mut bound: Option<Netboot> = None;
+    for link in &wanted.links {
+        let http = Sockets::bind("boot HTTP", (link.address, link.http_port).into()).await?;
+        let settings = settings(config, wanted, link, http.local_addr()?.port(), site)?;
+        let mut netboot = match bound {
+            None => Netboot::bind(settings, site.key(), http).await?,
+            Some(mut netboot) => {
+                netboot.attach(settings, http).await?;
+                netboot
+            }
+        };
+        if let Some(https) = &wanted.boot.https {
+            let door = Door::from_key_pair(&https.certificate, &https.key)?;
+            let listener = Sockets::bind("boot HTTPS", (link.address, https.port).into()).await?;
+            netboot.listen_too(listener, door);
+        }
+        bound = Some(netboot);
+    }
+    Ok(bound)
+}
+
+/// What netboot is told of `link`, where its HTTP listens on `http_port`.
+fn settings(
+    config: &Config,
+    wanted: &config::Netboot,
+    link: &config::Link,
+    http_port: u16,
+    site: &Site,
+) -> anyhow::Result<NetbootSite> {
+    let boot_unknown = link.dhcp.link.mode == Mode::AutoProxy;
+    Ok(NetbootSite {
+        interface: link.interface.clone(),
+        address: link.address,
+        http_port,
+        dhcp: link.dhcp.clone(),
         subnets: wanted.subnets.clone(),
         loaders: wanted.loaders.clone(),
         osie: wanted.osie.clone(),
         files: wanted.files.clone(),
-        grpc_authority: api,
+        grpc_authority: config.machines_api(link.address),
         authority: site.authority().to_owned(),
         authority_sha256: site.fingerprint()?,
         consoles: wanted.consoles.clone(),
         metadata_route: config.metadata.link_local.is_some()
             || config.metadata_listen.iter().any(is_link_local),
         rate_limits: config.rate_limits,
-        policy: Policy {
-            boot_unknown: wanted.dhcp.link.mode == Mode::AutoProxy,
-            ..wanted.boot.policy
-        },
+        policy: Policy { boot_unknown, ..wanted.boot.policy },
         syslog: wanted.observe.syslog,
-        ra_assist: wanted.observe.ra_assist,
+        ra_assist: link.ra_assist,
         serving: wanted.boot.serving.clone(),
-    };
-    let mut netboot = Netboot::bind(settings, site.key(), http).await?;
-    if let Some(https) = &wanted.boot.https {
-        let door = Door::from_key_pair(&https.certificate, &https.key)?;
-        let listener = Sockets::bind("boot HTTPS", (wanted.address, https.port).into()).await?;
-        netboot.listen_too(listener, door);
-    }
-    Ok(netboot)
+    })
 }
 
 fn is_link_local(address: &SocketAddr) -> bool {

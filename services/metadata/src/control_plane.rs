@@ -51,11 +51,11 @@ pub async fn follow(
             copies::restore_leases(copies, &told.source).await?;
         }
     }
-    let leases = leases.map(|leases| told.leases(leases, stop.clone()));
+    let leases = leases.map(|leases| Box::pin(told.leases(leases, stop.clone())));
     let kept = told.copies.as_ref().map(|copies| copies.run(stop.clone()));
     tokio::join!(
-        told.hardware(hardware, stop.clone()),
-        told.instances(instance, stop),
+        Box::pin(told.hardware(hardware, stop.clone())),
+        Box::pin(told.instances(instance, stop)),
         OptionFuture::from(leases),
         OptionFuture::from(kept),
     );

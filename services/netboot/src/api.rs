@@ -16,33 +16,48 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use self::log::Reader;
-use crate::boots::Boots;
-use crate::dhcp::Link;
-use crate::explain::{ClientClass, Question, Subject, explain};
+use crate::explain::{ClientClass, Place, Question, Subject, explain};
+use crate::index::Index;
 use crate::syslog::Lines;
 use crate::timeline::records::{self, Kept};
 
 /// Serves what netboot knows.
 #[derive(Clone, Debug)]
 pub struct Api {
-    boots: Arc<Boots>,
-    link: Arc<Link>,
+    first: Place,
+    others: Arc<[Place]>,
     kept: Kept,
     lines: Option<Arc<Lines>>,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `boots`, which answers on `link`, the boots that are `kept`, and the `lines` of syslog if they are
-    /// received; streams end at `stop`.
+    /// An API over what answers in the `first` place and the `others`, the boots that are `kept`, and the `lines` of syslog
+    /// if they are received; streams end at `stop`.
     pub fn new(
-        boots: Arc<Boots>,
-        link: Link,
+        first: Place,
+        others: Vec<Place>,
         kept: Kept,
         lines: Option<Arc<Lines>>,
         stop: CancellationToken,
     ) -> Self {
-        Self { boots, link: Arc::new(link), kept, lines, stop }
+        Self { first, others: others.into(), kept, lines, stop }
+    }
+
+    fn index(&self) -> &Index {
+        self.first.boots.index()
+    }
+
+    /// Where `subject` asks: on the link with its address.
+    fn place(&self, subject: &Subject) -> &Place {
+        let address = match subject {
+            Subject::Address(address) => Some(*address),
+            Subject::Hardware(_) | Subject::Mac(_) | Subject::Hostname(_) => {
+                subject.find(self.index()).and_then(|known| known.address())
+            }
+        };
+        let there = |place: &&Place| address.is_some_and(|address| place.has(address));
+        self.others.iter().find(there).unwrap_or(&self.first)
     }
 
     /// As a service for a tonic router.
@@ -59,10 +74,11 @@ impl NetbootService for Api {
         request: Request<pb::ExplainBootRequest>,
     ) -> Result<Response<pb::ExplainBootResponse>, Status> {
         let question = question(request.into_inner())?;
-        if !question.subject.asks() && question.subject.find(self.boots.index()).is_none() {
+        if !question.subject.asks() && question.subject.find(self.index()).is_none() {
             return Err(unknown(&question.subject));
         }
-        Ok(Response::new(explain(&question, &self.boots, &self.link, SystemTime::now())))
+        let Place { boots, link } = self.place(&question.subject);
+        Ok(Response::new(explain(&question, boots, link, SystemTime::now())))
     }
 
     #[tracing::instrument(skip_all)]
@@ -107,7 +123,7 @@ impl NetbootService for Api {
         let machine = match log_of(by)? {
             None => String::new(),
             Some(subject) => {
-                let known = subject.find(self.boots.index()).ok_or_else(|| unknown(&subject))?;
+                let known = subject.find(self.index()).ok_or_else(|| unknown(&subject))?;
                 known.hardware.id.clone()
             }
         };

@@ -45,19 +45,19 @@ const HOLD: Duration = Duration::from_secs(60);
 /// When to ask again while the control plane is out of reach.
 const LATER: Duration = Duration::from_secs(5);
 
-/// Decides and writes scripts.
-#[derive(Debug)]
+/// Decides and writes scripts for those who ask on one link. Clones are of the same boots.
+#[derive(Clone, Debug)]
 pub struct Boots {
     index: Arc<Index>,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     site: Site,
     timeline: Timeline,
-    lending: OnceLock<Arc<Lending>>,
-    loops: Loops,
+    lending: Arc<OnceLock<Arc<Lending>>>,
+    loops: Arc<Loops>,
     /// Scripts for one boot.
     pub once: Arc<Once>,
     /// The SMBIOS UUID that each interface's firmware last put into DHCP: of known interfaces only.
-    dhcp_uuids: Mutex<HashMap<Mac, [u8; 16]>>,
+    dhcp_uuids: Arc<Mutex<HashMap<Mac, [u8; 16]>>>,
 }
 
 /// Who asks for a script, and what they show.
@@ -127,7 +127,13 @@ impl Boots {
     pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
         let (timeline, lending) = Default::default();
         let (loops, once, dhcp_uuids) = Default::default();
+        let tokens = Arc::new(tokens);
         Self { index, tokens, site, timeline, lending, loops, once, dhcp_uuids }
+    }
+
+    /// The same boots, for those who ask on another link.
+    pub fn on(&self, site: Site) -> Self {
+        Self { site, ..self.clone() }
     }
 
     /// Telling `timeline` what machines fetch.

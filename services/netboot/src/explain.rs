@@ -6,6 +6,7 @@
 mod request;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use tinwright::netboot::v1 as pb;
@@ -62,6 +63,23 @@ pub struct Question {
     pub class: ClientClass,
     /// Option 93; by the class and the machine's record where it is not given.
     pub architecture: Option<u16>,
+}
+
+/// A link, and what answers on it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Scripts for those who ask there.
+    pub boots: Arc<Boots>,
+    /// What DHCP tells there.
+    pub link: Arc<Link>,
+}
+
+impl Place {
+    /// Whether `address` is known to be on it.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else { return false };
+        self.link.networks.iter().any(|network| network.contains(address))
+    }
 }
 
 /// The answers to `question` on `link` at `now`.

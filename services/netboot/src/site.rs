@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use crate::decision::Policy;
 use crate::dhcp::Link;
-use crate::dhcp::site::Mode;
+use crate::dhcp::site::{Mode, Network};
 use crate::pool::Subnet;
 
 pub use serving::Serving;
 
-/// The settings of netboot on one interface.
+/// The settings of netboot on one link.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The interface machines are attached to.
@@ -94,6 +94,17 @@ pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
     let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
     let mut own = addresses.filter_map(|one| Some(one.address?.as_sockaddr_in()?.ip()));
     own.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no IPv4 address"))
+}
+
+/// The IPv4 networks that `interface` is on.
+pub fn networks_of(interface: &str) -> io::Result<Vec<Network>> {
+    let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
+    let network = |one: nix::ifaddrs::InterfaceAddress| {
+        let (address, mask) = (one.address?, one.netmask?);
+        let prefix = u32::from(mask.as_sockaddr_in()?.ip()).count_ones().try_into().ok()?;
+        Some(Network { address: address.as_sockaddr_in()?.ip(), prefix })
+    };
+    Ok(addresses.filter_map(network).collect())
 }
 
 impl Site {

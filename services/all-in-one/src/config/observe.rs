@@ -4,13 +4,11 @@ use netboot::site::Syslog;
 
 use super::Flags;
 
-/// What shows how machines boot, and spares them waiting.
+/// What shows how machines boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observe {
     /// How machines' syslog is received; not at all without.
     pub syslog: Option<Syslog>,
-    /// Whether booting machines' router solicitations are answered.
-    pub ra_assist: bool,
 }
 
 impl Observe {
@@ -20,9 +18,6 @@ impl Observe {
             |flag: Option<bool>, file: Option<bool>, otherwise| flag.or(file).unwrap_or(otherwise);
         let syslog = said(flags.syslog, file.syslog, true);
         let debug = said(flags.syslog_debug, file.syslog_debug, false);
-        Self {
-            syslog: syslog.then_some(Syslog { debug }),
-            ra_assist: said(flags.ra_assist, file.ra_assist, true),
-        }
+        Self { syslog: syslog.then_some(Syslog { debug }) }
     }
 }

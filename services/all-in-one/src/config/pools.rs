@@ -69,10 +69,7 @@ pub(super) fn checked(said: Vec<Said>) -> anyhow::Result<Vec<Subnet>> {
     for one in said {
         let name = one.network.clone();
         let subnet = subnet(one).with_context(|| format!("subnets: {name}"))?;
-        let meets = |other: &Subnet| {
-            let (one, other) = (subnet.network, other.network);
-            one.contains(other.address) || other.contains(one.address)
-        };
+        let meets = |other: &Subnet| subnet.network.meets(other.network);
         anyhow::ensure!(!subnets.iter().any(meets), "subnets: {name} overlaps another one");
         subnets.push(subnet);
     }

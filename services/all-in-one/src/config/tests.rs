@@ -208,7 +208,7 @@ fn machines_find_the_workers_service_where_it_is() {
          netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'",
     );
     let config = Config::load(flags).unwrap();
-    assert_eq!(config.machines_api().as_deref(), Some("192.0.2.7:42113"));
+    assert_eq!(config.machines_api(Ipv4Addr::LOCALHOST), "192.0.2.7:42113");
 }
 
 #[test]
@@ -216,10 +216,10 @@ fn dhcp_is_a_section_of_the_file_and_off_where_the_site_has_its_own() {
     let netboot = "netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'\n";
     let (_dir, flags) =
         written(&format!("{netboot}netboot_chain_ipxe = true\n[dhcp]\nmode = 'disabled'"));
-    let dhcp = Config::load(flags).unwrap().netboot.unwrap().dhcp;
+    let dhcp = Config::load(flags).unwrap().netboot.unwrap().links.remove(0).dhcp;
     assert!(dhcp.chain_ipxe && !dhcp.is_on());
     let (_dir, flags) = written(netboot);
-    let dhcp = Config::load(flags).unwrap().netboot.unwrap().dhcp;
+    let dhcp = Config::load(flags).unwrap().netboot.unwrap().links.remove(0).dhcp;
     assert!(!dhcp.chain_ipxe && dhcp.is_on());
     assert!(refusal(&format!("{netboot}[dhcp]\nmod = 'proxy'")).contains("mod"));
 }

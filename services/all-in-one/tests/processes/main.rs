@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
 mod boots;
+mod links;
 mod outage;
 #[path = "../../../store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]

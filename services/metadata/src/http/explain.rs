@@ -112,7 +112,7 @@ impl Service {
     /// Those of the record, then those that are lent; each once: a record may name one twice.
     fn every_address(&self, machine: &Option<Arc<Machine>>) -> Vec<IpAddr> {
         let mut all = Vec::new();
-        for machine in machine {
+        if let Some(machine) = machine {
             let lent = self.index.lent_to(machine.id, Instant::now());
             for address in machine.addresses().chain(lent) {
                 if !all.contains(&address) {

@@ -27,6 +27,11 @@ impl Network {
     pub fn contains(self, address: Ipv4Addr) -> bool {
         self.address & self.mask() == address & self.mask()
     }
+
+    /// Whether any address is inside both.
+    pub fn meets(self, other: Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
 }
 
 /// The text is no IPv4 network.

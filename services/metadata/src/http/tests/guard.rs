@@ -256,7 +256,11 @@ async fn under_a_lent_address_a_machine_is_itself_and_its_neighbour_is_not() {
 async fn a_lent_address_is_set_up_by_dhcp_and_by_nothing_else() {
     let site = lending(Guard::default(), Place::Unseen, lease(false));
     let said = site.send(STRANGER, "GET", "/nocloud/network-config", &[]).await;
-    assert!(said.body.contains("dhcp4: true") && !said.body.contains(STRANGER), "{}", said.body);
+    assert!(
+        said.body.contains(r#""dhcp4": true"#) && !said.body.contains(STRANGER),
+        "{}",
+        said.body
+    );
 }
 
 #[tokio::test]

@@ -1,0 +1,230 @@
+//! Netboot on one link: its sockets, and what answers there. Who asks by one link is answered by its sockets, and told of its
+//! addresses.
+
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use runtime::serve::{self, Bounds, Door};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio_util::sync::CancellationToken;
+
+use super::by_tftp::{self, Fetched};
+use super::served::Served;
+use super::{Reports, Tasks};
+use crate::boots::Boots;
+use crate::datagram::Socket;
+use crate::dhcp::architecture::Loaders;
+use crate::dhcp::chain::Chain;
+use crate::dhcp::{Link, Port, server};
+use crate::explain::Place;
+use crate::http::Http;
+use crate::index::Index;
+use crate::lending::Lending;
+use crate::metrics::Metrics;
+use crate::ra::{self, Booting};
+use crate::site::Site;
+use crate::syslog::{self, Lines};
+use crate::tftp::{self, admission};
+
+/// How many connections one source may have (netboot specification, H12).
+const CONNECTIONS: usize = 64;
+/// How many octets a request's head may have.
+const HEAD: usize = 16 * 1024;
+
+/// A link, its sockets bound.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) boots: Arc<Boots>,
+    sockets: Sockets,
+}
+
+/// What answers on every link alike.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) index: Arc<Index>,
+    pub(super) metrics: Metrics,
+    pub(super) lending: Option<Arc<Lending>>,
+    pub(super) served: Served,
+    pub(super) lines: Arc<Lines>,
+    /// Who has a loader of ours: of a machine that is on several links, it is one.
+    pub(super) chain: Arc<Mutex<Chain>>,
+    pub(super) reports: Reports,
+}
+
+#[derive(Debug)]
+struct Sockets {
+    dhcp: Option<Socket>,
+    boot_service: Option<Socket>,
+    tftp: UdpSocket,
+    http: Vec<(TcpListener, Door)>,
+    syslog: Option<UdpSocket>,
+    advertisements: Option<ra::server::Socket>,
+}
+
+impl Sockets {
+    async fn bind(site: &Site, http: TcpListener) -> anyhow::Result<Self> {
+        let on = |port, wanted: bool| {
+            let what = format!("UDP port {port} of {}", site.interface);
+            let bind = || server::bind(&site.interface, port).with_context(|| what);
+            (wanted && site.dhcp.is_on()).then(bind).transpose()
+        };
+        let udp = async |address, port: u16| {
+            let bound = UdpSocket::bind((address, port)).await;
+            bound.with_context(|| format!("UDP port {port} of {address}"))
+        };
+        let syslog = match site.log_server() {
+            Some(address) => Some(udp(address, 514).await?),
+            None => None,
+        };
+        Ok(Self {
+            dhcp: on(67, site.dhcp.port_67)?,
+            boot_service: on(4011, site.dhcp.port_4011)?,
+            tftp: udp(site.address, 69).await?,
+            http: vec![(http, Door::Open)],
+            syslog,
+            advertisements: site.ra_assist.then(|| advertising(site)).flatten(),
+        })
+    }
+}
+
+impl Attached {
+    /// Binds every port of the link that `boots` is for; its HTTP listens on `http`.
+    pub(super) async fn bind(boots: Boots, http: TcpListener) -> anyhow::Result<Self> {
+        let sockets = Sockets::bind(boots.site(), http).await?;
+        Ok(Self { boots: Arc::new(boots), sockets })
+    }
+
+    /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
+    pub(super) fn listen_too(&mut self, listener: TcpListener, door: Door) {
+        self.sockets.http.push((listener, door));
+    }
+
+    /// Whether machines' syslog is received here.
+    pub(super) fn hears_syslog(&self) -> bool {
+        self.sockets.syslog.is_some()
+    }
+
+    /// What DHCP tells on it.
+    fn link(&self, served: &Served) -> anyhow::Result<Link> {
+        let site = self.boots.site();
+        let link = site.dhcp.link.clone();
+        let present = served.loaders.names().context("listing the loaders")?;
+        Ok(Link {
+            id: site.address,
+            base_url: site.base_url(),
+            loaders: Loaders { present, ..link.loaders },
+            log_server: site.log_server(),
+            metadata_router: site.metadata_route.then_some(site.address),
+            ..link
+        })
+    }
+
+    /// The same, for people's questions.
+    pub(super) fn place(&self, served: &Served) -> anyhow::Result<Place> {
+        Ok(Place { boots: self.boots.clone(), link: Arc::new(self.link(served)?) })
+    }
+
+    /// Answers on it with what is in `common`, until `stop`.
+    pub(super) fn serve(
+        self,
+        common: &Common,
+        tasks: &mut Tasks,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let link = self.link(&common.served)?;
+        let Self { boots, sockets } = self;
+        let booting = Booting::default();
+        if let Some(socket) = sockets.syslog {
+            let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
+            let Common { index, lines, metrics, .. } = common;
+            let (index, lines, metrics) = (index.clone(), lines.clone(), metrics.clone());
+            let receiver = syslog::server::Server { index, lines, metrics, debug };
+            tasks.spawn(receiver.run(socket, stop.clone()));
+        }
+        if let Some(socket) = sockets.advertisements {
+            let (booting, metrics) = (booting.clone(), common.metrics.clone());
+            let advertiser = ra::server::Server { booting, metrics };
+            tasks.spawn(advertiser.run(socket, stop.clone()));
+        }
+        let chain = boots.site().dhcp.chain_ipxe.then(|| common.chain.clone());
+        let loaders = link.loaders.present.clone();
+        let fetched = Fetched { index: common.index.clone(), loaders, chain: chain.clone() };
+        let (known, metrics, firmware) =
+            (boots.clone(), common.metrics.clone(), common.reports.firmware.clone());
+        let dhcp = server::Server::new(known, link, metrics, firmware, chain).telling(booting);
+        let dhcp = Arc::new(dhcp.with_lending(common.lending.clone()));
+        for (socket, port) in
+            [(sockets.dhcp, Port::Dhcp), (sockets.boot_service, Port::BootService)]
+        {
+            if let Some(socket) = socket {
+                tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
+            }
+        }
+        let by_tftp = by_tftp(&boots, common, fetched, sockets.tftp, tasks, stop)?;
+        serve_http(http(boots, by_tftp, common), sockets.http, tasks, stop);
+        Ok(())
+    }
+}
+
+/// Starts answering on `socket`, with what this answers, too.
+fn by_tftp(
+    boots: &Arc<Boots>,
+    common: &Common,
+    fetched: Fetched,
+    socket: UdpSocket,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> anyhow::Result<Arc<dyn tftp::Files>> {
+    let files = by_tftp::Files { files: common.served.by_tftp.clone(), boots: boots.clone() };
+    let files: Arc<dyn tftp::Files> = Arc::new(files);
+    let (counted, noting) = (common.metrics.clone(), boots.clone());
+    let observer = Arc::new(move |ended: tftp::server::Ended| {
+        counted.transfer(ended.verdict.label(), ended.octets);
+        fetched.note(&ended);
+        noting.note_transfer(&ended, SystemTime::now());
+    });
+    let mut settings = boots.site().serving.tftp();
+    if !boots.site().rate_limits {
+        settings.limits = admission::Limits::NONE;
+    }
+    let server = tftp::Server::new(socket, files.clone(), settings, observer)?;
+    let until = stop.clone();
+    tasks.spawn(async move { Ok(server.run(until).await?) });
+    Ok(files)
+}
+
+fn http(boots: Arc<Boots>, tftp: Arc<dyn tftp::Files>, common: &Common) -> Http {
+    let Served { loaders, by_tftp: _, images, osie, files } = common.served.clone();
+    let Reports { firmware: _, started, home } = &common.reports;
+    let (started, home, metrics) = (started.clone(), home.clone(), common.metrics.clone());
+    Http { boots, loaders, osie, files, tftp, images, home, started, metrics }
+}
+
+/// Starts answering on `listeners`.
+fn serve_http(
+    http: Http,
+    listeners: Vec<(TcpListener, Door)>,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) {
+    let site = http.boots.site();
+    let of_one = if site.rate_limits { CONNECTIONS } else { usize::MAX };
+    let bounds = Bounds { of_one, exempt: site.serving.trusted_proxies.clone(), head: HEAD };
+    let router = http.router();
+    for (listener, door) in listeners {
+        let (bounds, router, until) = (bounds.clone(), router.clone(), stop.clone());
+        tasks.spawn(serve::bounded(listener, door, bounds, router, until));
+    }
+}
+
+/// A socket for router advertisements. Machines boot without one, too, only later.
+fn advertising(site: &Site) -> Option<ra::server::Socket> {
+    let opened = ra::server::Socket::open(&site.interface);
+    opened
+        .inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, "no router advertisements: iPXE waits 16 s longer at each boot");
+        })
+        .ok()
+}
