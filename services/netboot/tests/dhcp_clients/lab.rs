@@ -125,7 +125,7 @@ impl Lab {
                 if let Some(store) = store {
                     netboot.keep_leases(store);
                 }
-                let (index, leases) = (netboot.index(), netboot.lease_api());
+                let (index, leases) = (netboot.index(), netboot.lease_api(until.clone()));
                 tokio::spawn(async move {
                     // Before what is lent has been read, nobody is answered who has no address of his own.
                     if let Some(leases) = leases {
