@@ -20,8 +20,8 @@ use crate::Target;
 
 /// The longest packet read.
 const LONGEST: usize = 1024;
-/// How often a silent client is sent the same, and more.
-const PATIENCE: usize = 10;
+/// How often a silent client is sent something, and more: a window over and over again, in as many portions as it has blocks.
+const PATIENCE: usize = 1000;
 /// Octets before the data of a block.
 const HEAD: usize = 4;
 
@@ -72,6 +72,9 @@ impl Tftp {
             next = sending.step(next, &event(packet, request), self.now)?;
         }
         for _ in 0..PATIENCE {
+            if let Next::End(_) = next {
+                break;
+            }
             self.now = self.now.max(sending.transfer.deadline());
             next = sending.step(next, &Event::Overdue, self.now)?;
         }
