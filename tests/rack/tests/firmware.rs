@@ -209,7 +209,8 @@ async fn a_script_boots_the_disk_of_a_bios_that_would_come_back_to_the_network()
         netboot(its).set_local_boot(LocalBoot::Sanboot);
     };
     let road = road.taken(Way::Pxe, say).await;
-    road.shows(&["/auto.ipxe", "Booting from SAN device 0x80"]);
+    // The disk's own words may come before the last of iPXE's have left the serial port.
+    road.shows(&["/auto.ipxe", "Booting from SAN device"]);
     assert!(!road.console().contains("Booting from Hard Disk"), "firmware did");
     let told = [(DhcpDiscover, "iPXE"), (GateRefused, THEIRS), (ScriptServed, "local_disk")];
     road.is_told_as(&told).await;
