@@ -24,9 +24,14 @@ fn server() -> (Server, mpsc::Receiver<String>) {
 /// What UEFI firmware at `mac` says through its relay.
 fn request(kind: MessageType, mac: Mac, xid: u32) -> Vec<u8> {
     let mut options = Options::default();
-    options.set(code::MESSAGE_TYPE, [kind.into()]);
     options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
     options.set(code::CLIENT_ARCHITECTURE, [0, 7]);
+    relayed_request(kind, mac, xid, options)
+}
+
+/// What the client at `mac` says through its relay, who wants the machine's address, with these `options` besides.
+fn relayed_request(kind: MessageType, mac: Mac, xid: u32, mut options: Options) -> Vec<u8> {
+    options.set(code::MESSAGE_TYPE, [kind.into()]);
     options.set(code::REQUESTED_ADDRESS, [192, 0, 2, 10]);
     let mut chaddr = [0; 16];
     chaddr[..6].copy_from_slice(&mac.0);
@@ -55,10 +60,7 @@ fn ask(server: &Server, datagram: &[u8]) -> Option<Sent> {
     let (length, source) = (datagram.len(), SocketAddrV4::new(RELAY, 67));
     let (to, local) = (server.link.id, server.link.id);
     let arrival = Arrival { length, source, to, local, interface: 1 };
-    match server.judge(datagram, &arrival, Port::Dhcp)? {
-        Judged::Now(sent) => Some(sent),
-        Judged::Later(_) => panic!("nothing is lent"),
-    }
+    server.reply(datagram, &arrival, Port::Dhcp)
 }
 
 #[test]

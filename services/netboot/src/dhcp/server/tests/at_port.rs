@@ -8,12 +8,10 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::RelayPort;
 
 use super::super::*;
+use super::{RELAY, relayed_request};
 use crate::boots::tests::{MAC, hardware, site};
 use crate::dhcp::options::{Options, code};
 use crate::index::Index;
-
-const OWN: [u8; 4] = [192, 0, 2, 10];
-const RELAY: [u8; 4] = [192, 0, 2, 254];
 
 /// A server that believes its relay, and whose one machine is known by the port it is plugged in to.
 fn server() -> Server {
@@ -27,40 +25,15 @@ fn server() -> Server {
     index.workflow(News::All(vec![]));
     let boots = Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
-    link.relays = vec![RELAY.into()];
+    link.relays = vec![RELAY];
     Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, None)
 }
 
 /// What somebody at the machine's port is answered, who has the Ethernet address `mac`.
 fn ask(server: &Server, kind: MessageType, mac: Mac) -> Option<Sent> {
     let mut options = Options::default();
-    options.set(code::MESSAGE_TYPE, [kind.into()]);
-    options.set(code::REQUESTED_ADDRESS, OWN);
     options.set(code::RELAY_AGENT, *b"\x01\x04eth7");
-    let mut chaddr = [0; 16];
-    chaddr[..6].copy_from_slice(&mac.0);
-    let none = Ipv4Addr::UNSPECIFIED;
-    let packet = Packet {
-        op: 1,
-        htype: 1,
-        hlen: 6,
-        hops: 1,
-        xid: 7,
-        secs: 0,
-        flags: 0,
-        ciaddr: none,
-        yiaddr: none,
-        siaddr: none,
-        giaddr: RELAY.into(),
-        chaddr,
-        sname: [0; 64],
-        file: [0; 128],
-        options,
-    };
-    let source = SocketAddrV4::new(RELAY.into(), 67);
-    let to = Ipv4Addr::new(192, 0, 2, 1);
-    let arrival = Arrival { length: 300, source, to, local: to, interface: 1 };
-    server.reply(&packet.encode(1472).unwrap(), &arrival, Port::Dhcp)
+    super::ask(server, &relayed_request(kind, mac, 7, options))
 }
 
 fn mac(n: u16) -> Mac {
