@@ -240,6 +240,10 @@ fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Hea
             heard.is(0, NEW, &site.facts[0], first, None);
             heard.is(1, OTHER, &site.facts[1], begun, Some(second));
             heard.is(1, OLD, &site.facts[1], second, None);
+            for (machine, source, change) in [(0, NEW, first), (1, OLD, second)] {
+                let (known, all) = (change.known - change.asked, heard.within(machine, source));
+                println!("{source}: known to metadata {known:?} after it was written, all told {all:?} after it was taken");
+            }
             heard.nothing(0, OTHER);
             heard.nothing(1, NEW);
         });

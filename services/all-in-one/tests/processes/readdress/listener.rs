@@ -78,6 +78,16 @@ impl Heard {
         }
     }
 
+    /// How long after `machine` was heard at `source` for the first time it had been told everything there. It must have been.
+    pub(super) fn within(&self, machine: usize, source: Ipv4Addr) -> Duration {
+        let all = self.at(machine, source);
+        let first = all.iter().map(|once| once.asked).min().expect("it was heard there");
+        let told = |path| all.iter().find(|once| once.path == path && once.answer.status == 200);
+        let told =
+            (0..PATHS.len()).map(|path| told(path).expect("it was told everything").answered);
+        told.max().map_or(Duration::ZERO, |last| last.duration_since(first))
+    }
+
     /// Passes if `machine` heard at `source` its own `facts` while it had it by its record, from one change to another, and
     /// never anything else. Either may be so while a change is on its way. Who is refused because another machine was seen
     /// with the address is not told for whom it is.
