@@ -21,7 +21,18 @@ pub enum NoMac {
 impl Mac {
     /// With dashes, as it stands in the URLs we hand out: iPXE encodes colons there.
     pub fn dashed(&self) -> String {
-        self.to_string().replace(':', "-")
+        self.written(b'-').map(char::from).iter().collect()
+    }
+
+    /// Its letters, with `separator` between two octets. Every answer to a machine has some.
+    fn written(&self, separator: u8) -> [u8; 17] {
+        let mut text = [separator; 17];
+        for (octet, pair) in self.0.iter().zip(text.chunks_mut(3)) {
+            for (half, letter) in [octet >> 4, octet & 15].into_iter().zip(pair) {
+                *letter = half + if half < 10 { b'0' } else { b'a' - 10 };
+            }
+        }
+        text
     }
 
     /// The vendor's part.
@@ -42,19 +53,21 @@ impl FromStr for Mac {
     /// Reads `52:54:00:12:34:56`, `52-54-…`, `5254.0012.3456` and `525400123456`, in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let no = || NoMac::Form(text.chars().take(32).collect());
-        let groups: Vec<&str> = text.split([':', '-', '.']).collect();
-        let width = match groups.len() {
-            6 => 2,
-            3 => 4,
-            1 => 12,
+        let width = match text.len() {
+            17 => 2,
+            14 => 4,
+            12 => 12,
             _ => return Err(no()),
         };
-        let hex =
-            |group: &&str| group.len() == width && group.bytes().all(|b| b.is_ascii_hexdigit());
-        if !groups.iter().all(hex) {
-            return Err(no());
+        let mut number = 0_u64;
+        for (at, byte) in text.bytes().enumerate() {
+            let digit = char::from(byte).to_digit(16);
+            match (at % (width + 1) == width, digit) {
+                (true, _) if matches!(byte, b':' | b'-' | b'.') => {}
+                (false, Some(digit)) => number = number << 4 | u64::from(digit),
+                (true | false, _) => return Err(no()),
+            }
         }
-        let number = u64::from_str_radix(&groups.concat(), 16).map_err(|_| no())?;
         let [_, _, octets @ ..] = number.to_be_bytes();
         let mac = Self(octets);
         if mac.is_unicast() { Ok(mac) } else { Err(NoMac::NotUnicast(mac)) }
@@ -63,8 +76,7 @@ impl FromStr for Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        f.write_str(str::from_utf8(&self.written(b':')).unwrap_or_default())
     }
 }
 

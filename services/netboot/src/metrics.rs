@@ -1,9 +1,10 @@
 //! What is counted (netboot specification, section 13.2). No MAC and no address is a label.
 
+use std::fmt::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -80,7 +81,18 @@ struct Feed {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventKind {
-    kind: String,
+    kind: Name,
+}
+
+/// What a kind of event is called, written when somebody looks: events are more than looks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name(BootEventKind);
+
+impl EncodeLabelValue for Name {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let name = self.0.as_str_name().trim_start_matches("BOOT_EVENT_KIND_");
+        encoder.write_str(&name.to_lowercase())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -217,8 +229,7 @@ impl Metrics {
 
     /// An event of a boot was noted.
     pub fn event(&self, kind: BootEventKind) {
-        let name = kind.as_str_name().trim_start_matches("BOOT_EVENT_KIND_");
-        self.events.get_or_create(&EventKind { kind: name.to_lowercase() }).inc();
+        self.events.get_or_create(&EventKind { kind: Name(kind) }).inc();
     }
 
     /// So many were given up.

@@ -128,7 +128,7 @@ impl What {
     pub fn detail(&self) -> String {
         match self {
             Self::Discover(class) | Self::Unknown(class) => class_name(*class).into(),
-            Self::Ack(class, told) => format!("{}, {told}", class_name(*class)),
+            Self::Ack(class, told) => [class_name(*class), ", ", told].concat(),
             Self::Script { kind, .. } => (*kind).into(),
             Self::Binary(text)
             | Self::Kernel(text)

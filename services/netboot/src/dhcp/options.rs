@@ -1,7 +1,6 @@
 //! DHCP options: by number, each once, whatever the wire did to them.
 
 use std::net::Ipv4Addr;
-use std::ops::Range;
 
 /// How many options a packet has, and of how many octets, before more memory is needed.
 const USUAL: usize = 24;
@@ -58,19 +57,20 @@ pub mod code {
 
 /// Options by number. Fragments of one option are one value here (RFC 3396).
 ///
-/// All values stand in one buffer, in order of their numbers. A packet has some twenty options of a few octets each: to move
-/// those costs less than memory for each of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// All values stand in one buffer, in the order they came; where each of them is stands in order of their numbers. What is
+/// replaced or taken away stays in the buffer: a packet is made, read once, and gone.
+#[derive(Clone, Debug, Default)]
 pub struct Options {
-    ends: Vec<End>,
+    places: Vec<Place>,
     values: Vec<u8>,
 }
 
-/// Where the value of an option ends, and that of the next one begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct End {
+/// Where the value of an option is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
     code: u8,
-    at: usize,
+    start: usize,
+    end: usize,
 }
 
 /// An option says it is longer than what is left.
@@ -80,13 +80,13 @@ pub struct Overrun;
 impl Options {
     /// None yet, with memory for those of a usual packet.
     pub fn roomy() -> Self {
-        Self { ends: Vec::with_capacity(USUAL), values: Vec::with_capacity(USUAL_OCTETS) }
+        Self { places: Vec::with_capacity(USUAL), values: Vec::with_capacity(USUAL_OCTETS) }
     }
 
     /// The value of option `code`, if it is there.
     pub fn get(&self, code: u8) -> Option<&[u8]> {
-        let place = self.ends.binary_search_by_key(&code, |end| end.code).ok()?;
-        self.values.get(self.range(place))
+        let Place { start, end, .. } = self.place(code)?;
+        self.values.get(start..end)
     }
 
     /// Option `code` as one address, if it is exactly that.
@@ -96,8 +96,9 @@ impl Options {
 
     /// Sets option `code`, replacing what was there.
     pub fn set(&mut self, code: u8, value: impl AsRef<[u8]>) {
-        self.remove(code);
-        self.extend(code, value.as_ref());
+        let start = self.values.len();
+        self.values.extend_from_slice(value.as_ref());
+        self.put(Place { code, start, end: self.values.len() });
     }
 
     /// Sets option `code` where there is a value worth sending; an empty one is none.
@@ -109,25 +110,20 @@ impl Options {
 
     /// Removes option `code`.
     pub fn remove(&mut self, code: u8) {
-        let Ok(place) = self.ends.binary_search_by_key(&code, |end| end.code) else { return };
-        let gone = self.values.drain(self.range(place)).len();
-        self.ends.remove(place);
-        self.ends.iter_mut().skip(place).for_each(|end| end.at -= gone);
+        if let Ok(at) = self.find(code) {
+            self.places.remove(at);
+        }
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.places.is_empty()
     }
 
     /// In order of their numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &[u8])> {
-        let value = |(place, end): (usize, &End)| (end.code, self.values.get(self.range(place)));
-        self.ends
-            .iter()
-            .enumerate()
-            .map(value)
-            .map(|(code, value)| (code, value.unwrap_or_default()))
+        let value = |place: &Place| (place.code, self.values.get(place.start..place.end));
+        self.places.iter().map(value).map(|(code, value)| (code, value.unwrap_or_default()))
     }
 
     /// Reads one field of options up to its end mark; a missing end mark is forgiven. What is there already is
@@ -150,31 +146,42 @@ impl Options {
 
     /// Continues option `code`, or begins it.
     fn extend(&mut self, code: u8, more: &[u8]) {
-        let place = match self.ends.binary_search_by_key(&code, |end| end.code) {
-            Ok(place) => place,
-            Err(place) => {
-                let at = self.start(place);
-                self.ends.insert(place, End { code, at });
-                place
+        let mut start = self.values.len();
+        if let Some(Place { start: first, end, .. }) = self.place(code) {
+            if end < start {
+                self.values.extend_from_within(first..end);
+            } else {
+                start = first;
             }
-        };
-        let at = self.range(place).end;
-        self.values.splice(at..at, more.iter().copied());
-        self.ends.iter_mut().skip(place).for_each(|end| end.at += more.len());
+        }
+        self.values.extend_from_slice(more);
+        self.put(Place { code, start, end: self.values.len() });
     }
 
-    /// Where the value at `place` begins.
-    fn start(&self, place: usize) -> usize {
-        let before = place.checked_sub(1).and_then(|before| self.ends.get(before));
-        before.map_or(0, |before| before.at)
+    fn place(&self, code: u8) -> Option<Place> {
+        self.places.get(self.find(code).ok()?).copied()
     }
 
-    /// Where the value at `place` is.
-    fn range(&self, place: usize) -> Range<usize> {
-        let start = self.start(place);
-        start..self.ends.get(place).map_or(start, |end| end.at)
+    /// Notes where an option is now.
+    fn put(&mut self, place: Place) {
+        match self.find(place.code) {
+            Ok(at) => self.places.get_mut(at).into_iter().for_each(|old| *old = place),
+            Err(at) => self.places.insert(at, place),
+        }
+    }
+
+    fn find(&self, code: u8) -> Result<usize, usize> {
+        self.places.binary_search_by_key(&code, |place| place.code)
     }
 }
+
+impl PartialEq for Options {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Options {}
 
 /// Sub-options inside an option: 43, 82 and 175 have the outer form, without its padding rules.
 pub fn sub_option(encapsulated: &[u8], wanted: u8) -> Option<&[u8]> {
@@ -236,7 +243,7 @@ mod tests {
         assert_eq!(all(&options), expected.map(|(code, value)| (code, value.as_bytes().to_vec())));
         options.remove(12);
         assert_eq!((options.get(1), options.get(12)), (Some(&b"mask"[..]), None));
-        assert_eq!((options.get(67), options.values.len()), (Some(&[][..]), 4));
+        assert_eq!(options.get(67), Some(&[][..]));
     }
 
     proptest! {

@@ -1,9 +1,11 @@
 //! Requests that come twice, and get the very same answer (netboot specification, section 3.1).
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
+
+use foldhash::quality::RandomState;
 
 use super::{Port, Received};
 use crate::Mac;

@@ -33,7 +33,7 @@ fn acked(class: Class, reply: &Reply, decision: &Decision) -> What {
         (Some(architectures), _, _) => format!("no loader for architecture {architectures:?}"),
         (None, BootOffer::Refused, _) => format!("sent on: {}", decision.fact),
         (None, BootOffer::Offered | BootOffer::Chained, Some(file)) => {
-            format!("file {}", String::from_utf8_lossy(file))
+            ["file ", &String::from_utf8_lossy(file)].concat()
         }
         (None, BootOffer::Offered | BootOffer::Chained, None) => "no file".into(),
     };

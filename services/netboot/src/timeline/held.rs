@@ -15,8 +15,9 @@ use super::merge::Growing;
 
 /// How long a boot may still grow: an installed system calls home late.
 const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
-/// How many boots are held open at most, and how many that have ended: about 10 MB.
-const HELD: usize = 8192;
+/// How many boots are held open at most, and how many that have ended: those of a site of ten thousand machines, in about
+/// 20 MB.
+const HELD: usize = 16_384;
 
 /// A boot on its way to being kept.
 #[derive(Debug)]
@@ -79,12 +80,14 @@ impl Held {
     pub fn batch(&mut self, most: usize) -> Vec<Waiting> {
         let ended = self.ended.len().min(most);
         let mut batch: Vec<_> = self.ended.drain(..ended).collect();
+        batch.iter_mut().for_each(|waiting| waiting.growing.name());
         while batch.len() < most
             && let Some(owner) = self.waiting.pop_front()
         {
             let waits = self.open.remove(&owner);
             match waits {
-                Some(Open { growing, fresh, grown: true }) => {
+                Some(Open { mut growing, fresh, grown: true }) => {
+                    growing.name();
                     batch.push(Waiting { growing, fresh, ended: false });
                 }
                 Some(rests) => drop(self.open.insert(owner, rests)),

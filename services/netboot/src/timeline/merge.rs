@@ -15,6 +15,7 @@ use tinwright::netboot::v1 as pb;
 use uuid::{NoContext, Uuid};
 
 use super::{Event, What, Who};
+use crate::Mac;
 use crate::dhcp::client::Class;
 
 /// How many events a boot has.
@@ -35,6 +36,8 @@ pub struct Growing {
     pub owner: String,
     /// When it grew last.
     pub last: SystemTime,
+    /// The interface that showed itself last.
+    mac: Mac,
     acked: Vec<Class>,
     began: SystemTime,
 }
@@ -42,20 +45,26 @@ pub struct Growing {
 impl Growing {
     /// One of `owner` that begins with `event`, which it has yet to take.
     pub fn new(owner: String, event: &Event) -> Self {
-        let since = event.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let time = uuid::Timestamp::from_unix(NoContext, since.as_secs(), since.subsec_nanos());
         let (hardware_id, mac) = match &event.who {
-            Who::Machine(id, mac) => (id.clone(), mac),
-            Who::Stranger(mac) => (String::new(), mac),
+            Who::Machine(id, mac) => (id.clone(), *mac),
+            Who::Stranger(mac) => (String::new(), *mac),
         };
         let boot = pb::Boot {
-            id: format!("{owner}.{}", Uuid::new_v7(time)),
             create_time: Some(event.at.into()),
             hardware_id,
             mac: mac.to_string(),
             ..pb::Boot::default()
         };
-        Self { boot, owner, acked: Vec::new(), began: event.at, last: event.at }
+        Self { boot, owner, mac, acked: Vec::new(), began: event.at, last: event.at }
+    }
+
+    /// Gives it an id, if it has none: it needs one once it is kept, and not every boot is.
+    pub fn name(&mut self) {
+        if self.boot.id.is_empty() {
+            let since = self.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let time = uuid::Timestamp::from_unix(NoContext, since.as_secs(), since.subsec_nanos());
+            self.boot.id = format!("{}.{}", self.owner, Uuid::new_v7(time));
+        }
     }
 
     /// Whether `event` belongs to the machine's next boot.
@@ -94,14 +103,19 @@ impl Growing {
         let Event { who, what, source, at } = event;
         let (Who::Machine(_, mac) | Who::Stranger(mac)) = who;
         self.last = at;
-        self.boot.mac = mac.to_string();
+        if self.mac != mac {
+            self.mac = mac;
+            self.boot.mac = mac.to_string();
+        }
         self.boot.update_time = Some(at.into());
         match &what {
             What::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
             What::Script { kind, fact } => {
                 (self.boot.script, self.boot.fact) = ((*kind).to_owned(), fact.clone());
             }
-            What::Refused(why) if self.boot.script.is_empty() => self.boot.fact = short(why),
+            What::Refused(why) if self.boot.script.is_empty() => {
+                self.boot.fact = short(why.clone());
+            }
             // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
             What::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
             What::Discover(_)
@@ -116,7 +130,7 @@ impl Growing {
             | What::Unknown(_) => {}
         }
         let source = source.map_or_else(String::new, |source| source.to_string());
-        self.add(what.kind(), source, short(&what.detail()), at.into());
+        self.add(what.kind(), source, short(what.detail()), at.into());
     }
 
     fn add(&mut self, kind: pb::BootEventKind, source: String, detail: String, at: Timestamp) {
@@ -143,11 +157,8 @@ impl Growing {
     }
 }
 
-fn short(text: &str) -> String {
-    if text.len() <= TEXT {
-        return text.to_owned();
-    }
-    text.chars().take(TEXT).collect()
+fn short(text: String) -> String {
+    if text.len() <= TEXT { text } else { text.chars().take(TEXT).collect() }
 }
 
 #[cfg(test)]
