@@ -255,7 +255,7 @@ impl Service {
 
     async fn place(&self, check: SourceCheck, peer: SocketAddr, caller: Caller) -> Place {
         let address = caller.address;
-        let Some(neighbours) = self.neighbours.clone() else { return Place::Unseen };
+        let Some(neighbours) = &self.neighbours else { return Place::Unseen };
         match check {
             SourceCheck::Port if self.leased_at_port(address) => {
                 return Place::AtPort;
@@ -269,6 +269,10 @@ impl Service {
         if address.is_loopback() {
             return Place::Here;
         }
+        if let Some(place) = neighbours.known(address) {
+            return place;
+        }
+        let neighbours = neighbours.clone();
         let looked = tokio::task::spawn_blocking(move || neighbours.place(address)).await;
         // Nobody is let in by a failure.
         looked.unwrap_or(Place::Nobody)
