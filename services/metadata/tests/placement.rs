@@ -49,7 +49,7 @@ fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
-    let service = service.watching(Arc::new(kernel));
+    let service = Arc::new(service.watching(Arc::new(kernel)));
     let stop = CancellationToken::new();
     tokio::spawn(serve(lan.listen(address), service, stop.clone()));
     stop.drop_guard()
@@ -62,7 +62,7 @@ fn start_calls(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
-    let service = service.watching(Arc::new(kernel));
+    let service = Arc::new(service.watching(Arc::new(kernel)));
     let (stop, listener) = (CancellationToken::new(), lan.listen(address));
     let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
     let (calls, until) = (Routes::new(hegel).into_axum_router(), stop.clone());

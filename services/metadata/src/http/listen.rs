@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -12,7 +13,7 @@ use axum::extract::ConnectInfo;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::{HttpService, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::Service;
-use super::wire::{self, Wire};
+use super::wire;
 use runtime::forwarded::Trusted;
 use runtime::prefix::normal;
 
@@ -45,13 +46,11 @@ const BREATH: Duration = Duration::from_millis(100);
 /// The listener stands in the clear: no client of the EC2 tree can follow a redirect to TLS.
 pub async fn serve(
     listener: TcpListener,
-    service: Service,
+    service: Arc<Service>,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let trusted = service.config.trusted_proxies.clone();
-    let router = service.router();
-    let serve = |stream, peer| by_request(stream, peer, router.clone());
-    accept(listener, &trusted, serve, stop).await.shutdown().await;
+    let serve = |stream, peer| by_request(stream, peer, service.clone());
+    accept(listener, &service.config.trusted_proxies, serve, stop).await.shutdown().await;
     Ok(())
 }
 
@@ -174,14 +173,21 @@ impl Connections {
 fn by_request(
     stream: TcpStream,
     peer: SocketAddr,
-    router: Router,
+    service: Arc<Service>,
 ) -> impl GracefulConnection<Error = hyper::Error> + Send {
     let (stream, wire) = wire::split(stream);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let (service, wire) = (service.clone(), wire.clone());
+        async move {
+            let answer = service.answer_on(Some(&wire), peer, request.map(Body::new)).await;
+            Ok::<_, Infallible>(answer)
+        }
+    });
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(HEAD as usize)
-        .serve_connection(TokioIo::new(stream), app(wire, peer, router))
+        .serve_connection(TokioIo::new(stream), answer)
 }
 
 /// A connection of HTTP/2.
@@ -191,25 +197,17 @@ fn by_call(
     router: Router,
 ) -> impl GracefulConnection<Error = hyper::Error> + Send {
     let (stream, wire) = wire::split(stream);
+    let app = service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(wire.clone());
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().oneshot(request)
+    });
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(CALLS)
         .max_header_list_size(HEAD)
-        .serve_connection(TokioIo::new(stream), app(wire, peer, router))
-}
-
-/// `router`, told with each request who is at the other end of the connection.
-fn app(
-    wire: Wire,
-    peer: SocketAddr,
-    router: Router,
-) -> impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static> + Send {
-    service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(wire.clone());
-        request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().oneshot(request)
-    })
+        .serve_connection(TokioIo::new(stream), app)
 }
