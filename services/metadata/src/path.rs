@@ -19,7 +19,7 @@ impl<'a> Path<'a> {
         }
         let decoded = percent_decode_str(raw).decode_utf8().ok()?;
         let upwards = decoded.split('/').any(|segment| segment == "..");
-        (!upwards).then(|| Self(decoded))
+        (!upwards).then_some(Self(decoded))
     }
 
     /// Its segments, which is what everybody else means by a path; none for the root.
