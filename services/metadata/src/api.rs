@@ -1,5 +1,6 @@
 //! What people ask about the metadata service, over gRPC.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use tinwright::check;
@@ -12,11 +13,11 @@ use crate::http::{Service, Subject};
 
 /// Explains what `Service` answers.
 #[derive(Clone, Debug)]
-pub struct Api(Service);
+pub struct Api(Arc<Service>);
 
 impl Api {
     /// An API over the service that answers machines.
-    pub fn new(service: Service) -> Self {
+    pub fn new(service: Arc<Service>) -> Self {
         Self(service)
     }
 

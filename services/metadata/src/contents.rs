@@ -20,14 +20,17 @@ mod yaml;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use axum::http::uri::Authority;
 use runtime::boot_token::{Purpose, Tokens as BootTokens};
 use serde_json::Value;
 
 use crate::endpoints::Endpoints;
 use crate::machine::{Machine, UserData};
-use crate::path::Path;
 use crate::tree::signed::Signer;
 use crate::tree::{self, Body, Kind};
+
+/// Where machines find us who were told nothing else.
+const LINK_LOCAL: &str = "http://169.254.169.254";
 
 /// What the site adds to what machines are told.
 #[derive(Debug, Default)]
@@ -43,10 +46,18 @@ pub struct Contents {
 /// How it is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Where we are, as the client calls us: a URL without a path.
-    pub base: &'a str,
+    /// What the client calls us, if it said so: a host, with or without a port.
+    pub host: Option<&'a str>,
     /// Whether whoever asks has shown that it may be told secrets (see [`Contents::trusts`]).
     pub trusted: bool,
+}
+
+impl Asked<'_> {
+    /// Where we are, as the client calls us: a URL without a path.
+    fn base(&self) -> String {
+        let named = self.host.and_then(|host| host.parse::<Authority>().ok());
+        named.map_or_else(|| LINK_LOCAL.to_owned(), |host| format!("http://{host}"))
+    }
 }
 
 /// A family of documents.
@@ -64,11 +75,10 @@ pub enum Family {
 
 impl Contents {
     /// What `machine` finds at `path`, or `None` if there is nothing.
-    pub fn get(&self, machine: &Machine, path: &Path, asked: Asked) -> Option<Body> {
-        let segments = path.segments();
-        match segments[..] {
-            ["nocloud", ref rest @ ..] => nocloud::get(machine, without_name(rest)),
-            ["openstack", ref rest @ ..] => openstack::get(machine, rest),
+    pub fn get(&self, machine: &Machine, path: &[&str], asked: Asked) -> Option<Body> {
+        match path {
+            ["nocloud", rest @ ..] => nocloud::get(machine, without_name(rest)),
+            ["openstack", rest @ ..] => openstack::get(machine, rest),
             ["metadata"] => Some(Body::json(&document::whole(machine, asked))),
             ["userdata"] => user_data(machine).map(Body::octets),
             ["instance-identity.pem"] => {
@@ -79,8 +89,8 @@ impl Contents {
     }
 
     /// Which family `path` belongs to.
-    pub fn family(&self, path: &Path) -> Family {
-        match path.segments()[..] {
+    pub fn family(&self, path: &[&str]) -> Family {
+        match path {
             ["nocloud", ..] => Family::NoCloud,
             ["openstack", ..] => Family::OpenStack,
             ["metadata" | "userdata"] => Family::Json,
@@ -90,7 +100,7 @@ impl Contents {
     }
 
     /// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
-    pub fn is_secret(&self, path: &Path) -> bool {
+    pub fn is_secret(&self, path: &[&str]) -> bool {
         match self.family(path) {
             Family::Ec2 => tree::is_secret(path),
             // User data, vendor data and keys are all over them.
@@ -110,8 +120,8 @@ impl Contents {
 }
 
 /// Whether something stands at `path`, or may, whatever the site adds.
-pub(crate) fn is_ours(path: &Path) -> bool {
-    match path.segments()[..] {
+pub(crate) fn is_ours(path: &[&str]) -> bool {
+    match path {
         [] | ["nocloud" | "openstack", ..] => true,
         ["metadata" | "userdata" | "instance-identity.pem"] => true,
         [version, ..] => tree::is_version(version),
@@ -119,9 +129,9 @@ pub(crate) fn is_ours(path: &Path) -> bool {
 }
 
 /// The secret name of a machine that `path` has, where it has one: `/nocloud/<lookup id>/…`.
-pub fn lookup_id(path: &Path) -> Option<&str> {
-    match path.segments()[..] {
-        ["nocloud", name, ..] if is_lookup_id(name) => Some(name),
+pub fn lookup_id<'a>(path: &[&'a str]) -> Option<&'a str> {
+    match path {
+        ["nocloud", name, ..] if is_lookup_id(name) => Some(*name),
         _ => None,
     }
 }

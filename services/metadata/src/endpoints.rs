@@ -89,20 +89,21 @@ impl Endpoints {
             return Ok(());
         }
         let parsed = Path::parse(path).filter(|_| path.starts_with('/')).ok_or(Reason::NoPath)?;
+        let parsed = parsed.segments();
         if is_ours(&parsed) || has_face(&parsed) {
             return Err(Reason::Taken);
         }
         let filter = Arc::new(Filter::new(code).map_err(Reason::Filter)?);
-        match self.filters.insert(segments(&parsed), filter) {
+        match self.filters.insert(owned(&parsed), filter) {
             None => Ok(()),
             Some(_) => Err(Reason::Twice),
         }
     }
 
     /// The filter at `path`.
-    pub(crate) fn at(&self, path: &Path) -> Option<&Arc<Filter>> {
+    pub(crate) fn at(&self, path: &[&str]) -> Option<&Arc<Filter>> {
         // Most sites have none.
-        if self.filters.is_empty() { None } else { self.filters.get(&segments(path)) }
+        if self.filters.is_empty() { None } else { self.filters.get(&owned(path)) }
     }
 
     /// What `filter` makes of `document`; `None` where that is nothing.
@@ -130,8 +131,8 @@ impl Endpoints {
     }
 }
 
-fn segments(path: &Path) -> Vec<String> {
-    path.segments().into_iter().map(str::to_owned).collect()
+fn owned(path: &[&str]) -> Vec<String> {
+    path.iter().map(|&segment| segment.to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! outlives an instance never shows the next one's data to the last one's token.
 
 mod answer;
+mod asking;
 mod explain;
 mod health;
 mod hegel;
@@ -32,15 +33,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::contents::{self, Asked, Contents, document, lookup_id};
-use crate::endpoints::Filter;
+use crate::contents::{Asked, Contents, document, lookup_id};
+use crate::endpoints::{Failure, Filter};
 use crate::guard::{Denied, Place, SourceCheck};
 use crate::index::{Index, Lookup};
 use crate::machine::Machine;
@@ -49,12 +49,14 @@ use crate::neighbour::Neighbours;
 use crate::path::Path;
 use crate::token::Tokens;
 use crate::tree::Body as Found;
+use asking::Asking;
 use limit::Limits;
 use refusal::Refusal;
 use route::Route;
 use runtime::forwarded::Caller;
 use runtime::prefix::normal;
 use seen::{Event, Seen};
+use tracing::Instrument as _;
 use wire::Wire;
 
 pub(crate) use route::has_face;
@@ -64,9 +66,6 @@ pub use hegel::Hegel;
 pub use listen::{serve, serve_calls};
 pub use phone_home::{Call, NotStored, PhoneHome};
 pub use runtime::forwarded::{Everyone, Trusted};
-
-/// Where machines find us who were told nothing else.
-const LINK_LOCAL: &str = "http://169.254.169.254";
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -95,18 +94,17 @@ impl Default for Config {
     }
 }
 
-/// Answers machines. Clones are one service.
-#[derive(Clone)]
+/// Answers machines.
 pub struct Service {
     index: Arc<Index>,
-    tokens: Arc<Tokens>,
+    tokens: Tokens,
     phone_home: Arc<dyn PhoneHome>,
-    config: Arc<Config>,
-    limits: Arc<Limits>,
-    seen: Arc<Seen>,
+    config: Config,
+    limits: Limits,
+    seen: Seen,
     metrics: Metrics,
     neighbours: Option<Arc<dyn Neighbours>>,
-    contents: Arc<Contents>,
+    contents: Contents,
     started: Instant,
 }
 
@@ -125,17 +123,16 @@ impl Service {
         config: Config,
     ) -> Self {
         let limits = if config.rate_limits { Limits::default() } else { Limits::none() };
-        let (tokens, config) = (Arc::new(tokens), Arc::new(config));
         Self {
             index,
             tokens,
             phone_home,
             config,
-            limits: Arc::new(limits),
-            seen: Arc::default(),
+            limits,
+            seen: Seen::default(),
             metrics: Metrics::default(),
             neighbours: None,
-            contents: Arc::default(),
+            contents: Contents::default(),
             started: Instant::now(),
         }
     }
@@ -152,37 +149,54 @@ impl Service {
 
     /// The same, with what the site adds to what machines are told.
     pub fn with(self, contents: Contents) -> Self {
-        Self { contents: Arc::new(contents), ..self }
+        Self { contents, ..self }
     }
 
-    /// As a router, to be given each connection's peer as [`ConnectInfo<SocketAddr>`].
-    pub fn router(self) -> Router {
-        // The tree has its own rules for slashes and escapes, so one handler takes every path.
-        Router::new().fallback(handle).with_state(self)
+    /// The answer to a request of `peer`'s.
+    pub async fn answer(&self, peer: SocketAddr, request: Request) -> Response {
+        self.answer_on(None, peer, request).await
     }
 
-    async fn respond(&self, peer: SocketAddr, request: Request) -> Result<Response, Refusal> {
+    /// The same, over `wire`.
+    async fn answer_on(&self, wire: Option<&Wire>, peer: SocketAddr, request: Request) -> Response {
         let (head, body) = request.into_parts();
+        let path = Path::parse(head.uri.path());
+        let path = path.as_ref().map(Path::segments);
+        let asking = Asking::new(peer, wire, &head, path.as_deref());
+        let response = self.respond(&asking, body).instrument(asking.span.clone()).await;
+        let response = response.unwrap_or_else(|refusal| {
+            if let Some(reason) = refusal.reason() {
+                self.metrics.denied(reason);
+            }
+            refusal.into_response()
+        });
+        let status = response.status().as_u16();
+        self.metrics.answered(asking.label(), status, asking.now.elapsed());
+        asking.span.in_scope(|| tracing::debug!(target: "metadata::access", status, "answered"));
+        answer::finish(response)
+    }
+
+    async fn respond(&self, asking: &Asking<'_>, body: Body) -> Result<Response, Refusal> {
+        let Asking { peer, wire, head, now, .. } = *asking;
         self.admit_host(&head.headers, &head.uri)?;
-        let path = Path::parse(head.uri.path()).ok_or(Refusal::NotFound)?;
-        let route = Route::of(&path);
+        let (route, path) = asking.what.ok_or(Refusal::NotFound)?;
         route.admit(&head.method)?;
         let caller = Caller::of(peer.ip(), &head.headers, &self.config.trusted_proxies)?;
         if route == Route::Health {
-            return health::answer(&self.index, &path, self.started.elapsed());
+            return health::answer(&self.index, path, self.started.elapsed());
         }
-        let wire = head.extensions.get::<Wire>();
-        let machine = match self.machine(caller, &path)? {
-            Some(machine) => machine,
-            None => {
-                self.metrics.missed(wire.map(Wire::listener).unwrap_or_default());
-                return route.for_nobody();
-            }
+        let Some(machine) = self.machine(caller, path, now)? else {
+            self.metrics.missed(wire.map(Wire::listener).unwrap_or_default());
+            return route.for_nobody();
         };
-        tracing::Span::current().record("machine.id", tracing::field::display(machine.id));
+        asking.span.record("machine.id", tracing::field::display(machine.id));
         // Who knows its secret name may ask from anywhere.
-        if lookup_id(&path).is_none() {
-            self.check_source(&machine, peer, caller).await?;
+        if lookup_id(path).is_none() {
+            let (place, admitted) = self.admitted(&machine, peer, caller).await;
+            admitted.map_err(|denied| {
+                asking.log(machine.id, || warn_of(caller, place, denied));
+                Refusal::Forbidden(denied.label())
+            })?;
         }
         match route {
             Route::Events => self.reported(&machine, body).await,
@@ -196,14 +210,18 @@ impl Service {
             // OpenStack's way to leave a password for the owner: none is kept.
             Route::Password if head.method == Method::POST => Err(Refusal::Conflict),
             Route::Tree | Route::Password | Route::Health => {
-                self.look_up(&machine, caller, &path, &head.headers).await
+                self.look_up(&machine, caller, path, asking).await
             }
         }
     }
 
     /// The machine that asks, or `None` for an address nobody has. One that knows its secret name may ask from anywhere.
-    fn machine(&self, caller: Caller, path: &Path) -> Result<Option<Arc<Machine>>, Refusal> {
-        let now = Instant::now();
+    fn machine(
+        &self,
+        caller: Caller,
+        path: &[&str],
+        now: Instant,
+    ) -> Result<Option<Arc<Machine>>, Refusal> {
         let found = match lookup_id(path) {
             Some(name) => self.index.lookup_named(name, now),
             None => self.index.lookup(caller.address, now),
@@ -236,7 +254,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         let (place, admitted) = self.admitted(machine, peer, caller).await;
         admitted.map_err(|denied| {
-            tracing::warn!(address = %caller.address, ?place, reason = %denied, "not the machine");
+            warn_of(caller, place, denied);
             Refusal::Forbidden(denied.label())
         })
     }
@@ -255,7 +273,7 @@ impl Service {
 
     async fn place(&self, check: SourceCheck, peer: SocketAddr, caller: Caller) -> Place {
         let address = caller.address;
-        let Some(neighbours) = self.neighbours.clone() else { return Place::Unseen };
+        let Some(neighbours) = &self.neighbours else { return Place::Unseen };
         match check {
             SourceCheck::Port if self.leased_at_port(address) => {
                 return Place::AtPort;
@@ -269,6 +287,10 @@ impl Service {
         if address.is_loopback() {
             return Place::Here;
         }
+        if let Some(place) = neighbours.known(address) {
+            return place;
+        }
+        let neighbours = neighbours.clone();
         let looked = tokio::task::spawn_blocking(move || neighbours.place(address)).await;
         // Nobody is let in by a failure.
         looked.unwrap_or(Place::Nobody)
@@ -282,22 +304,31 @@ impl Service {
         &self,
         machine: &Machine,
         caller: Caller,
-        path: &Path,
-        headers: &HeaderMap,
+        path: &[&str],
+        asking: &Asking<'_>,
     ) -> Result<Response, Refusal> {
-        let now = SystemTime::now();
+        let (headers, now) = (&asking.head.headers, SystemTime::now());
         let (family, secret) = (self.contents.family(path), self.contents.is_secret(path));
         self.check_policy(machine, caller, headers, (family, secret), now)?;
         let trusted = self.trusts(machine, caller, headers, now);
-        let (base, told) = (base(headers), self.told(machine, caller.address, Instant::now()));
-        let asked = Asked { base: &base, trusted };
+        let told = self.told(machine, caller.address, asking.now);
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let asked = Asked { host, trusted };
         let (found, event) = match self.contents.endpoints.at(path) {
-            Some(filter) => (self.filtered(filter, &told, asked).await?, Some(Event::UserDataRead)),
+            Some(filter) => {
+                let made = self.filtered(filter, &told, asked).await;
+                let made = made.inspect_err(|failure| {
+                    asking.log(machine.id, || tracing::warn!(%failure, "nothing was made"));
+                });
+                (made?, Some(Event::UserDataRead))
+            }
             None => (self.contents.get(&told, path, asked), seen::event(path)),
         };
         let body = found.ok_or(Refusal::NotFound)?;
-        if let Some(event) = event {
-            self.note(machine, event);
+        if let Some(event) = event
+            && self.seen.first(machine, event, asking.now)
+        {
+            asking.log(machine.id, || self.tell(machine, event));
         }
         Ok(answer::ok(body, headers))
     }
@@ -308,10 +339,9 @@ impl Service {
         filter: &Arc<Filter>,
         machine: &Machine,
         asked: Asked<'_>,
-    ) -> Result<Option<Found>, Refusal> {
+    ) -> Result<Option<Found>, Failure> {
         let document = document::hardware(machine, asked).to_string();
-        let made = self.contents.endpoints.answer(filter, document).await;
-        Ok(made.inspect_err(|failure| tracing::warn!(%failure, "nothing was made"))?)
+        self.contents.endpoints.answer(filter, document).await
     }
 
     fn admit_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
@@ -342,38 +372,8 @@ fn limit_hops(
     Ok(opened)
 }
 
-/// Where the client found us, as a URL without a path.
-fn base(headers: &HeaderMap) -> String {
-    let named: Option<Authority> =
-        headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
-    named.map_or_else(|| LINK_LOCAL.to_owned(), |host| format!("http://{host}"))
-}
-
-#[tracing::instrument(skip_all, fields(
-    %peer,
-    method = %request.method(),
-    path = contents::shown(request.uri().path()),
-    session = session::has_token(request.headers()),
-    user_agent = ?request.headers().get(header::USER_AGENT),
-    machine.id,
-))]
-async fn handle(
-    State(service): State<Service>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request<Body>,
-) -> Response {
-    let (asked, route) = (Instant::now(), route::label(request.uri().path()));
-    let response = service.respond(peer, request).await;
-    let response = response.unwrap_or_else(|refusal| {
-        if let Some(reason) = refusal.reason() {
-            service.metrics.denied(reason);
-        }
-        refusal.into_response()
-    });
-    let status = response.status().as_u16();
-    service.metrics.answered(route, status, asked.elapsed());
-    tracing::debug!(target: "metadata::access", status, "answered");
-    answer::finish(response)
+fn warn_of(caller: Caller, place: Place, denied: Denied) {
+    tracing::warn!(address = %caller.address, ?place, reason = %denied, "not the machine");
 }
 
 #[cfg(test)]

@@ -2,13 +2,21 @@
 //!
 //! Asked are the way to the address and its neighbour entry there: that is where our answer goes, whatever interface the
 //! question came in by.
+//!
+//! What the kernel said is kept until it tells that something changed (`memo`), which is looked at before each answer: so an
+//! answer from memory is the one that a question would get.
+
+mod memo;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::guard::Place;
+use crate::netlink::news::News;
 use crate::netlink::{Netlink, Way};
+use memo::Memo;
 
 /// A port where nobody listens (RFC 863, discard): a datagram to it makes the kernel ask who has the address.
 const DISCARD: u16 = 9;
@@ -18,6 +26,9 @@ const BETWEEN: Duration = Duration::from_millis(10);
 
 /// Tells where addresses are.
 pub trait Neighbours: Send + Sync + 'static {
+    /// Where `address` is now, if that is known without asking. Never waits.
+    fn known(&self, address: IpAddr) -> Option<Place>;
+
     /// Where `address` is now. May take a fifth of a second for an address the kernel has not met.
     fn place(&self, address: IpAddr) -> Place;
 }
@@ -26,9 +37,17 @@ pub trait Neighbours: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Kernel {
     netlink: Netlink,
+    memory: Mutex<Memory>,
     solicit_v4: UdpSocket,
     /// None where the kernel has no IPv6.
     solicit_v6: Option<UdpSocket>,
+}
+
+/// What the kernel said, and what makes it wrong.
+#[derive(Debug)]
+struct Memory {
+    memo: Memo,
+    news: News,
 }
 
 impl Kernel {
@@ -36,7 +55,16 @@ impl Kernel {
     pub fn open() -> io::Result<Self> {
         let solicit_v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let solicit_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok();
-        Ok(Self { netlink: Netlink::open()?, solicit_v4, solicit_v6 })
+        let memory = Mutex::new(Memory { memo: Memo::default(), news: News::open()? });
+        Ok(Self { netlink: Netlink::open()?, memory, solicit_v4, solicit_v6 })
+    }
+
+    /// What is remembered, once all news are heard.
+    fn memory(&self, now: Instant) -> MutexGuard<'_, Memory> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Memory { memo, news } = &mut *memory;
+        news.read(|change| memo.hear(change, now));
+        memory
     }
 
     fn look(&self, address: IpAddr) -> io::Result<Place> {
@@ -69,11 +97,21 @@ impl Kernel {
 }
 
 impl Neighbours for Kernel {
+    fn known(&self, address: IpAddr) -> Option<Place> {
+        let now = Instant::now();
+        self.memory(now).memo.get(address, now)
+    }
+
     fn place(&self, address: IpAddr) -> Place {
-        self.look(address).unwrap_or_else(|error| {
+        let now = Instant::now();
+        let asked = self.memory(now).memo.ask(now);
+        let place = self.look(address).unwrap_or_else(|error| {
             tracing::warn!(%address, error = &error as &dyn std::error::Error, "no neighbour was told");
             // Nobody is let in for want of an answer.
             Place::Nobody
-        })
+        });
+        // What changed since is still to be heard, before anybody is told what is put here.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).memo.put(asked, address, place);
+        place
     }
 }

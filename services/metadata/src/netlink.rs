@@ -8,6 +8,8 @@
     reason = "the kernel tells more than we ask, and more every year"
 )]
 
+pub mod news;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

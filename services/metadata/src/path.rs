@@ -1,5 +1,7 @@
 //! Request paths in normal form.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 /// How many bytes of path are read; no path of ours comes near.
@@ -7,20 +9,20 @@ const LONGEST: usize = 1024;
 
 /// A request's path: decoded once, without empty segments, so that a trailing or doubled slash changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path(String);
+pub struct Path<'a>(Cow<'a, str>);
 
-impl Path {
+impl<'a> Path<'a> {
     /// The path as it stood in the request line. `None` if it leads upwards, is too long, or is not text.
-    pub fn parse(raw: &str) -> Option<Self> {
+    pub fn parse(raw: &'a str) -> Option<Self> {
         if raw.len() > LONGEST {
             return None;
         }
         let decoded = percent_decode_str(raw).decode_utf8().ok()?;
         let upwards = decoded.split('/').any(|segment| segment == "..");
-        (!upwards).then(|| Self(decoded.into_owned()))
+        (!upwards).then_some(Self(decoded))
     }
 
-    /// Its segments; none for the root.
+    /// Its segments, which is what everybody else means by a path; none for the root.
     pub fn segments(&self) -> Vec<&str> {
         self.0.split('/').filter(|segment| !segment.is_empty()).collect()
     }

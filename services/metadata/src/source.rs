@@ -212,7 +212,7 @@ mod tests {
     /// What `address` says it is.
     fn name(index: &Index, address: &str) -> Option<String> {
         match index.lookup(address.parse().unwrap(), Instant::now()) {
-            Lookup::Known { machine, .. } => Some(machine.instance_id()),
+            Lookup::Known { machine, .. } => Some(machine.instance_id().into_owned()),
             Lookup::Unknown => None,
             Lookup::NotReady => Some("not ready".into()),
         }

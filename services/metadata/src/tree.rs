@@ -25,7 +25,6 @@ use bytes::Bytes;
 
 use crate::contents::user_data;
 use crate::machine::Machine;
-use crate::path::Path;
 pub(crate) use identity::seconds;
 use row::Row;
 use signed::{Form, Signer};
@@ -75,9 +74,8 @@ impl From<String> for Body {
 }
 
 /// What `machine` finds at `path`, or `None` if there is nothing. Without a signer there is nothing signed.
-pub fn get(machine: &Machine, path: &Path, signer: Option<&Signer>) -> Option<Body> {
-    let segments = path.segments();
-    let Some((version, below)) = segments.split_first() else {
+pub fn get(machine: &Machine, path: &[&str], signer: Option<&Signer>) -> Option<Body> {
+    let Some((version, below)) = path.split_first() else {
         return Some(Version::listing().into());
     };
     let asked = Asked { version: Version::find(version)?, signed: signer.is_some() };
@@ -104,8 +102,8 @@ pub fn is_version(name: &str) -> bool {
 }
 
 /// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
-pub fn is_secret(path: &Path) -> bool {
-    matches!(path.segments()[..], [_, "user-data", ..] | [_, "meta-data", "public-keys", ..])
+pub fn is_secret(path: &[&str]) -> bool {
+    matches!(path, [_, "user-data", ..] | [_, "meta-data", "public-keys", ..])
 }
 
 fn rows(asked: Asked) -> impl Iterator<Item = &'static Row> {

@@ -64,7 +64,8 @@ impl Lab {
         index.replace([Arc::new(machine)]);
         let (told, calls) = mpsc::unbounded_channel();
         let tokens = Tokens::new(&[7; 32]);
-        let service = Service::new(index.clone(), tokens, Arc::new(Told(told)), Config::default());
+        let service =
+            Arc::new(Service::new(index.clone(), tokens, Arc::new(Told(told)), Config::default()));
         let stop = CancellationToken::new();
         tokio::spawn(serve(listener, service, stop.clone()));
         Self { network, index, calls, directory: TempDir::new().expect("a directory"), stop }

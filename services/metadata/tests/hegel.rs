@@ -71,7 +71,8 @@ async fn server_of(machines: Option<Vec<Machine>>) -> Server {
         index.replace(machines.into_iter().map(Arc::new));
     }
     let tokens = Tokens::new(&[7; 32]);
-    let service = Service::new(index.clone(), tokens, Arc::new(Nowhere), Config::default());
+    let service =
+        Arc::new(Service::new(index.clone(), tokens, Arc::new(Nowhere), Config::default()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
     let hegel = Hegel::new(service.clone(), stop.clone()).into_service();

@@ -7,15 +7,16 @@ mod lan;
 #[path = "fixture/machines.rs"]
 mod machines;
 
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt as _;
 use hyper_util::rt::TokioIo;
-use metadata::guard::{Guard, SourceCheck};
+use metadata::guard::{Guard, Place, SourceCheck};
 use metadata::http::{Call, NotStored};
 use metadata::machine::TokenPolicy;
-use metadata::neighbour::Kernel;
+use metadata::neighbour::{Kernel, Neighbours as _};
 use metadata::token::Tokens;
 use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve, serve_calls};
 use tinwright::hegel::GetRequest;
@@ -48,7 +49,7 @@ fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
-    let service = service.watching(Arc::new(kernel));
+    let service = Arc::new(service.watching(Arc::new(kernel)));
     let stop = CancellationToken::new();
     tokio::spawn(serve(lan.listen(address), service, stop.clone()));
     stop.drop_guard()
@@ -61,7 +62,7 @@ fn start_calls(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
-    let service = service.watching(Arc::new(kernel));
+    let service = Arc::new(service.watching(Arc::new(kernel)));
     let (stop, listener) = (CancellationToken::new(), lan.listen(address));
     let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
     let (calls, until) = (Routes::new(hegel).into_axum_router(), stop.clone());
@@ -98,6 +99,63 @@ async fn who_takes_an_address_with_another_mac_is_refused_by_calls_too() {
     lan.plug("b", OTHER, "198.51.100.50/24");
     lan.ip("-n s neigh flush dev br0");
     assert_eq!(call(&lan, "b", CALLS).await, Err(Code::PermissionDenied));
+}
+
+/// What is known of `address` without asking, once it is: a link's change takes a second to settle.
+fn known(kernel: &Kernel, address: IpAddr) -> Place {
+    let began = Instant::now();
+    loop {
+        kernel.place(address);
+        if let Some(place) = kernel.known(address) {
+            return place;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "nothing is remembered of {address}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_the_kernel_said_of_an_address_is_remembered_until_it_changes() {
+    let mut lan = Lan::new();
+    lan.plug("a", MAC, "198.51.100.50/24");
+    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
+    let address = "198.51.100.50".parse().unwrap();
+    let holds = |mac: &str| Place::Holds(mac.parse().unwrap());
+    let replace = format!("-n s neigh replace 198.51.100.50 lladdr {OTHER} dev br0 nud reachable");
+    for (change, place) in [
+        (replace.as_str(), holds(OTHER)),
+        ("-n s neigh del 198.51.100.50 dev br0", holds(MAC)),
+        ("-n s neigh flush dev br0", holds(MAC)),
+        ("-n s route add 198.51.100.50/32 via 198.51.100.2", Place::Beyond),
+        ("-n s route del 198.51.100.50/32", holds(MAC)),
+        ("-n s addr add 198.51.100.50/32 dev br0", Place::Here),
+    ] {
+        known(&kernel, address);
+        lan.ip(change);
+        assert_eq!(kernel.known(address), None, "{change}");
+        assert_eq!(kernel.place(address), place, "{change}");
+    }
+}
+
+#[test]
+fn more_news_than_there_is_room_for_forget_everything() {
+    let mut lan = Lan::new();
+    lan.plug("a", MAC, "198.51.100.50/24");
+    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
+    let address = "198.51.100.50".parse().unwrap();
+    known(&kernel, address);
+    // Filled with news of others, the queue has no room for the one that counts.
+    let (folder, mut others) = (tempfile::tempdir().unwrap(), String::new());
+    for host in 0..1000 {
+        let (third, fourth) = (host / 250, host % 250);
+        others += &format!("neigh replace 10.9.{third}.{fourth} lladdr {OTHER} dev br0\n");
+    }
+    others += &format!("neigh replace {address} lladdr {OTHER} dev br0\n");
+    let file = folder.path().join("batch");
+    std::fs::write(&file, others).unwrap();
+    lan.ip(&format!("-n s -batch {}", file.to_str().unwrap()));
+    assert_eq!(kernel.known(address), None);
+    assert_eq!(kernel.place(address), Place::Holds(OTHER.parse().unwrap()));
 }
 
 const ON_LINK: &str = "198.51.100.1:50061";

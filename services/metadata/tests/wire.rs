@@ -54,7 +54,8 @@ async fn server() -> Server {
     let index = Arc::new(Index::new());
     index.replace([Arc::new(machine)]);
     let home = Arc::new(Gated { arrived: Semaphore::new(0), gate: Semaphore::new(0) });
-    let service = Service::new(index, Tokens::new(&[7; 32]), home.clone(), Config::default());
+    let service =
+        Arc::new(Service::new(index, Tokens::new(&[7; 32]), home.clone(), Config::default()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
     let served = tokio::spawn(serve(listener, service, stop.clone()));

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use metadata::http::{Call, Config, NotStored, PhoneHome, Service, Trusted};
 use metadata::machine::{Machine, TokenPolicy};
@@ -17,7 +16,6 @@ use metadata::path::Path;
 use metadata::token::Tokens;
 use metadata::{Contents, Index, records};
 use tokio::runtime::Runtime;
-use tower::ServiceExt as _;
 
 use crate::Target;
 use crate::site::{LOOKUP, NODE1, NODE2, RELAY, SECRET, instance, machines};
@@ -41,7 +39,7 @@ impl PhoneHome for Nowhere {
 #[derive(Debug)]
 pub struct Imds {
     runtime: Runtime,
-    routers: [Router; 2],
+    services: [Service; 2],
     words: Vec<Vec<u8>>,
 }
 
@@ -49,15 +47,20 @@ impl Imds {
     /// For both machines, through a relay that is a trusted proxy.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let routers = [router(TokenPolicy::Optional, false)?, router(TokenPolicy::Required, true)?];
-        Ok(Self { runtime, routers, words: tokens()? })
+        let services =
+            [service(TokenPolicy::Optional, false)?, service(TokenPolicy::Required, true)?];
+        Ok(Self { runtime, services, words: tokens()? })
     }
 
     /// The answer to `input`, with who it goes to; nothing where no server would get that far.
-    fn ask(&self, router: &Router, input: &[u8]) -> anyhow::Result<Option<(StatusCode, Vec<u8>)>> {
+    fn ask(
+        &self,
+        service: &Service,
+        input: &[u8],
+    ) -> anyhow::Result<Option<(StatusCode, Vec<u8>)>> {
         let Some(request) = request(input) else { return Ok(None) };
         let answer = self.runtime.block_on(async {
-            let answer = router.clone().oneshot(request).await?;
+            let answer = service.answer(SocketAddr::new(who(input), 4711), request).await;
             let (head, body) = answer.into_parts();
             anyhow::Ok((head.status, to_bytes(body, usize::MAX).await?.to_vec()))
         });
@@ -140,8 +143,8 @@ impl Target for Imds {
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let may = who(input) == IpAddr::from(NODE1) || who(input) == IpAddr::from(RELAY);
         let knows = request(input).is_some_and(|request| names_instance(&request));
-        for router in &self.routers {
-            let Some((status, body)) = self.ask(router, input)? else { return Ok(()) };
+        for service in &self.services {
+            let Some((status, body)) = self.ask(service, input)? else { return Ok(()) };
             anyhow::ensure!(status != StatusCode::INTERNAL_SERVER_ERROR, "{status}");
             let refused = status.is_client_error() || status.is_server_error();
             anyhow::ensure!(!refused || body.is_empty(), "a refusal with a body");
@@ -152,7 +155,7 @@ impl Target for Imds {
     }
 }
 
-fn router(tokens: TokenPolicy, rate_limits: bool) -> anyhow::Result<Router> {
+fn service(tokens: TokenPolicy, rate_limits: bool) -> anyhow::Result<Service> {
     let index = Arc::new(Index::new());
     let occupied = instance();
     let known = machines().into_iter().map(|record| {
@@ -165,7 +168,7 @@ fn router(tokens: TokenPolicy, rate_limits: bool) -> anyhow::Result<Router> {
     let trusted_proxies = Trusted::new([format!("{relay}/32").parse()?])?;
     let config = Config { trusted_proxies, rate_limits, ..Config::default() };
     let service = Service::new(index, Tokens::new(&[7; 32]), Arc::new(Nowhere), config);
-    Ok(service.with(Contents::default()).router())
+    Ok(service.with(Contents::default()))
 }
 
 /// Headers with tokens: one of each machine's, one that has ended, and another site's.
@@ -207,8 +210,7 @@ fn request(input: &[u8]) -> Option<Request> {
     let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
     let mut first = lines.next()?.split(|octet| *octet == b' ');
     let (method, target) = (first.next()?, first.next()?);
-    let peer = ConnectInfo(SocketAddr::new(who(input), 4711));
-    let mut request = Request::builder().method(method).uri(target).extension(peer);
+    let mut request = Request::builder().method(method).uri(target);
     for line in lines {
         let colon = line.iter().position(|octet| *octet == b':')?;
         let name = HeaderName::from_bytes(line.get(..colon)?).ok()?;
@@ -228,7 +230,7 @@ mod tests {
         let answers: Vec<_> = target
             .corpus()
             .iter()
-            .map(|input| target.ask(&target.routers[0], input).unwrap().unwrap())
+            .map(|input| target.ask(&target.services[0], input).unwrap().unwrap())
             .collect();
         let good = answers.iter().filter(|(status, _)| *status == StatusCode::OK).count();
         assert!(good > answers.len() / 3, "{good}");

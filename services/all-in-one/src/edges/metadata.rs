@@ -46,7 +46,7 @@ pub(crate) struct Metadata {
     grpc: Vec<TcpListener>,
     link_local: Option<LinkLocal>,
     index: Arc<Index>,
-    service: Service,
+    service: Arc<Service>,
 }
 
 impl Bound {
@@ -91,7 +91,7 @@ impl Bound {
         let metrics = vitals.register(|registry| Metrics::new(registry, index.clone()));
         let service = Service::new(index.clone(), tokens, calls, settings);
         let service = service.watching(Arc::new(neighbours)).counted(metrics).with(contents);
-        Metadata { listeners, grpc, link_local, index, service }
+        Metadata { listeners, grpc, link_local, index, service: Arc::new(service) }
     }
 }
 
@@ -147,7 +147,7 @@ async fn bind_all(
 }
 
 /// Hegel's calls, with whether they are served and what they are. None of the API's is among them.
-fn calls(service: &Service, index: Arc<Index>, tier: &mut Tier) -> anyhow::Result<Router> {
+fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::Result<Router> {
     let about = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(tinwright::hegel::DESCRIPTORS)

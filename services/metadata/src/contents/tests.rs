@@ -9,11 +9,12 @@ use serde_json::json;
 use super::*;
 use crate::fixture::{USER_DATA, any_machine, node1, node2};
 use crate::machine::{Bond, Nic};
+use crate::path::Path;
 
-const ASKED: Asked = Asked { base: "http://169.254.169.254", trusted: false };
+const ASKED: Asked = Asked { host: None, trusted: false };
 
 fn ask(machine: &Machine, path: &str) -> Option<String> {
-    let body = Contents::default().get(machine, &Path::parse(path)?, ASKED)?;
+    let body = Contents::default().get(machine, &Path::parse(path)?.segments(), ASKED)?;
     Some(String::from_utf8(body.bytes.to_vec()).unwrap())
 }
 
@@ -99,8 +100,8 @@ fn an_owners_own_network_configuration_and_vendor_data_go_before() {
 fn a_secret_name_in_the_path_changes_nothing_else() {
     let named = format!("/nocloud/{}/meta-data", crate::fixture::LOOKUP);
     assert_eq!(ask(&node1(), &named), ask(&node1(), "/nocloud/meta-data"));
-    assert_eq!(lookup_id(&Path::parse(&named).unwrap()), Some(crate::fixture::LOOKUP));
-    assert_eq!(lookup_id(&Path::parse("/nocloud/meta-data").unwrap()), None);
+    assert_eq!(lookup_id(&Path::parse(&named).unwrap().segments()), Some(crate::fixture::LOOKUP));
+    assert_eq!(lookup_id(&["nocloud", "meta-data"]), None);
     assert_eq!(shown(&named), "/nocloud/…/meta-data");
 }
 

@@ -180,13 +180,13 @@ fn a_path_that_is_taken_or_no_path_is_refused() {
 #[test]
 fn hegels_default_is_taken_and_adds_nothing() {
     let endpoints = Endpoints::new(&said(&[("/metadata", ".metadata.instance")])).unwrap();
-    assert!(endpoints.at(&Path::parse("/metadata").unwrap()).is_none());
+    assert!(endpoints.at(&Path::parse("/metadata").unwrap().segments()).is_none());
 }
 
 #[test]
 fn an_endpoint_is_found_with_or_without_a_slash_and_nowhere_else() {
     let endpoints = Endpoints::new(&said(&[("/a/b", ".")])).unwrap();
-    let found = |path| endpoints.at(&Path::parse(path).unwrap()).is_some();
+    let found = |path| endpoints.at(&Path::parse(path).unwrap().segments()).is_some();
     assert!(found("/a/b") && found("/a/b/") && found("//a//b"));
     assert!(!found("/a") && !found("/a/b/c") && !found("/"));
 }
@@ -214,7 +214,7 @@ async fn a_filter_that_has_not_ended_is_not_waited_for() {
         "[.[] as $a | .[] as $b | .[] as $c | .[] as $d | empty]",
     )]))
     .unwrap();
-    let slow = endpoints.at(&Path::parse("/slow").unwrap()).unwrap();
+    let slow = endpoints.at(&Path::parse("/slow").unwrap().segments()).unwrap();
     let numbers: Value = (0..200).collect();
     assert_eq!(endpoints.answer(slow, numbers.to_string()).await, Err(Failure::TooLate));
     assert_eq!(endpoints.running.available_permits(), RUNNING - 1);
@@ -224,7 +224,7 @@ async fn a_filter_that_has_not_ended_is_not_waited_for() {
 #[tokio::test]
 async fn no_more_run_at_once_than_may() {
     let endpoints = Endpoints::new(&said(&[("/a", ".")])).unwrap();
-    let filter = endpoints.at(&Path::parse("/a").unwrap()).unwrap();
+    let filter = endpoints.at(&Path::parse("/a").unwrap().segments()).unwrap();
     let all = endpoints.running.clone().acquire_many_owned(4).await.unwrap();
     assert_eq!(endpoints.answer(filter, "1".into()).await, Err(Failure::TooLate));
     drop(all);

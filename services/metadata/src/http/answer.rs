@@ -1,8 +1,7 @@
 //! What answers look like: their headers, and the 304 that stands for one already given.
 
-use std::fmt::Write as _;
-
 use aws_lc_rs::digest::{SHA256, digest};
+use axum::body::{Body as Sent, HttpBody as _};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
@@ -29,14 +28,19 @@ pub(super) fn ok(body: Body, asked: &HeaderMap) -> Response {
 }
 
 /// A JSON text.
-pub(super) fn json(text: impl Into<axum::body::Body>) -> Response {
-    let text: axum::body::Body = text.into();
+pub(super) fn json(text: impl Into<Sent>) -> Response {
+    let text: Sent = text.into();
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Adds what every answer has, refusals included.
 pub(super) fn finish(mut response: Response) -> Response {
+    let empty = response.body().is_end_stream();
     let headers = response.headers_mut();
+    // Any other length the server says by itself; and it is the server that leaves out the body of an answer to HEAD.
+    if empty {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     headers.insert(header::SERVER, HeaderValue::from_static("tinwright"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -45,11 +49,14 @@ pub(super) fn finish(mut response: Response) -> Response {
 
 /// A strong validator: the body's hash (RFC 9110 §8.8.3).
 fn tag(bytes: &[u8]) -> String {
-    let mut tag = String::from('"');
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    let mut tag = String::with_capacity(34);
+    tag.push('"');
     for byte in digest(&SHA256, bytes).as_ref().iter().take(16) {
-        let _infallible = write!(tag, "{byte:02x}");
+        tag.extend([digit(byte >> 4), digit(byte & 15)]);
     }
-    tag + "\""
+    tag.push('"');
+    tag
 }
 
 /// Whether `If-None-Match` names `tag`; it compares weakly (RFC 9110 §13.1.2).

@@ -51,7 +51,8 @@ impl Service {
         Some(pb::ExplainMetadataResponse {
             time: Some(now.into()),
             hardware_id: machine.map_or_else(String::new, |machine| machine.id.to_string()),
-            instance_id: machine.map_or_else(String::new, Machine::instance_id),
+            instance_id: machine
+                .map_or_else(String::new, |machine| machine.instance_id().into_owned()),
             sources,
             guard: machine.map(|machine| self.guard(machine)),
             feed: Some(self.feed()),

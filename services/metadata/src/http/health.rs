@@ -10,16 +10,15 @@ use tokio::runtime::Handle;
 use super::answer;
 use super::refusal::Refusal;
 use crate::index::Index;
-use crate::path::Path;
 
 /// What `/_packet/healthcheck` and `/_packet/version` answer. While the control plane is out of reach a health check
 /// says 500, as Hegel's does; machines are answered all the same.
-pub(super) fn answer(index: &Index, path: &Path, uptime: Duration) -> Result<Response, Refusal> {
+pub(super) fn answer(index: &Index, path: &[&str], uptime: Duration) -> Result<Response, Refusal> {
     let version = env!("CARGO_PKG_VERSION");
     let live = index.is_live();
     let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
     let uptime = uptime.as_secs_f64();
-    match path.segments()[..] {
+    match path {
         [.., "version"] => {
             let said = json!({ "git_rev": version, "service_name": "tinwright metadata" });
             Ok(answer::json(said.to_string()))

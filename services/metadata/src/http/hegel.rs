@@ -25,10 +25,10 @@ use tinwright::hegel::{GetRequest, GetResponse, SubscribeRequest, SubscribeRespo
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use super::Service;
 use super::refusal::Refusal;
 use super::seen::Event;
 use super::wire::Wire;
-use super::{LINK_LOCAL, Service};
 use crate::contents::{Asked, Family, document};
 use crate::machine::Machine;
 use subscription::{Subscription, Subscriptions};
@@ -39,7 +39,7 @@ const LONGEST: usize = 1024;
 /// Answers machines as Hegel does.
 #[derive(Clone, Debug)]
 pub struct Hegel {
-    service: Service,
+    service: Arc<Service>,
     subscriptions: Arc<Subscriptions>,
     stop: CancellationToken,
 }
@@ -54,7 +54,7 @@ struct Asker {
 
 impl Hegel {
     /// Answers as `service` does; streams end at `stop`.
-    pub fn new(service: Service, stop: CancellationToken) -> Self {
+    pub fn new(service: Arc<Service>, stop: CancellationToken) -> Self {
         let subscriptions = Arc::new(Subscriptions::new(service.metrics.clone()));
         Self { service, subscriptions, stop }
     }
@@ -159,7 +159,7 @@ impl Service {
         self.check_policy(machine, *caller, headers, (Family::Json, true), now)?;
         let trusted = self.trusts(machine, *caller, headers, now);
         let told = self.told(machine, caller.address, Instant::now());
-        let document = document::hardware(&told, Asked { base: LINK_LOCAL, trusted }).to_string();
+        let document = document::hardware(&told, Asked { host: None, trusted }).to_string();
         self.note(machine, Event::UserDataRead);
         Ok(document)
     }

@@ -1,9 +1,12 @@
 //! The accept loop: connections in, bounded in number and in patience.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,16 +15,17 @@ use axum::extract::ConnectInfo;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::{HttpService, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::Service;
-use super::wire::{self, Wire};
+use super::wire;
 use runtime::forwarded::Trusted;
 use runtime::prefix::normal;
 
@@ -45,13 +49,13 @@ const BREATH: Duration = Duration::from_millis(100);
 /// The listener stands in the clear: no client of the EC2 tree can follow a redirect to TLS.
 pub async fn serve(
     listener: TcpListener,
-    service: Service,
+    service: Arc<Service>,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let trusted = service.config.trusted_proxies.clone();
-    let router = service.router();
-    let serve = |stream, peer| by_request(stream, peer, router.clone());
-    accept(listener, &trusted, serve, stop).await.shutdown().await;
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD as usize);
+    let serve = |stream, peer| by_request(&http, stream, peer, service.clone());
+    accept(listener, &service.config.trusted_proxies, serve, stop).await.shutdown().await;
     Ok(())
 }
 
@@ -101,15 +105,15 @@ where
 {
     let graceful = GracefulShutdown::new();
     let mut connections = Connections::default();
+    // Its connections inherit it (tcp(7)). What is lost without is speed, nothing else.
+    let _best_effort = SockRef::from(&listener).set_tcp_nodelay(true);
+    let mut stopped = pin!(stop.cancelled());
     loop {
         tokio::select! {
-            () = stop.cancelled() => break,
-            Some(ended) = connections.tasks.join_next_with_id() => connections.forget(ended),
+            () = &mut stopped => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => if connections.admit(peer, trusted) {
-                    // What was lost is speed, nothing else.
-                    let _best_effort = stream.set_nodelay(true);
-                    connections.begin(peer, graceful.watch(serve(stream, peer)));
+                Ok((stream, peer)) => if let Some(place) = connections.admit(peer, trusted) {
+                    connections.begin(peer, place, graceful.watch(serve(stream, peer)));
                 },
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "no connection accepted");
@@ -121,67 +125,94 @@ where
     Open { connections, graceful }
 }
 
-/// The open connections, by the address at their other end.
+/// The open connections.
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
-    peers: HashMap<Id, IpAddr>,
+    peers: Arc<Mutex<Peers>>,
+}
+
+/// How many there are of each address at the other end, and in all.
+#[derive(Default)]
+struct Peers {
+    of: HashMap<IpAddr, usize>,
+    all: usize,
+}
+
+/// One connection's place among them. It is given back when this is dropped.
+struct Place {
+    peers: Arc<Mutex<Peers>>,
+    address: IpAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.all -= 1;
+        if let Entry::Occupied(mut of_one) = peers.of.entry(self.address) {
+            *of_one.get_mut() -= 1;
+            if *of_one.get() == 0 {
+                of_one.remove();
+            }
+        }
+    }
 }
 
 impl Connections {
-    /// Whether there is room for one more. A trusted proxy speaks for many machines.
-    fn admit(&self, peer: SocketAddr, trusted: &Trusted) -> bool {
-        let address = normal(peer.ip());
-        let of_one = self.peers.values().filter(|other| **other == address).count();
-        let greedy = of_one >= CONNECTIONS_OF_ONE && !trusted.contains(address);
-        let admitted = !greedy && self.peers.len() < CONNECTIONS;
-        if !admitted {
-            tracing::warn!(%peer, "too many connections; this one is closed");
+    /// A place for one more, if there is room. A trusted proxy speaks for many machines.
+    fn admit(&mut self, peer: SocketAddr, trusted: &Trusted) -> Option<Place> {
+        // Those that ended wake nobody: they are cleared away when the next one comes.
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(error) = ended {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "a connection's task failed");
+            }
         }
-        admitted
+        let address = normal(peer.ip());
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_one = peers.of.get(&address).copied().unwrap_or_default();
+        let greedy = of_one >= CONNECTIONS_OF_ONE && !trusted.contains(address);
+        if greedy || peers.all >= CONNECTIONS {
+            tracing::warn!(%peer, "too many connections; this one is closed");
+            return None;
+        }
+        peers.all += 1;
+        peers.of.insert(address, of_one + 1);
+        Some(Place { peers: self.peers.clone(), address })
     }
 
     /// Serves one more.
     fn begin(
         &mut self,
         peer: SocketAddr,
+        place: Place,
         connection: impl Future<Output = Result<(), hyper::Error>> + Send + 'static,
     ) {
-        let task = self.tasks.spawn(async move {
+        self.tasks.spawn(async move {
+            let _place = place;
             if let Err(error) = connection.await {
                 tracing::debug!(%peer, error = &error as &dyn std::error::Error, "connection ended");
             }
         });
-        self.peers.insert(task.id(), normal(peer.ip()));
-    }
-
-    fn forget(&mut self, ended: Result<(Id, ()), JoinError>) {
-        let id = match &ended {
-            Ok((id, ())) => *id,
-            Err(error) => {
-                tracing::error!(
-                    error = error as &dyn std::error::Error,
-                    "a connection's task failed"
-                );
-                error.id()
-            }
-        };
-        self.peers.remove(&id);
     }
 }
 
 /// A connection of HTTP/1.
 fn by_request(
+    http: &http1::Builder,
     stream: TcpStream,
     peer: SocketAddr,
-    router: Router,
-) -> impl GracefulConnection<Error = hyper::Error> + Send {
+    service: Arc<Service>,
+) -> impl GracefulConnection<Error = hyper::Error> + Send + use<> {
     let (stream, wire) = wire::split(stream);
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(HEAD as usize)
-        .serve_connection(TokioIo::new(stream), app(wire, peer, router))
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let (service, wire) = (service.clone(), wire.clone());
+        async move {
+            let answer = service.answer_on(Some(&wire), peer, request.map(Body::new)).await;
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    http.serve_connection(TokioIo::new(stream), answer)
 }
 
 /// A connection of HTTP/2.
@@ -191,25 +222,17 @@ fn by_call(
     router: Router,
 ) -> impl GracefulConnection<Error = hyper::Error> + Send {
     let (stream, wire) = wire::split(stream);
+    let app = service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(wire.clone());
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().oneshot(request)
+    });
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(CALLS)
         .max_header_list_size(HEAD)
-        .serve_connection(TokioIo::new(stream), app(wire, peer, router))
-}
-
-/// `router`, told with each request who is at the other end of the connection.
-fn app(
-    wire: Wire,
-    peer: SocketAddr,
-    router: Router,
-) -> impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static> + Send {
-    service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(wire.clone());
-        request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().oneshot(request)
-    })
+        .serve_connection(TokioIo::new(stream), app)
 }

@@ -55,7 +55,7 @@ impl Service {
         body: Body,
     ) -> Result<Response, Refusal> {
         let fields = self.said(machine, body).await?;
-        let instance_id = machine.instance_id();
+        let instance_id = machine.instance_id().into_owned();
         if let Some(claimed) = fields.get("instance_id").filter(|id| **id != instance_id) {
             tracing::warn!(claimed, "a machine called home as another instance: a copied image?");
             return Err(Refusal::Conflict);

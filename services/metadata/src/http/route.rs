@@ -5,7 +5,6 @@ use axum::response::Response;
 
 use super::refusal::Refusal;
 use super::{answer, phone_home};
-use crate::path::Path;
 
 /// A face of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +27,8 @@ pub(super) enum Route {
 
 impl Route {
     /// The face at `path`.
-    pub(super) fn of(path: &Path) -> Self {
-        match path.segments()[..] {
+    pub(super) fn of(path: &[&str]) -> Self {
+        match path {
             ["phone-home"] | ["latest" | "2009-04-04", "meta-data", "phone-home"] => {
                 Self::PhoneHome
             }
@@ -39,6 +38,33 @@ impl Route {
             ["openstack", _, "password"] => Self::Password,
             [_, "api", "token"] => Self::DatedToken,
             _ => Self::Tree,
+        }
+    }
+
+    /// Whether it does more than tell: what happens there is worth a word as a rule.
+    pub(super) fn acts(self) -> bool {
+        match self {
+            Self::PhoneHome | Self::Events | Self::Token | Self::DatedToken => true,
+            Self::Health | Self::Password | Self::Tree => false,
+        }
+    }
+
+    /// What requests to this face, for `path`, are counted as.
+    pub(super) fn label(self, path: &[&str]) -> &'static str {
+        match self {
+            Self::PhoneHome => "phone_home",
+            Self::Events => "events",
+            Self::Token | Self::DatedToken => "token",
+            Self::Health => "health",
+            Self::Tree | Self::Password => match path {
+                [_, "user-data"] => "user_data",
+                [_, "meta-data", ..] => "meta_data",
+                [_, "dynamic", ..] => "dynamic",
+                ["nocloud", ..] => "nocloud",
+                ["openstack", ..] => "openstack",
+                ["metadata" | "userdata"] => "json",
+                _ => "other",
+            },
         }
     }
 
@@ -66,26 +92,6 @@ impl Route {
 }
 
 /// Whether `path` is more than something to read.
-pub(crate) fn has_face(path: &Path) -> bool {
+pub(crate) fn has_face(path: &[&str]) -> bool {
     Route::of(path) != Route::Tree
-}
-
-/// What requests for `path` are counted as.
-pub(super) fn label(path: &str) -> &'static str {
-    let Some(path) = Path::parse(path) else { return "other" };
-    match Route::of(&path) {
-        Route::PhoneHome => "phone_home",
-        Route::Events => "events",
-        Route::Token | Route::DatedToken => "token",
-        Route::Health => "health",
-        Route::Tree | Route::Password => match path.segments()[..] {
-            [_, "user-data"] => "user_data",
-            [_, "meta-data", ..] => "meta_data",
-            [_, "dynamic", ..] => "dynamic",
-            ["nocloud", ..] => "nocloud",
-            ["openstack", ..] => "openstack",
-            ["metadata" | "userdata"] => "json",
-            _ => "other",
-        },
-    }
 }

@@ -13,7 +13,6 @@ use tinwright::HardwareId;
 
 use super::Service;
 use crate::machine::{Machine, Nic, UserData};
-use crate::path::Path;
 use runtime::prefix::normal;
 
 /// What the instances on machines did, as far as it is worth a word.
@@ -53,7 +52,7 @@ impl Event {
 
 impl Seen {
     /// Whether `machine`'s instance does this for the first time.
-    fn first(&self, machine: &Machine, event: Event, now: Instant) -> bool {
+    pub(super) fn first(&self, machine: &Machine, event: Event, now: Instant) -> bool {
         self.of(machine, |sight| match event {
             Event::Crawled => !std::mem::replace(&mut sight.crawled, true),
             Event::CalledHome => !std::mem::replace(&mut sight.called_home, true),
@@ -81,7 +80,7 @@ impl Seen {
         let sight = seen.entry(machine.id).or_default();
         let instance_id = machine.instance_id();
         if sight.instance_id != instance_id {
-            *sight = Sight { instance_id, ..Sight::default() };
+            *sight = Sight { instance_id: instance_id.into_owned(), ..Sight::default() };
         }
         ask(sight)
     }
@@ -91,10 +90,15 @@ impl Service {
     /// Tells of `event` if it is the first of its kind.
     pub(super) fn note(&self, machine: &Machine, event: Event) {
         if self.seen.first(machine, event, Instant::now()) {
-            let instance = machine.instance_id();
-            tracing::info!(machine.id = %machine.id, instance, event = event.name(), "first of this instance");
-            self.metrics.first(event.name());
+            self.tell(machine, event);
         }
+    }
+
+    /// Tells of `event`, the first of its kind.
+    pub(super) fn tell(&self, machine: &Machine, event: Event) {
+        let instance = &*machine.instance_id();
+        tracing::info!(machine.id = %machine.id, instance, event = event.name(), "first of this instance");
+        self.metrics.first(event.name());
     }
 
     /// `machine` as it is told now that it asks from `address`: with that, where it is lent, and without user data once
@@ -141,8 +145,8 @@ impl Service {
 }
 
 /// What reading `path` is, if it is worth a word.
-pub(super) fn event(path: &Path) -> Option<Event> {
-    match path.segments()[..] {
+pub(super) fn event(path: &[&str]) -> Option<Event> {
+    match path {
         [_, "user-data"]
         | ["userdata" | "metadata"]
         | ["nocloud", .., "user-data"]

@@ -1,6 +1,7 @@
 //! The connection an answer goes out on: one socket that its reader, its writer and its request share.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,9 +9,13 @@ use std::task::{Context, Poll, ready};
 
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use rustix::net::RecvFlags;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+
+/// How many bytes are read at once: a request with all its headers, as a rule.
+const MOST: usize = 4096;
 
 /// A request's connection.
 #[derive(Clone, Debug)]
@@ -55,16 +60,28 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
-                Ok(read) => {
-                    buffer.advance(read);
-                    return Poll::Ready(Ok(()));
+            let before = buffer.filled().len();
+            let done = self.0.try_io(Interest::READABLE, || read(&self.0, buffer));
+            match done {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Poll::Ready(Err(error));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(_) if buffer.filled().len() == before => {}
+                Ok(()) | Err(_) => return Poll::Ready(Ok(())),
             }
         }
     }
+}
+
+/// Reads what has arrived into `buffer`. If that was all, it says too that nothing is left: the next to read waits for
+/// more, and does not ask the kernel in vain.
+fn read(stream: &TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    let mut bytes = [MaybeUninit::uninit(); MOST];
+    let room = buffer.remaining().min(MOST);
+    let (bytes, _) = rustix::net::recv(stream, &mut bytes[..room], RecvFlags::empty())?.0;
+    buffer.put_slice(bytes);
+    // No byte at all is the end of the stream, which is there to stay.
+    if (1..room).contains(&bytes.len()) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
 }
 
 impl AsyncWrite for Stream {

@@ -1,5 +1,6 @@
 //! What follows from a machine's record.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::{Address, Instance, Machine, Nic};
@@ -8,10 +9,10 @@ use runtime::prefix::normal;
 impl Machine {
     /// The instance's id, else the hardware's. Never empty: cloud-init takes an empty one for a server that is not
     /// ready, and polls for minutes.
-    pub fn instance_id(&self) -> String {
+    pub fn instance_id(&self) -> Cow<'_, str> {
         match &self.instance {
-            Some(instance) if !instance.id.is_empty() => instance.id.clone(),
-            Some(_) | None => self.id.to_string(),
+            Some(instance) if !instance.id.is_empty() => Cow::Borrowed(&instance.id),
+            Some(_) | None => Cow::Owned(self.id.to_string()),
         }
     }
 

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::fixture::{USER_DATA, any_machine, node1, node2};
 use crate::machine::UserData;
+use crate::path::Path;
 
 fn ask(machine: &Machine, path: &str) -> Option<String> {
-    let body = get(machine, &Path::parse(path)?, None)?;
+    let body = get(machine, &Path::parse(path)?.segments(), None)?;
     Some(String::from_utf8(body.bytes.to_vec()).unwrap())
 }
 
@@ -140,7 +141,7 @@ fn user_data_is_the_owners_bytes() {
     assert_eq!(ask(&machine, "/2016-09-02/user-data").as_deref(), Some(USER_DATA));
     let gzip = Bytes::from_static(&[0x1f, 0x8b, 0, 0xff, b'\n']);
     machine.instance.as_mut().unwrap().user_data = UserData(gzip.clone());
-    let body = get(&machine, &Path::parse("/latest/user-data/").unwrap(), None).unwrap();
+    let body = get(&machine, &["latest", "user-data"], None).unwrap();
     assert_eq!(body, Body { bytes: gzip, kind: Kind::Octets });
 }
 
@@ -225,7 +226,7 @@ fn what_is_signed_is_listed_only_where_it_can_be_signed() {
     let site = runtime::authority::Site::open(folder.path()).unwrap();
     site.keep_document_key().unwrap();
     let signer = Signer::new(&site.document_key().unwrap().unwrap()).unwrap();
-    let asked = |path: &str| get(&node1(), &Path::parse(path).unwrap(), Some(&signer));
+    let asked = |path: &str| get(&node1(), &Path::parse(path).unwrap().segments(), Some(&signer));
     let text = |path: &str| String::from_utf8(asked(path)?.bytes.to_vec()).ok();
     let directory = "/latest/dynamic/instance-identity";
     assert_eq!(text(directory).unwrap(), "document\npkcs7\nrsa2048\nsignature");
@@ -255,7 +256,7 @@ fn derived_ids_have_seventeen_digits() {
 
 #[test]
 fn only_user_data_and_keys_are_secret() {
-    let secret = |path| is_secret(&Path::parse(path).unwrap());
+    let secret = |path| is_secret(&Path::parse(path).unwrap().segments());
     assert!(secret("/latest/user-data/") && secret("/1.0/meta-data/public-keys/0/openssh-key"));
     assert!(!secret("/latest/meta-data/hostname") && !secret("/user-data-of-mine"));
 }
@@ -282,7 +283,7 @@ fn crawl(machine: &Machine, path: &str, seen: &mut Vec<String>) {
 }
 
 fn ask_bytes(machine: &Machine, path: &str) -> Option<Bytes> {
-    Some(get(machine, &Path::parse(path)?, None)?.bytes)
+    Some(get(machine, &Path::parse(path)?.segments(), None)?.bytes)
 }
 
 /// Where Python's `splitlines` does.
@@ -314,6 +315,6 @@ proptest! {
 
     #[test]
     fn no_path_is_too_odd(machine in any_machine(), path: String) {
-        let _either = Path::parse(&path).and_then(|path| get(&machine, &path, None));
+        let _either = Path::parse(&path).and_then(|path| get(&machine, &path.segments(), None));
     }
 }

@@ -10,7 +10,7 @@ use runtime::prefix::Prefix;
 
 /// Everything that is said in Equinix Metal's words (specification, section 7.3).
 pub(super) fn fields(machine: &Machine, asked: Asked) -> Map<String, Value> {
-    let base = asked.base;
+    let base = asked.base();
     let instance = machine.instance.as_ref();
     let metro = machine.extra.get("metro").and_then(Value::as_str).unwrap_or(&machine.facility);
     let mut fields = Map::from_iter([

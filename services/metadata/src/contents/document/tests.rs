@@ -3,11 +3,11 @@
 use serde::Deserialize;
 
 use super::*;
-use crate::contents::{Contents, Path};
+use crate::contents::Contents;
 use crate::fixture::{USER_DATA, node1, node2};
 use crate::machine::UserData;
 
-const ASKED: Asked = Asked { base: "http://192.0.2.1:50061", trusted: false };
+const ASKED: Asked = Asked { host: Some("192.0.2.1:50061"), trusted: false };
 
 fn storage() -> Value {
     json!({
@@ -69,7 +69,7 @@ struct RootioPartition {
 
 #[test]
 fn rootio_finds_its_disks() {
-    let body = Contents::default().get(&stored(), &Path::parse("/metadata").unwrap(), ASKED);
+    let body = Contents::default().get(&stored(), &["metadata"], ASKED);
     let found: Rootio = serde_json::from_slice(&body.unwrap().bytes).unwrap();
     let storage = found.metadata.instance.storage;
     let disk = &storage.disks[0];

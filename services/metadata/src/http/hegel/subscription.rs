@@ -23,7 +23,7 @@ const OF_ONE: usize = 8;
 
 /// Tells one caller of its machine until that is not its machine any more.
 pub(super) struct Subscription {
-    service: Service,
+    service: Arc<Service>,
     asker: Asker,
     machine: HardwareId,
     changes: Changes,
@@ -40,7 +40,7 @@ pub(super) struct Subscription {
 impl Subscription {
     /// Nothing is told yet.
     pub(super) fn new(
-        service: Service,
+        service: Arc<Service>,
         asker: Asker,
         machine: HardwareId,
         place: Place,

@@ -15,8 +15,8 @@ fn site_of_own(machine: Machine, own: &[(&str, &str)]) -> Site {
     index.replace([Arc::new(machine)]);
     let service =
         Service::new(index.clone(), Tokens::new(&[7; 32]), told.clone(), Config::default());
-    let router = service.with(Contents { endpoints, ..Contents::default() }).router();
-    Site { index, told, router }
+    let service = Arc::new(service.with(Contents { endpoints, ..Contents::default() }));
+    Site { index, told, service }
 }
 
 const OWN: [(&str, &str); 5] = [

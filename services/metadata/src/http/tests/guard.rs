@@ -15,6 +15,10 @@ use crate::neighbour::Neighbours;
 struct At(Place);
 
 impl Neighbours for At {
+    fn known(&self, _: std::net::IpAddr) -> Option<Place> {
+        None
+    }
+
     fn place(&self, _: std::net::IpAddr) -> Place {
         self.0
     }
@@ -28,8 +32,8 @@ fn counted(guard: Guard, place: Place) -> (Site, Registry) {
     let metrics = Metrics::new(&mut registry, index.clone());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index.clone(), tokens, told.clone(), Config::default());
-    let router = service.counted(metrics).watching(Arc::new(At(place))).router();
-    (Site { index, told, router }, registry)
+    let service = Arc::new(service.counted(metrics).watching(Arc::new(At(place))));
+    (Site { index, told, service }, registry)
 }
 
 fn page(registry: &Registry) -> String {
@@ -198,9 +202,9 @@ async fn what_is_explained_is_what_is_answered() {
         let told = service.explain(&subject, SystemTime::now()).await.unwrap();
         assert_eq!(told.sources[0].answered, answered, "{told:?}");
         assert_eq!((told.instance_id.as_str(), told.sources.len()), ("i-0001", 1));
-        let peer = ConnectInfo(SocketAddr::new(NODE1.parse().unwrap(), 1));
-        let request = Request::get("/latest/meta-data/mac").extension(peer);
-        let asked = service.router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let peer = SocketAddr::new(NODE1.parse().unwrap(), 1);
+        let request = Request::get("/latest/meta-data/mac").body(Body::empty()).unwrap();
+        let asked = service.answer(peer, request).await;
         assert_eq!(asked.status() == StatusCode::OK, answered);
     }
 }

@@ -77,7 +77,7 @@ fn made(instance_id: &str, site_key: u8, ago: u64) -> String {
 #[tokio::test]
 async fn a_token_that_is_stale_or_another_machines_opens_nothing() {
     let site = site();
-    let other = node2().instance_id();
+    let other = node2().instance_id().into_owned();
     site.get_with(&made("i-0001", 7, 0)).await.says("i-0001");
     for token in [made("i-0001", 7, 61), made(&other, 7, 0), made("i-0001", 8, 0)] {
         site.get_with(&token).await.refused(401);
