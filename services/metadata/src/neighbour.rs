@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_millis(10);
 
 /// Tells where addresses are.
 pub trait Neighbours: Send + Sync + 'static {
-    /// Where `address` is now, if that is known without asking. Never waits.
+    /// Where `address` is now, if that is known without waiting for its owner.
     fn known(&self, address: IpAddr) -> Option<Place>;
 
     /// Where `address` is now. May take a fifth of a second for an address the kernel has not met.
@@ -67,20 +67,38 @@ impl Kernel {
         memory
     }
 
-    fn look(&self, address: IpAddr) -> io::Result<Place> {
-        let interface = match self.netlink.way_to(address)? {
-            Way::Here => return Ok(Place::Here),
-            Way::Routed => return Ok(Place::Beyond),
-            Way::OnLink(interface) => interface,
+    /// Where the kernel said that `address` is, if nothing has changed since.
+    pub fn remembered(&self, address: IpAddr) -> Option<Place> {
+        let now = Instant::now();
+        self.memory(now).memo.get(address, now)
+    }
+
+    /// Where the kernel has `address`, if it has met it. A question takes microseconds.
+    fn ask(&self, address: IpAddr) -> io::Result<Option<Place>> {
+        let now = Instant::now();
+        let asked = self.memory(now).memo.ask(now);
+        let place = match self.netlink.way_to(address)? {
+            Way::Here => Some(Place::Here),
+            Way::Routed => Some(Place::Beyond),
+            Way::OnLink(interface) => self.netlink.neighbour(interface, address)?.map(Place::Holds),
         };
-        if let Some(mac) = self.netlink.neighbour(interface, address)? {
-            return Ok(Place::Holds(mac));
+        if let Some(place) = place {
+            // What changed since is still to be heard, before anybody is told what is put here.
+            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.memo.put(asked, address, place);
+        }
+        Ok(place)
+    }
+
+    fn look(&self, address: IpAddr) -> io::Result<Place> {
+        if let Some(place) = self.ask(address)? {
+            return Ok(place);
         }
         self.solicit(address)?;
         for _ in 0..LOOKS {
             std::thread::sleep(BETWEEN);
-            if let Some(mac) = self.netlink.neighbour(interface, address)? {
-                return Ok(Place::Holds(mac));
+            if let Some(place) = self.ask(address)? {
+                return Ok(place);
             }
         }
         Ok(Place::Nobody)
@@ -98,20 +116,15 @@ impl Kernel {
 
 impl Neighbours for Kernel {
     fn known(&self, address: IpAddr) -> Option<Place> {
-        let now = Instant::now();
-        self.memory(now).memo.get(address, now)
+        // What cannot be asked is asked again, and said, by who may wait.
+        self.remembered(address).or_else(|| self.ask(address).ok().flatten())
     }
 
     fn place(&self, address: IpAddr) -> Place {
-        let now = Instant::now();
-        let asked = self.memory(now).memo.ask(now);
-        let place = self.look(address).unwrap_or_else(|error| {
+        self.look(address).unwrap_or_else(|error| {
             tracing::warn!(%address, error = &error as &dyn std::error::Error, "no neighbour was told");
             // Nobody is let in for want of an answer.
             Place::Nobody
-        });
-        // What changed since is still to be heard, before anybody is told what is put here.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).memo.put(asked, address, place);
-        place
+        })
     }
 }

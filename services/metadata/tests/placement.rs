@@ -101,12 +101,12 @@ async fn who_takes_an_address_with_another_mac_is_refused_by_calls_too() {
     assert_eq!(call(&lan, "b", CALLS).await, Err(Code::PermissionDenied));
 }
 
-/// What is known of `address` without asking, once it is: a link's change takes a second to settle.
-fn known(kernel: &Kernel, address: IpAddr) -> Place {
+/// What is remembered of `address`, once it is: a link's change takes a second to settle.
+fn remembered(kernel: &Kernel, address: IpAddr) -> Place {
     let began = Instant::now();
     loop {
         kernel.place(address);
-        if let Some(place) = kernel.known(address) {
+        if let Some(place) = kernel.remembered(address) {
             return place;
         }
         assert!(began.elapsed() < Duration::from_secs(20), "nothing is remembered of {address}");
@@ -130,9 +130,9 @@ fn what_the_kernel_said_of_an_address_is_remembered_until_it_changes() {
         ("-n s route del 198.51.100.50/32", holds(MAC)),
         ("-n s addr add 198.51.100.50/32 dev br0", Place::Here),
     ] {
-        known(&kernel, address);
+        remembered(&kernel, address);
         lan.ip(change);
-        assert_eq!(kernel.known(address), None, "{change}");
+        assert_eq!(kernel.remembered(address), None, "{change}");
         assert_eq!(kernel.place(address), place, "{change}");
     }
 }
@@ -143,7 +143,7 @@ fn more_news_than_there_is_room_for_forget_everything() {
     lan.plug("a", MAC, "198.51.100.50/24");
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let address = "198.51.100.50".parse().unwrap();
-    known(&kernel, address);
+    remembered(&kernel, address);
     // Filled with news of others, the queue has no room for the one that counts.
     let (folder, mut others) = (tempfile::tempdir().unwrap(), String::new());
     for host in 0..1000 {
@@ -154,7 +154,7 @@ fn more_news_than_there_is_room_for_forget_everything() {
     let file = folder.path().join("batch");
     std::fs::write(&file, others).unwrap();
     lan.ip(&format!("-n s -batch {}", file.to_str().unwrap()));
-    assert_eq!(kernel.known(address), None);
+    assert_eq!(kernel.remembered(address), None);
     assert_eq!(kernel.place(address), Place::Holds(OTHER.parse().unwrap()));
 }
 
