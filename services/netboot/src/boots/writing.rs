@@ -244,3 +244,6 @@ pub(super) fn checked(known: &Known, arguments: &WorkerArguments) -> Result<Argu
     }
     Ok(arguments)
 }
+
+#[cfg(test)]
+mod tests;
