@@ -31,6 +31,7 @@ use self::clearing::Started;
 use self::gate::{Presented, Verdict};
 use self::loops::Loops;
 use self::once::Once;
+use self::writing::Said;
 use crate::Mac;
 use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, Script, decide};
 use crate::index::{Index, Known};
@@ -53,6 +54,7 @@ pub struct Boots {
     index: Arc<Index>,
     tokens: Arc<Tokens>,
     site: Site,
+    said: Arc<Said>,
     timeline: Timeline,
     lending: Arc<OnceLock<Arc<Lending>>>,
     loops: Arc<Loops>,
@@ -87,6 +89,17 @@ pub struct Served {
     pub kind: &'static str,
     /// The text.
     pub text: String,
+}
+
+/// A script that is about to be served.
+#[derive(Debug)]
+struct Found {
+    /// The machine it is for; none where one without a record gets one.
+    known: Option<Known>,
+    /// What decided.
+    fact: Fact,
+    /// The script.
+    script: Served,
 }
 
 /// What a boot's URL names.
@@ -129,13 +142,13 @@ impl Boots {
     pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
         let (timeline, lending) = Default::default();
         let (loops, once, dhcp_uuids) = Default::default();
-        let tokens = Arc::new(tokens);
-        Self { index, tokens, site, timeline, lending, loops, once, dhcp_uuids }
+        let (tokens, said) = (Arc::new(tokens), Arc::new(Said::of(&site)));
+        Self { index, tokens, site, said, timeline, lending, loops, once, dhcp_uuids }
     }
 
     /// The same boots, for those who ask on another link.
     pub fn on(&self, site: Site) -> Self {
-        Self { site, ..self.clone() }
+        Self { said: Arc::new(Said::of(&site)), site, ..self.clone() }
     }
 
     /// Telling `timeline` what machines fetch.
@@ -206,13 +219,13 @@ impl Boots {
     /// The script for whoever asks, or for the interface that is named, if that is who asks.
     pub fn script(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
         let outcome = self.hand_out(asked, now);
-        self.note_script(asked.mac, asked.source, &outcome, now);
-        outcome
+        self.note_script(asked, &outcome, now);
+        outcome.map(|found| found.script)
     }
 
-    fn hand_out(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
-        let (known, script) = self.find(asked, self.holder(asked.source, now), now)?;
-        let Some(known) = known else { return Ok(script) };
+    fn hand_out(&self, asked: &Asked, now: SystemTime) -> Result<Found, Refusal> {
+        let found = self.find(asked, || self.holder(asked.source, now), now)?;
+        let Found { known: Some(known), script, .. } = &found else { return Ok(found) };
         let id = &known.hardware.id;
         if self.site.rate_limits && self.loops.would_loop(id, now) {
             let hold = self.site.serving.hold_boot_loops;
@@ -221,13 +234,15 @@ impl Boots {
                 return Err(Refusal::Later(HOLD));
             }
         }
-        if let (Some(once), "custom_once") = (self.once_of(&known), script.kind) {
-            self.once.hand_out(&known, &once, now);
+        if script.kind == "custom_once"
+            && let Some(once) = &known.machine().boot_once
+        {
+            self.once.hand_out(known, once, now);
         }
         if script.kind != ASK_UUID {
             self.loops.note(id, now);
         }
-        Ok(script)
+        Ok(found)
     }
 
     /// The same as a question: nothing is noted. The source is taken for one that is lent to `holder`.
@@ -237,43 +252,47 @@ impl Boots {
         holder: Option<Mac>,
         now: SystemTime,
     ) -> Result<Served, Refusal> {
-        self.find(asked, holder, now).map(|(_, script)| script)
+        self.find(asked, || holder, now).map(|found| found.script)
     }
 
-    /// For which machine somebody asks from what is lent to `holder`, and the script it gets; no machine where one without
-    /// a record gets one.
+    /// For which machine somebody asks, and the script it gets. To whom the source is lent is looked up where the records
+    /// do not say whose it is.
     fn find(
         &self,
         asked: &Asked,
-        holder: Option<Mac>,
+        holder: impl Fn() -> Option<Mac>,
         now: SystemTime,
-    ) -> Result<(Option<Known>, Served), Refusal> {
+    ) -> Result<Found, Refusal> {
         let source = asked.source;
         let mac_only = asked.mac.is_some() && self.site.serving.is_mac_only(source);
         let known = match asked.mac {
             Some(mac) => self.index.by_mac(mac),
-            None => self.index.by_address(source).or_else(|| self.index.by_mac(holder?)),
+            None => self.index.by_address(source).or_else(|| self.index.by_mac(holder()?)),
         };
-        let unknown_boots = self.site.policy.boot_unknown
-            || self.lending().is_some_and(|to| to.boots_unknown(asked.mac, source, holder));
-        if known.is_none() && unknown_boots {
-            return Ok((None, self.stranger(source, now)?));
+        let unknown_boots = || {
+            self.site.policy.boot_unknown
+                || self.lending().is_some_and(|to| to.boots_unknown(asked.mac, source, holder()))
+        };
+        if known.is_none() && unknown_boots() {
+            let fact = self.decision(None, self.index.feed(), now).fact;
+            return Ok(Found { known: None, fact, script: self.stranger(source, now)? });
         }
         if let Some(known) = &known
             && !mac_only
-            && !(known.has(source) || holder.is_some_and(|mac| known.owns(mac)))
+            && !(known.has(source) || holder().is_some_and(|mac| known.owns(mac)))
         {
             return Err(Refusal::NotYours("the address is not that machine's"));
         }
         let decision = self.decision(known.as_ref(), self.index.feed(), now);
         let known = known.ok_or_else(|| Refusal::Nothing(decision.fact.to_string()))?;
         if decision.opens_a_boot() && self.gate(&known, asked, &decision)? == Verdict::AskUuid {
-            let text =
-                script::with_uuid(&format!("{}/{}", self.site.base_url(), known.mac.dashed()));
-            return Ok((Some(known), Served { kind: ASK_UUID, text: text.map_err(broken)? }));
+            let text = script::with_uuid(&format!("{}/{}", self.said.base_url, known.mac.dashed()));
+            let script = Served { kind: ASK_UUID, text: text.map_err(broken)? };
+            return Ok(Found { known: Some(known), fact: decision.fact, script });
         }
-        let served = self.write(&known, decision, source, mac_only, now)?;
-        Ok((Some(known), served))
+        let fact = decision.fact;
+        let script = self.write(&known, decision, source, mac_only, now)?;
+        Ok(Found { known: Some(known), fact, script })
     }
 
     /// The script of `decision`.
@@ -318,11 +337,6 @@ impl Boots {
             }
             passed @ (Verdict::Open | Verdict::AskUuid) => Ok(passed),
         }
-    }
-
-    /// The one-time script in the record of `known`'s interface.
-    fn once_of(&self, known: &Known) -> Option<Script> {
-        known.machine().boot_once.clone()
     }
 
     /// What `name` below the boot's URL is, for whoever asks from `source`.

@@ -4,11 +4,13 @@
 //! is 503 with Retry-After, which iPXE waits for by itself. Paths of older servers are served beside our own, so that what
 //! stands in records, images and other people's DHCP servers goes on working.
 //!
-//! - `asker`: whom a request is from, and how much one may ask; `scripts`, `file`, `iso`: what is served.
+//! - `front`: what every request passes; `asker`: whom one is from, and how much one may ask.
+//! - `scripts`, `file`, `iso`: what is served.
 //! - `home`: what installed systems and installers tell.
 
 mod asker;
 mod file;
+mod front;
 pub mod home;
 mod iso;
 mod scripts;
@@ -17,14 +19,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
-use axum::extract::{Path, RawQuery, Request, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::mpsc;
 
-use self::asker::{Limits, Source};
+use self::asker::Source;
+pub use self::front::Front;
 use self::home::Home;
 use crate::Mac;
 use crate::boots::clearing::Started;
@@ -36,7 +38,6 @@ use crate::tftp::{Directories, Files, Name};
 use crate::timeline::What;
 
 /// What the listener serves from.
-#[derive(Clone)]
 pub struct Http {
     /// Scripts and boots.
     pub boots: Arc<Boots>,
@@ -65,26 +66,10 @@ impl std::fmt::Debug for Http {
 }
 
 impl Http {
-    /// As a router; whoever serves it says with [`runtime::serve::Ends`] who asks.
-    pub fn router(self) -> Router {
-        let asker = (Arc::new(Limits::default()), self.boots.clone());
-        let metrics = self.metrics.clone();
-        let health = || get(async || "OK\n");
-        Router::new()
-            .merge(scripts::routes())
-            .merge(home::routes())
-            .route("/ipxe/{*path}", get(loader))
-            .route("/v1/boot/{token}/{file}", get(boot_file))
-            .route("/files/{*path}", get(public_file))
-            .route("/tftp/{*path}", get(tftp_file))
-            .route("/iso/{mac}/{name}", get(iso::image))
-            .route("/healthz", health())
-            .route("/healthcheck", health())
-            .route("/_packet/healthcheck", health())
-            .route("/version", get(async || concat!(env!("CARGO_PKG_VERSION"), "\n")))
-            .with_state(self)
-            .layer(from_fn_with_state(asker, asker::judge))
-            .layer(from_fn_with_state(metrics, count))
+    /// As a service; whoever serves it says with [`runtime::serve::Ends`] who asks.
+    pub fn front(self) -> Front {
+        let http = Arc::new(self);
+        Front::new(http.clone(), routes().with_state(http))
     }
 
     fn refuse(&self, refusal: &Refusal, asked: &str) -> Response {
@@ -100,24 +85,24 @@ impl Http {
     }
 }
 
-/// Counts a request. The peer's own words make no label: the route stands for what it asked for.
-async fn count(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
-    let route = match request.uri().path() {
-        path if path.starts_with("/v1/boot/") => "boot",
-        path if path.starts_with("/files/") => "files",
-        path if path.starts_with("/iso/") => "iso",
-        path if path.ends_with("/autoexec.ipxe") => "autoexec",
-        path if path.ends_with("/auto.ipxe") => "script",
-        path if path.starts_with("/ipxe/") => "loader",
-        _ => "other",
-    };
-    let answer = next.run(request).await;
-    metrics.requested(route, answer.status().as_u16());
-    answer
+fn routes() -> Router<Arc<Http>> {
+    let health = || get(async || "OK\n");
+    Router::new()
+        .merge(scripts::routes())
+        .merge(home::routes())
+        .route("/ipxe/{*path}", get(loader))
+        .route("/v1/boot/{token}/{file}", get(boot_file))
+        .route("/files/{*path}", get(public_file))
+        .route("/tftp/{*path}", get(tftp_file))
+        .route("/iso/{mac}/{name}", get(iso::image))
+        .route("/healthz", health())
+        .route("/healthcheck", health())
+        .route("/_packet/healthcheck", health())
+        .route("/version", get(async || concat!(env!("CARGO_PKG_VERSION"), "\n")))
 }
 
 async fn loader(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
     Path(path): Path<String>,
     method: Method,
@@ -145,7 +130,7 @@ async fn loader(
 }
 
 async fn boot_file(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
     Path((token, name)): Path<(String, String)>,
     RawQuery(query): RawQuery,
@@ -186,7 +171,7 @@ async fn boot_file(
 }
 
 async fn public_file(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Path(path): Path<String>,
     method: Method,
     headers: HeaderMap,
@@ -199,7 +184,7 @@ async fn public_file(
 
 /// What TFTP would send, for U-Boot (netboot specification, section 6.1).
 async fn tftp_file(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
     Path(path): Path<String>,
     method: Method,

@@ -8,8 +8,6 @@
 mod arguments;
 mod word;
 
-use std::fmt::Write as _;
-
 pub use arguments::{Arguments, WorkerArguments};
 pub use word::{BadWord, Word};
 
@@ -50,7 +48,7 @@ pub struct WorkerEnvironment<'a> {
     /// Where the script tells how it went, which is elsewhere when the files are another server's.
     pub notes_url: &'a str,
     /// Where iPXE sends its log.
-    pub syslog: Option<std::net::Ipv4Addr>,
+    pub syslog: Option<&'a str>,
     /// File name of the kernel below `base_url`.
     pub kernel: &'a str,
     /// File name of the initramfs below `base_url`.
@@ -61,20 +59,20 @@ pub struct WorkerEnvironment<'a> {
 
 /// The script that boots the worker's environment, trying five times to fetch it.
 pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let kernel = named("kernel", environment.kernel)?;
-    let initrd = named("initrd", environment.initrd)?;
+    let kernel = named("kernel", environment.kernel)?.as_str();
+    let initrd = named("initrd", environment.initrd)?.as_str();
     let line = environment.arguments.line();
-    let files = Files { before: "", kernel: kernel.as_str(), initrd: initrd.as_str() };
+    let files = Files { before: "", kernel, initrd };
     fetching(environment.base_url, environment.notes_url, environment.syslog, &files, line)
 }
 
 /// The same for a machine that nobody knows: it names itself, and its kind of processor, in iPXE's own variables.
 pub fn generic(
     base_url: &str,
-    syslog: Option<std::net::Ipv4Addr>,
+    syslog: Option<&str>,
     arguments: &Arguments,
 ) -> Result<String, Error> {
-    let line = format!("{} worker_id=${{mac}} hw_addr=${{mac}}", arguments.line());
+    let line = [arguments.line(), " worker_id=${mac} hw_addr=${mac}"].concat();
     let (kernel, initrd) = ("vmlinuz-${arch}", "initramfs-${arch}");
     let files = Files { before: ARCHITECTURE, kernel, initrd };
     fetching(base_url, base_url, syslog, &files, &line)
@@ -90,46 +88,60 @@ struct Files<'a> {
 fn fetching(
     base_url: &str,
     notes_url: &str,
-    syslog: Option<std::net::Ipv4Addr>,
+    syslog: Option<&str>,
     files: &Files<'_>,
     line: &str,
 ) -> Result<String, Error> {
-    let base = url("base URL", base_url)?;
-    let notes = url("URL of notes", notes_url)?;
-    let notes = if notes == base { "${base}" } else { notes.as_str() };
+    let base = url("base URL", base_url)?.as_str();
+    let notes = match notes_url == base_url {
+        true => "${base}",
+        false => url("URL of notes", notes_url)?.as_str(),
+    };
+    let [set_syslog, server, or_not] = match syslog {
+        Some(server) => ["set syslog ", named("syslog server", server)?.as_str(), " ||\n"],
+        None => [""; 3],
+    };
     let Files { before, kernel, initrd } = files;
-    let mut script = format!("#!ipxe\nset base {base}\n{before}");
-    if let Some(server) = syslog {
-        let _ = writeln!(script, "set syslog {server} ||");
-    }
-    let _ = write!(
-        script,
-        "set try:int32 0
-:again
-imgfree ||
-kernel --name kernel ${{base}}/{kernel} {line} && initrd --name initrd ${{base}}/{initrd} && goto ready ||
-iseq ${{try}} 5 && goto failed ||
+    // Put together in one go: machines ask for this by the rack, and formatting takes several times as long.
+    Ok([
+        "#!ipxe\nset base ",
+        base,
+        "\n",
+        before,
+        set_syslog,
+        server,
+        or_not,
+        "set try:int32 0\n:again\nimgfree ||\nkernel --name kernel ${base}/",
+        kernel,
+        " ",
+        line,
+        " && initrd --name initrd ${base}/",
+        initrd,
+        RETRY,
+        notes,
+        "/started && imgfree note ||\nboot ||\n:failed\nimgfetch --name note ",
+        notes,
+        "/failed && imgfree note ||\nexit 1\n",
+    ]
+    .concat())
+}
+
+/// What follows the files: another try unless both are there, and then the first note.
+const RETRY: &str = " && goto ready ||
+iseq ${try} 5 && goto failed ||
 inc try
-echo retry ${{try}} in 5 s
+echo retry ${try} in 5 s
 sleep 5
 goto again
 :ready
-imgfetch --name note {notes}/started && imgfree note ||
-boot ||
-:failed
-imgfetch --name note {notes}/failed && imgfree note ||
-exit 1
-"
-    );
-    Ok(script)
-}
+imgfetch --name note ";
 
 /// The script that runs somebody else's from `address`. Theirs is always chained to, never served as the first one:
 /// whatever way it ends, ours goes on. One that ends in an error is run again, three times. `notes_url` is told before:
 /// afterwards, the machine may be anything.
 pub fn custom(address: &str, notes_url: &str) -> Result<String, Error> {
-    let address = url("script address", address)?;
-    let notes = url("URL of notes", notes_url)?;
+    let address = url("script address", address)?.as_str();
+    let notes = url("URL of notes", notes_url)?.as_str();
     Ok(format!(
         "#!ipxe
 imgfetch --name note {notes}/started && imgfree note ||
@@ -167,7 +179,7 @@ pub const SHELL: &str = "#!ipxe\nshell ||\nexit 1\n";
 
 /// The script that comes back for another one, showing what it runs on; `base_url` is the machine's own.
 pub fn with_uuid(base_url: &str) -> Result<String, Error> {
-    let base = url("base URL", base_url)?;
+    let base = url("base URL", base_url)?.as_str();
     let shown = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";
     Ok(format!("#!ipxe\nchain {base}/auto.ipxe?{shown} ||\nexit 1\n"))
 }
@@ -177,9 +189,9 @@ pub const PXELINUX_DISK: &str = "default local\nlabel local\n  localboot 1\n";
 
 /// The environment as a configuration of PXELINUX's kind, which U-Boot and OPAL read.
 pub fn pxelinux(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let base = url("base URL", environment.base_url)?;
-    let kernel = named("kernel", environment.kernel)?;
-    let initrd = named("initrd", environment.initrd)?;
+    let base = url("base URL", environment.base_url)?.as_str();
+    let kernel = named("kernel", environment.kernel)?.as_str();
+    let initrd = named("initrd", environment.initrd)?.as_str();
     let line = environment.arguments.beside_image();
     Ok(format!(
         "default worker
@@ -194,23 +206,23 @@ label worker
 /// What newer builds of iPXE run before anything else, where they are to be sent to a script by it; `base_url` is the
 /// machine's own, or the site's and then `mac` is left to iPXE.
 pub fn autoexec(base_url: &str, named: bool) -> Result<String, Error> {
-    let base = url("base URL", base_url)?;
+    let base = url("base URL", base_url)?.as_str();
     let own = if named { "" } else { "/${mac:hexhyp}" };
     Ok(format!("#!ipxe\ndhcp\nchain {base}{own}/auto.ipxe\n"))
 }
 
 /// What chain-loads by labels, as Matchbox has it.
 pub fn by_labels(base_url: &str) -> Result<String, Error> {
-    let base = url("base URL", base_url)?;
+    let base = url("base URL", base_url)?.as_str();
     let labels = "uuid=${uuid}&mac=${mac:hexhyp}&hostname=${hostname}&serial=${serial}";
     Ok(format!("#!ipxe\nchain {base}/ipxe?{labels} ||\nexit 1\n"))
 }
 
-fn named(what: &'static str, value: &str) -> Result<Word, Error> {
-    value.parse().map_err(|bad| Error::Value(what, bad))
+fn named<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
+    Word::try_from(value).map_err(|bad| Error::Value(what, bad))
 }
 
-fn url(what: &'static str, value: &str) -> Result<Word, Error> {
+fn url<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
     let (scheme, _) = value.split_once("://").ok_or_else(|| Error::Scheme(value.into()))?;
     let known = ["http", "https", "tftp"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
     if known { named(what, value) } else { Err(Error::Scheme(value.into())) }

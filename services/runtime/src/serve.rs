@@ -5,6 +5,7 @@
 //! is asked by firmware and by probes, in HTTP/1: there nobody has to find out which of the two it is.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -12,22 +13,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
-use axum::extract::Request;
+use axum::body::Body;
 use futures_util::{Stream, StreamExt as _};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
+use tower::{Service, ServiceExt as _};
 
 use crate::forwarded::Trusted;
 use crate::identity::{Caller, Role, role};
@@ -40,6 +44,28 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How many calls one connection may have open: in the process, one connection carries all of a client's.
 const STREAMS: u32 = 4096;
+
+/// What answers requests: a router, or what stands before one.
+pub trait App:
+    Service<
+        Request<Incoming>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> App for S
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+}
 
 /// What a listener asks of those who come.
 #[derive(Clone, Debug)]
@@ -90,10 +116,10 @@ pub struct Bounds {
 pub async fn tcp(
     listener: TcpListener,
     door: Door,
-    app: Router,
+    app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    accept(listener, door, Server::new(app), stop).await
+    accept(listener, door, Server::new(app, None), stop).await
 }
 
 /// The same, within `bounds`: one connection too many is closed at once.
@@ -101,35 +127,35 @@ pub async fn bounded(
     listener: TcpListener,
     door: Door,
     bounds: Bounds,
-    app: Router,
+    app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    accept(listener, door, Server { bounds: Some(bounds), ..Server::new(app) }, stop).await
+    accept(listener, door, Server::new(app, Some(bounds)), stop).await
 }
 
 async fn accept(
     listener: TcpListener,
     door: Door,
-    server: Server,
+    server: Server<impl App>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    // Else a small answer waits for the peer's delayed acknowledgement: 40 ms. Linux hands it on to what is accepted.
+    let _best_effort = SockRef::from(&listener).set_tcp_nodelay(true);
+    // Only where any address of ours may be called, each connection has to be asked which one it was.
+    let bound = listener.local_addr().ok().filter(|own| !own.ip().to_canonical().is_unspecified());
     let mut tasks = JoinSet::new();
     let open = Arc::new(Mutex::new(HashMap::new()));
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         while tasks.try_join_next().is_some() {}
         match accepted {
             Ok((stream, remote)) => {
-                let Ok(local) = stream.local_addr() else { continue }; // it is gone again
+                let local = bound.or_else(|| stream.local_addr().ok());
+                let Some(local) = local else { continue }; // it is gone again
                 let Some(place) = server.place(&open, remote.ip().to_canonical()) else {
                     tracing::warn!(%remote, "too many connections; this one is closed");
                     continue;
                 };
-                let served =
-                    server.connection().accept(stream, door.clone(), Ends { remote, local });
-                tasks.spawn(async move {
-                    served.await;
-                    drop(place);
-                });
+                server.begin(&mut tasks, stream, &door, Ends { remote, local }, place);
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "no connection accepted");
@@ -145,10 +171,10 @@ async fn accept(
 /// Serves `app` on the pipes of [`tinwright::in_process::pair`] until `stop`. Who calls there is the service itself.
 pub async fn in_process(
     pipes: impl Stream<Item = io::Result<DuplexStream>>,
-    app: Router,
+    app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let server = Server::new(app);
+    let server = Server::new(app, None);
     let mut tasks = JoinSet::new();
     let mut pipes = std::pin::pin!(pipes);
     while let Some(Some(pipe)) = stop.run_until_cancelled(pipes.next()).await {
@@ -160,10 +186,12 @@ pub async fn in_process(
     Ok(())
 }
 
-struct Server {
-    app: Router,
+struct Server<A> {
+    app: A,
     graceful: GracefulShutdown,
     bounds: Option<Bounds>,
+    /// How a connection is served that speaks HTTP/1 and nothing else.
+    http1: http1::Builder,
 }
 
 /// The open connections, by the address at their other end.
@@ -184,26 +212,69 @@ impl Drop for Place {
     }
 }
 
-impl Server {
-    fn new(app: Router) -> Self {
-        Self { app, graceful: GracefulShutdown::new(), bounds: None }
+impl<A: App> Server<A> {
+    fn new(app: A, bounds: Option<Bounds>) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+        if let Some(bounds) = &bounds {
+            http1.max_buf_size(bounds.head);
+        }
+        Self { app, graceful: GracefulShutdown::new(), bounds, http1 }
     }
 
     /// A place for one more connection from `address`, if there is one.
     fn place(&self, open: &Open, address: IpAddr) -> Option<Place> {
         let bounds = self.bounds.as_ref().filter(|bounds| !bounds.exempt.contains(address));
         let mut counted = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_one = counted.get(&address).copied().unwrap_or(0);
-        if bounds.is_some_and(|bounds| of_one >= bounds.of_one) {
+        let of_one = counted.entry(address).or_insert(0);
+        if bounds.is_some_and(|bounds| *of_one >= bounds.of_one) {
             return None;
         }
-        counted.insert(address, of_one + 1);
+        *of_one += 1;
         Some(Place(open.clone(), address))
     }
 
-    fn connection(&self) -> Connection {
+    /// Begins to serve who came through `door` by `stream`.
+    fn begin(
+        &self,
+        tasks: &mut JoinSet<()>,
+        stream: TcpStream,
+        door: &Door,
+        ends: Ends,
+        place: Place,
+    ) {
+        match door {
+            Door::Tls(tls) => {
+                let (tls, connection) = (TlsAcceptor::from(tls.clone()), self.connection());
+                tasks.spawn(async move {
+                    connection.agree(tls, stream, ends).await;
+                    drop(place);
+                });
+            }
+            Door::Trusting => {
+                let connection = self.connection();
+                tasks.spawn(async move {
+                    connection.run(stream, Caller(Some(Role::Admin)), Some(ends)).await;
+                    drop(place);
+                });
+            }
+            Door::Open => {
+                let app = told(self.app.clone(), Caller(None), Some(ends));
+                let connection = self.http1.serve_connection(TokioIo::new(stream), app);
+                let served = self.graceful.watch(connection);
+                tasks.spawn(async move {
+                    if let Err(error) = served.await {
+                        broke(&error);
+                    }
+                    drop(place);
+                });
+            }
+        }
+    }
+
+    fn connection(&self) -> Connection<A> {
         let head = self.bounds.as_ref().map(|bounds| bounds.head);
-        Connection { app: self.app.clone(), open: self.graceful.watcher(), head, http1_only: false }
+        Connection { app: self.app.clone(), open: self.graceful.watcher(), head }
     }
 
     async fn end(self, mut tasks: JoinSet<()>) {
@@ -212,26 +283,15 @@ impl Server {
     }
 }
 
-struct Connection {
-    app: Router,
+/// A connection that may speak HTTP/1 or HTTP/2.
+struct Connection<A> {
+    app: A,
     open: Watcher,
     head: Option<usize>,
-    /// Whether it speaks HTTP/1 and nothing else.
-    http1_only: bool,
 }
 
-impl Connection {
-    async fn accept(self, stream: TcpStream, door: Door, ends: Ends) {
-        // Else a small answer waits for the peer's delayed acknowledgement: 40 ms.
-        let _best_effort = stream.set_nodelay(true);
-        let tls = match door {
-            Door::Tls(tls) => TlsAcceptor::from(tls),
-            Door::Trusting => return self.run(stream, Caller(Some(Role::Admin)), Some(ends)).await,
-            Door::Open => {
-                let only = Self { http1_only: true, ..self };
-                return only.run(stream, Caller(None), Some(ends)).await;
-            }
-        };
+impl<A: App> Connection<A> {
+    async fn agree(self, tls: TlsAcceptor, stream: TcpStream, ends: Ends) {
         match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates();
@@ -252,11 +312,6 @@ impl Connection {
         caller: Caller,
         ends: Option<Ends>,
     ) {
-        let app = self.app.map_request(move |mut request: Request<_>| {
-            request.extensions_mut().insert(caller);
-            ends.map(|ends| request.extensions_mut().insert(ends));
-            request
-        });
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http2()
@@ -268,10 +323,50 @@ impl Connection {
         if let Some(head) = self.head {
             builder.http1().max_buf_size(head);
         }
-        let builder = if self.http1_only { builder.http1_only() } else { builder };
-        let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(app));
+        let app = told(self.app, caller, ends);
+        let connection = builder.serve_connection(TokioIo::new(io), app);
         if let Err(error) = self.open.watch(connection.into_owned()).await {
-            tracing::debug!(error = error.as_ref() as &dyn std::error::Error, "connection broke");
+            broke(error.as_ref());
         }
+    }
+}
+
+/// `app`, told with each request who is at the other end.
+fn told<A: App>(
+    app: A,
+    caller: Caller,
+    ends: Option<Ends>,
+) -> impl hyper::service::Service<
+    Request<Incoming>,
+    Response = Response<Body>,
+    Error = Infallible,
+    Future: Send + 'static,
+> + Send
++ 'static {
+    service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller);
+        ends.map(|ends| request.extensions_mut().insert(ends));
+        app.clone().oneshot(request)
+    })
+}
+
+fn broke(error: &(dyn std::error::Error + 'static)) {
+    tracing::debug!(error, "connection broke");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_accepted_sends_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        SockRef::from(&listener).set_tcp_nodelay(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (called, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        called.unwrap();
+        let (stream, _) = accepted.unwrap();
+        assert!(stream.nodelay().unwrap());
+        assert_eq!(stream.local_addr().unwrap(), address);
     }
 }

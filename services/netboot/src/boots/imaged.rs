@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use runtime::boot_token::Purpose;
 use tinwright::hardware::v1::Interface;
 
 use super::gate::Verdict;
+use super::writing::Identity;
 use super::{Asked, Boots, Refusal};
 use crate::Mac;
 use crate::decision::{Boot, Decision};
@@ -47,10 +47,10 @@ impl Boots {
         let known = self.index.by_mac(mac).ok_or_else(nothing)?;
         let interface = known.interface().ok_or_else(nothing)?;
         let own = facts::address(interface).ok_or_else(nothing)?;
-        let boot_url = self.boot_url(&known, own, now)?;
-        let mut arguments = self.arguments(&known, &boot_url, now);
-        arguments.boot_token = self.token(Purpose::Identity, &known, own, now)?;
-        if let Some(ipam) = ipam(&known, interface, own) {
+        let boot = self.boot(&known, own, Identity::Given, now)?;
+        let mut arguments = self.arguments(&known, &boot, now);
+        let ipam = ipam(&known, interface, own);
+        if let Some(ipam) = &ipam {
             arguments.extra.insert(0, ipam);
         }
         let line = super::writing::checked(&known, &arguments)?;

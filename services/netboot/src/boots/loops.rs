@@ -23,7 +23,10 @@ impl Loops {
     /// Notes that the machine was given one.
     pub fn note(&self, hardware: &str, now: SystemTime) {
         let mut all = self.all();
-        let given = all.entry(hardware.to_owned()).or_default();
+        let Some(given) = all.get_mut(hardware) else {
+            all.insert(hardware.to_owned(), VecDeque::from([now]));
+            return;
+        };
         given.retain(|at| is_recent(*at, now));
         given.push_back(now);
         if given.len() > MOST {

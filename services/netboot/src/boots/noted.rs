@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use runtime::feed::News;
 use tinwright::instance::v1::Instance;
 
-use super::{Boots, Refusal, Served};
+use super::{Asked, Boots, Found, Refusal};
 use crate::Mac;
 use crate::index::Known;
 use crate::tftp::name::Name;
@@ -30,20 +30,26 @@ impl Boots {
     /// Notes how a request for a script ended.
     pub(super) fn note_script(
         &self,
-        named: Option<Mac>,
-        source: IpAddr,
-        outcome: &Result<Served, Refusal>,
+        asked: &Asked,
+        outcome: &Result<Found, Refusal>,
         at: SystemTime,
     ) {
-        let what = match outcome {
-            Ok(Served { kind, .. }) => {
-                let known = self.whose(named, Some(source));
-                let decision = self.decision(known.as_ref(), self.index.feed(), at);
-                What::Script { kind, fact: decision.fact.to_string() }
+        let Asked { mac, source, .. } = *asked;
+        let (known, what) = match outcome {
+            Ok(Found { known, fact, script }) => {
+                let what = What::Script { kind: script.kind, fact: fact.to_string() };
+                // What a machine fetches that is known by its lease alone is not noted, as its files are not.
+                (known.as_ref().filter(|known| mac.is_some() || known.has(source)), what)
             }
-            Err(refusal) => What::Refused(refusal.to_string()),
+            Err(refusal) => (None, What::Refused(refusal.to_string())),
         };
-        self.note(named, Some(source), what, at);
+        match known {
+            Some(known) => {
+                let who = Who::from(known);
+                self.timeline.note(Event { who, what, source: Some(source), at });
+            }
+            None => self.note(mac, Some(source), what, at),
+        }
     }
 
     /// Notes that a file of a boot was fetched from `source`, or why it was not.

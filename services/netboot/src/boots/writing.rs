@@ -1,6 +1,7 @@
 //! The texts of boot scripts, out of what is known of a machine.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use runtime::boot_token::Purpose;
@@ -12,6 +13,38 @@ use crate::Mac;
 use crate::decision::{Boot, Decision, Policy, Script, decide};
 use crate::index::Known;
 use crate::script::{self, Arguments, WorkerArguments, WorkerEnvironment};
+use crate::site::Site;
+
+/// What scripts say of the site, whoever they are for.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// Where machines find our HTTP.
+    pub(super) base_url: String,
+    log_server: Option<String>,
+}
+
+impl Said {
+    pub(super) fn of(site: &Site) -> Self {
+        let log_server = site.log_server().map(|server| server.to_string());
+        Self { base_url: site.base_url(), log_server }
+    }
+}
+
+/// Whether a boot's environment can prove which machine it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    Given,
+    /// It starts no worker; or whoever asks may be somebody else behind one address.
+    Withheld,
+}
+
+/// What one boot is given.
+pub(super) struct Given {
+    /// Where it finds its files.
+    url: String,
+    /// What it proves itself with, or nothing.
+    identity: String,
+}
 
 impl Boots {
     /// The worker's environment. Whoever may be somebody else behind one address gets no identity.
@@ -22,12 +55,9 @@ impl Boots {
         mac_only: bool,
         now: SystemTime,
     ) -> Result<String, Refusal> {
-        let boot_url = self.boot_url(known, source, now)?;
-        let mut arguments = self.arguments(known, &boot_url, now);
-        if !mac_only {
-            arguments.boot_token = self.token(Purpose::Identity, known, source, now)?;
-        }
-        self.environment(known, &boot_url, &arguments)
+        let identity = if mac_only { Identity::Withheld } else { Identity::Given };
+        let boot = self.boot(known, source, identity, now)?;
+        self.environment(known, &boot.url, &self.arguments(known, &boot, now))
     }
 
     /// The same environment for people: it starts no worker, so it needs no identity.
@@ -37,10 +67,10 @@ impl Boots {
         source: IpAddr,
         now: SystemTime,
     ) -> Result<String, Refusal> {
-        let boot_url = self.boot_url(known, source, now)?;
-        let mut arguments = self.arguments(known, &boot_url, now);
-        arguments.extra.push("rescue=1".into());
-        self.environment(known, &boot_url, &arguments)
+        let boot = self.boot(known, source, Identity::Withheld, now)?;
+        let mut arguments = self.arguments(known, &boot, now);
+        arguments.extra.push("rescue=1");
+        self.environment(known, &boot.url, &arguments)
     }
 
     /// The configuration of PXELINUX's kind, for U-Boot and OPAL: the worker's environment, or the disk.
@@ -61,14 +91,12 @@ impl Boots {
         match script.kind {
             "local_disk" => Ok(script::PXELINUX_DISK.into()),
             "worker" => {
-                let boot_url = self.boot_url(&known, source, now)?;
-                let mut arguments = self.arguments(&known, &boot_url, now);
-                if !self.site.serving.is_mac_only(source) {
-                    arguments.boot_token = self.token(Purpose::Identity, &known, source, now)?;
-                }
-                let arguments = checked(&known, &arguments)?;
-                let files = files(&known, &boot_url);
-                script::pxelinux(&files.environment(&boot_url, None, &arguments)).map_err(broken)
+                let mac_only = self.site.serving.is_mac_only(source);
+                let identity = if mac_only { Identity::Withheld } else { Identity::Given };
+                let boot = self.boot(&known, source, identity, now)?;
+                let arguments = checked(&known, &self.arguments(&known, &boot, now))?;
+                let files = files(&known, &boot.url);
+                script::pxelinux(&files.environment(&boot.url, None, &arguments)).map_err(broken)
             }
             _ => Err(nothing()),
         }
@@ -78,11 +106,12 @@ impl Boots {
         &self,
         known: &Known,
         boot_url: &str,
-        arguments: &WorkerArguments,
+        arguments: &WorkerArguments<'_>,
     ) -> Result<String, Refusal> {
         let arguments = checked(known, arguments)?;
         let files = files(known, boot_url);
-        let environment = files.environment(boot_url, self.site.log_server(), &arguments);
+        let log_server = self.said.log_server.as_deref();
+        let environment = files.environment(boot_url, log_server, &arguments);
         script::worker(&environment).map_err(broken)
     }
 
@@ -97,50 +126,48 @@ impl Boots {
             return Err(Refusal::Nothing(fact.to_string()));
         }
         let token = self.tokens.mint(Purpose::Files, HardwareId::from_bytes(NOBODY), source, now);
-        let boot_url = format!("{}/v1/boot/{}", self.site.base_url(), token.map_err(broken)?);
-        let arguments = WorkerArguments {
-            grpc_authority: self.site.grpc_authority.clone(),
-            tls: Some(true),
-            boot_url: boot_url.clone(),
-            ca_sha256: self.site.authority_sha256.clone(),
-            boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-            syslog_host: self.site.log_server(),
-            consoles: self.site.consoles.clone(),
-            ..WorkerArguments::default()
-        };
+        let boot_url = self.url_of(&token.map_err(broken)?);
+        let arguments = WorkerArguments { boot_url: &boot_url, ..self.of_site(now) };
         let (arguments, _left_out) = arguments.arguments().map_err(broken)?;
-        let text = script::generic(&boot_url, self.site.log_server(), &arguments);
+        let text = script::generic(&boot_url, self.said.log_server.as_deref(), &arguments);
         Ok(Served { kind: "generic", text: text.map_err(broken)? })
     }
 
-    /// What the environment is told, besides an identity.
-    pub(super) fn arguments(
-        &self,
-        known: &Known,
-        boot_url: &str,
-        now: SystemTime,
-    ) -> WorkerArguments {
-        let hardware: &Hardware = &known.hardware;
-        let policy = hardware.policy.clone().unwrap_or_default();
-        let vlan = known.interface().and_then(|interface| interface.dhcp.as_ref());
-        let mut extra = policy.kernel_params;
-        extra.extend(osie(known).map(|osie| osie.kernel_params.clone()).unwrap_or_default());
+    /// What every environment is told at `now`, wherever it runs.
+    fn of_site(&self, now: SystemTime) -> WorkerArguments<'_> {
         WorkerArguments {
-            facility: hardware.facility.clone(),
-            grpc_authority: self.site.grpc_authority.clone(),
+            grpc_authority: &self.site.grpc_authority,
             tls: Some(true),
-            worker_id: hardware.id.clone(),
-            hw_addr: Some(known.mac),
-            instance_id: known.instance.as_ref().map_or_else(String::new, |i| i.id.clone()),
-            vlan_id: vlan.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).unwrap_or(0),
-            boot_url: boot_url.to_owned(),
-            ca_sha256: self.site.authority_sha256.clone(),
+            ca_sha256: &self.site.authority_sha256,
             boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-            syslog_host: self.site.log_server(),
-            x86: hardware.architecture == "x86_64",
-            consoles: self.site.consoles.clone(),
-            extra,
+            syslog_host: self.said.log_server.as_deref(),
+            consoles: &self.site.consoles,
             ..WorkerArguments::default()
+        }
+    }
+
+    /// What the environment on `known` is told.
+    pub(super) fn arguments<'a>(
+        &'a self,
+        known: &'a Known,
+        boot: &'a Given,
+        now: SystemTime,
+    ) -> WorkerArguments<'a> {
+        let hardware: &Hardware = &known.hardware;
+        let vlan = known.interface().and_then(|interface| interface.dhcp.as_ref());
+        let policy = hardware.policy.iter().flat_map(|policy| &policy.kernel_params);
+        let osie = osie(known).into_iter().flat_map(|osie| &osie.kernel_params);
+        WorkerArguments {
+            facility: &hardware.facility,
+            worker_id: &hardware.id,
+            hw_addr: Some(known.mac),
+            instance_id: known.instance.as_ref().map_or("", |instance| &instance.id),
+            vlan_id: vlan.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).unwrap_or(0),
+            boot_token: &boot.identity,
+            boot_url: &boot.url,
+            x86: hardware.architecture == "x86_64",
+            extra: policy.chain(osie).map(String::as_str).collect(),
+            ..self.of_site(now)
         }
     }
 
@@ -149,10 +176,10 @@ impl Boots {
         if !self.site().serving.autoexec_script {
             return Ok(String::new());
         }
-        let base = self.site().base_url();
+        let base = &self.said.base_url;
         let text = match mac {
             Some(mac) => script::autoexec(&format!("{base}/{}", mac.dashed()), true),
-            None => script::autoexec(&base, false),
+            None => script::autoexec(base, false),
         };
         text.map_err(broken)
     }
@@ -165,34 +192,40 @@ impl Boots {
         source: IpAddr,
         now: SystemTime,
     ) -> Result<String, Refusal> {
-        let boot_url = self.boot_url(known, source, now)?;
+        let boot = self.boot(known, source, Identity::Withheld, now)?;
         let address = match script {
             Script::Url(url) => url,
-            Script::Contents(_) => format!("{boot_url}/custom.ipxe"),
+            Script::Contents(_) => format!("{}/custom.ipxe", boot.url),
         };
-        script::custom(&address, &boot_url).map_err(broken)
+        script::custom(&address, &boot.url).map_err(broken)
     }
 
-    /// Where one boot of this machine finds its files.
-    pub(super) fn boot_url(
+    /// What one boot of `known` is given.
+    pub(super) fn boot(
         &self,
         known: &Known,
         source: IpAddr,
+        identity: Identity,
         now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let token = self.token(Purpose::Files, known, source, now)?;
-        Ok(format!("{}/v1/boot/{token}", self.site.base_url()))
-    }
-
-    pub(super) fn token(
-        &self,
-        purpose: Purpose,
-        known: &Known,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<String, Refusal> {
+    ) -> Result<Given, Refusal> {
         let hardware = known.hardware.id.parse().map_err(broken)?;
-        self.tokens.mint(purpose, hardware, source, now).map_err(broken)
+        let (files, identity) = match identity {
+            Identity::Given => {
+                let purposes = [Purpose::Files, Purpose::Identity];
+                let tokens = self.tokens.mint_each(purposes, hardware, source, now);
+                let [files, identity] = tokens.map_err(broken)?;
+                (files, identity)
+            }
+            Identity::Withheld => {
+                let files = self.tokens.mint(Purpose::Files, hardware, source, now);
+                (files.map_err(broken)?, String::new())
+            }
+        };
+        Ok(Given { url: self.url_of(&files), identity })
+    }
+
+    fn url_of(&self, token: &str) -> String {
+        [&self.said.base_url, "/v1/boot/", token].concat()
     }
 }
 
@@ -202,33 +235,33 @@ pub(super) fn osie(known: &Known) -> Option<&Osie> {
 }
 
 /// The environment's files.
-struct Files {
-    base: String,
-    kernel: String,
-    initrd: String,
+struct Files<'a> {
+    base: &'a str,
+    kernel: Cow<'a, str>,
+    initrd: Cow<'a, str>,
 }
 
 /// Those of `known`: the site's, or what its record has in their place.
-fn files(known: &Known, boot_url: &str) -> Files {
+fn files<'a>(known: &'a Known, boot_url: &'a str) -> Files<'a> {
     let osie = osie(known);
     let architecture = &known.hardware.architecture;
-    let named = |own: Option<&String>, kind: &str| match own.filter(|name| !name.is_empty()) {
-        Some(name) => name.clone(),
-        None => format!("{kind}-{architecture}"),
+    let named = |own: Option<&'a String>, kind: &str| match own.filter(|name| !name.is_empty()) {
+        Some(name) => Cow::from(name),
+        None => [kind, architecture].concat().into(),
     };
     let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
     Files {
-        base: own_base.filter(|base| !base.is_empty()).unwrap_or(boot_url).to_owned(),
-        kernel: named(osie.map(|osie| &osie.kernel), "vmlinuz"),
-        initrd: named(osie.map(|osie| &osie.initrd), "initramfs"),
+        base: own_base.filter(|base| !base.is_empty()).unwrap_or(boot_url),
+        kernel: named(osie.map(|osie| &osie.kernel), "vmlinuz-"),
+        initrd: named(osie.map(|osie| &osie.initrd), "initramfs-"),
     }
 }
 
-impl Files {
+impl Files<'_> {
     fn environment<'a>(
         &'a self,
         notes_url: &'a str,
-        syslog: Option<Ipv4Addr>,
+        syslog: Option<&'a str>,
         arguments: &'a Arguments,
     ) -> WorkerEnvironment<'a> {
         let Self { base, kernel, initrd } = self;
@@ -237,10 +270,16 @@ impl Files {
 }
 
 /// The arguments as a command line. A word of somebody's that cannot stand in a script is left out, and said.
-pub(super) fn checked(known: &Known, arguments: &WorkerArguments) -> Result<Arguments, Refusal> {
+pub(super) fn checked(
+    known: &Known,
+    arguments: &WorkerArguments<'_>,
+) -> Result<Arguments, Refusal> {
     let (arguments, left_out) = arguments.arguments().map_err(broken)?;
     for word in left_out {
         tracing::warn!(hardware.id = known.hardware.id, %word, "kernel argument left out");
     }
     Ok(arguments)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! A call home is stored by the instance service before it is thanked for. The rest is for people: a line in the log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,7 +41,7 @@ impl Home for Channel {
     }
 }
 
-pub(super) fn routes() -> Router<Http> {
+pub(super) fn routes() -> Router<Arc<Http>> {
     Router::new()
         .route("/phone-home", any(phone_home))
         // There is no password to encrypt: none is taken.
@@ -50,7 +51,7 @@ pub(super) fn routes() -> Router<Http> {
         .route("/hardware-components", post(components))
 }
 
-async fn phone_home(State(http): State<Http>, Source(source): Source, body: Body) -> Response {
+async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
     // Whoever it is may not learn that nobody knows it.
     let Some(known) = http.boots.index().by_address(source) else {
         return StatusCode::OK.into_response();
@@ -86,7 +87,7 @@ fn later(why: &str) -> Response {
 }
 
 /// An installer's own event: `code`, `state`, `message`.
-async fn event(State(http): State<Http>, Source(source): Source, body: Body) -> Response {
+async fn event(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
     let body = match read(body).await {
         Some(body) if !body.is_empty() => body,
         Some(_) | None => return StatusCode::BAD_REQUEST.into_response(),
@@ -98,12 +99,12 @@ async fn event(State(http): State<Http>, Source(source): Source, body: Body) -> 
 }
 
 /// A hardware problem that an installer found.
-async fn problem(State(http): State<Http>, Source(source): Source, body: Body) -> Response {
+async fn problem(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
     at_work(&http, source, "problem", body).await
 }
 
 /// What an installer found in the machine.
-async fn components(State(http): State<Http>, Source(source): Source, body: Body) -> Response {
+async fn components(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
     at_work(&http, source, "hardware-components", body).await
 }
 

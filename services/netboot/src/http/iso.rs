@@ -1,6 +1,7 @@
 //! Images for virtual media over HTTP.
 
 use std::io;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::body::{Body, Bytes};
@@ -20,7 +21,7 @@ use crate::iso::{Image, overlay};
 const CHUNK: usize = 256 * 1024;
 
 pub(super) async fn image(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
     Path((mac, name)): Path<(String, String)>,
     method: Method,

@@ -1,12 +1,13 @@
 //! Scripts over HTTP, at the paths of both generations of clients.
 
-use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -16,20 +17,17 @@ use crate::Mac;
 use crate::boots::{Asked, Refusal};
 use crate::script;
 
-/// What is asked after the path.
-type Labels = Query<HashMap<String, String>>;
-
-pub(super) fn routes() -> Router<Http> {
+pub(super) fn routes() -> Router<Arc<Http>> {
     Router::new()
         .route("/auto.ipxe", get(own_script))
         .route("/ipxe/script/auto.ipxe", get(own_script))
         .route("/{mac}/auto.ipxe", get(script))
         .route("/ipxe/script/{mac}/auto.ipxe", get(script))
-        .route("/autoexec.ipxe", get(async |State(http): State<Http>| autoexec(&http, None)))
+        .route("/autoexec.ipxe", get(async |State(http): State<Arc<Http>>| autoexec(&http, None)))
         .route("/{mac}/autoexec.ipxe", get(own_autoexec))
         .route(
             "/ipxe/script/autoexec.ipxe",
-            get(async |State(http): State<Http>| autoexec(&http, None)),
+            get(async |State(http): State<Arc<Http>>| autoexec(&http, None)),
         )
         .route("/ipxe/script/{mac}/autoexec.ipxe", get(own_autoexec))
         .route("/boot.ipxe", get(by_labels))
@@ -37,42 +35,48 @@ pub(super) fn routes() -> Router<Http> {
 }
 
 async fn own_script(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
-    Query(mut labels): Labels,
+    RawQuery(query): RawQuery,
 ) -> Response {
-    http.script(Asked { mac: None, source, uuid: labels.remove("uuid") })
+    http.script(Asked { mac: None, source, uuid: label(query.as_deref(), "uuid") })
 }
 
 async fn script(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
     Path(mac): Path<String>,
-    Query(mut labels): Labels,
+    RawQuery(query): RawQuery,
 ) -> Response {
     let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
-    http.script(Asked { mac: Some(mac), source, uuid: labels.remove("uuid") })
+    http.script(Asked { mac: Some(mac), source, uuid: label(query.as_deref(), "uuid") })
 }
 
 /// Matchbox's way: all labels but these are the client's own word, and decide nothing.
 async fn labelled(
-    State(http): State<Http>,
+    State(http): State<Arc<Http>>,
     Source(source): Source,
-    Query(mut labels): Labels,
+    RawQuery(query): RawQuery,
 ) -> Response {
-    let mac = match labels.remove("mac").map(|mac| mac.parse::<Mac>()) {
+    let mac = match label(query.as_deref(), "mac").map(|mac| mac.parse::<Mac>()) {
         Some(Ok(mac)) => Some(mac),
         Some(Err(_)) => return StatusCode::BAD_REQUEST.into_response(),
         None => None,
     };
-    http.script(Asked { mac, source, uuid: labels.remove("uuid") })
+    http.script(Asked { mac, source, uuid: label(query.as_deref(), "uuid") })
 }
 
-async fn by_labels(State(http): State<Http>) -> Response {
+/// What the query says of `name`; of several the last.
+fn label(query: Option<&str>, name: &str) -> Option<String> {
+    let labels = form_urlencoded::parse(query?.as_bytes());
+    labels.filter(|(label, _)| label == name).last().map(|(_, value)| value.into_owned())
+}
+
+async fn by_labels(State(http): State<Arc<Http>>) -> Response {
     made(script::by_labels(&http.boots.site().base_url()))
 }
 
-async fn own_autoexec(State(http): State<Http>, Path(mac): Path<String>) -> Response {
+async fn own_autoexec(State(http): State<Arc<Http>>, Path(mac): Path<String>) -> Response {
     match mac.parse::<Mac>() {
         Ok(mac) => autoexec(&http, Some(mac)),
         Err(_) => StatusCode::BAD_REQUEST.into_response(),
@@ -89,6 +93,16 @@ fn made(script: Result<String, script::Error>) -> Response {
 }
 
 impl Http {
+    /// The answer to `request`, if it is for a script at the path that machines are sent to, written as we write it.
+    pub(super) fn at_once<B>(&self, request: &Request<B>, source: IpAddr) -> Option<Response> {
+        let (mac, name) = request.uri().path().strip_prefix('/')?.split_once('/')?;
+        if name != "auto.ipxe" || request.method() != Method::GET {
+            return None;
+        }
+        let (mac, uuid) = (mac.parse().ok()?, label(request.uri().query(), "uuid"));
+        Some(self.script(Asked { mac: Some(mac), source, uuid }))
+    }
+
     fn script(&self, asked: Asked) -> Response {
         match self.boots.script(&asked, SystemTime::now()) {
             Ok(served) => {
@@ -116,8 +130,10 @@ pub(super) fn refused(refusal: &Refusal, by_401: bool) -> Response {
 
 /// Text that is good for this asker and this moment only.
 pub(super) fn written(text: String) -> Response {
-    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
-    not_kept((kind, Body::from(text)).into_response())
+    let mut answer = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    not_kept(answer)
 }
 
 /// An answer that nobody on the way may keep.

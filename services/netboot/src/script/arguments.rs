@@ -1,6 +1,6 @@
 //! The kernel's command line, word by word (netboot specification, section 8.2).
 
-use super::{BadWord, Error, Word, named};
+use super::{BadWord, Error, Word};
 use crate::Mac;
 
 /// The longest command line x86's boot protocol carries, in octets, without its NUL; arm64 kernels read as much.
@@ -11,6 +11,8 @@ const IMAGE: &str = "kernel";
 
 /// Which of the fetched images is the initramfs.
 const INITRD: &str = "initrd=initrd";
+/// Room for a usual command line, in octets.
+const USUAL: usize = 1024;
 
 /// Checked kernel arguments in order; of two with the same key the worker takes the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,25 +23,36 @@ pub struct Arguments {
 impl Arguments {
     /// The arguments every environment has: which image is the initramfs.
     fn begin() -> Self {
-        Self { line: INITRD.into() }
+        let mut line = String::with_capacity(USUAL);
+        line.push_str(INITRD);
+        Self { line }
     }
 
-    fn push(&mut self, word: &Word) {
-        self.line.push(' ');
-        self.line.push_str(word.as_str());
-    }
-
-    fn set(&mut self, key: &'static str, value: Option<impl ToString>) -> Result<(), Error> {
-        if let Some(value) = value {
-            self.push(&named(key, &format!("{key}={}", value.to_string()))?);
+    /// Adds `key=value`, unless the value is empty.
+    fn set(&mut self, key: &'static str, value: &str) -> Result<(), Error> {
+        if value.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.line.push(' ');
+        let begins = self.line.len();
+        for part in [key, "=", value] {
+            self.line.push_str(part);
+        }
+        let (_before, word) = self.line.split_at(begins);
+        Word::try_from(word).map(drop).map_err(|bad| Error::Value(key, bad))
     }
 
-    /// Adds what the site or a record has to add, words apart by blanks. Returns those left out.
-    fn extend(&mut self, lists: &[String]) -> Vec<BadWord> {
-        let words = lists.iter().flat_map(|list| list.split_whitespace());
-        words.filter_map(|word| word.parse().map(|word| self.push(&word)).err()).collect()
+    /// Adds what the site or a record has to add, words apart by blanks, and tells those `left_out`.
+    fn extend(&mut self, list: &str, left_out: &mut Vec<BadWord>) {
+        for word in list.split_whitespace() {
+            match Word::try_from(word) {
+                Ok(word) => {
+                    self.line.push(' ');
+                    self.line.push_str(word.as_str());
+                }
+                Err(bad) => left_out.push(bad),
+            }
+        }
     }
 
     /// Without the initramfs, which an image's own boot menu names.
@@ -61,64 +74,71 @@ impl Arguments {
 
 /// What the worker is told through the kernel. What is empty or none is left out.
 #[derive(Clone, Debug, Default)]
-pub struct WorkerArguments {
+pub struct WorkerArguments<'a> {
     /// Site or data centre code.
-    pub facility: String,
+    pub facility: &'a str,
     /// Where the environment sends its log.
-    pub syslog_host: Option<std::net::Ipv4Addr>,
+    pub syslog_host: Option<&'a str>,
     /// `host:port` of the control plane.
-    pub grpc_authority: String,
+    pub grpc_authority: &'a str,
     /// Whether that speaks TLS.
     pub tls: Option<bool>,
     /// The machine's id.
-    pub worker_id: String,
+    pub worker_id: &'a str,
     /// The interface it boots by.
     pub hw_addr: Option<Mac>,
     /// What occupies the machine.
-    pub instance_id: String,
+    pub instance_id: &'a str,
     /// The VLAN to tag for; 0 is none.
     pub vlan_id: u16,
     /// The one-time secret a worker proves itself with.
-    pub boot_token: String,
+    pub boot_token: &'a str,
     /// Where this boot's files are: the worker finds `ca.pem` below it.
-    pub boot_url: String,
+    pub boot_url: &'a str,
     /// Digest of the CA certificate at `boot_url`, in hex.
-    pub ca_sha256: String,
+    pub ca_sha256: &'a str,
     /// The server's clock in seconds since 1970.
     pub boot_time: Option<u64>,
     /// Whether the machine is x86, for the arguments only its kernels know.
     pub x86: bool,
     /// `console=` values, the last becoming `/dev/console`.
-    pub consoles: Vec<String>,
+    pub consoles: &'a [String],
     /// The site's additions, then the record's.
-    pub extra: Vec<String>,
+    pub extra: Vec<&'a str>,
 }
 
-impl WorkerArguments {
+impl WorkerArguments<'_> {
     /// The command line, and those additions that cannot stand in a script and were left out: a typing error in a
     /// record must not keep a machine from booting, but somebody should hear of it. Our own values must all be there.
     pub fn arguments(&self) -> Result<(Arguments, Vec<BadWord>), Error> {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut line = Arguments::begin();
-        line.set("facility", some(&self.facility))?;
-        line.set("syslog_host", self.syslog_host)?;
-        line.set("grpc_authority", some(&self.grpc_authority))?;
-        line.set("tinkerbell_tls", self.tls)?;
-        line.set("worker_id", some(&self.worker_id))?;
-        line.set("hw_addr", self.hw_addr)?;
-        line.set("instance_id", some(&self.instance_id))?;
-        line.set("vlan_id", (self.vlan_id != 0).then_some(self.vlan_id))?;
-        line.set("boot_token", some(&self.boot_token))?;
-        line.set("boot_url", some(&self.boot_url))?;
-        line.set("ca_sha256", some(&self.ca_sha256))?;
-        line.set("boot_time", self.boot_time)?;
-        let iommu: &[String] = if self.x86 { &["intel_iommu=on iommu=pt".into()] } else { &[] };
-        let mut left_out = line.extend(iommu);
-        let consoles: Vec<_> =
-            self.consoles.iter().map(|console| format!("console={console}")).collect();
-        left_out.extend(line.extend(&consoles));
-        left_out.extend(line.extend(&self.extra));
+        line.set("facility", self.facility)?;
+        line.set("syslog_host", self.syslog_host.unwrap_or_default())?;
+        line.set("grpc_authority", self.grpc_authority)?;
+        line.set("tinkerbell_tls", self.tls.map_or("", |tls| if tls { "true" } else { "false" }))?;
+        line.set("worker_id", self.worker_id)?;
+        line.set("hw_addr", &text_of(self.hw_addr))?;
+        line.set("instance_id", self.instance_id)?;
+        line.set("vlan_id", &text_of((self.vlan_id != 0).then_some(self.vlan_id)))?;
+        line.set("boot_token", self.boot_token)?;
+        line.set("boot_url", self.boot_url)?;
+        line.set("ca_sha256", self.ca_sha256)?;
+        line.set("boot_time", &text_of(self.boot_time))?;
+        let mut left_out = Vec::new();
+        if self.x86 {
+            line.extend("intel_iommu=on iommu=pt", &mut left_out);
+        }
+        for console in self.consoles {
+            line.extend(&["console=", console].concat(), &mut left_out);
+        }
+        for list in &self.extra {
+            line.extend(list, &mut left_out);
+        }
         line.fits()?;
         Ok((line, left_out))
     }
+}
+
+fn text_of(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }

@@ -1,10 +1,8 @@
 //! One word of an iPXE script.
 
-use std::{fmt, str::FromStr};
-
 /// Text that iPXE reads as one word and takes as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word(String);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word<'a>(&'a str);
 
 /// Why a text is not a word.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,23 +27,17 @@ pub enum BadWord {
     Continuation(String),
 }
 
-impl Word {
+impl<'a> Word<'a> {
     /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub fn as_str(self) -> &'a str {
+        self.0
     }
 }
 
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+impl<'a> TryFrom<&'a str> for Word<'a> {
+    type Error = BadWord;
 
-impl FromStr for Word {
-    type Err = BadWord;
-
-    fn from_str(text: &str) -> Result<Self, BadWord> {
+    fn try_from(text: &'a str) -> Result<Self, BadWord> {
         let bad = |why: fn(String) -> BadWord| Err(why(text.into()));
         match text {
             "" => Err(BadWord::Empty),
@@ -54,7 +46,7 @@ impl FromStr for Word {
             "||" | "&&" | ";" => bad(BadWord::Operator),
             _ if text.contains("${") => bad(BadWord::Expansion),
             _ if text.ends_with('\\') => bad(BadWord::Continuation),
-            _ => Ok(Self(text.into())),
+            _ => Ok(Self(text)),
         }
     }
 }

@@ -211,10 +211,10 @@ fn serve_http(
     let site = http.boots.site();
     let of_one = if site.rate_limits { CONNECTIONS } else { usize::MAX };
     let bounds = Bounds { of_one, exempt: site.serving.trusted_proxies.clone(), head: HEAD };
-    let router = http.router();
+    let front = http.front();
     for (listener, door) in listeners {
-        let (bounds, router, until) = (bounds.clone(), router.clone(), stop.clone());
-        tasks.spawn(serve::bounded(listener, door, bounds, router, until));
+        let (bounds, front, until) = (bounds.clone(), front.clone(), stop.clone());
+        tasks.spawn(serve::bounded(listener, door, bounds, front, until));
     }
 }
 

@@ -60,6 +60,23 @@ async fn the_script_is_the_same_at_every_path_it_ever_had() {
 }
 
 #[tokio::test]
+async fn a_script_has_one_head_however_its_path_is_written() {
+    let site = Site::start().await;
+    let own = site.curl(MACHINE, &[], "/02-00-00-00-00-01/auto.ipxe").await;
+    assert_eq!(own.header("content-length"), own.body.len().to_string());
+    for (options, path) in [
+        (&["-I"][..], "/02-00-00-00-00-01/auto.ipxe"),
+        (&[], "/02%3A00%3A00%3A00%3A00%3A01/auto.ipxe"),
+        (&[], "/02-00-00-00-00-01/auto.ipxe?serial=x&uuid=a%20b"),
+    ] {
+        let other = site.curl(MACHINE, options, path).await;
+        assert_eq!(other.head(), own.head(), "{options:?} {path}");
+    }
+    let wrong = site.curl(MACHINE, &["-X", "POST"], "/02-00-00-00-00-01/auto.ipxe").await;
+    assert_eq!((wrong.status, wrong.header("allow").as_str()), (405, "GET,HEAD"));
+}
+
+#[tokio::test]
 async fn what_looks_for_autoexec_is_sent_on_to_dhcp() {
     let site = Site::start().await;
     for path in ["/autoexec.ipxe", "/02-00-00-00-00-01/autoexec.ipxe", "/ipxe/autoexec.ipxe"] {

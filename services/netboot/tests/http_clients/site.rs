@@ -75,7 +75,7 @@ pub(crate) struct Site {
     pub(crate) told: Arc<Told>,
     pub(crate) started: Mutex<mpsc::UnboundedReceiver<Started>>,
     pub(crate) directory: tempfile::TempDir,
-    router: axum::Router,
+    front: netboot::http::Front,
     _stop: DropGuard,
 }
 
@@ -90,6 +90,11 @@ impl Answer {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         let found = lines.find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+    }
+
+    /// Its lines, but for the date.
+    pub(crate) fn head(&self) -> Vec<&str> {
+        self.head.lines().filter(|line| !line.to_ascii_lowercase().starts_with("date:")).collect()
     }
 
     pub(crate) fn text(&self) -> String {
@@ -184,11 +189,11 @@ impl Site {
             started: tell,
             metrics: Metrics::default(),
         };
-        let (router, stop) = (http.router(), CancellationToken::new());
-        let serving = serve::bounded(listener, Door::Open, bounds, router.clone(), stop.clone());
+        let (front, stop) = (http.front(), CancellationToken::new());
+        let serving = serve::bounded(listener, Door::Open, bounds, front.clone(), stop.clone());
         tokio::spawn(serving);
         let (started, _stop) = (Mutex::new(started), stop.drop_guard());
-        Self { base, id, boots, told, started, directory, router, _stop }
+        Self { base, id, boots, told, started, directory, front, _stop }
     }
 
     /// Serves in TLS, too, with a new key whose certificate is `c.pem` in the directory. On which port.
@@ -201,7 +206,7 @@ impl Site {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         // It lives as long as the test's runtime.
-        tokio::spawn(serve::tcp(listener, door, self.router.clone(), CancellationToken::new()));
+        tokio::spawn(serve::tcp(listener, door, self.front.clone(), CancellationToken::new()));
         port
     }
 

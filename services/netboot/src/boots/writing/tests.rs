@@ -1,0 +1,212 @@
+//! Whole scripts, octet by octet: only their tokens are fresh, and are looked into.
+#![allow(clippy::unwrap_used)]
+
+use runtime::SiteKey;
+use runtime::boot_token::Tokens;
+use runtime::feed::News;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as occ;
+
+use super::super::tests::{MAC, at, boots_at, hardware, now, site};
+use super::*;
+use crate::site::{Site, Syslog};
+
+const SOURCE: &str = "192.0.2.10";
+
+/// A site that says all it can.
+fn talkative() -> Site {
+    let consoles = vec!["tty0".into(), "ttyS1,115200 panic=5".into()];
+    Site { consoles, syslog: Some(Syslog { debug: false }), ..site() }
+}
+
+/// A machine whose record and instance say all they can.
+fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> Boots {
+    let boots = boots_at(id, talkative());
+    let mut record = hardware(id, MAC, SOURCE);
+    record.facility = "lab".into();
+    record.interfaces[0].dhcp.as_mut().unwrap().vlan_id = 42;
+    let kernel_params = vec!["quiet loglevel=7".into(), "no${way} last".into()];
+    record.policy = Some(hw::Policy { kernel_params, ..hw::Policy::default() });
+    change(&mut record);
+    boots.index().hardware(News::Put(record));
+    boots
+}
+
+fn with_instance(boots: Boots, id: HardwareId, state: &str) -> Boots {
+    boots.index().instance(News::All(vec![occ::Instance {
+        id: "i-1".into(),
+        state: state.into(),
+        hardware_id: id.to_string(),
+        ..occ::Instance::default()
+    }]));
+    boots
+}
+
+/// The script with names in the place of its tokens, which open what they are for and nothing else.
+fn text(boots: &Boots, mac: Mac, id: HardwareId) -> String {
+    let mut text = boots.script(&Asked::new(Some(mac), at(SOURCE)), now()).unwrap().text;
+    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    for (purpose, before, name) in [
+        (Purpose::Files, "http://192.0.2.1:7080/v1/boot/", "FILES"),
+        (Purpose::Identity, "boot_token=", "IDENTITY"),
+    ] {
+        let found = text.split_whitespace().find_map(|word| word.strip_prefix(before));
+        let Some(token) = found.and_then(|rest| rest.split('/').next()) else { continue };
+        let opened = tokens.open(purpose, token, now()).unwrap();
+        assert_eq!((opened.claims.hardware, opened.claims.address), (id, at(SOURCE)));
+        text = text.replace(&token.to_owned(), name);
+    }
+    text
+}
+
+/// The worker's script with these in it.
+fn expected(
+    base: &str,
+    before: &str,
+    [kernel, initrd]: [&str; 2],
+    line: &str,
+    note: &str,
+) -> String {
+    format!(
+        "#!ipxe
+set base {base}
+{before}set syslog 192.0.2.1 ||
+set try:int32 0
+:again
+imgfree ||
+kernel --name kernel ${{base}}/{kernel} {line} && initrd --name initrd ${{base}}/{initrd} && goto ready ||
+iseq ${{try}} 5 && goto failed ||
+inc try
+echo retry ${{try}} in 5 s
+sleep 5
+goto again
+:ready
+imgfetch --name note {note}/started && imgfree note ||
+boot ||
+:failed
+imgfetch --name note {note}/failed && imgfree note ||
+exit 1
+"
+    )
+}
+
+const FILES: &str = "http://192.0.2.1:7080/v1/boot/FILES";
+const OURS: [&str; 2] = ["vmlinuz-x86_64", "initramfs-x86_64"];
+
+#[test]
+fn the_workers_whole_script() {
+    let id = HardwareId::new();
+    let boots = with_instance(boots(id, |_| {}), id, "provisioning");
+    let line = format!(
+        "initrd=initrd facility=lab syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true \
+         worker_id={id} hw_addr=02:00:00:00:00:01 instance_id=i-1 vlan_id=42 boot_token=IDENTITY boot_url={FILES} \
+         ca_sha256=ab boot_time=1800000000 intel_iommu=on iommu=pt console=tty0 console=ttyS1,115200 panic=5 \
+         quiet loglevel=7 last"
+    );
+    assert_eq!(text(&boots, MAC, id), expected(FILES, "", OURS, &line, "${base}"));
+}
+
+#[test]
+fn the_whole_script_of_an_environment_of_somebody_elses_on_another_processor() {
+    let id = HardwareId::new();
+    let boots = boots(id, |record| {
+        record.architecture = "aarch64".into();
+        record.facility = String::new();
+        record.interfaces[0].dhcp.as_mut().unwrap().vlan_id = 0;
+        record.interfaces[0].netboot.as_mut().unwrap().osie = Some(hw::Osie {
+            base_url: "http://192.0.2.9/hook/".into(),
+            kernel: "own-kernel".into(),
+            kernel_params: vec!["theirs".into()],
+            ..hw::Osie::default()
+        });
+    });
+    let line = format!(
+        "initrd=initrd syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true worker_id={id} \
+         hw_addr=02:00:00:00:00:01 boot_token=IDENTITY boot_url={FILES} ca_sha256=ab boot_time=1800000000 \
+         console=tty0 console=ttyS1,115200 panic=5 quiet loglevel=7 last theirs"
+    );
+    let files = ["own-kernel", "initramfs-aarch64"];
+    assert_eq!(text(&boots, MAC, id), expected("http://192.0.2.9/hook", "", files, &line, FILES));
+}
+
+#[test]
+fn the_whole_script_for_people() {
+    let id = HardwareId::new();
+    let boots = with_instance(boots(id, |_| {}), id, "rescue");
+    let line = format!(
+        "initrd=initrd facility=lab syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true \
+         worker_id={id} hw_addr=02:00:00:00:00:01 instance_id=i-1 vlan_id=42 boot_url={FILES} ca_sha256=ab \
+         boot_time=1800000000 intel_iommu=on iommu=pt console=tty0 console=ttyS1,115200 panic=5 quiet loglevel=7 \
+         last rescue=1"
+    );
+    assert_eq!(text(&boots, MAC, id), expected(FILES, "", OURS, &line, "${base}"));
+}
+
+#[test]
+fn the_whole_script_for_nobody_in_particular() {
+    let site = Site { policy: Policy { boot_unknown: true, ..Policy::default() }, ..talkative() };
+    let boots = boots_at(HardwareId::new(), site);
+    let before = "set arch ${buildarch}
+iseq ${arch} i386 && cpuid --ext 29 && set arch x86_64 ||
+iseq ${arch} arm64 && set arch aarch64 ||
+";
+    let line = format!(
+        "initrd=initrd syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true boot_url={FILES} \
+         ca_sha256=ab boot_time=1800000000 console=tty0 console=ttyS1,115200 panic=5 worker_id=${{mac}} \
+         hw_addr=${{mac}}"
+    );
+    let files = ["vmlinuz-${arch}", "initramfs-${arch}"];
+    let nobody = HardwareId::from_bytes(NOBODY);
+    assert_eq!(
+        text(&boots, Mac([2, 0, 0, 0, 0, 9]), nobody),
+        expected(FILES, before, files, &line, "${base}")
+    );
+}
+
+#[test]
+fn the_whole_script_around_one_of_somebody_elses() {
+    let id = HardwareId::new();
+    let boots = boots(id, |record| {
+        let ipxe = hw::Ipxe { contents: "#!ipxe\nshell".into(), ..hw::Ipxe::default() };
+        record.interfaces[0].netboot.as_mut().unwrap().ipxe = Some(ipxe);
+    });
+    let expected = format!(
+        "#!ipxe
+imgfetch --name note {FILES}/started && imgfree note ||
+set try:int32 0
+:again
+chain --autofree {FILES}/custom.ipxe && goto end ||
+iseq ${{try}} 3 && goto end ||
+inc try
+sleep 5
+goto again
+:end
+exit 1
+"
+    );
+    assert_eq!(text(&boots, MAC, id), expected);
+}
+
+#[test]
+fn the_whole_configuration_of_pxelinuxs_kind() {
+    let id = HardwareId::new();
+    let boots = boots(id, |_| {});
+    let text = boots.pxelinux(Some(MAC), at(SOURCE), now()).unwrap();
+    let token = |before: &str| {
+        let rest = text.split(before).nth(1).unwrap();
+        rest.split([' ', '/', '\n']).next().unwrap()
+    };
+    let (files, identity) = (token("/v1/boot/"), token(" boot_token="));
+    let base = format!("http://192.0.2.1:7080/v1/boot/{files}");
+    let expected = format!(
+        "default worker
+label worker
+  kernel {base}/vmlinuz-x86_64
+  initrd {base}/initramfs-x86_64
+  append facility=lab syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true worker_id={id} \
+         hw_addr=02:00:00:00:00:01 vlan_id=42 boot_token={identity} boot_url={base} ca_sha256=ab \
+         boot_time=1800000000 intel_iommu=on iommu=pt console=tty0 console=ttyS1,115200 panic=5 quiet loglevel=7 last
+"
+    );
+    assert_eq!(text, expected);
+}

@@ -1,0 +1,133 @@
+//! What every request passes: who asks and how much one may (netboot specification, H11, H12 and G8), and what is counted.
+//!
+//! Scripts are answered here, before the router: machines ask for them by the rack, and the way to a handler takes as long
+//! as writing one.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::{Bytes, HttpBody};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{BoxError, Router};
+use futures_util::future::{Either, Ready, ready};
+use tower::{Service, ServiceExt as _};
+
+use super::Http;
+use super::asker::{self, Limits, Source};
+
+/// The longest request line's target, in octets: the method and the version take the rest of 4096.
+const TARGET: usize = 4096 - 32;
+
+/// Boot HTTP as a service. Clones are of the same.
+#[derive(Clone)]
+pub struct Front(Arc<Inner>);
+
+struct Inner {
+    http: Arc<Http>,
+    limits: Limits,
+    routes: Router,
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.http.fmt(f)
+    }
+}
+
+type Answer = Result<Response, Infallible>;
+
+impl Front {
+    pub(super) fn new(http: Arc<Http>, routes: Router) -> Self {
+        Self(Arc::new(Inner { http, limits: Limits::default(), routes }))
+    }
+}
+
+impl<B> Service<Request<B>> for Front
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Either<Ready<Answer>, Pin<Box<dyn Future<Output = Answer> + Send>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let (inner, route) = (&self.0, route(request.uri().path()));
+        let answered = match inner.admit(&request) {
+            Ok(source) => match inner.http.at_once(&request, source) {
+                Some(answer) => inner.judged(source, answer),
+                None => {
+                    request.extensions_mut().insert(Source(source));
+                    let (inner, routed) = (inner.clone(), inner.routes.clone().oneshot(request));
+                    return Either::Right(Box::pin(async move {
+                        let answer = inner.judged(source, routed.await?);
+                        Ok(inner.counted(route, answer))
+                    }));
+                }
+            },
+            Err(status) => refused(status),
+        };
+        Either::Left(ready(Ok(inner.counted(route, answered))))
+    }
+}
+
+impl Inner {
+    /// Who asks, or why it is not listened to.
+    fn admit<B>(&self, request: &Request<B>) -> Result<IpAddr, StatusCode> {
+        let site = self.http.boots.site();
+        let source = asker::source(request, &site.serving.trusted_proxies);
+        let source = source.ok_or(StatusCode::FORBIDDEN)?;
+        if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > TARGET) {
+            return Err(StatusCode::URI_TOO_LONG);
+        }
+        if site.rate_limits {
+            let admitted = self.limits.admit(source, request.uri().path(), Instant::now());
+            admitted.map_err(|_| StatusCode::TOO_MANY_REQUESTS)?;
+        }
+        Ok(source)
+    }
+
+    /// Remembers who was refused.
+    fn judged(&self, source: IpAddr, answer: Response) -> Response {
+        if matches!(answer.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
+            self.limits.refused(source, Instant::now());
+        }
+        answer
+    }
+
+    fn counted(&self, route: &'static str, answer: Response) -> Response {
+        self.http.metrics.requested(route, answer.status().as_u16());
+        answer
+    }
+}
+
+/// The answer to whoever is not listened to.
+fn refused(status: StatusCode) -> Response {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => (status, [(header::RETRY_AFTER, "5")]).into_response(),
+        _ => status.into_response(),
+    }
+}
+
+/// What a request for `path` is counted as. The peer's own words make no label: the route stands for what it asked for.
+fn route(path: &str) -> &'static str {
+    match path {
+        path if path.starts_with("/v1/boot/") => "boot",
+        path if path.starts_with("/files/") => "files",
+        path if path.starts_with("/iso/") => "iso",
+        path if path.ends_with("/autoexec.ipxe") => "autoexec",
+        path if path.ends_with("/auto.ipxe") => "script",
+        path if path.starts_with("/ipxe/") => "loader",
+        _ => "other",
+    }
+}
