@@ -4,6 +4,8 @@
 //! HTTP/1.1 and HTTP/2 on one port, the same in clear on loopback, and pipes inside the process. What is clear by nature
 //! is asked by firmware and by probes, in HTTP/1: there nobody has to find out which of the two it is.
 
+mod plain;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
@@ -33,6 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
+use self::plain::Plain;
 use crate::forwarded::Trusted;
 use crate::identity::{Caller, Role, role};
 
@@ -260,7 +263,7 @@ impl<A: App> Server<A> {
             }
             Door::Open => {
                 let app = told(self.app.clone(), Caller(None), Some(ends));
-                let connection = self.http1.serve_connection(TokioIo::new(stream), app);
+                let connection = self.http1.serve_connection(TokioIo::new(Plain(stream)), app);
                 let served = self.graceful.watch(connection);
                 tasks.spawn(async move {
                     if let Err(error) = served.await {

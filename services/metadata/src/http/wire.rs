@@ -17,6 +17,9 @@ use tokio::net::TcpStream;
 /// How many bytes are read at once: a request with all its headers, as a rule.
 const MOST: usize = 4096;
 
+/// Who holds a connection between two requests: its server, as a stream and to hand on.
+const HOLDERS: usize = 2;
+
 /// A request's connection.
 #[derive(Clone, Debug)]
 pub(super) struct Wire(Arc<TcpStream>);
@@ -116,6 +119,10 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Where nobody else holds it, it is closed now, which says the same to the peer.
+        if Arc::strong_count(&self.0) <= HOLDERS {
+            return Poll::Ready(Ok(()));
+        }
         match SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write) {
             // The peer hung up first.
             Err(error) if error.kind() != io::ErrorKind::NotConnected => Poll::Ready(Err(error)),
