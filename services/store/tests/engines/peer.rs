@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use store::Revision;
 use store::etcd::{Etcd, Options, Tls};
 
@@ -81,8 +81,12 @@ impl Peer {
         std::fs::remove_dir_all(self.data()).unwrap();
     }
 
+    /// Stops it, and waits until all of it stands still: the signal alone may come after an answer.
     pub(crate) fn pause(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let own = Pid::from_child(&self.child);
+        kill_process(own, Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(own), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "{status:?}");
     }
 
     pub(crate) fn resume(&self) {
