@@ -16,7 +16,8 @@ pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
 /// Runs every test of the workspace on a machine that has what they need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     packages()?;
-    build()?;
+    // With the tests, so that these do not want the same programs and libraries with other features a moment later.
+    run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))?;
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 
