@@ -16,7 +16,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
@@ -42,9 +43,16 @@ pub enum Way {
 /// A question to the kernel at a time.
 #[derive(Debug)]
 pub struct Netlink {
-    socket: Mutex<Socket>,
+    asking: Mutex<Asking>,
     /// Any socket will do for interfaces' names; this one is in the same namespace.
     names: OwnedFd,
+}
+
+/// The socket, and how many questions went out by it: an answer bears its question's number.
+#[derive(Debug)]
+struct Asking {
+    socket: Socket,
+    asked: u32,
 }
 
 impl Netlink {
@@ -54,7 +62,7 @@ impl Netlink {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         let names = rustix::net::socket(Family::INET, SocketType::DGRAM, None)?;
-        Ok(Self { socket: Mutex::new(socket), names })
+        Ok(Self { asking: Mutex::new(Asking { socket, asked: 0 }), names })
     }
 
     /// The index of the interface called `name`.
@@ -132,28 +140,37 @@ impl Netlink {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = flags;
         request.finalize();
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let Asking { socket, asked } = &mut *asking;
+        *asked = asked.wrapping_add(1);
+        request.header.sequence_number = *asked;
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket.send(&bytes, 0)?;
         let mut answers = Vec::new();
-        while !read(&socket.recv_from_full()?.0, flags, &mut answers)? {}
+        while !read(&socket.recv_from_full()?.0, &request.header, &mut answers)? {}
         Ok(answers)
     }
 }
 
-/// Reads a datagram's messages into `answers`, and says whether the answer ends with it.
+/// Reads a datagram's messages into `answers`, and says whether what was `asked` is answered with it. What is left of an
+/// answer that was not read to its end is passed over.
 fn read(
     mut datagram: &[u8],
-    flags: u16,
+    asked: &NetlinkHeader,
     answers: &mut Vec<RouteNetlinkMessage>,
 ) -> io::Result<bool> {
     let odd = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let mut ours = false;
     while !datagram.is_empty() {
         let message = NetlinkMessage::deserialize(datagram).map_err(odd)?;
         let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
         // Messages are padded to four bytes (netlink(7)).
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+        if message.header.sequence_number != asked.sequence_number {
+            continue;
+        }
+        ours = true;
         match message.payload {
             NetlinkPayload::InnerMessage(inner) => answers.push(inner),
             NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
@@ -162,7 +179,7 @@ fn read(
             _ => {}
         }
     }
-    Ok(flags & (NLM_F_ACK | NLM_F_DUMP) == 0)
+    Ok(ours && asked.flags & (NLM_F_ACK | NLM_F_DUMP) == 0)
 }
 
 fn way(route: &RouteMessage) -> Option<Way> {
@@ -217,4 +234,47 @@ fn family(address: IpAddr) -> AddressFamily {
 
 fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's word that `address` is one of an interface, to the question with this number.
+    fn told(number: u32, address: [u8; 4]) -> Vec<u8> {
+        let message = RouteNetlinkMessage::NewAddress(alone(1, IpAddr::from(address)));
+        let mut message = NetlinkMessage::from(message);
+        message.header.sequence_number = number;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn what_is_left_of_another_answer_is_passed_over() {
+        let mut asked = NetlinkHeader::default();
+        (asked.flags, asked.sequence_number) = (NLM_F_REQUEST, 7);
+        let mut answers = Vec::new();
+        let old = told(6, [192, 0, 2, 6]);
+        assert!(!read(&old, &asked, &mut answers).unwrap(), "the answer is still to come");
+        let both = [old, told(7, [192, 0, 2, 7])].concat();
+        assert!(read(&both, &asked, &mut answers).unwrap());
+        let own = RouteNetlinkMessage::NewAddress(alone(1, [192, 0, 2, 7].into()));
+        assert_eq!(answers, [own]);
+    }
+
+    #[test]
+    fn a_question_after_an_answer_that_was_not_read_gets_its_own() {
+        let netlink = Netlink::open().unwrap();
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let mut dump =
+            NetlinkMessage::from(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
+        dump.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        dump.finalize();
+        let mut bytes = vec![0; dump.buffer_len()];
+        dump.serialize(&mut bytes);
+        netlink.asking.lock().unwrap().socket.send(&bytes, 0).unwrap();
+        assert_eq!(netlink.way_to(here).unwrap(), Way::Here);
+    }
 }
