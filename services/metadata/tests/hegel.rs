@@ -8,10 +8,10 @@ mod machines;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use metadata::http::{Call, NotStored};
-use metadata::index::Change;
+use metadata::index::{Change, Lease};
 use metadata::machine::{TokenPolicy, UserData};
 use metadata::token::Tokens;
 use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve_calls};
@@ -193,6 +193,22 @@ async fn a_subscriber_is_told_at_once_and_then_of_each_change_of_its_own() {
     assert_eq!(server.get(NODE2).await.unwrap()["plan_slug"], "other");
     server.put(named("b"));
     assert_eq!(hostname(&mut stream).await, "b.lab");
+}
+
+#[tokio::test]
+async fn a_subscription_ends_with_the_lease_of_its_address_which_may_be_made_longer() {
+    let server = server_of(Some(vec![at(node1(), "127.0.0.51")])).await;
+    let mac = node1().nics[0].mac;
+    let until = |millis| Instant::now() + Duration::from_millis(millis);
+    let lent = |until| (STRANGER.parse().unwrap(), Lease { mac, until, at_port: false });
+    server.index.replace_leases([lent(until(200))]);
+    let mut stream = server.subscribe(STRANGER).await.unwrap();
+    assert_eq!(hostname(&mut stream).await, "node1.lab");
+    let end = until(600);
+    server.index.replace_leases([lent(end)]);
+    // Nobody tells of the end.
+    assert_eq!(next(&mut stream).await, Err(Code::NotFound));
+    assert!(Instant::now() >= end);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! kept of it in between is its hash.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use tinwright::HardwareId;
 use tokio_util::sync::CancellationToken;
 
 use super::{Asker, Refusal, Service};
-use crate::index::{Changes, Lookup};
+use crate::index::{Changes, Lease, Lookup};
 use crate::machine::Machine;
 use crate::metrics::Metrics;
 
@@ -59,9 +60,11 @@ impl Subscription {
                 self.told = Some(hash(&news));
                 return Ok(Some(news));
             }
+            let ends = self.service.index.lease(self.asker.caller.address, Instant::now());
             tokio::select! {
                 () = self.stop.cancelled() => return Ok(None),
                 () = self.changes.next() => {}
+                () = ended(ends) => {}
             }
         }
     }
@@ -85,6 +88,14 @@ impl Subscription {
             Lookup::Known { .. } | Lookup::Unknown => Err(Refusal::NotFound),
             Lookup::NotReady => Err(Refusal::NotReady),
         }
+    }
+}
+
+/// Resolves when `lease` has ended, of which nobody tells.
+async fn ended(lease: Option<Lease>) {
+    match lease {
+        Some(lease) => tokio::time::sleep_until(lease.until.into()).await,
+        None => pending().await,
     }
 }
 
