@@ -359,7 +359,37 @@ fn broke(error: &(dyn std::error::Error + 'static)) {
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+
+    /// More than the kernel holds for a reader.
+    const LARGE: usize = 16 * 1024 * 1024;
+
+    #[tokio::test]
+    async fn who_reads_slowly_has_all_of_the_last_answer_and_then_the_end() {
+        let app = Router::new().route("/", get(async || vec![b'a'; LARGE]));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let served = tokio::spawn(tcp(listener, Door::Open, app, stop.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+        let (mut answer, mut part) = (Vec::new(), vec![0; LARGE / 16]);
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            match stream.read(&mut part).await.unwrap() {
+                0 => break,
+                some => answer.extend_from_slice(&part[..some]),
+            }
+        }
+        let head = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        assert_eq!(answer.len() - head, LARGE);
+        stop.cancel();
+        served.await.unwrap().unwrap();
+    }
 
     #[tokio::test]
     async fn what_is_accepted_sends_at_once() {

@@ -29,6 +29,10 @@ fn held(events: impl IntoIterator<Item = Event>) -> Held {
     held
 }
 
+fn ids(batch: &[Waiting]) -> Vec<String> {
+    batch.iter().map(|waiting| waiting.growing.boot.id.clone()).collect()
+}
+
 fn owners(batch: &[Waiting]) -> Vec<&str> {
     batch.iter().map(|waiting| waiting.growing.owner.as_str()).collect()
 }
@@ -62,10 +66,16 @@ fn what_could_not_be_kept_is_tried_again_first_and_in_the_same_order() {
     let mut held = held([script("a", 0), event("b", 0), script("a", 1), event("c", 1)]);
     let batch = held.batch(3);
     assert_eq!(owners(&batch), ["a", "a", "b"], "one that ended, then those that wait");
+    let tried = ids(&batch);
     held.put_back(batch);
     assert_eq!(held.take(event("b", 2)), 0);
     let batch = held.batch(9);
     assert_eq!(owners(&batch), ["a", "a", "b", "c"]);
+    let again = ids(&batch);
+    assert_eq!(again[..3], tried, "what was committed unheard of is not kept twice");
+    assert!(
+        again.iter().zip(owners(&batch)).all(|(id, owner)| id.starts_with(&format!("{owner}.")))
+    );
     assert_eq!(batch[2].growing.boot.events[0].count, 2, "it went on growing");
     assert!(batch.iter().all(|waiting| waiting.fresh));
     held.kept(batch);
