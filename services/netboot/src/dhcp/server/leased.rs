@@ -13,8 +13,9 @@ use crate::leases::{Claim, Granted, Returned};
 use crate::lending::{Asked, Lent, lasts};
 use crate::pool::Event;
 
-/// How many answers may wait for the store; clients of more ask again.
-pub(super) const WAITING: usize = 128;
+/// How many answers may wait for the store, which makes one commit of what waits: a row of racks, powered on while a disk is
+/// slow. Clients of more ask again.
+pub(super) const WAITING: usize = 2048;
 /// How often a request is judged whose address somebody else was given while it was judged.
 const ATTEMPTS: usize = 3;
 
