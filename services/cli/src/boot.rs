@@ -112,6 +112,8 @@ pub enum Class {
     Http,
     /// The loader
     Ipxe,
+    /// The loader as the interface's firmware, which the site may send for one of its own
+    IpxeRom,
     /// An installed system, or a BMC
     Ordinary,
 }
@@ -253,6 +255,7 @@ impl From<Class> for pb::ClientClass {
             Class::Pxe => Self::Pxe,
             Class::Http => Self::Http,
             Class::Ipxe => Self::Ipxe,
+            Class::IpxeRom => Self::IpxeRom,
             Class::Ordinary => Self::Ordinary,
         }
     }

@@ -84,8 +84,8 @@ impl NetbootService for Api {
         if !question.subject.asks() && question.subject.find(self.boots(), now).is_none() {
             return Err(unknown(&question.subject));
         }
-        let Place { boots, link } = self.place(&question.subject, now);
-        Ok(Response::new(explain(&question, boots, link, now)))
+        let place = self.place(&question.subject, now);
+        Ok(Response::new(explain(&question, place, now)))
     }
 
     #[tracing::instrument(skip_all)]
@@ -171,6 +171,7 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
         pb::ClientClass::Pxe => ClientClass::Pxe,
         pb::ClientClass::Http => ClientClass::Http,
         pb::ClientClass::Ipxe => ClientClass::Ipxe,
+        pb::ClientClass::IpxeRom => ClientClass::IpxeRom,
         pb::ClientClass::Ordinary => ClientClass::Ordinary,
         pb::ClientClass::Unspecified if client_class == 0 => ClientClass::Ipxe,
         pb::ClientClass::Unspecified => {

@@ -2,14 +2,15 @@
 //!
 //! A script is only for the machine it is for: asked for from an address of that machine, which DHCP gave it. What it opens
 //! is bound to machine and address by the token in its URLs, and ends by itself.
-
 //!
 //! - [`gate`]: what an outside platform allows; [`once`]: scripts for one boot, [`clearing`] them afterwards.
 //! - [`loops`]: machines that boot again and again.
+//! - [`files`]: what is fetched once a boot has begun.
 //! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines; `forgetting`
 //!   those that are deleted.
 
 pub mod clearing;
+pub mod files;
 mod forgetting;
 pub mod gate;
 mod imaged;
@@ -23,17 +24,16 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use runtime::boot_token::{Purpose, Tokens};
-use tinwright::HardwareId;
+use runtime::boot_token::Tokens;
 use tinwright::instance::v1::BootGate;
 
-use self::clearing::Started;
+pub use self::files::BootFile;
 use self::gate::{Presented, Verdict};
 use self::loops::Loops;
 use self::once::Once;
 use self::writing::Said;
 use crate::Mac;
-use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, Script, decide};
+use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, decide};
 use crate::index::{Index, Known};
 use crate::lending::{Lending, Lent};
 use crate::script;
@@ -45,8 +45,8 @@ const NOBODY: [u8; 16] = [0; 16];
 
 /// How long a machine that boots again and again waits, where the site wants that.
 const HOLD: Duration = Duration::from_secs(60);
-/// When to ask again while the control plane is out of reach.
-const LATER: Duration = Duration::from_secs(5);
+/// Why it waits.
+const BOOT_LOOP: &str = "more than 10 scripts in 10 minutes";
 
 /// Decides and writes scripts for those who ask on one link. Clones are of the same boots.
 #[derive(Clone, Debug)]
@@ -102,24 +102,6 @@ struct Found {
     script: Served,
 }
 
-/// What a boot's URL names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BootFile {
-    /// A file of the installation environment.
-    Osie(String),
-    /// Text of ours.
-    Text(String),
-    /// The script says how it went.
-    Note {
-        /// Which machine's.
-        hardware: String,
-        /// `started`, `failed` or `event`.
-        what: String,
-        /// A script for one boot that was started with this: it is to be cleared from the record.
-        used: Option<Started>,
-    },
-}
-
 /// Why there is nothing to serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -130,11 +112,23 @@ pub enum Refusal {
     #[error("not for you: {0}")]
     NotYours(&'static str),
     /// Not now.
-    #[error("not now")]
-    Later(Duration),
+    #[error("not now: {why}")]
+    Later {
+        /// When to ask again.
+        retry: Duration,
+        /// What it waits for.
+        why: &'static str,
+    },
     /// What is stored cannot be put into a script.
     #[error("no script can be made")]
     Broken(String),
+}
+
+impl Refusal {
+    /// What opens a boot is not served on last word only.
+    fn cut_off(retry: Duration) -> Self {
+        Self::Later { retry, why: "the control plane is out of reach" }
+    }
 }
 
 impl Boots {
@@ -227,13 +221,11 @@ impl Boots {
         let found = self.find(asked, || self.holder(asked.source, now), now)?;
         let Found { known: Some(known), script, .. } = &found else { return Ok(found) };
         let id = &known.hardware.id;
-        if self.site.rate_limits && self.loops.would_loop(id, now) {
+        if self.loops_again(id, now) {
             let hold = self.site.serving.hold_boot_loops;
-            tracing::warn!(hardware.id = id, hold, "boot_loop: more than 10 scripts in 10 minutes");
-            if hold {
-                return Err(Refusal::Later(HOLD));
-            }
+            tracing::warn!(hardware.id = id, hold, "boot_loop: {BOOT_LOOP}");
         }
+        self.held(&found, now)?;
         if script.kind == "custom_once"
             && let Some(once) = &known.machine().boot_once
         {
@@ -252,7 +244,23 @@ impl Boots {
         holder: Option<Mac>,
         now: SystemTime,
     ) -> Result<Served, Refusal> {
-        self.find(asked, || holder, now).map(|found| found.script)
+        let found = self.find(asked, || holder, now)?;
+        self.held(&found, now)?;
+        Ok(found.script)
+    }
+
+    /// Whether one more script at `now` makes a boot loop of the machine.
+    pub fn loops_again(&self, hardware: &str, now: SystemTime) -> bool {
+        self.site.rate_limits && self.loops.would_loop(hardware, now)
+    }
+
+    /// Lets a machine that boots again and again wait, where the site wants that.
+    fn held(&self, found: &Found, now: SystemTime) -> Result<(), Refusal> {
+        let Some(known) = found.known.as_ref().filter(|_| self.site.serving.hold_boot_loops) else {
+            return Ok(());
+        };
+        let held = self.loops_again(&known.hardware.id, now);
+        if held { Err(Refusal::Later { retry: HOLD, why: BOOT_LOOP }) } else { Ok(()) }
     }
 
     /// For which machine somebody asks, and the script it gets. To whom the source is lent is looked up where the records
@@ -317,7 +325,7 @@ impl Boots {
             Boot::LocalDisk => {
                 served("local_disk", script::local_disk(known.wants_sanboot()).into())
             }
-            Boot::Later { retry } => Err(Refusal::Later(retry)),
+            Boot::Later { retry } => Err(Refusal::cut_off(retry)),
             Boot::Generic | Boot::Refused | Boot::Unknown => {
                 Err(Refusal::Nothing(fact.to_string()))
             }
@@ -336,69 +344,6 @@ impl Boots {
                 Err(Refusal::NotYours(rule))
             }
             passed @ (Verdict::Open | Verdict::AskUuid) => Ok(passed),
-        }
-    }
-
-    /// What `name` below the boot's URL is, for whoever asks from `source`.
-    pub fn file(
-        &self,
-        token: &str,
-        name: &str,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<BootFile, Refusal> {
-        let opened = self.tokens.open(Purpose::Files, token, now);
-        let claims = opened.map_err(|_| Refusal::NotYours("the token is not good"))?.claims;
-        if claims.address != source {
-            return Err(Refusal::NotYours("the token is another address's"));
-        }
-        let hardware = claims.hardware.to_string();
-        match name {
-            "ca.pem" => Ok(BootFile::Text(self.site.authority.clone())),
-            "started" | "failed" | "event" => {
-                let started = (name == "started").then(|| self.once.started(&hardware)).flatten();
-                let used = started.map(|handed| Started { hardware: hardware.clone(), handed });
-                Ok(BootFile::Note { hardware, what: name.to_owned(), used })
-            }
-            "custom.ipxe" => self.custom_text(&hardware, now).map(BootFile::Text),
-            file => {
-                self.still_open(&hardware, now)?;
-                Ok(BootFile::Osie(file.to_owned()))
-            }
-        }
-    }
-
-    /// Whether a boot that has begun may go on: the control plane can be heard, and no gate was closed meanwhile.
-    fn still_open(&self, hardware: &str, now: SystemTime) -> Result<(), Refusal> {
-        if self.index.feed() == Feed::Stale {
-            return Err(Refusal::Later(LATER));
-        }
-        if hardware == HardwareId::from_bytes(NOBODY).to_string() {
-            return Ok(());
-        }
-        let Some(known) = self.index.by_id(hardware) else {
-            return Err(Refusal::NotYours("the machine is gone"));
-        };
-        let decision = self.decision(Some(&known), Feed::Live, now);
-        match gate_of(&known, &decision) {
-            Some(gate) if !gate.open => Err(Refusal::NotYours("the platform allows no boot")),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    fn custom_text(&self, hardware: &str, now: SystemTime) -> Result<String, Refusal> {
-        self.still_open(hardware, now)?;
-        let known = self.index.by_id(hardware);
-        let script = match self.once.handed(hardware, now) {
-            Some(once) => once,
-            None => match self.decision(known.as_ref(), Feed::Live, now) {
-                Decision { boot: Boot::CustomScript { script, .. }, .. } => script,
-                Decision { fact, .. } => return Err(Refusal::Nothing(fact.to_string())),
-            },
-        };
-        match script {
-            Script::Contents(text) => script::brought(&text).map_err(broken),
-            Script::Url(_) => Err(Refusal::Nothing("its script is elsewhere".into())),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! - [`packet`]: the packet, and what is wrong with one that is not.
 //! - [`options`]: options by number; [`encode`]: the size rule.
 //! - [`client`]: what kind of program asks; [`architecture`]: which loader it can run.
-//! - [`chain`]: which iPXE is firmware, and gets a loader of ours first.
+//! - [`chain`]: which iPXE is firmware, and gets a loader of ours first; [`heard`]: that, and addresses found in use.
 //! - [`relay`]: option 82, and whether to believe it.
 //! - [`limits`]: how often an interface is answered; [`recent`]: what it is answered again.
 //! - [`site`]: what the answer is made from; [`server`]: the sockets.
@@ -22,6 +22,7 @@ pub mod chain;
 pub mod client;
 mod content;
 pub mod encode;
+pub mod heard;
 mod judge;
 pub mod limits;
 pub mod options;

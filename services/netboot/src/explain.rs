@@ -12,7 +12,7 @@ mod request;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use tinwright::netboot::v1 as pb;
 
@@ -22,6 +22,8 @@ use self::case::Case;
 use crate::Mac;
 use crate::boots::{Asked, Boots};
 use crate::decision::Boot;
+use crate::dhcp::client::Client;
+use crate::dhcp::heard::{Asks, Heard};
 use crate::dhcp::options::code;
 use crate::dhcp::{self, BootOffer, Link, Silence};
 use crate::index::Known;
@@ -91,6 +93,8 @@ pub struct Place {
     pub boots: Arc<Boots>,
     /// What DHCP tells there.
     pub link: Arc<Link>,
+    /// What clients were heard to say there.
+    pub heard: Arc<Heard>,
 }
 
 impl Place {
@@ -101,14 +105,10 @@ impl Place {
     }
 }
 
-/// The answers to `question` on `link` at `now`.
-pub fn explain(
-    question: &Question,
-    boots: &Boots,
-    link: &Link,
-    now: SystemTime,
-) -> pb::ExplainBootResponse {
-    let case = Case::of(question, boots, link, now);
+/// The answers to `question` at `place`, as of `now`.
+pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::ExplainBootResponse {
+    let case = Case::of(question, place, now);
+    let boots = case.boots;
     let lent = case.lent();
     let has = lent.as_ref().unwrap_or(&Lent::Nothing);
     let decision = boots.decision_lent(case.known.as_ref(), has, now);
@@ -134,9 +134,16 @@ pub fn explain(
 fn dhcp(case: &Case<'_>, lent: Result<Lent, Silence>, offer: BootOffer) -> Option<pb::DhcpAnswer> {
     let request = case.request.as_ref()?;
     let boot_offered = offer == BootOffer::Offered;
+    let offer = if case.class == ClientClass::IpxeRom {
+        let client = Client::of(request, case.link.own_ipxe.as_deref());
+        let asks = Asks { request, client: &client, offer, now: case.instant };
+        case.heard.would_chain(asks)
+    } else {
+        offer
+    };
     let reply = lent.and_then(|lent| {
         let (machine, link) = lent.terms(case.record(), case.link);
-        dhcp::answer(request, request::received(request), machine, &link, offer, Instant::now())
+        dhcp::answer(request, request::received(request), machine, &link, offer, case.instant)
     });
     Some(match reply {
         Err(silence) => pb::DhcpAnswer { silence: silence.to_string(), ..Default::default() },

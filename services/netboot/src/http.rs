@@ -77,7 +77,7 @@ impl Http {
         self.metrics.refused(refusal.label());
         match refusal {
             Refusal::Broken(why) => tracing::error!(asked, why, "boot broken"),
-            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later(_) => {
+            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later { .. } => {
                 tracing::info!(asked, why = %refusal, "boot refused");
             }
         }
@@ -211,7 +211,7 @@ impl Refusal {
         match self {
             Self::Nothing(_) => StatusCode::NOT_FOUND,
             Self::NotYours(_) => StatusCode::FORBIDDEN,
-            Self::Later(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Later { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -221,7 +221,7 @@ impl Refusal {
         match self {
             Self::Nothing(_) => "nothing",
             Self::NotYours(_) => "not_yours",
-            Self::Later(_) => "later",
+            Self::Later { .. } => "later",
             Self::Broken(_) => "broken",
         }
     }

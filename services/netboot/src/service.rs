@@ -25,6 +25,7 @@ use crate::api::Api;
 use crate::boots::Boots;
 use crate::boots::clearing::{self, Started};
 use crate::copies::{Copies, Told};
+use crate::dhcp::chain::Chain;
 use crate::http::home::Home;
 use crate::index::Index;
 use crate::leases::{self, Leases};
@@ -65,6 +66,8 @@ pub struct Netboot {
     others: Vec<Attached>,
     index: Arc<Index>,
     metrics: Metrics,
+    /// Who has a loader of ours: of a machine that is on several links, it is one.
+    chain: Arc<Mutex<Chain>>,
     events: mpsc::Receiver<Event>,
     copies: Option<Arc<Copies>>,
     unknown: Arc<Machines>,
@@ -81,12 +84,14 @@ impl Netboot {
         let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
         let (timeline, events) = Timeline::new(metrics.clone());
         let boots = Boots::new(index.clone(), Tokens::new(key)?, site).telling(timeline);
-        let first = Attached::bind(boots, http).await?;
+        let chain = Arc::default();
+        let first = Attached::bind(boots, http, &chain).await?;
         Ok(Self {
             first,
             others: Vec::new(),
             index,
             metrics,
+            chain,
             events,
             copies: None,
             unknown: Arc::default(),
@@ -99,7 +104,7 @@ impl Netboot {
     /// Binds every port of another link, which is as `site` says; its HTTP listens on `http`.
     pub async fn attach(&mut self, site: Site, http: TcpListener) -> anyhow::Result<()> {
         let boots = self.first.boots.on(site);
-        self.others.push(Attached::bind(boots, http).await?);
+        self.others.push(Attached::bind(boots, http, &self.chain).await?);
         Ok(())
     }
 
@@ -222,8 +227,7 @@ impl Netboot {
                 Ok(())
             });
         }
-        let chain = Arc::<Mutex<_>>::default();
-        let common = Common { index, metrics, lending, served, lines, chain, reports };
+        let common = Common { index, metrics, lending, served, lines, reports };
         for link in std::iter::once(first).chain(others) {
             link.serve(&common, &mut tasks, &stop)?;
         }

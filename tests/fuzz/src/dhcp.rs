@@ -1,12 +1,12 @@
 //! DHCP: packets, and the server up to its socket, in each of the ways it serves a link.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use netboot::Metrics;
 use netboot::datagram::Arrival;
-use netboot::dhcp::chain::Chain;
+use netboot::dhcp::heard::Heard;
 use netboot::dhcp::options::code;
 use netboot::dhcp::server::Server;
 use netboot::dhcp::site::{Mode, Network};
@@ -147,8 +147,8 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
     // Nobody reads what it tells: a queue that is full is as good as any.
     let (firmware, _) = mpsc::channel(1);
     let boots = boots(index.clone(), rate_limits)?;
-    let chain = Some(Arc::new(Mutex::new(Chain::default())));
-    let server = Server::new(boots, link, Metrics::default(), firmware, chain);
+    let heard = Arc::new(Heard::new(Some(Arc::default())));
+    let server = Server::new(boots, link, Metrics::default(), firmware, heard);
     let network = Network { address: US.into(), prefix: 24 };
     let range = "198.51.100.100-198.51.100.199".parse()?;
     let subnet = Subnet { unknown: Unknown::Enrol, ..Subnet::new(network, vec![range]) };

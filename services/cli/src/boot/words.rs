@@ -23,6 +23,7 @@ pub(super) fn explained(told: &pb::ExplainBootResponse) -> String {
     text.push_str(&facts(&[
         ("machine", machine(&looked)),
         ("interface", interface(&looked)),
+        ("heard", heard(&looked)),
         ("relay", relay(&looked)),
         ("pool", pool(&looked)),
         ("instance", instance(&looked)),
@@ -103,14 +104,32 @@ fn interface(looked: &pb::LookedAt) -> String {
     if looked.allow_workflow {
         told.push("worker offered always".into());
     }
-    for (name, script) in
-        [("its own script", &looked.interface_script), ("once", &looked.boot_once)]
+    let once = if looked.boot_once_started { "once, and started already" } else { "once" };
+    for (name, script) in [("its own script", &looked.interface_script), (once, &looked.boot_once)]
     {
         if !script.is_empty() {
             told.push(format!("{name}: {script}"));
         }
     }
     told.join(", ")
+}
+
+fn heard(looked: &pb::LookedAt) -> String {
+    let mut told = Vec::new();
+    if let Some(at) = looked.declined_time {
+        told.push(format!("its address was found in use by somebody else at {at}"));
+    }
+    match looked.loader_time {
+        Some(at) if looked.chain_ipxe => {
+            told.push(format!("sent for a loader at {at}: its iPXE gets none now"));
+        }
+        None if looked.chain_ipxe => told.push("an iPXE that is firmware gets a loader".into()),
+        Some(_) | None => {}
+    }
+    if looked.boot_loop {
+        told.push("it boots again and again".into());
+    }
+    told.join("; ")
 }
 
 fn relay(looked: &pb::LookedAt) -> String {
@@ -202,6 +221,31 @@ mod tests {
         );
         let direct = pb::LookedAt::default();
         assert_eq!((relay(&direct), pool(&direct)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn what_was_heard_is_told_where_it_bears_on_anything() {
+        let looked = pb::LookedAt {
+            hardware_id: "id".into(),
+            boot_once: "contents".into(),
+            boot_once_started: true,
+            chain_ipxe: true,
+            loader_time: Some(pb_time(60)),
+            declined_time: Some(pb_time(0)),
+            boot_loop: true,
+            ..pb::LookedAt::default()
+        };
+        assert_eq!(
+            heard(&looked),
+            "its address was found in use by somebody else at 1970-01-01T00:00:00Z; sent for a loader at \
+             1970-01-01T00:01:00Z: its iPXE gets none now; it boots again and again"
+        );
+        assert!(interface(&looked).ends_with("once, and started already: contents"));
+        assert_eq!(heard(&pb::LookedAt::default()), "");
+    }
+
+    fn pb_time(seconds: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp { seconds, nanos: 0 }
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
     boots.index().workflow(News::Cut);
     let later = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now());
-    assert!(matches!(later, Err(Refusal::Later(_))));
+    assert!(matches!(later, Err(Refusal::Later { .. })));
 }
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
@@ -295,9 +295,9 @@ fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     boots.index().instance(News::Cut);
-    assert!(matches!(shown(&boots, UUID), Err(Refusal::Later(_))));
+    assert!(matches!(shown(&boots, UUID), Err(Refusal::Later { .. })));
     let kernel = boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
-    assert!(matches!(kernel, Err(Refusal::Later(_))));
+    assert!(matches!(kernel, Err(Refusal::Later { .. })));
 }
 
 #[test]
@@ -320,7 +320,11 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
     for (site, waits) in [(site(), false), (held, true)] {
         let boots = boots_at(id, site);
         assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
-        assert_eq!(ask(&boots, "192.0.2.10") == Err(Refusal::Later(HOLD)), waits);
+        let held = Refusal::Later { retry: HOLD, why: BOOT_LOOP };
+        let asked = Asked::new(Some(MAC), at("192.0.2.10"));
+        for told in [boots.script_for(&asked, None, now()), ask(&boots, "192.0.2.10")] {
+            assert_eq!(told == Err(held.clone()), waits, "{told:?}");
+        }
     }
 }
 

@@ -120,7 +120,7 @@ impl Boots {
         let policy = Policy { boot_unknown: true, ..self.site.policy };
         let Decision { boot, fact } = decide(None, policy, self.index.feed(), now);
         if let Boot::Later { retry } = boot {
-            return Err(Refusal::Later(retry));
+            return Err(Refusal::cut_off(retry));
         }
         if boot != Boot::Generic {
             return Err(Refusal::Nothing(fact.to_string()));

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::packet::MessageType;
+use super::packet::{MessageType, Packet};
 use crate::Mac;
 
 /// How long after a loader the next one may be given: longer than any loader needs to ask for its script.
@@ -57,8 +57,15 @@ pub struct Message {
     pub kind: MessageType,
 }
 
+impl Message {
+    /// What `request` is; none where it names no interface or says nothing.
+    pub fn of(request: &Packet) -> Option<Self> {
+        Some(Self { mac: request.mac()?, xid: request.xid, kind: request.kind()? })
+    }
+}
+
 /// Who was given a loader of late.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chain {
     given: HashMap<Mac, Given>,
     swept: Option<Instant>,
@@ -106,6 +113,12 @@ impl Chain {
             let given = Given { stage: Stage::Done, xid: 0, answers: 0, at: now };
             self.given.insert(mac, given);
         }
+    }
+
+    /// How long ago the interface `mac` was sent for its loader, while it rests from that.
+    pub fn since(&self, mac: Mac, now: Instant) -> Option<Duration> {
+        let given = self.given.get(&mac).filter(|given| given.is_fresh(now))?;
+        Some(now.saturating_duration_since(given.at))
     }
 
     fn has_room(&mut self, mac: Mac, now: Instant) -> bool {

@@ -1,15 +1,12 @@
 //! Which message answers which (RFC 2131, section 4.3; netboot specification, section 3.5).
 
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::answer::Silence;
 use super::options::code;
 use super::packet::{MessageType, Packet};
 use super::site::{FromPool, Link, Network, Reservation};
-
-/// How long an address is withheld after its own client found it in use.
-pub(super) const WITHHELD: Duration = Duration::from_secs(60);
 
 /// The message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +52,7 @@ impl Case<'_> {
     }
 
     fn discover(&self) -> Result<Verdict, Silence> {
-        if self.machine.declined.is_some_and(|at| self.now.saturating_duration_since(at) < WITHHELD)
-        {
+        if self.machine.withheld(self.now).is_some() {
             return Err(Silence::Withheld);
         }
         let address = self.machine.address.ok_or(Silence::NoAddress)?;

@@ -6,8 +6,6 @@
 
 mod leased;
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,15 +18,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::leased::{Answer, WAITING};
-use super::chain::{Chain, Message};
 use super::client::{Class, Client};
-use super::judge::WITHHELD;
+use super::heard::{Asks, Heard};
 use super::limits::Limits;
 use super::recent::{Recent, Sent};
 use super::relay::relayed;
 use super::{
-    BootOffer, Destination, Link, MessageType, Packet, Port, Received, Reply, Reservation, Silence,
-    answer,
+    Destination, Link, MessageType, Packet, Port, Received, Reply, Reservation, Silence, answer,
 };
 use crate::Mac;
 use crate::boots::Boots;
@@ -54,12 +50,9 @@ pub struct Server {
     metrics: Metrics,
     /// Told which machine's firmware asked for an address: the first sign of a new boot.
     firmware: mpsc::Sender<String>,
-    chain: Option<Arc<Mutex<Chain>>>,
+    heard: Arc<Heard>,
     /// Told which machine's iPXE was answered.
     booting: Booting,
-    /// When an address of a record was last found in use by somebody else. Whoever asks at a machine's port has its record,
-    /// and may come with any number of Ethernet addresses.
-    declined: Mutex<HashMap<Ipv4Addr, Instant>>,
     limits: Mutex<Limits>,
     recent: Mutex<Recent>,
     /// Where addresses are lent.
@@ -111,23 +104,22 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
 }
 
 impl Server {
-    /// Answers on `link` from what `boots` knows, and tells `firmware` which machine's firmware asked for an address: the
-    /// first sign of a new boot. With `chain`, iPXE that is firmware gets a loader first.
+    /// Answers on `link` from what `boots` knows and what was `heard` there, and tells `firmware` which machine's firmware
+    /// asked for an address: the first sign of a new boot.
     pub fn new(
         boots: Arc<Boots>,
         link: Link,
         metrics: Metrics,
         firmware: mpsc::Sender<String>,
-        chain: Option<Arc<Mutex<Chain>>>,
+        heard: Arc<Heard>,
     ) -> Self {
         Self {
             boots,
             link,
             metrics,
             firmware,
-            chain,
+            heard,
             booting: Booting::default(),
-            declined: Mutex::default(),
             limits: Mutex::new(Limits::new(Instant::now())),
             recent: Mutex::default(),
             lending: None,
@@ -270,12 +262,13 @@ impl Server {
     }
 
     fn decide(&self, question: &Question, known: Option<&Known>) -> Option<Answer> {
-        let Question { request, received, mac, now, .. } = question;
-        let record = known.map(|known| self.record(known));
+        let Question { request, client, received, mac, now, .. } = question;
+        let record = known.map(|known| self.heard.record(known));
         let lent = self.lend(question, record.as_deref());
         let lent = lent.map_err(|silence| self.unanswered(silence, question)).ok()?;
         let decision = self.boots.decision_lent(known, &lent, now.time);
-        let offer = self.chained(question, decision.offer());
+        let asks = Asks { request, client, offer: decision.offer(), now: now.instant };
+        let offer = self.heard.chained(asks);
         let (machine, link) = lent.terms(record.as_deref(), &self.link);
         let outcome = answer(request, *received, machine, &link, offer, now.instant);
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
@@ -319,40 +312,12 @@ impl Server {
         }
     }
 
-    /// What the record of `known` says, and when its address was last found in use by somebody else.
-    fn record<'a>(&self, known: &'a Known) -> Cow<'a, Reservation> {
-        let record = known.reservation();
-        let declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-        match record.address.and_then(|own| declined.get(&own.address).copied()) {
-            None => Cow::Borrowed(record),
-            declined => Cow::Owned(Reservation { declined, ..record.clone() }),
-        }
-    }
-
-    /// What `offer` comes to for an iPXE that is firmware.
-    fn chained(&self, question: &Question, offer: BootOffer) -> BootOffer {
-        let Question { request, client, mac, now, .. } = question;
-        let (Some(chain), Some(kind)) = (&self.chain, request.kind()) else { return offer };
-        let message = Message { mac: *mac, xid: request.xid, kind };
-        let mut chain = chain.lock().unwrap_or_else(PoisonError::into_inner);
-        match client.class {
-            _ if offer != BootOffer::Offered || client.own => {}
-            Class::Pxe | Class::Http => chain.firmware(message, now.instant),
-            Class::Ipxe { .. } if chain.admits(message, now.instant) => return BootOffer::Chained,
-            Class::Ipxe { .. } | Class::Ordinary => {}
-        }
-        offer
-    }
-
     fn unanswered(&self, silence: Silence, question: &Question) {
         tracing::debug!(reason = %silence, "not answered");
         self.metrics.dropped(silence.label());
         if let Silence::Declined(address) = silence {
             tracing::warn!(%address, mac = %question.mac, "address in use by somebody else");
-            let mut declined = self.declined.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = question.now.instant;
-            declined.retain(|_, at| now.saturating_duration_since(*at) < WITHHELD);
-            declined.insert(address, now);
+            self.heard.declined(address, question.now.instant);
         }
     }
 

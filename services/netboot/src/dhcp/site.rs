@@ -3,11 +3,14 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::architecture::Loaders;
 use super::relay::RelayPort;
 use crate::Mac;
+
+/// How long an address is withheld after its own client found it in use.
+pub(super) const WITHHELD: Duration = Duration::from_secs(60);
 
 /// An IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +153,12 @@ impl Reservation {
             declined: None,
             pool: None,
         }
+    }
+
+    /// How long ago the address was found in use by somebody else, while it is withheld for that.
+    pub fn withheld(&self, now: Instant) -> Option<Duration> {
+        let ago = now.saturating_duration_since(self.declined?);
+        (ago < WITHHELD).then_some(ago)
     }
 }
 

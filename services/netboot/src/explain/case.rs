@@ -1,12 +1,13 @@
 //! A request that is asked about, and what is known of the machine that would send it.
 
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use super::request::{self, Relay};
-use super::{Question, Subject};
+use super::{ClientClass, Place, Question, Subject};
 use crate::Mac;
 use crate::boots::Boots;
+use crate::dhcp::heard::Heard;
 use crate::dhcp::relay::{Relayed, relayed};
 use crate::dhcp::{Link, Packet, Reservation, Silence};
 use crate::index::Known;
@@ -16,25 +17,27 @@ use crate::lending::{Asked, Lent};
 pub(super) struct Case<'a> {
     pub(super) boots: &'a Boots,
     pub(super) link: &'a Link,
+    pub(super) heard: &'a Heard,
     pub(super) now: SystemTime,
+    /// The same by the clock that is never set.
+    pub(super) instant: Instant,
+    pub(super) class: ClientClass,
     /// The interface that asks, as far as that can be said.
     pub(super) mac: Option<Mac>,
     /// None where nobody can be named who would send it.
     pub(super) request: Option<Packet>,
     /// The machine.
     pub(super) known: Option<Known>,
+    /// What its record says of the interface, and what was heard of the address there.
+    record: Option<Reservation>,
     /// Whether it is known by where it is plugged in, and not by its MAC.
     pub(super) by_port: bool,
 }
 
 impl<'a> Case<'a> {
-    /// What `question` is about, on `link` at `now`.
-    pub(super) fn of(
-        question: &Question,
-        boots: &'a Boots,
-        link: &'a Link,
-        now: SystemTime,
-    ) -> Self {
+    /// What `question` is about, at `place` as of `now`.
+    pub(super) fn of(question: &Question, place: &'a Place, now: SystemTime) -> Self {
+        let Place { boots, link, heard } = place;
         let named = question.subject.find(boots, now);
         let mac = match (&named, &question.subject) {
             (Some(known), _) => Some(known.mac),
@@ -43,9 +46,10 @@ impl<'a> Case<'a> {
             (None, Subject::Hardware(_) | Subject::Hostname(_)) => None,
         };
         let relay = question.relay.clone().or_else(|| recorded(named.as_ref()?, link));
+        let class = question.class;
         let ask = |known: Option<&Known>| {
             let processor = known.map_or("", |known| &known.hardware.architecture);
-            let direct = request::discover(mac?, question.class, question.architecture, processor);
+            let direct = request::discover(mac?, class, question.architecture, processor);
             Some(match &relay {
                 Some(relay) => relay.pass_on(direct),
                 None => direct,
@@ -55,12 +59,14 @@ impl<'a> Case<'a> {
         let known = named.or_else(|| boots.index().by_port(&said(&ask(None)?, link)));
         let request = ask(known.as_ref());
         let by_port = known.is_some() && !by_mac;
-        Self { boots, link, now, mac, request, known, by_port }
+        let record = known.as_ref().map(|known| heard.record(known).into_owned());
+        let instant = Instant::now();
+        Self { boots, link, heard, now, instant, class, mac, request, known, record, by_port }
     }
 
     /// What the machine's record says of the interface.
     pub(super) fn record(&self) -> Option<&Reservation> {
-        self.known.as_ref().map(Known::reservation)
+        self.record.as_ref()
     }
 
     /// The request, as it is asked what it is lent.

@@ -1,9 +1,12 @@
 //! The facts that answers are made from, for people.
 
+use std::time::Duration;
+
 use tinwright::netboot::v1 as pb;
 
 use super::case::Case;
 use crate::decision::{Feed, Machine, NoInstance, Script};
+use crate::dhcp::Packet;
 use crate::dhcp::site::Mode;
 use crate::pool::{Lease, Unknown};
 
@@ -23,7 +26,7 @@ pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
         policy_boot_unknown: policy.boot_unknown,
         dhcp_mode: mode(case.link.mode).into(),
         by_port: case.by_port,
-        ..way(case)
+        ..heard(case, way(case))
     };
     let Some(known) = &case.known else { return site };
     let instance = known.instance.as_deref();
@@ -39,6 +42,24 @@ pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
         ..site
     };
     decided_by(known.machine(), site)
+}
+
+/// What was heard of the interface, and of the machine, beside what is `known`.
+fn heard(case: &Case<'_>, known: pb::LookedAt) -> pb::LookedAt {
+    let at = |ago: Duration| case.now.checked_sub(ago).map(Into::into);
+    let interface = case.request.as_ref().and_then(Packet::mac);
+    let loader = interface.and_then(|mac| case.heard.loader(mac, case.instant));
+    let withheld = case.record().and_then(|record| record.withheld(case.instant));
+    let machine = case.known.as_ref();
+    pb::LookedAt {
+        chain_ipxe: case.heard.chains(),
+        loader_time: loader.and_then(at),
+        declined_time: withheld.and_then(at),
+        boot_once_started: machine.is_some_and(|known| case.boots.once.is_used(known)),
+        boot_loop: machine
+            .is_some_and(|machine| case.boots.loops_again(&machine.hardware.id, case.now)),
+        ..known
+    }
 }
 
 /// The relay that the request comes through, and what is lent there.

@@ -17,6 +17,8 @@ pub enum ClientClass {
     Http,
     /// iPXE that fetches by HTTP.
     Ipxe,
+    /// iPXE that is a network interface's firmware.
+    IpxeRom,
     /// An installed system.
     Ordinary,
 }
@@ -100,7 +102,7 @@ pub(super) fn discover(
     };
     let architecture = architecture.unwrap_or(uefi);
     let vendor = match class {
-        ClientClass::Pxe | ClientClass::Ipxe => Some("PXEClient"),
+        ClientClass::Pxe | ClientClass::Ipxe | ClientClass::IpxeRom => Some("PXEClient"),
         ClientClass::Http => Some("HTTPClient"),
         ClientClass::Ordinary => None,
     };
@@ -108,7 +110,7 @@ pub(super) fn discover(
         options.set(code::CLIENT_ARCHITECTURE, architecture.to_be_bytes());
         options.set(code::VENDOR_CLASS, format!("{vendor}:Arch:{architecture:05}:UNDI:003000"));
     }
-    if class == ClientClass::Ipxe {
+    if matches!(class, ClientClass::Ipxe | ClientClass::IpxeRom) {
         options.set(code::USER_CLASS, *b"iPXE");
         options.set(code::IPXE, IPXE_FEATURES);
     }

@@ -13,6 +13,7 @@ use tinwright::workflow::v1::Workflow;
 use super::*;
 use crate::index::Index;
 
+mod heard;
 mod lent;
 mod relayed;
 
@@ -65,7 +66,12 @@ fn link() -> Link {
 
 fn asked(boots: &Boots, subject: Subject, class: ClientClass) -> pb::ExplainBootResponse {
     let question = Question { subject, class, architecture: None, relay: None };
-    explain(&question, boots, &link(), SystemTime::now())
+    explain(&question, &at(boots, link()), SystemTime::now())
+}
+
+/// The only link of the site of `boots`, where nothing was heard yet.
+fn at(boots: &Boots, link: Link) -> Place {
+    Place { boots: Arc::new(boots.clone()), link: Arc::new(link), heard: Arc::default() }
 }
 
 #[test]

@@ -122,8 +122,8 @@ pub(super) fn refused(refusal: &Refusal, by_401: bool) -> Response {
     match refusal {
         Refusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
         Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Broken(_) => status.into_response(),
-        Refusal::Later(after) => {
-            (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
+        Refusal::Later { retry, why: _ } => {
+            (status, [(header::RETRY_AFTER, retry.as_secs().to_string())]).into_response()
         }
     }
 }

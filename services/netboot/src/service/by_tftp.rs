@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 
 use crate::boots::{Asked, Boots, Refusal};
-use crate::dhcp::chain::Chain;
+use crate::dhcp::heard::Heard;
 use crate::index::Index;
 use crate::tftp::server::{Ended, Verdict};
 use crate::tftp::transfer::Outcome;
@@ -43,7 +43,7 @@ impl From<Refusal> for NoFile {
         match refusal {
             Refusal::Nothing(_) => Self::NotFound,
             Refusal::NotYours(_) => Self::NotAllowed,
-            Refusal::Later(_) | Refusal::Broken(_) => Self::Later,
+            Refusal::Later { .. } | Refusal::Broken(_) => Self::Later,
         }
     }
 }
@@ -53,7 +53,9 @@ impl From<NoFile> for Refusal {
         match refusal {
             NoFile::NotFound => Self::Nothing("no such file".into()),
             NoFile::NotAllowed => Self::NotYours("the file is not for this address"),
-            NoFile::Later => Self::Later(Duration::from_secs(5)),
+            NoFile::Later => {
+                Self::Later { retry: Duration::from_secs(5), why: "the file cannot be had yet" }
+            }
             NoFile::Unreadable(error) => Self::Broken(error.to_string()),
         }
     }
@@ -63,12 +65,11 @@ impl From<NoFile> for Refusal {
 pub(super) struct Fetched {
     pub(super) index: Arc<Index>,
     pub(super) loaders: BTreeSet<String>,
-    pub(super) chain: Option<Arc<Mutex<Chain>>>,
+    pub(super) heard: Arc<Heard>,
 }
 
 impl Fetched {
     pub(super) fn note(&self, ended: &Ended) {
-        let Some(chain) = &self.chain else { return };
         let complete = ended.verdict == Verdict::Served(Outcome::Complete);
         let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
         if !complete || !self.loaders.contains(&path) {
@@ -77,6 +78,6 @@ impl Fetched {
         // Without a record of the address, the name may tell; a false one only makes a script of a loader.
         let known = self.index.by_address((*ended.client.ip()).into());
         let Some(mac) = known.map(|known| known.mac).or(mac) else { return };
-        chain.lock().unwrap_or_else(PoisonError::into_inner).fetched(mac, Instant::now());
+        self.heard.fetched(mac, Instant::now());
     }
 }

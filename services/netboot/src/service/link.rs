@@ -16,6 +16,7 @@ use crate::boots::Boots;
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
 use crate::dhcp::chain::Chain;
+use crate::dhcp::heard::Heard;
 use crate::dhcp::{Link, Port, server};
 use crate::explain::Place;
 use crate::http::Http;
@@ -36,6 +37,7 @@ const HEAD: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) boots: Arc<Boots>,
+    heard: Arc<Heard>,
     sockets: Sockets,
 }
 
@@ -47,8 +49,6 @@ pub(super) struct Common {
     pub(super) lending: Option<Arc<Lending>>,
     pub(super) served: Served,
     pub(super) lines: Arc<Lines>,
-    /// Who has a loader of ours: of a machine that is on several links, it is one.
-    pub(super) chain: Arc<Mutex<Chain>>,
     pub(super) reports: Reports,
 }
 
@@ -89,10 +89,16 @@ impl Sockets {
 }
 
 impl Attached {
-    /// Binds every port of the link that `boots` is for; its HTTP listens on `http`.
-    pub(super) async fn bind(boots: Boots, http: TcpListener) -> anyhow::Result<Self> {
-        let sockets = Sockets::bind(boots.site(), http).await?;
-        Ok(Self { boots: Arc::new(boots), sockets })
+    /// Binds every port of the link that `boots` is for; its HTTP listens on `http`. `chain` is that of all links.
+    pub(super) async fn bind(
+        boots: Boots,
+        http: TcpListener,
+        chain: &Arc<Mutex<Chain>>,
+    ) -> anyhow::Result<Self> {
+        let site = boots.site();
+        let sockets = Sockets::bind(site, http).await?;
+        let heard = Arc::new(Heard::new(site.dhcp.chain_ipxe.then(|| chain.clone())));
+        Ok(Self { boots: Arc::new(boots), heard, sockets })
     }
 
     /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
@@ -122,7 +128,8 @@ impl Attached {
 
     /// The same, for people's questions.
     pub(super) fn place(&self, served: &Served) -> anyhow::Result<Place> {
-        Ok(Place { boots: self.boots.clone(), link: Arc::new(self.link(served)?) })
+        let (boots, heard) = (self.boots.clone(), self.heard.clone());
+        Ok(Place { boots, link: Arc::new(self.link(served)?), heard })
     }
 
     /// Answers on it with what is in `common`, until `stop`.
@@ -133,7 +140,7 @@ impl Attached {
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let link = self.link(&common.served)?;
-        let Self { boots, sockets } = self;
+        let Self { boots, heard, sockets } = self;
         let booting = Booting::default();
         if let Some(socket) = sockets.syslog {
             let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
@@ -147,12 +154,11 @@ impl Attached {
             let advertiser = ra::server::Server { booting, metrics };
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
-        let chain = boots.site().dhcp.chain_ipxe.then(|| common.chain.clone());
         let loaders = link.loaders.present.clone();
-        let fetched = Fetched { index: common.index.clone(), loaders, chain: chain.clone() };
+        let fetched = Fetched { index: common.index.clone(), loaders, heard: heard.clone() };
         let (known, metrics, firmware) =
             (boots.clone(), common.metrics.clone(), common.reports.firmware.clone());
-        let dhcp = server::Server::new(known, link, metrics, firmware, chain).telling(booting);
+        let dhcp = server::Server::new(known, link, metrics, firmware, heard).telling(booting);
         let dhcp = Arc::new(dhcp.with_lending(common.lending.clone()));
         for (socket, port) in
             [(sockets.dhcp, Port::Dhcp), (sockets.boot_service, Port::BootService)]

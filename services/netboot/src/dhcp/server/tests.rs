@@ -18,7 +18,7 @@ fn server() -> (Server, mpsc::Receiver<String>) {
     link.loaders.present = [String::from("snponly.efi")].into();
     let (firmware, signs) = mpsc::channel(8);
     let boots = Arc::new(boots_at(HardwareId::new(), site));
-    (Server::new(boots, link, Metrics::default(), firmware, None), signs)
+    (Server::new(boots, link, Metrics::default(), firmware, Arc::default()), signs)
 }
 
 /// What UEFI firmware at `mac` says through its relay.

@@ -29,7 +29,7 @@ fn through(boots: &Boots, mac: Mac, relay: Option<Relay>) -> pb::ExplainBootResp
     let link = Link { relays: vec![FAR, RELAY], ..link() };
     let (subject, class) = (Subject::Mac(mac), ClientClass::Ipxe);
     let question = Question { subject, class, architecture: None, relay };
-    explain(&question, boots, &link, SystemTime::now())
+    explain(&question, &at(boots, link), SystemTime::now())
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn server() -> Server {
     let boots = Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];
-    Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, None)
+    Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, Arc::default())
 }
 
 /// What somebody at the machine's port is answered, who has the Ethernet address `mac`.
@@ -54,5 +54,5 @@ fn an_address_found_in_use_is_offered_to_nobody_at_that_port() {
 fn ethernet_addresses_made_up_at_a_port_do_not_fill_the_memory() {
     let server = server();
     (0..3000).for_each(|n| assert!(ask(&server, MessageType::Decline, mac(n)).is_none()));
-    assert_eq!(server.declined.lock().unwrap().len(), 1);
+    assert_eq!(server.heard.withheld(), 1);
 }

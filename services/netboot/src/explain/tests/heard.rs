@@ -1,0 +1,112 @@
+//! What is told of what clients said before.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::boots::Refusal;
+use crate::dhcp::chain::REST;
+
+/// A link where iPXE that is firmware gets a loader first.
+fn chaining(boots: &Boots) -> Place {
+    Place { heard: Arc::new(Heard::new(Some(Arc::default()))), ..at(boots, link()) }
+}
+
+fn told(place: &Place, class: ClientClass) -> pb::ExplainBootResponse {
+    let question =
+        Question { subject: Subject::Mac(MAC), class, architecture: Some(0), relay: None };
+    explain(&question, place, SystemTime::now())
+}
+
+fn file(told: &pb::ExplainBootResponse) -> &str {
+    &told.dhcp.as_ref().unwrap().boot_file
+}
+
+#[test]
+fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
+    let script = "http://192.0.2.1:7080/52-54-00-00-00-01/auto.ipxe";
+    let place = chaining(&boots(HardwareId::new()));
+    for _ in 0..20 {
+        let told = told(&place, ClientClass::IpxeRom);
+        assert_eq!(file(&told), "undionly.kpxe", "asking is not booting");
+        assert_eq!(told.looked_at.unwrap().loader_time, None);
+    }
+    assert_eq!(file(&told(&place, ClientClass::Ipxe)), script, "it has it by then");
+    place.heard.fetched(MAC, Instant::now());
+    let after = told(&place, ClientClass::IpxeRom);
+    assert_eq!(file(&after), script);
+    let looked = after.looked_at.unwrap();
+    assert!(looked.chain_ipxe && looked.loader_time.is_some());
+    let rested = Instant::now() + REST;
+    assert_eq!(place.heard.loader(MAC, rested), None, "and then again");
+}
+
+#[test]
+fn without_a_chain_every_ipxe_is_told_the_script() {
+    let told = asked(&boots(HardwareId::new()), Subject::Mac(MAC), ClientClass::IpxeRom);
+    assert!(file(&told).ends_with("/auto.ipxe"));
+    assert!(!told.looked_at.unwrap().chain_ipxe);
+}
+
+#[test]
+fn an_address_that_was_found_in_use_is_told_for_a_minute() {
+    let place = chaining(&boots(HardwareId::new()));
+    let address = Ipv4Addr::new(192, 0, 2, 10);
+    place.heard.declined(address, Instant::now());
+    let withheld = told(&place, ClientClass::Ipxe);
+    assert_eq!(withheld.dhcp.unwrap().silence, "its address was found in use a moment ago");
+    assert!(withheld.looked_at.unwrap().declined_time.is_some());
+    let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(61)) else {
+        panic!("this machine runs for less than a minute")
+    };
+    place.heard.declined(address, earlier);
+    let offered = told(&place, ClientClass::Ipxe);
+    assert_eq!(offered.dhcp.unwrap().address, "192.0.2.10");
+    assert_eq!(offered.looked_at.unwrap().declined_time, None);
+}
+
+#[test]
+fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let mut machine = machine(id);
+    machine.interfaces[0].netboot.as_mut().unwrap().boot_once =
+        Some(hw::Ipxe { contents: "#!ipxe\necho once".into(), ..hw::Ipxe::default() });
+    boots.index().hardware(News::All(vec![machine]));
+    let place = at(&boots, link());
+    let waits = told(&place, ClientClass::Ipxe);
+    assert_eq!(
+        (waits.boot.as_str(), waits.script.unwrap().kind.as_str()),
+        ("custom_script", "custom_once")
+    );
+    assert!(!waits.looked_at.unwrap().boot_once_started);
+    let known = boots.index().by_mac(MAC).unwrap();
+    let once = known.machine().boot_once.clone().unwrap();
+    boots.once.hand_out(&known, &once, SystemTime::now());
+    boots.once.started(&id.to_string()).unwrap();
+    let started = told(&place, ClientClass::Ipxe);
+    assert_eq!(
+        (started.boot.as_str(), started.script.unwrap().kind.as_str()),
+        ("worker", "worker")
+    );
+    let looked = started.looked_at.unwrap();
+    assert_eq!((looked.boot_once.as_str(), looked.boot_once_started), ("contents", true));
+}
+
+#[test]
+fn a_boot_loop_is_told_and_who_waits_for_it() {
+    let id = HardwareId::new();
+    for holds in [false, true] {
+        let mut site = crate::boots::tests::site();
+        site.serving.hold_boot_loops = holds;
+        let boots = boots(id).on(site);
+        let asked = Asked::new(Some(MAC), [192, 0, 2, 10].into());
+        assert!((0..10).all(|_| boots.script(&asked, SystemTime::now()).is_ok()));
+        let told = told(&at(&boots, link()), ClientClass::Ipxe);
+        assert!(told.looked_at.unwrap().boot_loop);
+        let script = told.script.unwrap();
+        let refused = boots.script(&asked, SystemTime::now());
+        assert_eq!(script.status, if holds { 503 } else { 200 });
+        assert_eq!(matches!(refused, Err(Refusal::Later { .. })), holds);
+        assert_eq!(script.refusal, refused.err().map_or_else(String::new, |why| why.to_string()));
+    }
+}
