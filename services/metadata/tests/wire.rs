@@ -96,6 +96,19 @@ async fn a_client_of_1996_is_answered_and_let_go() {
 }
 
 #[tokio::test]
+async fn a_client_that_has_said_all_it_will_is_answered() {
+    let server = server().await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"POST /phone-home HTTP/1.0\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    stream.shutdown().await.unwrap();
+    tokio::time::timeout(LONG, server.home.arrived.acquire()).await.unwrap().unwrap().forget();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.home.gate.add_permits(1);
+    let answer = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_connection_is_kept_until_the_client_wants_it_closed() {
     let get = "GET /latest/meta-data/instance-id HTTP/1.1\r\nHost: x\r\n";
     let answers = exchange(&format!("{get}\r\n{get}Connection: close\r\n\r\n")).await;

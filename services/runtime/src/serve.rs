@@ -218,7 +218,8 @@ impl Drop for Place {
 impl<A: App> Server<A> {
     fn new(app: A, bounds: Option<Bounds>) -> Self {
         let mut http1 = http1::Builder::new();
-        http1.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+        // Some clients say that they have said all (nc does), and then wait for the answer.
+        http1.half_close(true).timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
         if let Some(bounds) = &bounds {
             http1.max_buf_size(bounds.head);
         }
@@ -368,12 +369,40 @@ mod tests {
     /// More than the kernel holds for a reader.
     const LARGE: usize = 16 * 1024 * 1024;
 
+    /// A server whose answer takes a while to be made.
+    async fn server(
+        stop: CancellationToken,
+    ) -> (SocketAddr, tokio::task::JoinHandle<anyhow::Result<()>>) {
+        let app = Router::new().route(
+            "/",
+            get(async || {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                vec![b'a'; LARGE]
+            }),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (address, tokio::spawn(tcp(listener, Door::Open, app, stop)))
+    }
+
+    #[tokio::test]
+    async fn who_has_said_all_it_will_is_answered() {
+        let stop = CancellationToken::new();
+        let (address, _served) = server(stop.clone()).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.0 200 OK\r\n"));
+        assert!(answer.len() > LARGE && answer.ends_with(b"aaaa"));
+        stop.cancel();
+    }
+
     #[tokio::test]
     async fn who_reads_slowly_has_all_of_the_last_answer_and_then_the_end() {
-        let app = Router::new().route("/", get(async || vec![b'a'; LARGE]));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let served = tokio::spawn(tcp(listener, Door::Open, app, stop.clone()));
+        let stop = CancellationToken::new();
+        let (address, served) = server(stop.clone()).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
         let (mut answer, mut part) = (Vec::new(), vec![0; LARGE / 16]);

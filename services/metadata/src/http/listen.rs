@@ -53,7 +53,8 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD as usize);
+    http.half_close(true).max_buf_size(HEAD as usize);
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     let serve = |stream, peer| by_request(&http, stream, peer, service.clone());
     accept(listener, &service.config.trusted_proxies, serve, stop).await.shutdown().await;
     Ok(())
