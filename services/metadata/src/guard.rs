@@ -98,8 +98,10 @@ pub struct Guard {
     pub hop_limit: Option<u8>,
     /// Session tokens made before this are refused.
     pub tokens_revoked: Option<SystemTime>,
-    /// How long user data is told after it was first read; `None` for always.
+    /// How long user data is told after the installed system first read it; `None` for always.
     pub user_data_window: Option<Duration>,
+    /// When the instance was installed; until then whoever reads is its installer.
+    pub installed: Option<SystemTime>,
     /// Whether the installed system has called home, which ends that time.
     pub called_home: bool,
 }
@@ -107,8 +109,11 @@ pub struct Guard {
 impl Guard {
     /// As the hardware's policy and the record of what occupies it say.
     pub fn of(policy: Option<&Policy>, occupant: Option<&Instance>) -> Self {
+        let installed = occupant.and_then(|occupant| occupant.install_time?.try_into().ok());
         let called_home = occupant.is_some_and(|occupant| occupant.phone_home_time.is_some());
-        let Some(policy) = policy else { return Self { called_home, ..Self::default() } };
+        let Some(policy) = policy else {
+            return Self { installed, called_home, ..Self::default() };
+        };
         let source = match policy.metadata_source() {
             MetadataSource::Unspecified => None,
             MetadataSource::Address => Some(SourceCheck::Address),
@@ -122,6 +127,7 @@ impl Guard {
             hop_limit: hops.filter(|hops| (1..64).contains(hops)),
             tokens_revoked: policy.tokens_revoke_time.and_then(|time| time.try_into().ok()),
             user_data_window: policy.user_data_window.and_then(|window| window.try_into().ok()),
+            installed,
             called_home,
         }
     }
@@ -174,6 +180,17 @@ mod tests {
         assert_eq!(admits(SourceCheck::Port, Place::AtPort), Ok(()));
         for place in [Place::Holds(OWN), Place::Here, Place::Beyond, Place::Unseen] {
             assert_eq!(admits(SourceCheck::Port, place), Err(Denied::NotChecked));
+        }
+    }
+
+    #[test]
+    fn what_became_of_the_occupant_is_known_with_or_without_a_policy() {
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_760_000_000);
+        let (install_time, phone_home_time) = (Some(then.into()), Some(then.into()));
+        let occupant = Instance { install_time, phone_home_time, ..Instance::default() };
+        for policy in [None, Some(&Policy::default())] {
+            let guard = Guard::of(policy, Some(&occupant));
+            assert_eq!((guard.installed, guard.called_home), (Some(then), true));
         }
     }
 

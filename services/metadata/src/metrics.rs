@@ -91,7 +91,7 @@ impl Metrics {
         registry.register("metadata_denied", "Requests refused, by reason", new.denied.clone());
         registry.register(
             "metadata_firsts",
-            "Instances seen for the first time, by what they did",
+            "Instances seen for the first time before and after they were installed, by what they did",
             new.firsts.clone(),
         );
         registry.register("metadata_latency_seconds", "How long answers took", new.latency.clone());

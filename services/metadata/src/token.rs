@@ -5,8 +5,9 @@
 //! ```
 //!
 //! as base64url. The instance id is only in what is signed: a token says nothing to whoever finds it, and is worth
-//! nothing for the machine's next instance. The key is one of the day: derived from the site key, today's signs, and
-//! yesterday's still counts, since no token lives longer than six hours.
+//! nothing for the machine's next instance. The key is that of the day the token was made on, derived from the site key:
+//! today's or yesterday's, since no token lives longer than six hours; or tomorrow's, where the clock of the replica that
+//! made it is a little ahead of ours.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +17,8 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 /// How long a token may be asked to live, in seconds.
 pub const LONGEST: u32 = 21_600;
 
+/// How far ahead the clock of whoever made a token may be, in seconds.
+const AHEAD: u64 = 5 * 60;
 const DAY: u64 = 86_400;
 const LABEL: &[u8] = b"tinwright metadata session token";
 const VERSION: u8 = 2;
@@ -34,7 +37,7 @@ pub struct Unavailable;
 /// Why a token is not good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is none of ours, or another instance's, or older than yesterday's key.
+    /// It is none of ours, or another instance's, or older than yesterday's key, or not made yet.
     #[error("the session token is not this instance's")]
     Foreign,
     /// It was good once.
@@ -72,6 +75,13 @@ impl Claims {
     fn encoded(&self) -> Vec<u8> {
         let (made, expiry) = (self.made.to_be_bytes(), self.expiry.to_be_bytes());
         [&[VERSION][..], &made, &expiry, &self.nonce].concat()
+    }
+
+    /// The day whose key it is signed with, if that key counts at `now`.
+    fn day(&self, now: u64) -> Option<u64> {
+        let (made, yesterday) = (self.made / 1000, (now / DAY).saturating_sub(1));
+        let day = made / DAY;
+        (day >= yesterday && made <= now.saturating_add(AHEAD)).then_some(day)
     }
 
     fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
@@ -117,12 +127,8 @@ impl Tokens {
         let now = seconds(now);
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| Refused::Foreign)?;
         let (claims, signature) = Claims::decode(&bytes).ok_or(Refused::Foreign)?;
-        let today = now / DAY;
-        let keys = [Some(today), today.checked_sub(1)].into_iter().flatten();
-        let good = |key| hmac::verify(&key, &claims.signed(instance_id), signature).is_ok();
-        if !keys.filter_map(|day| self.key(day)).any(good) {
-            return Err(Refused::Foreign);
-        }
+        let key = claims.day(now).and_then(|day| self.key(day)).ok_or(Refused::Foreign)?;
+        hmac::verify(&key, &claims.signed(instance_id), signature).map_err(|_| Refused::Foreign)?;
         if now >= claims.expiry {
             return Err(Refused::Expired);
         }
@@ -191,6 +197,34 @@ mod tests {
         assert_eq!(tokens().check(&token, "i-1", None, at(DAY + 3600)), Ok(()));
         assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY - 1)), Err(Refused::Expired));
         assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY)), Err(Refused::Foreign));
+    }
+
+    #[test]
+    fn a_token_of_a_replica_whose_clock_is_a_little_ahead_is_good_at_midnight_too() {
+        let check = |made, now| {
+            let token = tokens().mint("i-1", 60, at(made)).unwrap();
+            tokens().check(&token, "i-1", None, at(now)).err()
+        };
+        for (made, now) in [(DAY + 1, DAY - 1), (DAY, DAY - AHEAD), (1000, 1000 - AHEAD)] {
+            assert_eq!(check(made, now), None, "{made} at {now}");
+        }
+        for (made, now) in [(DAY, DAY - AHEAD - 1), (2 * DAY, DAY - 1), (1000, 999 - AHEAD)] {
+            assert_eq!(check(made, now), Some(Refused::Foreign), "{made} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_has_expired_is_refused_by_a_clock_of_yesterday_too() {
+        let mut claims = Claims { made: DAY * 1000, expiry: DAY - 10, nonce: [0; 16] };
+        let refused = |claims: &Claims| {
+            let signature = hmac::sign(&tokens().key(1).unwrap(), &claims.signed("i-1"));
+            let token =
+                BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat());
+            tokens().check(&token, "i-1", None, at(DAY - 5)).err()
+        };
+        assert_eq!(refused(&claims), Some(Refused::Expired));
+        claims.expiry = DAY;
+        assert_eq!(refused(&claims), None);
     }
 
     #[test]

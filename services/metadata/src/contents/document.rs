@@ -4,6 +4,7 @@
 //! { fields of the instance …          Hegel, whose /metadata was the instance itself
 //!   fields of Equinix Metal …         afterburn, Ignition, Talos; they go before
 //!   fields of the hardware …          readers of the hardware as it was exported before there were instances
+//!   "instance": {…}                   the same, whose instance stood there; left out where it would make all too long
 //!   "metadata": {"instance": {…}} }   rootio, and whoever reads Tinkerbell's own document
 //! ```
 //!
@@ -20,30 +21,32 @@ use crate::machine::Machine;
 /// How long a document may be, in bytes.
 const LONGEST: usize = 256 * 1024;
 
+/// Puts a document together of the machine and what is said of its instance.
+type Make = fn(&Machine, Map<String, Value>, Asked) -> Value;
+
 /// What `GET /metadata` answers.
 pub fn whole(machine: &Machine, asked: Asked) -> Value {
-    within(machine, asked, superset)
+    within(machine, asked, [aliased, superset])
 }
 
-/// The document that `make` makes of the machine and what is said of its instance, no longer than it may be.
-fn within(
-    machine: &Machine,
-    asked: Asked,
-    make: fn(&Machine, Map<String, Value>, Asked) -> Value,
-) -> Value {
-    let document = make(machine, instance::instance(machine, asked), asked);
-    if document.to_string().len() <= LONGEST {
-        return document;
+/// The document that the first of `makes` makes; or else the other, where it would be longer than it may be.
+fn within(machine: &Machine, asked: Asked, makes: [Make; 2]) -> Value {
+    let mut instance = instance::instance(machine, asked);
+    for make in makes {
+        let document = make(machine, instance.clone(), asked);
+        if document.to_string().len() <= LONGEST {
+            return document;
+        }
     }
     // User data is what can be long, it stands there twice, and /userdata has it as well.
-    let mut instance = instance::instance(machine, asked);
     instance.remove("userdata");
-    make(machine, instance, asked)
+    let [_, shorter] = makes;
+    shorter(machine, instance, asked)
 }
 
 /// The hardware as Hegel exported it, for readers of either generation: the instance is at the top for those of the first.
 pub fn hardware(machine: &Machine, asked: Asked) -> Value {
-    within(machine, asked, exported)
+    within(machine, asked, [exported, exported])
 }
 
 fn exported(machine: &Machine, instance: Map<String, Value>, _: Asked) -> Value {
@@ -62,6 +65,13 @@ fn exported(machine: &Machine, instance: Map<String, Value>, _: Asked) -> Value 
     metadata.insert("instance".into(), instance.into());
     hardware.insert("metadata".into(), metadata.into());
     hardware.into()
+}
+
+/// The same with the instance under its name, too, as the export had it.
+fn aliased(machine: &Machine, instance: Map<String, Value>, asked: Asked) -> Value {
+    let mut document = superset(machine, instance.clone(), asked);
+    document["instance"] = instance.into();
+    document
 }
 
 fn superset(machine: &Machine, instance: Map<String, Value>, asked: Asked) -> Value {

@@ -7,7 +7,7 @@ use runtime::secret::SiteKey;
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{USER_DATA, any_machine, node1, node2};
+use crate::fixture::{USER_DATA, address, any_machine, node1, node2};
 use crate::machine::{Bond, Nic};
 use crate::path::Path;
 
@@ -169,6 +169,23 @@ fn an_interface_that_asks_for_its_address_is_told_to() {
         json_at(&machine, "/openstack/latest/network_data.json")["networks"][0]["type"],
         "ipv4_dhcp"
     );
+}
+
+#[test]
+fn an_interface_asks_for_an_ipv4_address_beside_what_else_it_has() {
+    for (ip, kind) in [("2001:db8::50/64", "ipv6"), ("10.0.0.50/24", "ipv4")] {
+        let mut machine = node1();
+        machine.nics[0].addresses.clear();
+        let (own, bits) = ip.split_once('/').unwrap();
+        let own = address(own, bits.parse().unwrap(), false);
+        machine.instance.as_mut().unwrap().addresses = vec![own];
+        let eth0 = &yaml_at(&machine, "/nocloud/network-config")["ethernets"]["eth0"];
+        assert_eq!((&eth0["dhcp4"], &eth0["addresses"]), (&json!(true), &json!([ip])));
+        assert_eq!(eth0["nameservers"]["addresses"], json!(["198.51.100.53"]));
+        let said = json_at(&machine, "/openstack/latest/network_data.json");
+        let types = said["networks"].as_array().unwrap().iter().map(|network| &network["type"]);
+        assert_eq!(types.collect::<Vec<_>>(), [kind, "ipv4_dhcp"]);
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What instances were seen doing: told once each, and the time for which user data stays open.
 //!
+//! Until an instance is installed its installer asks, whose reading starts no time. What was seen is of one installation: an
+//! instance that is installed anew starts afresh.
+//!
 //! Kept in memory: a process that starts anew tells it again, and opens user data anew unless the instance has called home,
 //! which is in its record.
 
@@ -7,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use tinwright::HardwareId;
 
@@ -22,6 +25,8 @@ pub(super) struct Seen(Mutex<HashMap<HardwareId, Sight>>);
 #[derive(Debug, Default)]
 struct Sight {
     instance_id: String,
+    /// When the instance was installed that did it; none for its installer.
+    installed: Option<SystemTime>,
     crawled: bool,
     called_home: bool,
     /// When its user data was first read.
@@ -51,7 +56,7 @@ impl Event {
 }
 
 impl Seen {
-    /// Whether `machine`'s instance does this for the first time.
+    /// Whether `machine`'s instance does this for the first time since it was installed, or else its installer does.
     pub(super) fn first(&self, machine: &Machine, event: Event, now: Instant) -> bool {
         self.of(machine, |sight| match event {
             Event::Crawled => !std::mem::replace(&mut sight.crawled, true),
@@ -66,7 +71,10 @@ impl Seen {
 
     /// Whether `machine` is not to be told its user data any more.
     pub(super) fn is_over(&self, machine: &Machine, now: Instant) -> bool {
-        let Some(window) = machine.guard.user_data_window else { return false };
+        let (Some(window), Some(_)) = (machine.guard.user_data_window, machine.guard.installed)
+        else {
+            return false;
+        };
         machine.guard.called_home
             || self.of(machine, |sight| {
                 let read = sight.read.map(|read| now.saturating_duration_since(read));
@@ -74,13 +82,14 @@ impl Seen {
             })
     }
 
-    /// What is known of the instance that is on `machine` now; nothing is of a new one.
+    /// What is known of the instance that is on `machine` now; nothing is of a new one, or one that was installed anew.
     fn of<T>(&self, machine: &Machine, ask: impl FnOnce(&mut Sight) -> T) -> T {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sight = seen.entry(machine.id).or_default();
-        let instance_id = machine.instance_id();
-        if sight.instance_id != instance_id {
-            *sight = Sight { instance_id: instance_id.into_owned(), ..Sight::default() };
+        let (instance_id, installed) = (machine.instance_id(), machine.guard.installed);
+        if sight.instance_id != instance_id || sight.installed != installed {
+            let instance_id = instance_id.into_owned();
+            *sight = Sight { instance_id, installed, ..Sight::default() };
         }
         ask(sight)
     }

@@ -20,7 +20,7 @@ pub struct Link {
     pub mtu: Option<u32>,
     /// Its addresses, the first one first.
     pub addresses: Vec<Address>,
-    /// Whether it is to ask for addresses, for it is known to have none.
+    /// Whether it is to ask for an IPv4 address: beside those it has, where it has others.
     pub dhcp: bool,
     /// Whether the system may come up without it.
     pub optional: bool,
@@ -108,6 +108,7 @@ impl Machine {
         let each = || nics.iter().copied();
         let addresses: Vec<_> = each().flat_map(|nic| self.addresses_of(nic)).collect();
         let primary = self.primary_nic().map(|nic| nic.mac);
+        let dhcp = asks(nics, &addresses);
         let mut name_servers = Vec::new();
         for server in each().flat_map(|nic| &nic.name_servers) {
             if !name_servers.contains(server) {
@@ -120,8 +121,8 @@ impl Machine {
             mac: each().next().map_or(Mac([0; 6]), |nic| nic.mac),
             kind,
             mtu: each().filter_map(|nic| nic.mtu).min(),
-            dhcp: addresses.is_empty(),
-            optional: addresses.is_empty() && !each().any(|nic| Some(nic.mac) == primary),
+            dhcp,
+            optional: dhcp && !each().any(|nic| Some(nic.mac) == primary),
             addresses,
             name_servers,
             domain: domain.cloned().unwrap_or_default(),
@@ -145,6 +146,15 @@ impl Machine {
         *link = below;
         Some(vlan)
     }
+}
+
+/// Whether what `nics` are joined to has to ask for an IPv4 address, having `addresses`: where none is reserved there, DHCP
+/// lends one. An address of the instance's stands beside that; with a gateway it is all there is to set up, for two ways
+/// out would be one too many.
+fn asks(nics: &[&Nic], addresses: &[Address]) -> bool {
+    let reserved = nics.iter().flat_map(|nic| &nic.addresses).any(|a| a.ip.is_ipv4());
+    let complete = addresses.iter().any(|a| a.ip.is_ipv4() && a.gateway.is_some());
+    !reserved && !complete
 }
 
 impl Link {
@@ -199,6 +209,38 @@ mod tests {
         machine.instance = None;
         let link = &machine.links()[0];
         assert!(link.dhcp && !link.optional && link.name == "eth0");
+    }
+
+    #[test]
+    fn an_interface_asks_for_an_ipv4_address_unless_it_has_one_to_use_alone() {
+        let with = |reserved: &[&str], own: &str, gateway: Option<&str>| {
+            let mut machine = node1();
+            machine.nics[0].addresses = reserved.iter().map(|ip| address(ip, 24, false)).collect();
+            let gateway = gateway.map(|ip| ip.parse().unwrap());
+            let own = Address { gateway, ..address(own, 24, false) };
+            machine.instance.as_mut().unwrap().addresses = vec![own];
+            let link = &machine.links()[0];
+            assert!(link.addresses.contains(&own));
+            link.dhcp
+        };
+        assert!(with(&[], "2001:db8::50", Some("2001:db8::1")));
+        assert!(with(&["2001:db8::51"], "2001:db8::50", None));
+        assert!(with(&[], "10.0.0.50", None));
+        assert!(!with(&[], "10.0.0.50", Some("10.0.0.1")));
+        assert!(!with(&["198.51.100.50"], "10.0.0.50", None));
+        assert!(!with(&["198.51.100.50"], "2001:db8::50", None));
+    }
+
+    #[test]
+    fn a_system_need_not_wait_for_what_a_second_interface_may_be_lent() {
+        let mut machine = bonded();
+        machine.bonds.clear();
+        let optional = |machine: &Machine| machine.links()[1].optional;
+        assert!(optional(&machine));
+        machine.nics[1].addresses = vec![address("2001:db8::51", 64, false)];
+        assert!(optional(&machine));
+        machine.nics[1].addresses.push(address("198.51.100.52", 24, false));
+        assert!(!optional(&machine));
     }
 
     #[test]

@@ -1,4 +1,10 @@
 //! Equinix Metal's keys, which afterburn, Ignition and Talos read.
+//!
+//! afterburn (`coreos/afterburn` `src/providers/packet/mod.rs`) reads no document that lacks a number for `bonding.mode`, or a
+//! gateway with an address; where nothing is joined, it makes nothing of the number.
+
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Map, Value, json};
 
@@ -59,7 +65,8 @@ pub(super) fn network(machine: &Machine) -> Value {
         addresses(machine).iter().enumerate().map(|(n, a)| numbered(machine, n, a)).collect();
     json!({
         "bonding": {
-            "mode": bonding_mode(machine),
+            // Linux's own choice where nobody made one: 0.
+            "mode": bonding_mode(machine).unwrap_or_default(),
             "link_aggregation": bond.map(|(mode, _)| mode),
             "mac": mac.map(|mac| mac.to_string()),
         },
@@ -81,6 +88,7 @@ fn numbered(machine: &Machine, n: usize, own: &Address) -> Value {
     let network = own.network();
     let netmask = Prefix::netmask(network.base().is_ipv4(), network.bits());
     let mut value = address(own);
+    value["gateway"] = json!(gateway(machine, own));
     value["id"] = format!("{}-{n}", machine.instance_id()).into();
     value["created_at"] = machine.instance.as_ref().and_then(|i| seconds(i.created)).into();
     value["enabled"] = true.into();
@@ -92,6 +100,16 @@ fn numbered(machine: &Machine, n: usize, own: &Address) -> Value {
         "href": null,
     });
     value
+}
+
+/// The way out for `own`: its own, one of its network, or any of the machine's; the unspecified address where none is known.
+fn gateway(machine: &Machine, own: &Address) -> IpAddr {
+    let reserved = || machine.nics.iter().flat_map(|nic| &nic.addresses);
+    let near = reserved().filter(|near| near.network() == own.network());
+    let mut known = iter::once(own).chain(near).chain(reserved()).filter_map(|a| a.gateway);
+    let v4 = own.ip.is_ipv4();
+    let nowhere = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    known.find(|gateway| gateway.is_ipv4() == v4).unwrap_or(nowhere)
 }
 
 /// Linux's number of how interfaces are joined; nothing where none are.

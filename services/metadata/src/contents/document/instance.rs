@@ -32,7 +32,6 @@ pub(super) fn instance(machine: &Machine, asked: Asked) -> Map<String, Value> {
         // Both names are read: Tinkerbell's and Equinix Metal's.
         said.insert("crypted_root_password".into(), password.as_str().into());
         said.insert("password_hash".into(), password.as_str().into());
-        said.insert("password_hash".into(), password.as_str().into());
     }
     said
 }

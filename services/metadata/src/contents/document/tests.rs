@@ -1,10 +1,12 @@
 //! What each generation of readers finds in the document.
 
+use std::net::IpAddr;
+
 use serde::Deserialize;
 
 use super::*;
 use crate::contents::Contents;
-use crate::fixture::{USER_DATA, node1, node2};
+use crate::fixture::{USER_DATA, address, node1, node2};
 use crate::machine::UserData;
 
 const ASKED: Asked = Asked { host: Some("192.0.2.1:50061"), trusted: false };
@@ -131,6 +133,90 @@ fn equinix_readers_find_their_network() {
     }
 }
 
+/// What afterburn (its packet provider) reads, without which it reads nothing.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is enough that they can be read")]
+struct Afterburn {
+    id: String,
+    hostname: String,
+    iqn: String,
+    plan: String,
+    facility: String,
+    tags: Vec<String>,
+    ssh_keys: Vec<String>,
+    network: AfterburnNetwork,
+    phone_home_url: String,
+}
+
+#[derive(Deserialize)]
+struct AfterburnNetwork {
+    interfaces: Vec<AfterburnInterface>,
+    addresses: Vec<AfterburnAddress>,
+    bonding: AfterburnBonding,
+}
+
+#[derive(Deserialize)]
+struct AfterburnBonding {
+    mode: u32,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is enough that they can be read")]
+struct AfterburnInterface {
+    name: String,
+    mac: String,
+    bond: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "it is enough that they can be read")]
+struct AfterburnAddress {
+    id: String,
+    address_family: i32,
+    public: bool,
+    management: bool,
+    address: IpAddr,
+    netmask: IpAddr,
+    gateway: IpAddr,
+}
+
+/// The gateways that afterburn finds on `machine`, which joins nothing.
+fn gateways(machine: &Machine) -> Vec<String> {
+    let found: Afterburn = serde_json::from_value(whole(machine, ASKED)).unwrap();
+    let AfterburnNetwork { interfaces, addresses, bonding } = found.network;
+    assert!(bonding.mode == 0 && interfaces.iter().all(|interface| interface.bond.is_none()));
+    addresses.iter().map(|address| address.gateway.to_string()).collect()
+}
+
+#[test]
+fn afterburn_reads_a_machine_that_joins_nothing() {
+    let mut machine = node1();
+    // The reservation's, the machine's, and none: nobody said one of IPv6.
+    assert_eq!(gateways(&machine), ["198.51.100.1", "198.51.100.1", "::"]);
+    assert_eq!(gateways(&node2()), ["198.51.100.1"]);
+    machine.nics[0].addresses.clear();
+    assert_eq!(gateways(&machine), ["0.0.0.0", "0.0.0.0", "::"]);
+}
+
+#[test]
+fn an_address_without_a_gateway_is_given_that_of_its_network() {
+    let mut machine = node1();
+    let gateway = Some("10.0.0.1".parse().unwrap());
+    let second = crate::machine::Address { gateway, ..address("10.0.0.5", 8, false) };
+    machine.nics[0].addresses.push(second);
+    let own = [address("10.0.0.6", 8, false), address("198.51.100.52", 24, false)];
+    machine.instance.as_mut().unwrap().addresses = own.into();
+    assert_eq!(gateways(&machine), ["10.0.0.1", "198.51.100.1"]);
+}
+
+#[test]
+fn readers_of_the_old_export_find_the_instance_under_its_name() {
+    let document = whole(&stored(), ASKED);
+    assert_eq!(document["instance"], document["metadata"]["instance"]);
+    assert_eq!(document["instance"]["id"], "i-0001");
+    assert_eq!(document["instance"]["storage"], storage());
+}
+
 #[test]
 fn a_password_is_told_to_who_is_trusted_while_the_machine_is_being_installed() {
     let told = |state: &str, trusted| {
@@ -162,6 +248,17 @@ fn a_document_that_would_be_too_long_leaves_user_data_out() {
     machine.instance.as_mut().unwrap().user_data = UserData("\u{1}".repeat(60_000).into());
     let document = whole(&machine, ASKED);
     assert!(document["userdata"].is_null() && document["id"] == "i-0001");
+    assert!(document.to_string().len() <= LONGEST);
+}
+
+#[test]
+fn the_instance_under_its_name_gives_way_to_user_data() {
+    let mut machine = node1();
+    let long = "x".repeat(LONGEST / 5 * 2);
+    machine.instance.as_mut().unwrap().user_data = UserData(long.clone().into());
+    let document = whole(&machine, ASKED);
+    assert!(document["instance"].is_null() && document["userdata"] == long);
+    assert_eq!(document["metadata"]["instance"]["userdata"], long);
     assert!(document.to_string().len() <= LONGEST);
 }
 

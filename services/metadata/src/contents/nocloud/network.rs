@@ -68,8 +68,9 @@ fn with_addresses(mut config: Value, link: &Link) -> Value {
     if !routes.is_empty() {
         config["routes"] = routes.into();
     }
-    // A link that asks for its address asks for these, too.
-    if !link.name_servers.is_empty() && !link.dhcp {
+    // A link that asks for its only address asks for these, too.
+    let asks_for_all = link.dhcp && link.addresses.is_empty();
+    if !link.name_servers.is_empty() && !asks_for_all {
         config["nameservers"] = json!({ "addresses": link.name_servers });
         if !link.domain.is_empty() {
             config["nameservers"]["search"] = json!([link.domain]);

@@ -64,7 +64,8 @@ async fn an_own_path_is_guarded_as_every_other() {
 
 #[tokio::test]
 async fn an_own_path_tells_no_password_and_user_data_for_its_time_only() {
-    let guard = Guard { user_data_window: Some(Duration::ZERO), ..Guard::default() };
+    let (user_data_window, installed) = (Some(Duration::ZERO), Some(SystemTime::UNIX_EPOCH));
+    let guard = Guard { user_data_window, installed, ..Guard::default() };
     let all = [("/all", ".."), ("/own/data", ".metadata.instance.userdata")];
     let site = site_of_own(Machine { guard, ..node1() }, &all);
     assert!(!site.get("/all").await.body.contains("$6$salt"));

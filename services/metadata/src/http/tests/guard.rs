@@ -70,10 +70,23 @@ async fn a_token_made_before_the_revocation_opens_nothing() {
     site.get_with(&token).await.refused(401);
 }
 
+/// User data is told for `seconds` after the first reading, by an instance that was installed at `installed`.
+fn windowed(seconds: u64, installed: Option<u64>) -> Guard {
+    let installed = installed.map(|at| SystemTime::UNIX_EPOCH + Duration::from_secs(at));
+    let user_data_window = Some(Duration::from_secs(seconds));
+    Guard { user_data_window, installed, ..Guard::default() }
+}
+
+impl Site {
+    /// node1's record says this from now on.
+    fn put(&self, guard: Guard) {
+        self.index.apply([Change::Put(Arc::new(Machine { guard, ..node1() }))]);
+    }
+}
+
 #[tokio::test]
 async fn user_data_is_told_until_the_machine_has_called_home() {
-    let window = Some(Duration::from_secs(3600));
-    let guard = Guard { user_data_window: window, ..Guard::default() };
+    let guard = windowed(3600, Some(1));
     let (site, _) = counted(guard, Place::Unseen);
     site.get("/latest/user-data").await.says(USER_DATA);
     site.get("/latest/user-data").await.says(USER_DATA);
@@ -86,7 +99,7 @@ async fn user_data_is_told_until_the_machine_has_called_home() {
 
 #[tokio::test]
 async fn user_data_is_told_for_as_long_as_the_policy_says() {
-    let guard = Guard { user_data_window: Some(Duration::ZERO), ..Guard::default() };
+    let guard = windowed(0, Some(1));
     let (site, _) = counted(guard, Place::Unseen);
     site.get("/latest/meta-data/instance-id").await.says("i-0001");
     site.get("/latest/user-data").await.says(USER_DATA);
@@ -96,6 +109,44 @@ async fn user_data_is_told_for_as_long_as_the_policy_says() {
     next.instance.as_mut().unwrap().id = "i-0002".into();
     site.index.apply([Change::Put(Arc::new(next))]);
     site.get("/latest/user-data").await.says(USER_DATA);
+}
+
+#[tokio::test]
+async fn what_the_installer_reads_is_not_taken_from_the_installed_system() {
+    let (site, _) = counted(windowed(0, None), Place::Unseen);
+    for path in ["/latest/user-data", "/userdata", "/latest/user-data"] {
+        site.get(path).await.says(USER_DATA);
+    }
+    site.put(Guard { called_home: true, ..windowed(0, None) });
+    site.get("/latest/user-data").await.says(USER_DATA);
+    site.put(windowed(0, Some(1)));
+    site.get("/latest/user-data").await.says(USER_DATA);
+    site.get("/latest/user-data").await.refused(404);
+}
+
+#[tokio::test]
+async fn an_instance_that_is_installed_anew_has_a_time_of_its_own() {
+    let (site, _) = counted(windowed(0, Some(1)), Place::Unseen);
+    site.get("/latest/user-data").await.says(USER_DATA);
+    site.get("/latest/user-data").await.refused(404);
+    site.put(windowed(0, None));
+    site.get("/latest/user-data").await.says(USER_DATA);
+    for installed in [2, 3] {
+        site.put(windowed(0, Some(installed)));
+        site.get("/latest/user-data").await.says(USER_DATA);
+        site.get("/latest/user-data").await.refused(404);
+    }
+}
+
+#[tokio::test]
+async fn a_call_home_takes_nothing_from_the_next_installation() {
+    let (site, _) = counted(windowed(3600, Some(1)), Place::Unseen);
+    assert_eq!(site.call_home("").await.status, 200);
+    site.get("/latest/user-data").await.refused(404);
+    for installed in [None, Some(2)] {
+        site.put(windowed(3600, installed));
+        site.get("/latest/user-data").await.says(USER_DATA);
+    }
 }
 
 #[tokio::test]
