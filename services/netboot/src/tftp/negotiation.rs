@@ -68,13 +68,10 @@ impl Terms {
     /// understood, or out of range, is left out, and of two options with one name the first counts.
     pub fn agree(options: &Options, size: Option<u64>, offer: &Offer) -> Self {
         let mut terms = Self { block: BLOCK, window: 1, timeout: None, granted: Options::new() };
-        for (name, value) in options {
-            let Some(asked) = number(value) else { continue };
-            let repeated =
-                terms.granted.iter().any(|(earlier, _)| earlier.eq_ignore_ascii_case(name));
-            if repeated {
-                continue;
-            }
+        for (at, (name, value)) in options.iter().enumerate() {
+            let mut earlier = options.iter().take(at);
+            let repeated = earlier.any(|(earlier, _)| earlier.eq_ignore_ascii_case(name));
+            let Some(asked) = number(value).filter(|_| !repeated) else { continue };
             let granted = terms.grant(&name.to_ascii_lowercase(), asked, size, offer);
             if let Some(granted) = granted {
                 terms.granted.push((name.clone(), granted.to_string().into_bytes()));
@@ -180,6 +177,7 @@ mod tests {
     fn names_are_read_in_any_case_and_the_first_counts() {
         let expected: Vec<(String, String)> = vec![("BLKSIZE".into(), "1024".into())];
         assert_eq!(granted(&[("BLKSIZE", "1024"), ("blksize", "512")]), expected);
+        assert_eq!(granted(&[("blksize", "7"), ("blksize", "512")]), [], "though it is refused");
     }
 
     #[test]
