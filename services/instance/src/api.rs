@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
+use crate::instances::heard::{Call, Script};
 use crate::instances::{By, Error, Instances, Occupancy};
 use crate::peers::Peers;
 use crate::reconcile::Reconciler;
@@ -151,16 +152,29 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::ReportPhoneHomeRequest>,
     ) -> Result<Response<pb::ReportPhoneHomeResponse>, Status> {
-        let pb::ReportPhoneHomeRequest { hardware_id, instance_id, host_keys } =
+        let pb::ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind } =
             request.into_inner();
         let hardware = hardware("hardware_id", &hardware_id)?;
         let instance = match instance_id.as_str() {
             "" => None,
             text => Some(id("instance_id", text)?),
         };
-        self.instances.phone_home(hardware, instance, host_keys).await?;
+        self.instances.phone_home(hardware, instance, &Call::new(kind, host_keys)).await?;
         self.peers.note_boot(&hardware_id).await;
         Ok(Response::new(pb::ReportPhoneHomeResponse {}))
+    }
+
+    #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().instance_id))]
+    async fn report_script(
+        &self,
+        request: Request<pb::ReportScriptRequest>,
+    ) -> Result<Response<pb::ReportScriptResponse>, Status> {
+        let pb::ReportScriptRequest { hardware_id, instance_id, generation, started } =
+            request.into_inner();
+        let hardware = hardware("hardware_id", &hardware_id)?;
+        let instance = id("instance_id", &instance_id)?;
+        self.instances.script(hardware, instance, Script { generation, started }).await?;
+        Ok(Response::new(pb::ReportScriptResponse {}))
     }
 
     type WatchInstancesStream =

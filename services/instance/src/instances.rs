@@ -9,6 +9,7 @@
 //!
 //! A claim comes and goes in the commit of the record that says so: two who want one machine are told apart by the store.
 
+pub mod heard;
 mod transition;
 mod update;
 
@@ -27,6 +28,7 @@ use tinwright::{HardwareId, InstanceId};
 use crate::check;
 use crate::state::{Event, Illegal, NoState, State};
 
+use self::heard::{Call, Script};
 pub use self::transition::after;
 
 /// How often a change is made anew when somebody else's came before it.
@@ -196,23 +198,41 @@ impl Instances {
         self.change(&id.to_string(), 0, retried).await
     }
 
-    /// Notes that the system on `hardware` called home, the first time in this generation. Once the machine is being taken
-    /// back, or before anything was done to it, a call says nothing that is worth keeping.
+    /// Notes that `hardware` called home, the first time in this generation. Once the machine is being taken back, or before
+    /// anything was done to it, a call says nothing that is worth keeping.
     pub async fn phone_home(
         &self,
         hardware: HardwareId,
         instance: Option<InstanceId>,
-        host_keys: Vec<String>,
+        call: &Call,
     ) -> Result<(), Error> {
-        let host_keys = check::host_keys(host_keys);
+        self.hear(hardware, instance, |old| call.after(old, SystemTime::now())).await
+    }
+
+    /// Notes what became of the script that `instance` brings for `hardware`.
+    pub async fn script(
+        &self,
+        hardware: HardwareId,
+        instance: InstanceId,
+        script: Script,
+    ) -> Result<(), Error> {
+        self.hear(hardware, Some(instance), |old| script.after(old, SystemTime::now())).await
+    }
+
+    /// Makes a change to what occupies `hardware`, which has to be `instance` if that is said.
+    async fn hear(
+        &self,
+        hardware: HardwareId,
+        instance: Option<InstanceId>,
+        change: impl Fn(&pb::Instance) -> Result<pb::Instance, NoState>,
+    ) -> Result<(), Error> {
         let occupant = self.get(&By::Hardware(hardware)).await?;
         if let Some(instance) = instance
             && instance.to_string() != occupant.id
         {
             return Err(Error::NotOccupant { hardware, instance });
         }
-        let noted = |old: &pb::Instance| Ok(called_home(old, &host_keys, SystemTime::now())?);
-        self.change(&occupant.id, 0, noted).await?;
+        self.change(&occupant.id, 0, |old| Ok(change(old)?)).await?;
         Ok(())
     }
 
@@ -289,6 +309,7 @@ fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
         state_reason: String::new(),
         generation: 1,
         phone_home_time: None,
+        script_time: None,
         host_keys: Vec::new(),
         workflow_id: String::new(),
         begin_time: None,
@@ -306,34 +327,6 @@ fn lookup_id() -> Result<String, Error> {
     let mut bits = [0; 16];
     aws_lc_rs::rand::fill(&mut bits).map_err(|_| Error::NoRandomness)?;
     Ok(format!("{:032x}", u128::from_be_bytes(bits)))
-}
-
-/// `old` after its system called home, with the keys of its SSH server if it has any to tell.
-fn called_home(
-    old: &pb::Instance,
-    host_keys: &[String],
-    now: SystemTime,
-) -> Result<pb::Instance, NoState> {
-    let mut new = old.clone();
-    match State::try_from(old)? {
-        State::Provisioning | State::Active => {
-            // Nothing else is said of an active instance than that it has not called.
-            if old.phone_home_time.is_none() && old.state == State::Active.to_string() {
-                new.state_reason.clear();
-            }
-            new.phone_home_time = old.phone_home_time.or(Some(now.into()));
-            if old.host_keys.is_empty() {
-                new.host_keys = host_keys.to_vec();
-            }
-        }
-        State::Queued
-        | State::Failed
-        | State::Released
-        | State::Deprovisioning
-        | State::DeprovisionFailed
-        | State::Gone => {}
-    }
-    Ok(new)
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 //! is bound to machine and address by the token in its URLs, and ends by itself.
 //!
 //! - [`gate`]: what an outside platform allows; [`once`]: scripts for one boot, [`clearing`] them afterwards.
+//! - [`custom`]: scripts that are not ours, whosever they are.
 //! - [`loops`]: machines that boot again and again.
 //! - [`files`]: what is fetched once a boot has begun.
 //! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines; `forgetting`
 //!   those that are deleted.
 
 pub mod clearing;
+pub mod custom;
 pub mod files;
 mod forgetting;
 pub mod gate;
@@ -27,13 +29,14 @@ use std::time::{Duration, SystemTime};
 use runtime::boot_token::Tokens;
 use tinwright::instance::v1::BootGate;
 
+use self::custom::Owner;
 pub use self::files::BootFile;
 use self::gate::{Presented, Verdict};
 use self::loops::Loops;
 use self::once::Once;
 use self::writing::Said;
 use crate::Mac;
-use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, decide};
+use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, RETRY, decide};
 use crate::index::{Index, Known};
 use crate::lending::{Lending, Lent};
 use crate::script;
@@ -117,7 +120,7 @@ pub enum Refusal {
         /// When to ask again.
         retry: Duration,
         /// What it waits for.
-        why: &'static str,
+        why: String,
     },
     /// What is stored cannot be put into a script.
     #[error("no script can be made")]
@@ -125,9 +128,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What opens a boot is not served on last word only.
-    fn cut_off(retry: Duration) -> Self {
-        Self::Later { retry, why: "the control plane is out of reach" }
+    fn later(retry: Duration, why: Fact) -> Self {
+        Self::Later { retry, why: why.to_string() }
     }
 }
 
@@ -163,6 +165,11 @@ impl Boots {
     /// Whose `source` is, by its lease.
     pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
         self.lending()?.holder(source, now)
+    }
+
+    /// The machine whose address `source` is, by its record or by its lease.
+    pub fn at(&self, source: IpAddr, now: SystemTime) -> Option<Known> {
+        self.index.at(source, || self.holder(source, now))
     }
 
     /// The site.
@@ -226,7 +233,7 @@ impl Boots {
             tracing::warn!(hardware.id = id, hold, "boot_loop: {BOOT_LOOP}");
         }
         self.held(&found, now)?;
-        if script.kind == "custom_once"
+        if script.kind == CUSTOM_ONCE
             && let Some(once) = &known.machine().boot_once
         {
             self.once.hand_out(known, once, now);
@@ -260,7 +267,7 @@ impl Boots {
             return Ok(());
         };
         let held = self.loops_again(&known.hardware.id, now);
-        if held { Err(Refusal::Later { retry: HOLD, why: BOOT_LOOP }) } else { Ok(()) }
+        if held { Err(Refusal::Later { retry: HOLD, why: BOOT_LOOP.into() }) } else { Ok(()) }
     }
 
     /// For which machine somebody asks, and the script it gets. To whom the source is lent is looked up where the records
@@ -271,18 +278,21 @@ impl Boots {
         holder: impl Fn() -> Option<Mac>,
         now: SystemTime,
     ) -> Result<Found, Refusal> {
-        let source = asked.source;
+        let (source, feed) = (asked.source, self.index.feed());
+        if feed == Feed::Untold {
+            return Err(Refusal::later(RETRY, Fact::Untold));
+        }
         let mac_only = asked.mac.is_some() && self.site.serving.is_mac_only(source);
         let known = match asked.mac {
             Some(mac) => self.index.by_mac(mac),
-            None => self.index.by_address(source).or_else(|| self.index.by_mac(holder()?)),
+            None => self.index.at(source, &holder),
         };
         let unknown_boots = || {
             self.site.policy.boot_unknown
                 || self.lending().is_some_and(|to| to.boots_unknown(asked.mac, source, holder()))
         };
         if known.is_none() && unknown_boots() {
-            let fact = self.decision(None, self.index.feed(), now).fact;
+            let fact = self.decision(None, feed, now).fact;
             return Ok(Found { known: None, fact, script: self.stranger(source, now)? });
         }
         if let Some(known) = &known
@@ -291,7 +301,7 @@ impl Boots {
         {
             return Err(Refusal::NotYours("the address is not that machine's"));
         }
-        let decision = self.decision(known.as_ref(), self.index.feed(), now);
+        let decision = self.decision(known.as_ref(), feed, now);
         let known = known.ok_or_else(|| Refusal::Nothing(decision.fact.to_string()))?;
         if decision.opens_a_boot() && self.gate(&known, asked, &decision)? == Verdict::AskUuid {
             let text = script::with_uuid(&format!("{}/{}", self.said.base_url, known.mac.dashed()));
@@ -317,15 +327,16 @@ impl Boots {
         match boot {
             Boot::Worker => served("worker", self.worker(known, source, mac_only, now)?),
             Boot::CustomScript { script, .. } => {
-                let kind = if fact == Fact::BootOnce { "custom_once" } else { "custom" };
-                served(kind, self.custom(known, script, source, now)?)
+                let owner = Owner::of(fact, known.mac);
+                let kind = if owner == Owner::Once { CUSTOM_ONCE } else { "custom" };
+                served(kind, self.custom(known, owner, script, source, now)?)
             }
             Boot::Rescue => served("rescue", self.rescue(known, source, now)?),
             Boot::Shell => served("shell", script::SHELL.into()),
             Boot::LocalDisk => {
                 served("local_disk", script::local_disk(known.wants_sanboot()).into())
             }
-            Boot::Later { retry } => Err(Refusal::cut_off(retry)),
+            Boot::Later { retry } => Err(Refusal::later(retry, fact)),
             Boot::Generic | Boot::Refused | Boot::Unknown => {
                 Err(Refusal::Nothing(fact.to_string()))
             }
@@ -350,6 +361,8 @@ impl Boots {
 
 /// The kind of the script that asks for a machine's UUID.
 const ASK_UUID: &str = "ask_uuid";
+/// The kind of a script for one boot.
+const CUSTOM_ONCE: &str = "custom_once";
 
 /// The gate that `decision` has to pass. A machine that is being taken from its tenant is cleaned by our own worker, which the
 /// platform has no word in: it closes its gate first.

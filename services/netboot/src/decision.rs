@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 /// When a client that cannot be served now shall ask again.
-const RETRY: Duration = Duration::from_secs(5);
+pub const RETRY: Duration = Duration::from_secs(5);
 
 /// The machine's own state, as its record has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub struct Instance {
     pub custom: Option<Script>,
     /// Whether that script runs at every boot, not only at the first.
     pub always_pxe: bool,
+    /// Whether the machine began that script, so that its next boot is the disk's.
+    pub script_ran: bool,
     /// Whether it has an operating system of the site's on its disk, or gets one.
     pub has_os: bool,
 }
@@ -148,6 +150,8 @@ pub enum Feed {
     Live,
     /// It is out of reach: this is what it told last.
     Stale,
+    /// It has not told everything yet: what is not known may be so all the same.
+    Untold,
 }
 
 /// What to boot.
@@ -194,12 +198,14 @@ pub enum Fact {
     BootOnce,
     InterfaceScript,
     InstanceScript,
+    ScriptRan,
     Instance(InstanceState),
     DisksTurn(InstanceState),
     WorkflowWaits,
     AllowWorkflow,
     NoInstance,
     StaleFeed,
+    Untold,
 }
 
 impl fmt::Display for Fact {
@@ -216,6 +222,7 @@ impl fmt::Display for Fact {
                 f.write_str("its record has an iPXE script for this interface")
             }
             Self::InstanceScript => f.write_str("its instance brings its own iPXE script"),
+            Self::ScriptRan => f.write_str("its instance's own script was started before"),
             Self::Instance(state) => write!(f, "its instance is {}", instance(*state)),
             Self::DisksTurn(state) => write!(
                 f,
@@ -226,6 +233,7 @@ impl fmt::Display for Fact {
             Self::AllowWorkflow => f.write_str("its record allows workflows"),
             Self::NoInstance => f.write_str("no instance occupies it"),
             Self::StaleFeed => f.write_str("the control plane is out of reach"),
+            Self::Untold => f.write_str("the control plane has not told everything yet"),
         }
     }
 }
@@ -309,6 +317,7 @@ pub fn decide(machine: Option<&Machine>, policy: Policy, feed: Feed, now: System
         Feed::Stale if decision.opens_a_boot() => {
             Decision::new(Boot::Later { retry: RETRY }, Fact::StaleFeed)
         }
+        Feed::Untold => Decision::new(Boot::Later { retry: RETRY }, Fact::Untold),
         Feed::Stale | Feed::Live => decision,
     }
 }
@@ -328,11 +337,17 @@ impl Machine {
         self.instance.as_ref().filter(|instance| instance.state != InstanceState::Deleted)
     }
 
-    /// The instance's own script, while it is its turn.
-    fn instance_script(&self) -> Option<&Script> {
+    /// The script that its instance brings, unless it is taken from its tenant.
+    pub fn brought(&self) -> Option<&Script> {
         let instance = self.occupant()?;
-        let turn = instance.state == InstanceState::Provisioning || instance.always_pxe;
-        instance.custom.as_ref().filter(|_| turn && !instance.state.leaving())
+        instance.custom.as_ref().filter(|_| !instance.state.leaving())
+    }
+
+    /// The same while it is that script's turn.
+    fn instance_script(&self) -> Option<&Script> {
+        let Instance { state, always_pxe, script_ran, .. } = self.occupant()?;
+        let first = *state == InstanceState::Provisioning && !script_ran;
+        self.brought().filter(|_| first || *always_pxe)
     }
 
     /// Why it may not boot from the network, unless it may (control-plane specification, section 3.3: derived, never
@@ -354,6 +369,9 @@ impl Machine {
             | InstanceState::Failed
             | InstanceState::Deprovisioning
             | InstanceState::DeprovisionFailed => None,
+            InstanceState::Provisioning if instance.script_ran => {
+                Some(Decision::new(Boot::LocalDisk, Fact::ScriptRan))
+            }
             InstanceState::Provisioning | InstanceState::Reinstalling => {
                 Some(Decision::new(Boot::LocalDisk, Fact::DisksTurn(instance.state)))
             }

@@ -78,7 +78,8 @@ fn occupant(instance: &occ::Instance) -> Option<Instance> {
         Some(occ::instance::Os::OperatingSystem(_)) | None => (None, false),
     };
     let has_os = custom.is_none() && (instance.os.is_some() || !instance.template_id.is_empty());
-    Some(Instance { state, custom, always_pxe, has_os })
+    let script_ran = instance.script_time.is_some();
+    Some(Instance { state, custom, always_pxe, script_ran, has_os })
 }
 
 /// What DHCP tells the machine on `interface`. Values that do not parse are left out: the hardware service refuses them.

@@ -29,7 +29,7 @@ use self::asker::Source;
 pub use self::front::Front;
 use self::home::Home;
 use crate::Mac;
-use crate::boots::clearing::Started;
+use crate::boots::custom::Report;
 use crate::boots::{BootFile, Boots, Refusal};
 use crate::iso::Images;
 use crate::metrics::Metrics;
@@ -53,8 +53,8 @@ pub struct Http {
     pub images: Option<Arc<Images>>,
     /// Where calls home go.
     pub home: Arc<dyn Home>,
-    /// Told of one-time scripts that were started.
-    pub started: mpsc::UnboundedSender<Started>,
+    /// Told what other services have to know of scripts.
+    pub scripts: mpsc::UnboundedSender<Report>,
     /// What is counted.
     pub metrics: Metrics,
 }
@@ -140,11 +140,11 @@ async fn boot_file(
     let now = SystemTime::now();
     match http.boots.file(&token, &name, source, now) {
         Ok(BootFile::Text(text)) => scripts::written(text),
-        Ok(BootFile::Note { hardware, what, used }) => {
+        Ok(BootFile::Note { hardware, what, report }) => {
             let said: String = query.unwrap_or_default().chars().take(256).collect();
             tracing::info!(hardware.id = hardware, what, ?said, "boot script");
             // Nobody takes it any more at the end only.
-            used.map(|used| http.started.send(used));
+            report.map(|report| http.scripts.send(report));
             let what = match what.as_str() {
                 "started" => Some(What::Started),
                 "failed" => Some(What::Failed("the script gave up".into())),

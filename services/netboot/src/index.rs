@@ -161,6 +161,11 @@ impl Index {
         tables.by_address.get(&address).cloned()
     }
 
+    /// The machine with this address: by its record, else by the interface that it is lent to, its `holder`.
+    pub fn at(&self, address: IpAddr, holder: impl FnOnce() -> Option<Mac>) -> Option<Known> {
+        self.by_address(address).or_else(|| self.by_mac(holder()?))
+    }
+
     /// The machine that goes by `id`, at its first interface.
     pub fn by_id(&self, id: &str) -> Option<Known> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -198,7 +203,12 @@ impl Index {
 
     /// Whether what is known is what is so.
     pub fn feed(&self) -> Feed {
-        if self.live.borrow().now == [true; 3] { Feed::Live } else { Feed::Stale }
+        let live = *self.live.borrow();
+        match (live.ever == [true; 3], live.now == [true; 3]) {
+            (false, _) => Feed::Untold,
+            (true, false) => Feed::Stale,
+            (true, true) => Feed::Live,
+        }
     }
 
     /// Whether every feed has told everything once: before that, a machine without a record may just not be known yet.

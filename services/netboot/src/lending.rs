@@ -202,13 +202,14 @@ impl Lending {
         let usable = |address| address != link.id && !reserved(address);
         let declined = |lease| matches!(lease, Lease::Declined { .. });
         let had = had.filter(|(address, lease)| usable(*address) && !declined(*lease));
+        let enrols = had.is_none() && asked.record.is_none() && choice == Choice::Kept;
+        let admitted = || if enrols { self.enrolled.admits(now) } else { true };
         match request.kind() {
             Some(MessageType::Discover) => {
-                let enrols = had.is_none() && asked.record.is_none();
+                if !admitted() {
+                    return Err(Silence::TooMany);
+                }
                 let chosen = match choice {
-                    Choice::Kept if enrols && !self.enrolled.admits(now) => {
-                        return Err(Silence::TooMany);
-                    }
                     Choice::Kept => self.leases.offer(subnet, mac, wanted, usable, now),
                     Choice::Told => self.leases.choose(subnet, mac, wanted, usable, now),
                 };
@@ -219,7 +220,8 @@ impl Lending {
                 if had.is_none() && request.options.get(code::SERVER_IDENTIFIER).is_some() =>
             {
                 let free = |address| self.leases.at(address, now).is_none_or(Lease::leaves_free);
-                Ok(wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own)))
+                let own = wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own));
+                if own.is_none() || admitted() { Ok(own) } else { Err(Silence::TooMany) }
             }
             _ => Ok(had.map(|(address, _)| address)),
         }
@@ -265,7 +267,7 @@ fn reservation(asked: Asked<'_>, subnet: &Subnet, address: Option<Ipv4Addr>) -> 
     let boots = Client::of(request, link.own_ipxe.as_deref()).class.boots();
     let pool = FromPool {
         lease: if boots { most.min(link.boot_lease.max(1)) } else { most },
-        ours: wanted.is_some_and(|wanted| subnet.lends(wanted)),
+        ours: record.is_some() || wanted.is_some_and(|wanted| subnet.lends(wanted)),
     };
     let mut lent = record.cloned().unwrap_or_else(|| Reservation::new(mac, None));
     let or = |own: &mut Vec<Ipv4Addr>, subnets: &[Ipv4Addr]| {
@@ -291,3 +293,6 @@ fn reservation(asked: Asked<'_>, subnet: &Subnet, address: Option<Ipv4Addr>) -> 
 pub fn lasts(pool: FromPool) -> Duration {
     Duration::from_secs(pool.lease.into())
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -137,21 +137,23 @@ goto again
 imgfetch --name note ";
 
 /// The script that runs somebody else's from `address`. Theirs is always chained to, never served as the first one:
-/// whatever way it ends, ours goes on. One that ends in an error is run again, three times. `notes_url` is told before:
-/// afterwards, the machine may be anything.
-pub fn custom(address: &str, notes_url: &str) -> Result<String, Error> {
+/// whatever way it ends, ours goes on. One that ends in an error is run again, three times. `own_url` with `.started` is told
+/// before, since afterwards the machine may be anything, and with `.failed` when it is given up.
+pub fn custom(address: &str, own_url: &str) -> Result<String, Error> {
     let address = url("script address", address)?.as_str();
-    let notes = url("URL of notes", notes_url)?.as_str();
+    let own = url("URL of notes", own_url)?.as_str();
     Ok(format!(
         "#!ipxe
-imgfetch --name note {notes}/started && imgfree note ||
+imgfetch --name note {own}.started && imgfree note ||
 set try:int32 0
 :again
 chain --autofree {address} && goto end ||
-iseq ${{try}} 3 && goto end ||
+iseq ${{try}} 3 && goto failed ||
 inc try
 sleep 5
 goto again
+:failed
+imgfetch --name note {own}.failed && imgfree note ||
 :end
 exit 1
 "

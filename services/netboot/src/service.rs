@@ -13,6 +13,8 @@ use runtime::SiteKey;
 use runtime::boot_token::Tokens;
 use runtime::serve::Door;
 use store::{Handle, Store};
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,7 +25,8 @@ use self::link::{Attached, Common};
 use self::served::Served;
 use crate::api::Api;
 use crate::boots::Boots;
-use crate::boots::clearing::{self, Started};
+use crate::boots::clearing;
+use crate::boots::custom::Report;
 use crate::copies::{Copies, Told};
 use crate::dhcp::chain::Chain;
 use crate::http::home::Home;
@@ -47,8 +50,8 @@ type Tasks = JoinSet<anyhow::Result<()>>;
 pub struct Reports {
     /// Told which machine shows itself in a new boot.
     pub firmware: mpsc::Sender<String>,
-    /// Told of one-time scripts that were started.
-    pub started: mpsc::UnboundedSender<Started>,
+    /// Told what other services have to know of scripts.
+    pub scripts: mpsc::UnboundedSender<Report>,
     /// Where calls home go.
     pub home: Arc<dyn Home>,
 }
@@ -190,14 +193,19 @@ impl Netboot {
             until.run_until_cancelled(noting).await;
             Ok(())
         });
-        let (started, used) = mpsc::unbounded_channel();
-        let clear = clearing::run(sources.hardware, self.first.boots.once.clone(), used);
+        let (scripts, reports) = mpsc::unbounded_channel();
+        let peers = clearing::Peers {
+            hardware: HardwareServiceClient::new(sources.hardware),
+            instance: InstanceServiceClient::new(sources.instance.clone()),
+            once: self.first.boots.once.clone(),
+        };
+        let clear = clearing::run(peers, reports);
         let until = stop.clone();
         tasks.spawn(async move {
             until.run_until_cancelled(clear).await;
             Ok(())
         });
-        let reports = Reports { firmware, started, home: Arc::new(sources.instance) };
+        let reports = Reports { firmware, scripts, home: Arc::new(sources.instance) };
         tasks.spawn(self.serve(reports, stop));
         all(tasks).await
     }

@@ -45,6 +45,7 @@ const CALLS: &[(&str, Open)] = &[
     ("/tinwright.instance.v1.InstanceService/GetInstance", Open::ToViewers),
     ("/tinwright.instance.v1.InstanceService/ListInstances", Open::ToViewers),
     ("/tinwright.instance.v1.InstanceService/ReportPhoneHome", Open::ToServices),
+    ("/tinwright.instance.v1.InstanceService/ReportScript", Open::ToServices),
     ("/tinwright.instance.v1.InstanceService/RetryInstance", Open::ToOperators),
     ("/tinwright.instance.v1.InstanceService/UpdateInstance", Open::ToOperators),
     ("/tinwright.instance.v1.InstanceService/WatchInstances", Open::ToViewers),

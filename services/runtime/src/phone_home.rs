@@ -38,6 +38,13 @@ pub fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
     }
 }
 
+/// What a call says (its `type`), at most 64 characters of it. Empty: the installed system is up.
+pub fn kind(said: &BTreeMap<String, String>) -> String {
+    let kind = said.get("type").map_or("", String::as_str);
+    let own = !kind.is_empty() && kind != "phone-home";
+    if own { kind.chars().take(64).collect() } else { String::new() }
+}
+
 /// The public keys of its SSH server among what a system says (cloud-init's `pub_key_rsa` and the like).
 pub fn host_keys(said: &BTreeMap<String, String>) -> Vec<String> {
     let keys = said.iter().filter(|(name, _)| name.starts_with("pub_key_"));
@@ -75,6 +82,16 @@ mod tests {
         let json = r#" {"type": "provisioning.104.01", "tries": 3}"#;
         assert_eq!(said(json).unwrap(), [pair("tries", "3"), pair("type", "provisioning.104.01")]);
         assert_eq!(said("{oops"), None);
+    }
+
+    #[test]
+    fn the_kind_of_a_systems_call_is_empty() {
+        let kind = |body: &str| kind(&fields(body.as_bytes()).unwrap());
+        for body in ["", "{}", "type=phone-home", r#"{"type": ""}"#, "hostname=node1"] {
+            assert_eq!(kind(body), "", "{body}");
+        }
+        assert_eq!(kind("type=provisioning.104.01"), "provisioning.104.01");
+        assert_eq!(kind(&format!("type={}", "x".repeat(65))), "x".repeat(64));
     }
 
     #[test]

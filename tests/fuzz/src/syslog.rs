@@ -41,7 +41,8 @@ impl Syslog {
     /// Of the small site, and strangers.
     pub fn new() -> Self {
         let lines = Arc::new(Lines::new(SystemTime::now()));
-        let server = Server { index: index(), lines, metrics: Metrics::default(), debug: true };
+        let (index, metrics) = (index(), Metrics::default());
+        let server = Server { index, lending: None, lines, metrics, debug: true };
         Self { server, limit: Limit::default(), now: Instant::now(), taken: 0 }
     }
 

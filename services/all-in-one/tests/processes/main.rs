@@ -16,4 +16,5 @@ mod peer;
 mod process;
 mod readdress;
 mod replicas;
+mod scripts;
 mod split;

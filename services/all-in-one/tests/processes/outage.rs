@@ -1,15 +1,12 @@
 //! An edge that is started again while the control plane is away: it goes on with its copy of what it was told.
 
-use tinwright::hardware::v1 as hw;
-use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::instance::v1 as inst;
-use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::netboot::v1 as nb;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 
 use super::network::{Network, OURS};
 use super::peer::{Peer, free_port};
-use super::process::{Place, Process, arguments, soon};
+use super::process::{Place, arguments, soon};
+use super::scripts::{get, occupied};
 
 const MAC: &str = "52:54:00:00:00:01";
 const MACHINE: &str = "198.51.100.50";
@@ -19,47 +16,6 @@ fn lease(network: &Network) -> String {
     let told = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
     let lease = told.lines().find(|line| line.contains("obtained"));
     lease.unwrap_or_else(|| panic!("no lease: {told}")).to_owned()
-}
-
-/// The status and the body that the machine gets from `url`.
-fn get(network: &Network, url: &str) -> (String, String) {
-    let told = network.run(0, &format!("curl -s -w \n%{{http_code}} {url}"));
-    let (body, status) = told.rsplit_once('\n').unwrap();
-    (status.to_owned(), body.to_owned())
-}
-
-/// Gives the machine an instance that runs a script of its own at every boot.
-async fn occupied(control: &Process) -> inst::Instance {
-    let address =
-        hw::Address { address: MACHINE.into(), prefix_length: 24, ..hw::Address::default() };
-    let interface = hw::Interface {
-        mac: MAC.into(),
-        dhcp: Some(hw::Dhcp { address: Some(address), ..hw::Dhcp::default() }),
-        netboot: Some(hw::Netboot { allow_pxe: true, ..hw::Netboot::default() }),
-        ..hw::Interface::default()
-    };
-    let hardware = hw::Hardware {
-        interfaces: vec![interface],
-        state: hw::State::Provisionable.into(),
-        ..hw::Hardware::default()
-    };
-    let request = hw::CreateHardwareRequest { hardware: Some(hardware), ..Default::default() };
-    let mut machines = HardwareServiceClient::new(control.channel().await);
-    let machine = machines.create_hardware(request).await.unwrap().into_inner().hardware.unwrap();
-    let script = inst::instance::CustomIpxe {
-        contents: "#!ipxe\nshell\n".into(),
-        always_pxe: true,
-        ..Default::default()
-    };
-    let instance = inst::Instance {
-        hardware_id: machine.id,
-        userdata: "#cloud-config".into(),
-        os: Some(inst::instance::Os::CustomIpxe(script)),
-        ..Default::default()
-    };
-    let request = inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
-    let mut instances = InstanceServiceClient::new(control.channel().await);
-    instances.create_instance(request).await.unwrap().into_inner().instance.unwrap()
 }
 
 /// What a process is told that serves machines and nothing else, the control plane being at `api`.
@@ -78,7 +34,7 @@ fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
         let (flags, told) = (edge(&api), format!("{OURS}:8080"));
         let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
         let edge = edge.start(&flags).await;
-        let instance = occupied(&control).await;
+        let instance = occupied(&control, MAC, MACHINE, true).await;
 
         let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
         let name = format!("http://{told}/latest/meta-data/instance-id");
@@ -115,7 +71,7 @@ fn an_edge_started_without_its_etcd_leases_tells_and_records_boots_later() {
         let flags = [edge(&api), store].concat();
         let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
         let edge = edge.start(&flags).await;
-        let instance = occupied(&control).await;
+        let instance = occupied(&control, MAC, MACHINE, true).await;
         network.set(0, &format!("addr add {MACHINE}/24 dev eth0"));
         let name = format!("http://{OURS}:8080/latest/meta-data/instance-id");
         let known = async {

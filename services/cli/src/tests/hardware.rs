@@ -130,6 +130,7 @@ mod instances {
             delete_instance: DeleteInstanceRequest => DeleteInstanceResponse,
             retry_instance: RetryInstanceRequest => RetryInstanceResponse,
             report_phone_home: ReportPhoneHomeRequest => ReportPhoneHomeResponse,
+            report_script: ReportScriptRequest => ReportScriptResponse,
         }
     }
 }

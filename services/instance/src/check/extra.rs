@@ -10,7 +10,7 @@ const LENGTH: usize = 64 * 1024;
 const DEPTH: usize = 32;
 
 /// The typed fields, as the contract names them: who reads the merged object must never have to choose.
-const TYPED: [&str; 35] = [
+const TYPED: [&str; 36] = [
     "id",
     "state",
     "hostname",
@@ -44,6 +44,7 @@ const TYPED: [&str; 35] = [
     "lookup_id",
     "boot_gate",
     "host_keys",
+    "script_time",
     // Not fields, but what metadata makes of them.
     "allow_pxe",
     "rescue",

@@ -193,12 +193,14 @@ async fn a_machine_that_takes_itself_for_another_instance_is_refused() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let other = InstanceId::new();
-    let refused =
-        instances.phone_home(MACHINE.parse().unwrap(), Some(other), vec![]).await.unwrap_err();
+    let refused = instances
+        .phone_home(MACHINE.parse().unwrap(), Some(other), &Call::default())
+        .await
+        .unwrap_err();
     let text = format!("hardware {MACHINE} is not occupied by instance {other}");
     assert_eq!(refused.to_string(), text);
     assert!(
-        instances.phone_home(OTHER.parse().unwrap(), None, vec![]).await.is_err(),
+        instances.phone_home(OTHER.parse().unwrap(), None, &Call::default()).await.is_err(),
         "not occupied"
     );
     assert_eq!(instances.get(&By::Id(id(&made))).await.unwrap(), made);
@@ -208,7 +210,8 @@ async fn a_machine_that_takes_itself_for_another_instance_is_refused() {
 async fn the_first_call_home_of_a_generation_is_the_one_that_is_kept() {
     let instances = instances();
     let queued = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
-    let call = || instances.phone_home(MACHINE.parse().unwrap(), None, vec![]);
+    let call =
+        async || instances.phone_home(MACHINE.parse().unwrap(), None, &Call::default()).await;
     call().await.unwrap();
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     assert_eq!(begun.phone_home_time, None, "nothing was installed when it called");
@@ -231,7 +234,8 @@ async fn the_first_keys_that_a_system_tells_are_kept_until_another_is_installed(
     instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     let call = async |keys: &[&str]| {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        instances.phone_home(MACHINE.parse().unwrap(), None, keys).await.unwrap();
+        let call = Call::new(String::new(), keys);
+        instances.phone_home(MACHINE.parse().unwrap(), None, &call).await.unwrap();
         instances.get(&machine(MACHINE)).await.unwrap()
     };
     assert!(call(&[]).await.host_keys.is_empty(), "an installer has none to tell");

@@ -26,7 +26,7 @@ pub fn after(
     match to {
         State::Queued => {
             new.generation += 1;
-            (new.install_time, new.phone_home_time) = (None, None);
+            (new.install_time, new.phone_home_time, new.script_time) = (None, None, None);
             new.host_keys.clear();
         }
         State::Provisioning => new.begin_time = new.begin_time.or(Some(now.into())),

@@ -45,6 +45,10 @@ pub(super) fn merged(
     if paths.is_empty() {
         keep_script(old, &mut new);
     }
+    if new.os != old.os {
+        // Another script has not been run yet.
+        new.script_time = None;
+    }
     Ok(new)
 }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
-use tinwright::instance::v1::instance::Os;
 use tinwright::workflow::v1::{Workflow, WorkflowState};
 
 use super::{Error, Reconciler, Then, UNHEARD, created, is_ended, request_id};
+use crate::instances::heard::brings_script;
 use crate::peers;
 use crate::state::Event;
 
@@ -29,7 +29,7 @@ impl Reconciler {
             return self.await_call(instance).await;
         }
         if instance.workflow_id.is_empty() {
-            return if is_script(instance) {
+            return if brings_script(instance) {
                 self.boot_script(instance).await
             } else {
                 self.installed(instance, "").await
@@ -90,7 +90,7 @@ impl Reconciler {
     }
 
     async fn needed(&self, instance: &Instance) -> Result<Call, Error> {
-        if is_script(instance) {
+        if brings_script(instance) {
             return Ok(Call::Only);
         }
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
@@ -136,11 +136,6 @@ fn verdict(needed: Call, called: bool, installed: Option<SystemTime>, now: Syste
             }
         }
     }
-}
-
-/// Whether the owner's script does what else a template does.
-fn is_script(instance: &Instance) -> bool {
-    instance.template_id.is_empty() && matches!(instance.os, Some(Os::CustomIpxe(_)))
 }
 
 /// Why an ended workflow did not do what it was for; nothing if it did.

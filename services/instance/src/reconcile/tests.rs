@@ -16,6 +16,7 @@ use tinwright::workflow::v1::WorkflowState as Workflow;
 
 use super::*;
 use crate::instances::By;
+use crate::instances::heard::Call;
 use crate::site::{MACHINE, Site};
 
 const TEMPLATE: &str = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12";
@@ -94,7 +95,10 @@ impl Bench {
     }
 
     async fn call_home(&self) {
-        self.instances.phone_home(MACHINE.parse().unwrap(), Some(self.id), vec![]).await.unwrap();
+        self.instances
+            .phone_home(MACHINE.parse().unwrap(), Some(self.id), &Call::default())
+            .await
+            .unwrap();
     }
 }
 

@@ -61,9 +61,13 @@ impl Service {
             return Err(Refusal::Conflict);
         }
         let host_keys = fields.keys().filter(|name| name.starts_with("pub_key_")).count();
-        tracing::debug!(host_keys, said = ?fields.get("type"), "a machine called home");
+        let kind = runtime::phone_home::kind(&fields);
+        tracing::debug!(host_keys, kind, "a machine called home");
         self.store(Call { hardware: machine.id, instance_id, fields }).await?;
-        self.note(machine, Event::CalledHome);
+        // An installer's word is not the installed system's.
+        if kind.is_empty() {
+            self.note(machine, Event::CalledHome);
+        }
         Ok(answer::json(THANKS))
     }
 

@@ -1,4 +1,5 @@
-//! Taking a one-time script out of the machine's record once it was started.
+//! Telling other services of scripts: one for one boot is taken out of the machine's record once it was started, and an
+//! instance learns that its own was.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,12 @@ use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{
     GetHardwareRequest, Hardware, UpdateHardwareRequest, get_hardware_request::By,
 };
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use super::custom::Report;
 use super::once::{Handed, Once};
 use crate::decision::Script;
 use crate::facts;
@@ -19,7 +22,7 @@ use crate::facts;
 /// The pauses between attempts.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
-/// A script that was started.
+/// A script for one boot that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// On which machine.
@@ -28,59 +31,78 @@ pub struct Started {
     pub handed: Handed,
 }
 
-/// Clears what `started` tells, each by itself, so that one record that cannot be written holds up no other. Ends with
-/// the sender; then what has not been cleared is served once more.
-pub async fn run(
-    hardware: Channel,
-    once: Arc<Once>,
-    mut started: mpsc::UnboundedReceiver<Started>,
-) {
+/// Whom scripts are told of.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    /// Has the records.
+    pub hardware: HardwareServiceClient<Channel>,
+    /// Has the instances.
+    pub instance: InstanceServiceClient<Channel>,
+    /// The scripts for one boot that are under way.
+    pub once: Arc<Once>,
+}
+
+/// Tells `reports`, each by itself, so that one that cannot be told holds up no other. Ends with the sender; then a script
+/// whose report was not told is served once more.
+pub async fn run(peers: Peers, mut reports: mpsc::UnboundedReceiver<Report>) {
     let mut tasks = tokio::task::JoinSet::new();
-    while let Some(started) = started.recv().await {
+    while let Some(report) = reports.recv().await {
         while tasks.try_join_next().is_some() {}
-        let client = HardwareServiceClient::new(hardware.clone());
-        tasks.spawn(clear(client, once.clone(), started));
+        tasks.spawn(peers.clone().tell(report));
     }
 }
 
-async fn clear(mut client: HardwareServiceClient<Channel>, once: Arc<Once>, started: Started) {
-    let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(30));
-    loop {
-        let status = match attempt(&mut client, &once, &started).await {
-            Ok(()) => {
-                return tracing::info!(hardware.id = started.hardware, "one-time script cleared");
+impl Peers {
+    async fn tell(mut self, report: Report) {
+        let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(30));
+        loop {
+            let (hardware, told) = match &report {
+                Report::Once(started) => (&started.hardware, self.clear(started).await),
+                Report::Instance(report) => {
+                    let told = self.instance.report_script(report.clone()).await;
+                    (&report.hardware_id, told.map(drop))
+                }
+            };
+            let Err(status) = told else {
+                return tracing::info!(hardware.id = hardware, ?report, "told of a script");
+            };
+            if is_final(status.code()) {
+                return tracing::error!(hardware.id = hardware, %status, "a script may be served once more");
             }
-            Err(status) => status,
-        };
-        if matches!(status.code(), Code::NotFound | Code::PermissionDenied | Code::InvalidArgument)
-        {
-            return tracing::error!(hardware.id = started.hardware, %status, "one-time script stays in the record");
+            tracing::warn!(hardware.id = hardware, %status, "not told of a script yet");
+            tokio::time::sleep(Duration::from_secs(pauses.next().unwrap_or(30))).await;
         }
-        tracing::warn!(hardware.id = started.hardware, %status, "one-time script not cleared yet");
-        tokio::time::sleep(Duration::from_secs(pauses.next().unwrap_or(30))).await;
+    }
+
+    /// Reads the record and writes it without the script, if it still has that one and nobody else writes it meanwhile.
+    async fn clear(&mut self, Started { hardware, handed }: &Started) -> Result<(), Status> {
+        let view = View::Full.into();
+        let request = GetHardwareRequest { by: Some(By::Id(hardware.clone())), view };
+        let record = self.hardware.get_hardware(request).await?.into_inner().hardware;
+        let mut record = record.ok_or_else(|| Status::not_found("an answer without a record"))?;
+        if !take_out(&mut record, handed) {
+            return Ok(());
+        }
+        self.once.still_at(hardware, record.revision);
+        let paths = vec!["interfaces".to_owned()];
+        let request = UpdateHardwareRequest {
+            hardware: Some(record),
+            update_mask: Some(prost_types::FieldMask { paths }),
+        };
+        self.hardware.update_hardware(request).await.map(drop)
     }
 }
 
-/// Reads the record and writes it without the script, if it still has that one and nobody else writes it meanwhile.
-async fn attempt(
-    client: &mut HardwareServiceClient<Channel>,
-    once: &Once,
-    Started { hardware, handed }: &Started,
-) -> Result<(), Status> {
-    let view = View::Full.into();
-    let request = GetHardwareRequest { by: Some(By::Id(hardware.clone())), view };
-    let record = client.get_hardware(request).await?.into_inner().hardware;
-    let mut record = record.ok_or_else(|| Status::not_found("an answer without a record"))?;
-    if !take_out(&mut record, handed) {
-        return Ok(());
-    }
-    once.still_at(hardware, record.revision);
-    let paths = vec!["interfaces".to_owned()];
-    let request = UpdateHardwareRequest {
-        hardware: Some(record),
-        update_mask: Some(prost_types::FieldMask { paths }),
-    };
-    client.update_hardware(request).await.map(drop)
+/// Whether asking again is of no use.
+fn is_final(code: Code) -> bool {
+    matches!(
+        code,
+        Code::NotFound
+            | Code::PermissionDenied
+            | Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+    )
 }
 
 /// Whether the record had the script, and now has it no longer. Another one that somebody wrote since stays.

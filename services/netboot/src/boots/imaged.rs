@@ -27,7 +27,9 @@ impl Boots {
         let decision = self.decision(Some(&known), self.index.feed(), now);
         match decision {
             Decision { boot: Boot::Worker, .. } => {}
-            Decision { boot: Boot::Later { retry }, .. } => return Err(Refusal::cut_off(retry)),
+            Decision { boot: Boot::Later { retry }, fact } => {
+                return Err(Refusal::later(retry, fact));
+            }
             Decision { fact, .. } => return Err(Refusal::Nothing(fact.to_string())),
         }
         // The gate is for the machine, which asks through its BMC: it is known by its own address, and shows no UUID but

@@ -17,7 +17,7 @@ use crate::timeline::{Event, What, Who};
 impl Boots {
     /// Notes that this happened at `at` to the machine with the interface `mac`, or at the address `source`.
     pub fn note(&self, mac: Option<Mac>, source: Option<IpAddr>, what: What, at: SystemTime) {
-        let known = self.whose(mac, source);
+        let known = self.whose(mac, source, at);
         let who = match (&known, mac) {
             (Some(known), _) => Who::from(known),
             (None, Some(mac)) => Who::Stranger(mac),
@@ -37,9 +37,7 @@ impl Boots {
         let Asked { mac, source, .. } = *asked;
         let (known, what) = match outcome {
             Ok(Found { known, fact, script }) => {
-                let what = What::Script { kind: script.kind, fact: fact.to_string() };
-                // What a machine fetches that is known by its lease alone is not noted, as its files are not.
-                (known.as_ref().filter(|known| mac.is_some() || known.has(source)), what)
+                (known.as_ref(), What::Script { kind: script.kind, fact: fact.to_string() })
             }
             Err(refusal) => (None, What::Refused(refusal.to_string())),
         };
@@ -54,7 +52,7 @@ impl Boots {
 
     /// Notes that a file of a boot was fetched from `source`, or why it was not.
     pub fn note_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
-        let known = self.whose(None, Some(source));
+        let known = self.at(source, at);
         let osie = known.as_ref().and_then(super::writing::osie);
         let is = |own: Option<&String>, common: &str| {
             own.is_some_and(|own| own == name) || name.starts_with(common)
@@ -71,7 +69,7 @@ impl Boots {
     /// Notes that a loader was fetched by HTTP, for the interface that the path names, if it does.
     pub fn note_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
         // A path proves nothing: only a machine of ours is noted.
-        if self.whose(mac, Some(source)).is_some() {
+        if self.whose(mac, Some(source), at).is_some() {
             self.note(mac, Some(source), What::Binary(name.into()), at);
         }
     }
@@ -80,7 +78,7 @@ impl Boots {
     pub fn note_transfer(&self, ended: &Ended, at: SystemTime) {
         let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
         let source = IpAddr::V4(*ended.client.ip());
-        if self.whose(mac, Some(source)).is_none() {
+        if self.whose(mac, Some(source), at).is_none() {
             return;
         }
         let what = match ended.verdict {
@@ -105,10 +103,10 @@ impl Boots {
         }
     }
 
-    fn whose(&self, mac: Option<Mac>, source: Option<IpAddr>) -> Option<Known> {
+    fn whose(&self, mac: Option<Mac>, source: Option<IpAddr>, at: SystemTime) -> Option<Known> {
         match mac {
             Some(mac) => self.index.by_mac(mac),
-            None => self.index.by_address(source?),
+            None => self.at(source?, at),
         }
     }
 }

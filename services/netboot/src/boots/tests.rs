@@ -156,7 +156,7 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
     };
     let ask = |token: &str, source: &str, later: u64| {
         let then = now() + Duration::from_secs(later);
-        ["ca.pem", "vmlinuz-x86_64", "custom.ipxe", "started"].map(|name| {
+        ["ca.pem", "vmlinuz-x86_64", "instance.ipxe", "instance.started"].map(|name| {
             ours.file(token, name, at(source), then).map_err(|refusal| refusal.to_string()).err()
         })
     };
@@ -175,6 +175,25 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
 }
 
 #[test]
+fn before_everything_was_told_machines_are_to_ask_again() {
+    let index = Arc::new(Index::default());
+    index.hardware(News::All(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
+    let boots = Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
+    let later = Refusal::later(RETRY, Fact::Untold);
+    for source in ["192.0.2.10", "192.0.2.99"] {
+        let told = boots.script(&Asked::new(None, at(source)), now());
+        assert_eq!(told, Err(later.clone()), "{source}");
+    }
+    boots.index().instance(News::All(vec![]));
+    boots.index().workflow(News::All(vec![]));
+    assert!(ask(&boots, "192.0.2.10").is_ok());
+    assert!(matches!(
+        boots.script(&Asked::new(None, at("192.0.2.99")), now()),
+        Err(Refusal::Nothing(_))
+    ));
+}
+
+#[test]
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
     boots.index().workflow(News::Cut);
@@ -184,18 +203,18 @@ fn with_a_feed_cut_no_boot_is_opened() {
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-fn ask(boots: &Boots, source: &str) -> Result<Served, Refusal> {
+pub(crate) fn ask(boots: &Boots, source: &str) -> Result<Served, Refusal> {
     boots.script(&Asked::new(Some(MAC), at(source)), now())
 }
 
 /// The machine's record, changed.
-fn record(boots: &Boots, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
+pub(crate) fn record(boots: &Boots, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
     let mut record = hardware(id, MAC, "192.0.2.10");
     change(&mut record);
     boots.index().hardware(News::Put(record));
 }
 
-fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
+pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
     record.interfaces[0].netboot.as_mut().unwrap()
 }
 
@@ -218,39 +237,6 @@ fn open_gate() -> occ::BootGate {
 fn shown(boots: &Boots, uuid: &str) -> Result<Served, Refusal> {
     let asked = Asked { uuid: Some(uuid.into()), ..Asked::new(Some(MAC), at("192.0.2.10")) };
     boots.script(&asked, now())
-}
-
-#[test]
-fn a_script_for_one_boot_is_served_until_it_was_started() {
-    let id = HardwareId::new();
-    let boots = boots(id);
-    let once = hw::Ipxe { contents: "#!ipxe\necho once".into(), ..hw::Ipxe::default() };
-    record(&boots, id, |record| netboot(record).boot_once = Some(once));
-    let served = ask(&boots, "192.0.2.10").unwrap();
-    assert_eq!(served.kind, "custom_once");
-    let url = served.text.split_whitespace().find(|word| word.ends_with("/started")).unwrap();
-    let token = url.rsplit('/').nth(1).unwrap();
-    let file = |name: &str| boots.file(token, name, at("192.0.2.10"), now());
-    let Ok(BootFile::Note { used: Some(used), .. }) = file("started") else { panic!("started") };
-    assert_eq!((used.hardware, used.handed.mac), (id.to_string(), MAC));
-    assert_eq!(file("custom.ipxe"), Ok(BootFile::Text("#!ipxe\necho once".into())));
-    assert!(matches!(file("started"), Ok(BootFile::Note { used: None, .. })), "once only");
-    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker", "though the record has it");
-}
-
-#[test]
-fn a_new_script_for_one_boot_is_served_after_an_old_one() {
-    let id = HardwareId::new();
-    let boots = boots(id);
-    let once = |text: &str| Some(hw::Ipxe { url: text.into(), ..hw::Ipxe::default() });
-    record(&boots, id, |record| netboot(record).boot_once = once("http://t/1"));
-    ask(&boots, "192.0.2.10").unwrap();
-    boots.once.started(&id.to_string()).unwrap();
-    record(&boots, id, |record| {
-        netboot(record).boot_once = once("http://t/2");
-        record.revision = 2;
-    });
-    assert!(ask(&boots, "192.0.2.10").unwrap().text.contains("http://t/2"));
 }
 
 #[test]
@@ -320,7 +306,7 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
     for (site, waits) in [(site(), false), (held, true)] {
         let boots = boots_at(id, site);
         assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
-        let held = Refusal::Later { retry: HOLD, why: BOOT_LOOP };
+        let held = Refusal::Later { retry: HOLD, why: BOOT_LOOP.into() };
         let asked = Asked::new(Some(MAC), at("192.0.2.10"));
         for told in [boots.script_for(&asked, None, now()), ask(&boots, "192.0.2.10")] {
             assert_eq!(told == Err(held.clone()), waits, "{told:?}");

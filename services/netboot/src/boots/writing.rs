@@ -8,6 +8,7 @@ use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::{Hardware, Netboot, Osie};
 
+use super::custom::Owner;
 use super::{Asked, Boots, NOBODY, Refusal, Served, broken};
 use crate::Mac;
 use crate::decision::{Boot, Decision, Policy, Script, decide};
@@ -120,7 +121,7 @@ impl Boots {
         let policy = Policy { boot_unknown: true, ..self.site.policy };
         let Decision { boot, fact } = decide(None, policy, self.index.feed(), now);
         if let Boot::Later { retry } = boot {
-            return Err(Refusal::cut_off(retry));
+            return Err(Refusal::later(retry, fact));
         }
         if boot != Boot::Generic {
             return Err(Refusal::Nothing(fact.to_string()));
@@ -184,20 +185,22 @@ impl Boots {
         text.map_err(broken)
     }
 
-    /// The wrapper around a script of somebody else's; text is served from the boot's own URL.
+    /// The wrapper around `owner`'s script; text is served from the boot's own URL.
     pub(super) fn custom(
         &self,
         known: &Known,
+        owner: Owner,
         script: Script,
         source: IpAddr,
         now: SystemTime,
     ) -> Result<String, Refusal> {
         let boot = self.boot(known, source, Identity::Withheld, now)?;
+        let own = format!("{}/{owner}", boot.url);
         let address = match script {
             Script::Url(url) => url,
-            Script::Contents(_) => format!("{}/custom.ipxe", boot.url),
+            Script::Contents(_) => format!("{own}.ipxe"),
         };
-        script::custom(&address, &boot.url).map_err(broken)
+        script::custom(&address, &own).map_err(broken)
     }
 
     /// What one boot of `known` is given.

@@ -26,13 +26,15 @@ fn free() -> Machine {
 
 /// Occupied by an instance with an operating system. The interface's flag is off: it does not matter.
 fn occupied(state: InstanceState) -> Machine {
-    let instance = Instance { state, custom: None, always_pxe: false, has_os: true };
+    let instance =
+        Instance { state, custom: None, always_pxe: false, script_ran: false, has_os: true };
     Machine { instance: Some(instance), netboot: Netboot::default(), ..free() }
 }
 
 /// Occupied by an instance with its own script.
 fn scripted(state: InstanceState, always_pxe: bool) -> Machine {
-    let instance = Instance { state, custom: Some(url("http://t/")), always_pxe, has_os: false };
+    let custom = Some(url("http://t/"));
+    let instance = Instance { state, custom, always_pxe, script_ran: false, has_os: false };
     Machine { instance: Some(instance), ..occupied(state) }
 }
 
@@ -120,6 +122,19 @@ fn row_5_a_tenants_script_runs_while_provisioning_and_then_only_if_always() {
 }
 
 #[test]
+fn row_5_after_a_tenants_script_it_is_the_disks_turn_unless_always() {
+    let ran = |always_pxe| {
+        let mut machine = scripted(InstanceState::Provisioning, always_pxe);
+        machine.instance.as_mut().unwrap().script_ran = true;
+        machine
+    };
+    all([
+        (ran(false), Boot::LocalDisk, Fact::ScriptRan),
+        (ran(true), tenants(), Fact::InstanceScript),
+    ]);
+}
+
+#[test]
 fn row_5_a_tenants_script_never_keeps_a_machine_from_its_cleaning() {
     for state in [InstanceState::Deprovisioning, InstanceState::DeprovisionFailed] {
         all([(scripted(state, true), Boot::Worker, Fact::Instance(state))]);
@@ -179,8 +194,7 @@ fn rows_7_and_8_the_disk_has_its_turn_before_the_instance_is_active() {
 #[test]
 fn row_8_an_active_instance_boots_its_disk() {
     let active = occupied(InstanceState::Active);
-    let bare =
-        Instance { state: InstanceState::Active, custom: None, always_pxe: true, has_os: false };
+    let bare = Instance { custom: None, ..scripted(InstanceState::Active, true).instance.unwrap() };
     let bare = Machine { instance: Some(bare), ..free() };
     let fact = Fact::Instance(InstanceState::Active);
     all([(active, Boot::LocalDisk, fact), (bare, Boot::Refused, fact)]);
@@ -221,6 +235,17 @@ fn a_stale_feed_still_refuses_and_still_boots_disks() {
 }
 
 #[test]
+fn before_all_was_told_everybody_waits() {
+    let untold = |machine| decide(machine, Policy::default(), Feed::Untold, NOW);
+    let machines = [None, Some(free()), Some(occupied(InstanceState::Active))];
+    for machine in &machines {
+        let decision = untold(machine.as_ref());
+        assert_eq!(decision, Decision::new(Boot::Later { retry: RETRY }, Fact::Untold));
+        assert_eq!(decision.offer(), crate::dhcp::BootOffer::Offered);
+    }
+}
+
+#[test]
 fn the_reason_is_one_line() {
     let decision = live(&occupied(InstanceState::Provisioning));
     assert_eq!(
@@ -253,8 +278,15 @@ fn machine() -> impl Strategy<Value = Machine> {
         InstanceState::DeprovisionFailed,
         InstanceState::Deleted,
     ]);
-    let instance = (instance_state, script(), any::<bool>(), any::<bool>()).prop_map(
-        |(state, custom, always_pxe, has_os)| Instance { state, custom, always_pxe, has_os },
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let instance = (instance_state, script(), flags).prop_map(
+        |(state, custom, (always_pxe, script_ran, has_os))| Instance {
+            state,
+            custom,
+            always_pxe,
+            script_ran,
+            has_os,
+        },
     );
     let forced =
         prop::option::of(any::<bool>().prop_map(|netboot| Override { netboot, until: None }));
@@ -280,7 +312,7 @@ proptest! {
     #[test]
     fn a_machine_in_use_is_never_offered_a_boot_nobody_asked_for(machine in machine(), script in any::<bool>()) {
         let custom = script.then(|| url("http://t/"));
-        let in_use = Instance { state: InstanceState::Active, custom, always_pxe: false, has_os: !script };
+        let in_use = Instance { custom, has_os: !script, ..occupied(InstanceState::Active).instance.unwrap() };
         let machine = Machine { forced: None, worker_wanted: false, instance: Some(in_use), ..machine };
         prop_assert!(!live(&machine).opens_a_boot());
     }

@@ -118,7 +118,10 @@ fn broadcast(network: Network) -> Option<Ipv4Addr> {
 
 /// Option 121. The default route is repeated here: who takes this option ignores option 3 (RFC 3442).
 fn routes(machine: &Reservation, link: &Link) -> Vec<u8> {
-    let metadata = link.metadata_router.map(|gateway| Route { destination: METADATA, gateway });
+    let near = |router: &Ipv4Addr| machine.address.is_none_or(|own| own.contains(*router));
+    // A client behind a relay could not reach it: the router has to be its neighbour.
+    let router = link.metadata_router.filter(near);
+    let metadata = router.map(|gateway| Route { destination: METADATA, gateway });
     let mut routes: Vec<_> = machine.routes.iter().copied().chain(metadata).collect();
     let has_default = routes.iter().any(|route| route.destination.prefix == 0);
     if let Some(gateway) = machine.gateway.filter(|_| !routes.is_empty() && !has_default) {

@@ -353,7 +353,7 @@ impl Server {
     fn note_firmware(&self, question: &Question, known: &Known) {
         let Question { request, client, .. } = question;
         let discovers = client.class.boots() && request.kind() == Some(MessageType::Discover);
-        if discovers && (known.worked_on || self.boots.index().feed() == Feed::Stale) {
+        if discovers && (known.worked_on || self.boots.index().feed() != Feed::Live) {
             // Best effort: with the queue full, the worker's new boot id says the same later.
             let _full = self.firmware.try_send(known.hardware.id.clone());
         }

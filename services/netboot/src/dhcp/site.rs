@@ -85,7 +85,8 @@ pub enum BootOffer {
 pub struct FromPool {
     /// How long the client is given the address, in seconds.
     pub lease: u32,
-    /// Whether the address that the client asks for is one of the pool's, so that it is told when it is not its own any more.
+    /// Whether a client is told that the address it asks for is not its own (any more): one of the pool's, whoever asks, and
+    /// any where the client is a machine of ours.
     pub ours: bool,
 }
 

@@ -3,7 +3,7 @@
 //! A call home is stored by the instance service before it is thanked for. The rest is for people: a line in the log.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use axum::Router;
@@ -52,25 +52,28 @@ pub(super) fn routes() -> Router<Arc<Http>> {
 }
 
 async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    // Whoever it is may not learn that nobody knows it.
-    let Some(known) = http.boots.index().by_address(source) else {
-        return StatusCode::OK.into_response();
+    let Some(known) = http.boots.at(source, SystemTime::now()) else {
+        // Whoever it is may not learn that nobody knows it.
+        return if http.boots.index().is_told() {
+            StatusCode::OK.into_response()
+        } else {
+            later("not all machines are known yet")
+        };
     };
     let fields = match read(body).await {
         Some(body) => runtime::phone_home::fields(&body),
         None => None,
     };
     let Some(mut fields) = fields else { return StatusCode::BAD_REQUEST.into_response() };
-    let kind = fields.remove("type").unwrap_or_else(|| "phone-home".into());
-    let kind: String = kind.chars().take(64).collect();
+    let kind = runtime::phone_home::kind(&fields);
     tracing::info!(hardware.id = known.hardware.id, kind, "a machine called home");
     let instance_id = fields.remove("instance_id").unwrap_or_default();
     // A machine without an instance goes by its own id.
     let instance_id = if instance_id == known.hardware.id { String::new() } else { instance_id };
     let (hardware_id, host_keys) =
         (known.hardware.id.clone(), runtime::phone_home::host_keys(&fields));
-    let stored = http.home.report(ReportPhoneHomeRequest { hardware_id, instance_id, host_keys });
-    match tokio::time::timeout(PATIENCE, stored).await {
+    let call = ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind };
+    match tokio::time::timeout(PATIENCE, http.home.report(call)).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
         Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => {
             tracing::warn!(%status, "a machine called home as another instance: a copied image?");
@@ -92,7 +95,7 @@ async fn event(State(http): State<Arc<Http>>, Source(source): Source, body: Body
         Some(body) if !body.is_empty() => body,
         Some(_) | None => return StatusCode::BAD_REQUEST.into_response(),
     };
-    match http.boots.index().by_address(source) {
+    match http.boots.at(source, SystemTime::now()) {
         Some(known) => told(&known, "event", &body),
         None => StatusCode::OK.into_response(),
     }
@@ -110,7 +113,7 @@ async fn components(State(http): State<Arc<Http>>, Source(source): Source, body:
 
 /// Takes what only a machine at work has to tell.
 async fn at_work(http: &Http, source: std::net::IpAddr, what: &str, body: Body) -> Response {
-    let known = http.boots.index().by_address(source).filter(|known| known.worker_wanted);
+    let known = http.boots.at(source, SystemTime::now()).filter(|known| known.worker_wanted);
     match (known, read(body).await) {
         (None, _) => StatusCode::NOT_FOUND.into_response(),
         (_, None) => StatusCode::BAD_REQUEST.into_response(),

@@ -84,20 +84,23 @@ fn another_servers_files_leave_the_notes_with_us() {
 }
 
 #[test]
-fn a_script_of_somebody_elses_is_told_of_before_it_runs() {
+fn a_script_of_somebody_elses_is_told_of_before_it_runs_and_when_it_is_given_up() {
     let expected = "#!ipxe
-imgfetch --name note http://192.0.2.1:7080/v1/boot/T/started && imgfree note ||
+imgfetch --name note http://192.0.2.1:7080/v1/boot/T/instance.started && imgfree note ||
 set try:int32 0
 :again
 chain --autofree http://t/x && goto end ||
-iseq ${try} 3 && goto end ||
+iseq ${try} 3 && goto failed ||
 inc try
 sleep 5
 goto again
+:failed
+imgfetch --name note http://192.0.2.1:7080/v1/boot/T/instance.failed && imgfree note ||
 :end
 exit 1
 ";
-    assert_eq!(custom("http://t/x", NOTES).unwrap(), expected);
+    let own = format!("{NOTES}/instance");
+    assert_eq!(custom("http://t/x", &own).unwrap(), expected);
 }
 
 #[test]

@@ -53,9 +53,10 @@ impl From<NoFile> for Refusal {
         match refusal {
             NoFile::NotFound => Self::Nothing("no such file".into()),
             NoFile::NotAllowed => Self::NotYours("the file is not for this address"),
-            NoFile::Later => {
-                Self::Later { retry: Duration::from_secs(5), why: "the file cannot be had yet" }
-            }
+            NoFile::Later => Self::Later {
+                retry: Duration::from_secs(5),
+                why: "the file cannot be had yet".into(),
+            },
             NoFile::Unreadable(error) => Self::Broken(error.to_string()),
         }
     }

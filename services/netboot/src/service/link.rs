@@ -144,9 +144,9 @@ impl Attached {
         let booting = Booting::default();
         if let Some(socket) = sockets.syslog {
             let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
-            let Common { index, lines, metrics, .. } = common;
-            let (index, lines, metrics) = (index.clone(), lines.clone(), metrics.clone());
-            let receiver = syslog::server::Server { index, lines, metrics, debug };
+            let (index, lending) = (common.index.clone(), common.lending.clone());
+            let (lines, metrics) = (common.lines.clone(), common.metrics.clone());
+            let receiver = syslog::server::Server { index, lending, lines, metrics, debug };
             tasks.spawn(receiver.run(socket, stop.clone()));
         }
         if let Some(socket) = sockets.advertisements {
@@ -202,9 +202,9 @@ fn by_tftp(
 
 fn http(boots: Arc<Boots>, tftp: Arc<dyn tftp::Files>, common: &Common) -> Http {
     let Served { loaders, by_tftp: _, images, osie, files } = common.served.clone();
-    let Reports { firmware: _, started, home } = &common.reports;
-    let (started, home, metrics) = (started.clone(), home.clone(), common.metrics.clone());
-    Http { boots, loaders, osie, files, tftp, images, home, started, metrics }
+    let Reports { firmware: _, scripts, home } = &common.reports;
+    let (scripts, home, metrics) = (scripts.clone(), home.clone(), common.metrics.clone());
+    Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics }
 }
 
 /// Starts answering on `listeners`.

@@ -11,6 +11,7 @@ use super::Lines;
 use super::limit::{Limit, Verdict};
 use super::message::Message;
 use crate::index::Index;
+use crate::lending::Lending;
 use crate::metrics::Metrics;
 
 /// The longest datagram read; what is longer is cut (RFC 5426, section 3.2, asks for 2048).
@@ -21,6 +22,8 @@ const LONGEST: usize = 8192;
 pub struct Server {
     /// Whose address is whose.
     pub index: Arc<Index>,
+    /// Whom addresses are lent to, where any are.
+    pub lending: Option<Arc<Lending>>,
     /// Where lines are kept.
     pub lines: Arc<Lines>,
     /// What is counted.
@@ -59,7 +62,9 @@ impl Server {
         if message.priority.is_debug() && !self.debug {
             return;
         }
-        let known = self.index.by_address(source);
+        let received = SystemTime::now();
+        let holder = || self.lending.as_ref()?.holder(source, received);
+        let known = self.index.at(source, holder);
         let machine = known.as_ref().map(|known| known.hardware.id.as_str());
         self.metrics.line(machine.is_some());
         tracing::info!(
@@ -74,6 +79,6 @@ impl Server {
             "{}",
             message.text
         );
-        self.lines.keep(machine, source, message, SystemTime::now());
+        self.lines.keep(machine, source, message, received);
     }
 }

@@ -134,11 +134,11 @@ impl Lab {
                     ready.send(index).expect("a test");
                 });
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
-                let (started, _used) = tokio::sync::mpsc::unbounded_channel();
+                let (scripts, _reports) = tokio::sync::mpsc::unbounded_channel();
                 // Nobody calls home here.
                 let nowhere = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
                 let home = Arc::new(nowhere.connect_lazy());
-                let reports = Reports { firmware, started, home };
+                let reports = Reports { firmware, scripts, home };
                 netboot.serve(reports, until).await.expect("to serve");
             };
             let mut runtime = tokio::runtime::Builder::new_current_thread();

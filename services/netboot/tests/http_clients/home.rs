@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::site::{MAC, MACHINE, OTHER, Site};
 use netboot::boots::clearing::Started;
+use netboot::boots::custom::Report;
 use runtime::feed::News;
 use tinwright::hardware::v1::{Hardware, Ipxe};
 use tinwright::instance::v1::ReportPhoneHomeRequest;
@@ -18,12 +19,14 @@ async fn a_call_home_is_stored_before_it_is_thanked_for() {
         assert_eq!(site.curl(MACHINE, options, "/phone-home").await.status, 200);
     }
     assert_eq!(site.curl(MACHINE, &["-X", "PUT"], "/phone-home").await.status, 200);
-    let call = |instance: &str, keys: &[&str]| ReportPhoneHomeRequest {
+    let call = |instance: &str, kind: &str, keys: &[&str]| ReportPhoneHomeRequest {
         hardware_id: site.id.to_string(),
         instance_id: instance.into(),
         host_keys: keys.iter().map(|key| (*key).into()).collect(),
+        kind: kind.into(),
     };
-    let calls = [call("i-1", &["ssh-rsa A+="]), call("i-1", &[]), call("", &[])];
+    let installer = call("i-1", "provisioning.104.01", &[]);
+    let calls = [call("i-1", "", &["ssh-rsa A+="]), installer, call("", "", &[])];
     assert_eq!(*site.told.calls.lock().await, calls);
 }
 
@@ -73,11 +76,12 @@ async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
     record.interfaces[0].netboot.as_mut().unwrap().boot_once = Some(once);
     site.boots.index().hardware(News::Put(record));
     let script = site.curl(MACHINE, &[], "/auto.ipxe").await.text();
-    let note = script.split_whitespace().find(|word| word.ends_with("/started")).unwrap();
+    let note = script.split_whitespace().find(|word| word.ends_with("/once.started")).unwrap();
     assert_eq!(site.curl_url(MACHINE, &[], note).await.status, 200);
-    let Started { hardware, handed } = site.started.lock().await.recv().await.unwrap();
+    let told = site.reports.lock().await.recv().await.unwrap();
+    let Report::Once(Started { hardware, handed }) = told else { panic!("{told:?}") };
     assert_eq!((hardware, handed.mac), (site.id.to_string(), MAC));
-    let text = note.replace("/started", "/custom.ipxe");
+    let text = note.replace(".started", ".ipxe");
     assert_eq!(site.curl_url(MACHINE, &[], &text).await.text(), "#!ipxe\necho once");
     assert!(site.curl(MACHINE, &[], "/auto.ipxe").await.text().contains("worker_id="));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use netboot::boots::Boots;
-use netboot::boots::clearing::Started;
+use netboot::boots::custom::Report;
 use netboot::http::Http;
 use netboot::http::home::Home;
 use netboot::index::Index;
@@ -73,7 +73,7 @@ pub(crate) struct Site {
     pub(crate) id: HardwareId,
     pub(crate) boots: Arc<Boots>,
     pub(crate) told: Arc<Told>,
-    pub(crate) started: Mutex<mpsc::UnboundedReceiver<Started>>,
+    pub(crate) reports: Mutex<mpsc::UnboundedReceiver<Report>>,
     pub(crate) directory: tempfile::TempDir,
     front: netboot::http::Front,
     _stop: DropGuard,
@@ -176,7 +176,7 @@ impl Site {
         let bounds =
             Bounds { of_one: 64, exempt: site.serving.trusted_proxies.clone(), head: 16 * 1024 };
         let boots = Arc::new(Boots::new(index(id), tokens, site));
-        let (tell, started) = mpsc::unbounded_channel();
+        let (scripts, reports) = mpsc::unbounded_channel();
         let told = Arc::new(Told::default());
         let http = Http {
             boots: boots.clone(),
@@ -186,14 +186,14 @@ impl Site {
             tftp: Arc::new(Scripts(boots.clone())),
             images,
             home: told.clone(),
-            started: tell,
+            scripts,
             metrics: Metrics::default(),
         };
         let (front, stop) = (http.front(), CancellationToken::new());
         let serving = serve::bounded(listener, Door::Open, bounds, front.clone(), stop.clone());
         tokio::spawn(serving);
-        let (started, _stop) = (Mutex::new(started), stop.drop_guard());
-        Self { base, id, boots, told, started, directory, front, _stop }
+        let (reports, _stop) = (Mutex::new(reports), stop.drop_guard());
+        Self { base, id, boots, told, reports, directory, front, _stop }
     }
 
     /// Serves in TLS, too, with a new key whose certificate is `c.pem` in the directory. On which port.

@@ -170,16 +170,19 @@ fn the_whole_script_around_one_of_somebody_elses() {
         let ipxe = hw::Ipxe { contents: "#!ipxe\nshell".into(), ..hw::Ipxe::default() };
         record.interfaces[0].netboot.as_mut().unwrap().ipxe = Some(ipxe);
     });
+    let own = format!("{FILES}/{}", MAC.dashed());
     let expected = format!(
         "#!ipxe
-imgfetch --name note {FILES}/started && imgfree note ||
+imgfetch --name note {own}.started && imgfree note ||
 set try:int32 0
 :again
-chain --autofree {FILES}/custom.ipxe && goto end ||
-iseq ${{try}} 3 && goto end ||
+chain --autofree {own}.ipxe && goto end ||
+iseq ${{try}} 3 && goto failed ||
 inc try
 sleep 5
 goto again
+:failed
+imgfetch --name note {own}.failed && imgfree note ||
 :end
 exit 1
 "

@@ -132,6 +132,16 @@ fn routes_bring_the_default_route_along() {
 }
 
 #[test]
+fn nobody_is_sent_to_the_metadata_by_a_router_of_another_network() {
+    let there = Network { address: Ipv4Addr::new(203, 0, 113, 5), prefix: 24 };
+    let machine = Reservation { address: Some(there), ..reservation() };
+    let link = Link { metadata_router: Some(US), ..link() };
+    let request = with(discover(&[121]), &[]);
+    let relayed = Packet { giaddr: Ipv4Addr::new(203, 0, 113, 1), ..request };
+    assert_eq!(option(&offer(&relayed, &machine, &link), 121), None);
+}
+
+#[test]
 fn without_routes_there_is_no_route_option() {
     assert_eq!(option(&offer(&discover(&[121, 249]), &reservation(), &link()), 121), None);
 }

@@ -1,0 +1,146 @@
+//! Scripts of others: which text is whose, and what is told of them.
+#![allow(clippy::unwrap_used)]
+
+use tinwright::HardwareId;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1::{self as occ, Instance};
+
+use super::*;
+use crate::boots::BootFile;
+use crate::boots::tests::{MAC, ask, at, boots, hardware, netboot, now, record};
+use runtime::feed::News;
+
+const HERE: &str = "192.0.2.10";
+
+fn contents(text: &str) -> Option<hw::Ipxe> {
+    Some(hw::Ipxe { contents: format!("#!ipxe\necho {text}"), ..hw::Ipxe::default() })
+}
+
+/// What the URL below which a script has its texts is, up to its owner, and the name of that.
+fn place(script: &str) -> (String, String) {
+    let url = script.split_whitespace().find_map(|word| word.strip_suffix(".started")).unwrap();
+    let (boot, owner) = url.rsplit_once('/').unwrap();
+    (boot.rsplit('/').next().unwrap().to_owned(), owner.to_owned())
+}
+
+fn file(boots: &Boots, place: &(String, String), what: &str) -> Result<BootFile, Refusal> {
+    let (token, owner) = place;
+    boots.file(token, &format!("{owner}.{what}"), at(HERE), now())
+}
+
+fn text(text: &str) -> Result<BootFile, Refusal> {
+    Ok(BootFile::Text(format!("#!ipxe\necho {text}")))
+}
+
+fn report(boots: &Boots, place: &(String, String), what: &str) -> Option<Report> {
+    let Ok(BootFile::Note { what: said, report, .. }) = file(boots, place, what) else { panic!() };
+    assert_eq!(said, what);
+    report
+}
+
+#[test]
+fn a_script_for_one_boot_is_served_until_it_was_started() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    record(&boots, id, |record| netboot(record).boot_once = contents("once"));
+    let served = ask(&boots, HERE).unwrap();
+    assert_eq!(served.kind, "custom_once");
+    let once = place(&served.text);
+    let Some(Report::Once(used)) = report(&boots, &once, "started") else { panic!() };
+    assert_eq!((used.hardware, used.handed.mac), (id.to_string(), MAC));
+    assert_eq!(file(&boots, &once, "ipxe"), text("once"));
+    assert_eq!(report(&boots, &once, "started"), None, "once only");
+    assert_eq!(report(&boots, &once, "failed"), None);
+    assert_eq!(ask(&boots, HERE).unwrap().kind, "worker", "though the record has it");
+}
+
+#[test]
+fn a_new_script_for_one_boot_is_served_after_an_old_one() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    record(&boots, id, |record| netboot(record).boot_once = contents("1"));
+    ask(&boots, HERE).unwrap();
+    boots.once.started(&id.to_string()).unwrap();
+    record(&boots, id, |record| {
+        netboot(record).boot_once = contents("2");
+        record.revision = 2;
+    });
+    assert_eq!(file(&boots, &place(&ask(&boots, HERE).unwrap().text), "ipxe"), text("2"));
+}
+
+#[test]
+fn what_was_for_one_boot_is_not_served_in_the_place_of_the_next_script() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    record(&boots, id, |record| netboot(record).boot_once = contents("once"));
+    let once = place(&ask(&boots, HERE).unwrap().text);
+    report(&boots, &once, "started").unwrap();
+    record(&boots, id, |record| netboot(record).ipxe = contents("always"));
+    let next = place(&ask(&boots, HERE).unwrap().text);
+    assert_eq!(file(&boots, &next, "ipxe"), text("always"));
+}
+
+#[test]
+fn every_interface_has_its_own_script() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let second = Mac([2, 0, 0, 0, 0, 7]);
+    record(&boots, id, |record| {
+        netboot(record).ipxe = contents("first");
+        let mut other = hardware(id, second, "192.0.2.17").interfaces.remove(0);
+        other.netboot.as_mut().unwrap().ipxe = contents("second");
+        record.interfaces.push(other);
+    });
+    for (mac, said) in [(MAC, "first"), (second, "second")] {
+        let asked = crate::boots::Asked::new(Some(mac), at(HERE));
+        let own = place(&boots.script(&asked, now()).unwrap().text);
+        assert_eq!(file(&boots, &own, "ipxe"), text(said), "{mac}");
+        assert_eq!(report(&boots, &own, "started"), None);
+    }
+    let (token, _) = place(&ask(&boots, HERE).unwrap().text);
+    let theirs = (token, Mac([2, 0, 0, 0, 0, 2]).dashed());
+    assert!(matches!(file(&boots, &theirs, "ipxe"), Err(Refusal::Nothing(_))), "another machine's");
+}
+
+/// The instance on the machine, which brings a script; it was started if that is said.
+fn instance(boots: &Boots, id: HardwareId, state: &str, ran: bool) {
+    let script = occ::instance::CustomIpxe {
+        contents: "#!ipxe\necho theirs".into(),
+        ..occ::instance::CustomIpxe::default()
+    };
+    boots.index().instance(News::All(vec![Instance {
+        id: "i".into(),
+        state: state.into(),
+        hardware_id: id.to_string(),
+        generation: 3,
+        os: Some(occ::instance::Os::CustomIpxe(script)),
+        script_time: ran.then(|| now().into()),
+        ..Instance::default()
+    }]));
+}
+
+#[test]
+fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    boots.index().workflow(News::All(vec![]));
+    instance(&boots, id, "provisioning", false);
+    let theirs = place(&ask(&boots, HERE).unwrap().text);
+    let (hardware_id, instance_id) = (id.to_string(), "i".to_owned());
+    let told = |started| {
+        let (hardware_id, instance_id) = (hardware_id.clone(), instance_id.clone());
+        Some(Report::Instance(ReportScriptRequest {
+            hardware_id,
+            instance_id,
+            generation: 3,
+            started,
+        }))
+    };
+    assert_eq!(report(&boots, &theirs, "started"), told(true));
+    instance(&boots, id, "provisioning", true);
+    assert_eq!(file(&boots, &theirs, "ipxe"), text("theirs"));
+    assert_eq!(report(&boots, &theirs, "failed"), told(false));
+    assert_eq!(ask(&boots, HERE).unwrap().kind, "local_disk");
+    instance(&boots, id, "deprovisioning", true);
+    assert!(matches!(file(&boots, &theirs, "ipxe"), Err(Refusal::Nothing(_))));
+}

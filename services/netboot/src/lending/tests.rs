@@ -1,0 +1,137 @@
+//! Who is lent what, and who is known by it.
+#![allow(clippy::unwrap_used)]
+
+use runtime::SiteKey;
+use runtime::boot_token::Tokens;
+use runtime::feed::News;
+use store::memory::Memory;
+use tinwright::HardwareId;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::*;
+use crate::boots::Boots;
+use crate::boots::tests::hardware;
+use crate::dhcp::options::Options;
+use crate::leases::{Claim, Granted};
+use crate::timeline::{Timeline, What, Who};
+
+pub(crate) const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+pub(crate) const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 9]);
+/// The first address that is lent.
+pub(crate) const LENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 100);
+
+/// A site that lends addresses, which knows a machine with the interface [`MAC`] and no address.
+pub(crate) struct Site {
+    pub(crate) boots: Boots,
+    pub(crate) leases: Leases,
+    pub(crate) unknown: Arc<Machines>,
+    pub(crate) subnet: Subnet,
+    _stop: DropGuard,
+}
+
+pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
+    let mut machine = hardware(HardwareId::new(), MAC, "192.0.2.10");
+    machine.name = "node-1".into();
+    machine.state = tinwright::hardware::v1::State::Provisionable.into();
+    machine.interfaces[0].dhcp = None;
+    let index = Arc::new(Index::default());
+    index.hardware(News::All(vec![machine]));
+    index.instance(News::All(vec![]));
+    index.workflow(News::All(vec![]));
+    let network = Network { address: [192, 0, 2, 0].into(), prefix: 24 };
+    let last = LENT.octets()[3] + addresses - 1;
+    let ranges = vec![format!("{LENT}-192.0.2.{last}").parse().unwrap()];
+    let subnet = Subnet { unknown, ..Subnet::new(network, ranges) };
+    let leases = Leases::new(Arc::new(Memory::default()));
+    let (stop, running) = (CancellationToken::new(), leases.clone());
+    tokio::spawn(running.run(stop.clone()));
+    leases.ready().await;
+    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    let boots = Boots::new(index.clone(), tokens, crate::boots::tests::site());
+    let seen = Arc::new(Machines::default());
+    let lending = Lending::new(vec![subnet.clone()], leases.clone(), index, seen.clone());
+    boots.lend(Arc::new(lending));
+    Site { boots, leases, unknown: seen, subnet, _stop: stop.drop_guard() }
+}
+
+/// What a client says that wants `address`, and believes to have been offered it if that is said.
+fn request(mac: Mac, address: Ipv4Addr, offered: bool) -> Packet {
+    let (mut options, none) = (Options::default(), Ipv4Addr::UNSPECIFIED);
+    options.set(code::MESSAGE_TYPE, [MessageType::Request.into()]);
+    options.set(code::REQUESTED_ADDRESS, address.octets());
+    options.set_some(code::SERVER_IDENTIFIER, offered.then_some([192, 0, 2, 1]));
+    let mut chaddr = [0; 16];
+    chaddr[..6].copy_from_slice(&mac.0);
+    Packet {
+        op: 1,
+        htype: 1,
+        hlen: 6,
+        hops: 0,
+        xid: 7,
+        secs: 0,
+        flags: 0,
+        ciaddr: none,
+        yiaddr: none,
+        siaddr: none,
+        giaddr: none,
+        chaddr,
+        sname: [0; 64],
+        file: [0; 128],
+        options,
+    }
+}
+
+fn lend(site: &Site, request: &Packet, now: SystemTime) -> Result<Lent, Silence> {
+    let link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
+    let mac = request.mac().unwrap();
+    let known = site.boots.index().by_mac(mac);
+    let record = known.as_ref().map(|known| known.reservation());
+    let relayed = Relayed::default();
+    let asked = Asked { request, mac, relayed, record, link: &link };
+    site.boots.lending().unwrap().lend(asked, now)
+}
+
+#[tokio::test]
+async fn strangers_that_skip_the_discover_are_counted_like_those_that_do_not() {
+    let (site, now) = (site(Unknown::Enrol, 50).await, SystemTime::now());
+    let lent = (0..50).filter(|last| {
+        let wanted = Ipv4Addr::new(192, 0, 2, LENT.octets()[3] + last);
+        let request = request(Mac([2, 0, 0, 0, 1, *last]), wanted, true);
+        match lend(&site, &request, now) {
+            Ok(Lent::Address(lent)) => lent.address.is_some(),
+            other => {
+                assert_eq!(other, Err(Silence::TooMany));
+                false
+            }
+        }
+    });
+    assert_eq!(lent.count(), 20);
+}
+
+#[tokio::test]
+async fn a_machine_of_ours_is_told_that_an_address_of_another_network_is_not_its() {
+    let (site, now) = (site(Unknown::Enrol, 1).await, SystemTime::now());
+    let elsewhere = Ipv4Addr::new(203, 0, 113, 5);
+    for (mac, told) in [(MAC, true), (STRANGER, false)] {
+        let lent = lend(&site, &request(mac, elsewhere, false), now).unwrap();
+        let Lent::Address(lent) = lent else { panic!("{lent:?}") };
+        assert_eq!((lent.address, lent.pool.unwrap().ours), (None, told), "{mac}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_machine_says_from_the_address_it_is_lent_is_its() {
+    let (site, now) = (site(Unknown::Ignore, 1).await, SystemTime::now());
+    let (timeline, mut events) = Timeline::new(Metrics::default());
+    let boots = site.boots.clone().telling(timeline);
+    assert!(boots.at(LENT.into(), now).is_none());
+    let claim = Claim { address: LENT, mac: MAC, lasts: Duration::from_secs(60), at_port: None };
+    assert!(matches!(site.leases.claim(claim, now).await, Granted::For(_)));
+    let known = boots.at(LENT.into(), now).unwrap();
+    assert_eq!(known.mac, MAC);
+    boots.note_file(LENT.into(), "vmlinuz-x86_64", None, now);
+    let event = events.try_recv().unwrap();
+    assert_eq!(event.who, Who::from(&known));
+    assert_eq!(event.what, What::Kernel("vmlinuz-x86_64".into()));
+    assert!(boots.at(LENT.into(), now + Duration::from_secs(120)).is_none(), "the lease ended");
+}
