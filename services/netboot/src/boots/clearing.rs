@@ -63,13 +63,14 @@ impl Peers {
                     (&report.hardware_id, told.map(drop))
                 }
             };
+            let script = report.kind();
             let Err(status) = told else {
-                return tracing::info!(hardware.id = hardware, ?report, "told of a script");
+                return tracing::info!(hardware.id = hardware, script, "told of a script");
             };
             if is_final(status.code()) {
-                return tracing::error!(hardware.id = hardware, %status, "a script may be served once more");
+                return tracing::error!(hardware.id = hardware, script, %status, "a script may be served once more");
             }
-            tracing::warn!(hardware.id = hardware, %status, "not told of a script yet");
+            tracing::warn!(hardware.id = hardware, script, %status, "not told of a script yet");
             tokio::time::sleep(Duration::from_secs(pauses.next().unwrap_or(30))).await;
         }
     }

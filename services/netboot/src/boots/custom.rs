@@ -79,6 +79,17 @@ pub enum Report {
     Instance(ReportScriptRequest),
 }
 
+impl Report {
+    /// What it tells of, for logs: the script itself is nobody's business there.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Once(_) => "for one boot, started",
+            Self::Instance(report) if report.started => "the instance's, started",
+            Self::Instance(_) => "the instance's, failed",
+        }
+    }
+}
+
 impl Boots {
     /// The text of `owner`'s script for the machine that goes by `hardware`.
     pub(super) fn custom_text(
