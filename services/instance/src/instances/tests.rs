@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pb::instance::Ip;
+use pb::instance::{CustomIpxe, Ip, OperatingSystem, Os};
 use proptest::prelude::*;
 use store::memory::Memory;
 use tinwright::instance::v1::CreateInstanceRequest;
@@ -138,7 +138,6 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
 
 #[tokio::test]
 async fn a_script_and_an_operating_system_exclude_each_other_in_updates_too() {
-    use pb::instance::{CustomIpxe, OperatingSystem, Os};
     let instances = instances();
     let script = CustomIpxe { contents: "#!ipxe".into(), ..CustomIpxe::default() };
     let debian = OperatingSystem { distro: "debian".into(), ..OperatingSystem::default() };
@@ -244,6 +243,31 @@ async fn the_first_keys_that_a_system_tells_are_kept_until_another_is_installed(
     assert_eq!(call(&[KEY]).await, told, "whoever comes later may be somebody else");
     let failed = instances.advance(&told, Event::Failed, "", |_| {}).await.unwrap();
     assert!(instances.retry(id(&failed)).await.unwrap().host_keys.is_empty());
+}
+
+#[tokio::test]
+async fn a_script_that_another_takes_the_place_of_is_yet_to_be_run() {
+    let instances = instances();
+    let script = |contents: &str| {
+        let contents = format!("#!ipxe\necho {contents}");
+        Some(Os::CustomIpxe(CustomIpxe { contents, ..CustomIpxe::default() }))
+    };
+    let first = pb::Instance { os: script("1"), ..on(MACHINE, "192.0.2.1") };
+    let queued = instances.create(first, None).await.unwrap();
+    let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
+    let ran = Script { generation: 1, started: true };
+    let told = instances.script(MACHINE.parse().unwrap(), InstanceId::new(), ran).await;
+    assert!(matches!(told, Err(Error::NotOccupant { .. })));
+    instances.script(MACHINE.parse().unwrap(), id(&begun), ran).await.unwrap();
+    let ran = instances.get(&machine(MACHINE)).await.unwrap();
+    assert!(ran.script_time.is_some());
+    let update = |os| pb::Instance { os, revision: 0, ..ran.clone() };
+    let changed = async |os, paths: &[&str]| {
+        let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
+        instances.update(update(os), &paths).await.unwrap().script_time
+    };
+    assert_eq!(changed(script("2"), &["hostname"]).await, ran.script_time);
+    assert_eq!(changed(script("2"), &["custom_ipxe"]).await, None);
 }
 
 #[tokio::test]
