@@ -38,4 +38,4 @@ pub use packet::{Malformed, MessageType, Packet};
 pub use site::{BootOffer, FromPool, Link, Reservation};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -74,7 +74,9 @@ impl Script {
         now: SystemTime,
     ) -> Result<pb::Instance, NoState> {
         let mut new = old.clone();
-        let is_its = self.generation == old.generation && brings_script(old);
+        // One beside a template is run before its workflow gets its turn.
+        let brought = matches!(old.os, Some(Os::CustomIpxe(_)));
+        let is_its = self.generation == old.generation && brought;
         if is_its && is_occupied(State::try_from(old)?) {
             new.script_time = self.started.then(|| old.script_time.unwrap_or(now.into()));
         }
@@ -142,6 +144,10 @@ mod tests {
         assert_eq!(report(false, &begun, NOW), old);
         let late = Script { generation: 1, started: true };
         assert_eq!(late.after(&old, NOW).unwrap(), old, "of another generation");
+        let beside = pb::Instance { template_id: "t".into(), ..old };
+        assert!(report(true, &beside, NOW).script_time.is_some(), "before its template's turn");
+        let none = instance(State::Provisioning, false);
+        assert_eq!(report(true, &none, NOW), none);
     }
 
     proptest! {

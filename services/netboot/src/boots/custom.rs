@@ -105,7 +105,10 @@ impl Boots {
             Owner::Interface(mac) => {
                 let known = self.index.by_mac(mac).filter(|known| known.hardware.id == hardware);
                 match self.decision(known.as_ref(), Feed::Live, now) {
-                    Decision { boot: Boot::CustomScript { script, .. }, .. } => script,
+                    Decision {
+                        boot: Boot::CustomScript { script, .. },
+                        fact: Fact::InterfaceScript,
+                    } => script,
                     Decision { fact, .. } => return Err(Refusal::Nothing(fact.to_string())),
                 }
             }

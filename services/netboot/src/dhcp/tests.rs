@@ -23,7 +23,7 @@ const OURS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 50);
 const OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 77);
 const RELAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
 
-fn request(kind: MessageType) -> Packet {
+pub(crate) fn request(kind: MessageType) -> Packet {
     let mut chaddr = [0; 16];
     chaddr[..6].copy_from_slice(&MAC.0);
     let none = Ipv4Addr::UNSPECIFIED;

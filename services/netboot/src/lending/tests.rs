@@ -11,7 +11,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::boots::Boots;
 use crate::boots::tests::hardware;
-use crate::dhcp::options::Options;
 use crate::leases::{Claim, Granted};
 use crate::timeline::{Timeline, What, Who};
 
@@ -56,29 +55,12 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
 
 /// What a client says that wants `address`, and believes to have been offered it if that is said.
 fn request(mac: Mac, address: Ipv4Addr, offered: bool) -> Packet {
-    let (mut options, none) = (Options::default(), Ipv4Addr::UNSPECIFIED);
-    options.set(code::MESSAGE_TYPE, [MessageType::Request.into()]);
-    options.set(code::REQUESTED_ADDRESS, address.octets());
-    options.set_some(code::SERVER_IDENTIFIER, offered.then_some([192, 0, 2, 1]));
-    let mut chaddr = [0; 16];
-    chaddr[..6].copy_from_slice(&mac.0);
-    Packet {
-        op: 1,
-        htype: 1,
-        hlen: 6,
-        hops: 0,
-        xid: 7,
-        secs: 0,
-        flags: 0,
-        ciaddr: none,
-        yiaddr: none,
-        siaddr: none,
-        giaddr: none,
-        chaddr,
-        sname: [0; 64],
-        file: [0; 128],
-        options,
-    }
+    let mut request = crate::dhcp::tests::request(MessageType::Request);
+    request.chaddr[..6].copy_from_slice(&mac.0);
+    let ours = offered.then_some([192, 0, 2, 1]);
+    request.options.set(code::REQUESTED_ADDRESS, address.octets());
+    request.options.set_some(code::SERVER_IDENTIFIER, ours);
+    request
 }
 
 fn lend(site: &Site, request: &Packet, now: SystemTime) -> Result<Lent, Silence> {

@@ -97,7 +97,14 @@ fn every_interface_has_its_own_script() {
         assert_eq!(file(&boots, &own, "ipxe"), text(said), "{mac}");
         assert_eq!(report(&boots, &own, "started"), None);
     }
-    let (token, _) = place(&ask(&boots, HERE).unwrap().text);
+    let own = place(&ask(&boots, HERE).unwrap().text);
+    record(&boots, id, |record| {
+        netboot(record).ipxe = contents("first");
+        netboot(record).boot_once = contents("once");
+    });
+    let meanwhile = file(&boots, &own, "ipxe");
+    assert!(matches!(meanwhile, Err(Refusal::Nothing(_))), "that one is for the next boot");
+    let (token, _) = own;
     let theirs = (token, Mac([2, 0, 0, 0, 0, 2]).dashed());
     assert!(matches!(file(&boots, &theirs, "ipxe"), Err(Refusal::Nothing(_))), "another machine's");
 }
