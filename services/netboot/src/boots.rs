@@ -98,7 +98,7 @@ pub struct Served {
 #[derive(Debug)]
 struct Found {
     /// The machine it is for; none where one without a record gets one.
-    known: Option<Known>,
+    known: Option<Arc<Known>>,
     /// What decided.
     fact: Fact,
     /// The script.
@@ -168,8 +168,13 @@ impl Boots {
     }
 
     /// The machine whose address `source` is, by its record or by its lease.
-    pub fn at(&self, source: IpAddr, now: SystemTime) -> Option<Known> {
+    pub fn at(&self, source: IpAddr, now: SystemTime) -> Option<Arc<Known>> {
         self.index.at(source, || self.holder(source, now))
+    }
+
+    /// Where is noted what happens in boots.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// The site.
@@ -227,10 +232,9 @@ impl Boots {
     fn hand_out(&self, asked: &Asked, now: SystemTime) -> Result<Found, Refusal> {
         let found = self.find(asked, || self.holder(asked.source, now), now)?;
         let Found { known: Some(known), script, .. } = &found else { return Ok(found) };
-        let id = &known.hardware.id;
-        if self.loops_again(id, now) {
+        if self.loops_again(known, now) {
             let hold = self.site.serving.hold_boot_loops;
-            tracing::warn!(hardware.id = id, hold, "boot_loop: {BOOT_LOOP}");
+            tracing::warn!(hardware.id = known.hardware.id, hold, "boot_loop: {BOOT_LOOP}");
         }
         self.held(&found, now)?;
         if script.kind == CUSTOM_ONCE
@@ -239,7 +243,7 @@ impl Boots {
             self.once.hand_out(known, once, now);
         }
         if script.kind != ASK_UUID {
-            self.loops.note(id, now);
+            self.loops.note(known.id, now);
         }
         Ok(found)
     }
@@ -257,16 +261,17 @@ impl Boots {
     }
 
     /// Whether one more script at `now` makes a boot loop of the machine.
-    pub fn loops_again(&self, hardware: &str, now: SystemTime) -> bool {
-        self.site.rate_limits && self.loops.would_loop(hardware, now)
+    pub fn loops_again(&self, known: &Known, now: SystemTime) -> bool {
+        self.site.rate_limits && self.loops.would_loop(known.id, now)
     }
 
     /// Lets a machine that boots again and again wait, where the site wants that.
     fn held(&self, found: &Found, now: SystemTime) -> Result<(), Refusal> {
-        let Some(known) = found.known.as_ref().filter(|_| self.site.serving.hold_boot_loops) else {
+        let Some(known) = found.known.as_deref().filter(|_| self.site.serving.hold_boot_loops)
+        else {
             return Ok(());
         };
-        let held = self.loops_again(&known.hardware.id, now);
+        let held = self.loops_again(known, now);
         if held { Err(Refusal::Later { retry: HOLD, why: BOOT_LOOP.into() }) } else { Ok(()) }
     }
 
@@ -301,7 +306,7 @@ impl Boots {
         {
             return Err(Refusal::NotYours("the address is not that machine's"));
         }
-        let decision = self.decision(known.as_ref(), feed, now);
+        let decision = self.decision(known.as_deref(), feed, now);
         let known = known.ok_or_else(|| Refusal::Nothing(decision.fact.to_string()))?;
         if decision.opens_a_boot() && self.gate(&known, asked, &decision)? == Verdict::AskUuid {
             let text = script::with_uuid(&format!("{}/{}", self.said.base_url, known.mac.dashed()));

@@ -155,6 +155,8 @@ mod tests {
         }
     }
 
+    const H: &str = "01a20370-0000-7000-8000-000000000001";
+
     fn hardware() -> Hardware {
         let address =
             Address { address: "192.0.2.10".into(), prefix_length: 24, ..Address::default() };
@@ -163,13 +165,13 @@ mod tests {
             dhcp: Some(Dhcp { address: Some(address), ..Dhcp::default() }),
             ..Interface::default()
         };
-        Hardware { id: "h".into(), interfaces: vec![interface], ..Hardware::default() }
+        Hardware { id: H.into(), interfaces: vec![interface], ..Hardware::default() }
     }
 
     fn instance() -> Instance {
         Instance {
             id: "i".into(),
-            hardware_id: "h".into(),
+            hardware_id: H.into(),
             hostname: "web".into(),
             userdata: "hunter2".into(),
             os: Some(Os::CustomIpxe(CustomIpxe {
@@ -181,7 +183,7 @@ mod tests {
     }
 
     fn workflow(id: &str, wants_machine: bool) -> Workflow {
-        let hardware_id = "h".to_owned();
+        let hardware_id = H.to_owned();
         Workflow { id: id.into(), hardware_id, wants_machine, ..Workflow::default() }
     }
 
@@ -216,7 +218,7 @@ mod tests {
         let index = restarted(&store).await;
         let known = index.by_address("192.0.2.10".parse().unwrap()).unwrap();
         assert!(known.worker_wanted && index.feed() == Feed::Stale);
-        let instance = known.instance.unwrap();
+        let instance = known.instance.as_ref().unwrap();
         assert_eq!((instance.hostname.as_str(), instance.userdata.as_str()), ("web", ""));
         let Some(Os::CustomIpxe(script)) = &instance.os else { panic!() };
         assert_eq!(script.contents, "#!ipxe");
@@ -230,6 +232,6 @@ mod tests {
         before.hardware(News::All(vec![hardware()]));
         before.instance(News::All(vec![instance()]));
         written(&before).await;
-        assert!(restarted(&store).await.by_id("h").is_none());
+        assert!(restarted(&store).await.by_id(H).is_none());
     }
 }

@@ -44,7 +44,7 @@ pub enum Subject {
 
 impl Subject {
     /// What `boots` knows of it: by its record, or by what it is lent.
-    pub fn find(&self, boots: &Boots, now: SystemTime) -> Option<Known> {
+    pub fn find(&self, boots: &Boots, now: SystemTime) -> Option<Arc<Known>> {
         let index = boots.index();
         match self {
             Self::Hardware(id) => index.by_id(id),
@@ -111,14 +111,14 @@ pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::Expla
     let boots = case.boots;
     let lent = case.lent();
     let has = lent.as_ref().unwrap_or(&Lent::Nothing);
-    let decision = boots.decision_lent(case.known.as_ref(), has, now);
+    let decision = boots.decision_lent(case.known.as_deref(), has, now);
     let holder = match has {
         Lent::Address(_) => case.mac,
         Lent::Nothing | Lent::BootOnly => None,
     };
     let dhcp = dhcp(&case, lent, decision.offer());
     let given = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
-    let own = || case.known.as_ref().and_then(Known::address).or(question.subject.address());
+    let own = || case.known.as_deref().and_then(Known::address).or(question.subject.address());
     let asked_from = given.or_else(own).or_else(|| case.somewhere());
     pb::ExplainBootResponse {
         time: Some(now.into()),
@@ -134,8 +134,8 @@ pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::Expla
 fn dhcp(case: &Case<'_>, lent: Result<Lent, Silence>, offer: BootOffer) -> Option<pb::DhcpAnswer> {
     let request = case.request.as_ref()?;
     let boot_offered = offer == BootOffer::Offered;
+    let client = Client::of(request, case.link.own_ipxe.as_deref());
     let offer = if case.class == ClientClass::IpxeRom {
-        let client = Client::of(request, case.link.own_ipxe.as_deref());
         let asks = Asks { request, client: &client, offer, now: case.instant };
         case.heard.would_chain(asks)
     } else {
@@ -143,7 +143,15 @@ fn dhcp(case: &Case<'_>, lent: Result<Lent, Silence>, offer: BootOffer) -> Optio
     };
     let reply = lent.and_then(|lent| {
         let (machine, link) = lent.terms(case.record(), case.link);
-        dhcp::answer(request, request::received(request), machine, &link, offer, case.instant)
+        dhcp::answer(
+            request,
+            &client,
+            request::received(request),
+            machine,
+            &link,
+            offer,
+            case.instant,
+        )
     });
     Some(match reply {
         Err(silence) => pb::DhcpAnswer { silence: silence.to_string(), ..Default::default() },

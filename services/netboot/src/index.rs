@@ -15,7 +15,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use foldhash::quality::RandomState;
 use runtime::feed::News;
+use tinwright::HardwareId;
 use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::hardware::v1::{Hardware, Interface};
 use tinwright::instance::v1::Instance;
@@ -50,8 +52,8 @@ const WORKFLOW: usize = 2;
 #[derive(Debug, Default)]
 struct Tables {
     hardware: HashMap<String, Arc<Hardware>>,
-    by_mac: HashMap<Mac, Known>,
-    by_address: HashMap<IpAddr, Known>,
+    by_mac: HashMap<Mac, Arc<Known>, RandomState>,
+    by_address: HashMap<IpAddr, Arc<Known>, RandomState>,
     ports: Ports,
     instances: HashMap<String, Arc<Instance>>,
     /// Hardware id ─▶ id of the instance that occupies it.
@@ -62,9 +64,11 @@ struct Tables {
     worked_on: HashMap<String, String>,
 }
 
-/// What is known of one machine at one interface. Cheap to share.
-#[derive(Clone, Debug)]
+/// What is known of one machine at one interface.
+#[derive(Debug)]
 pub struct Known {
+    /// What it goes by.
+    pub id: HardwareId,
     /// Its record.
     pub hardware: Arc<Hardware>,
     /// The interface.
@@ -77,12 +81,7 @@ pub struct Known {
     pub worked_on: bool,
     /// Where the record has the interface.
     place: usize,
-    facts: Arc<Facts>,
-}
-
-/// The same in netboot's own terms.
-#[derive(Debug)]
-struct Facts {
+    address: Option<IpAddr>,
     machine: Machine,
     reservation: Reservation,
 }
@@ -96,12 +95,22 @@ impl Known {
         [worked_on, worker_wanted]: [bool; 2],
     ) -> Option<Self> {
         let (interface, occupant) = (hardware.interfaces.get(place)?, instance.as_deref());
-        let mac = interface.mac.parse().ok()?;
-        let facts = Arc::new(Facts {
-            machine: facts::machine(&hardware, interface, occupant, worker_wanted),
-            reservation: facts::reservation(mac, interface, occupant),
-        });
-        Some(Self { hardware, mac, instance, worker_wanted, worked_on, place, facts })
+        let (id, mac) = (hardware.id.parse().ok()?, interface.mac.parse().ok()?);
+        let address = facts::address(interface);
+        let machine = facts::machine(&hardware, interface, occupant, worker_wanted);
+        let reservation = facts::reservation(mac, interface, occupant);
+        Some(Self {
+            id,
+            hardware,
+            mac,
+            instance,
+            worker_wanted,
+            worked_on,
+            place,
+            address,
+            machine,
+            reservation,
+        })
     }
 
     /// Its interface in the record.
@@ -111,12 +120,12 @@ impl Known {
 
     /// What the boot decision goes by.
     pub fn machine(&self) -> &Machine {
-        &self.facts.machine
+        &self.machine
     }
 
     /// What DHCP tells it.
     pub fn reservation(&self) -> &Reservation {
-        &self.facts.reservation
+        &self.reservation
     }
 
     /// Whether a script sends it to its disk by iPXE itself.
@@ -127,7 +136,7 @@ impl Known {
 
     /// The address that the record gives to the interface.
     pub fn address(&self) -> Option<IpAddr> {
-        facts::address(self.interface()?)
+        self.address
     }
 
     /// Whether `mac` is one of its interfaces.
@@ -137,44 +146,45 @@ impl Known {
 
     /// Whether it may speak from `address`: one that its record gives to any of its interfaces.
     pub fn has(&self, address: IpAddr) -> bool {
-        self.hardware.interfaces.iter().filter_map(facts::address).any(|own| own == address)
+        let mut all = self.hardware.interfaces.iter().filter_map(facts::address);
+        self.address == Some(address) || all.any(|own| own == address)
     }
 }
 
 impl Index {
     /// The machine with this MAC.
-    pub fn by_mac(&self, mac: Mac) -> Option<Known> {
+    pub fn by_mac(&self, mac: Mac) -> Option<Arc<Known>> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_mac.get(&mac).cloned()
     }
 
     /// The machine that is plugged in where `relayed` says, if a record names the place.
-    pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Known> {
+    pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Arc<Known>> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let (id, mac) = tables.ports.find(relayed)?;
         tables.all(id).find(|known| known.mac == mac)
     }
 
     /// The machine with this address.
-    pub fn by_address(&self, address: IpAddr) -> Option<Known> {
+    pub fn by_address(&self, address: IpAddr) -> Option<Arc<Known>> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_address.get(&address).cloned()
     }
 
     /// The machine with this address: by its record, else by the interface that it is lent to, its `holder`.
-    pub fn at(&self, address: IpAddr, holder: impl FnOnce() -> Option<Mac>) -> Option<Known> {
+    pub fn at(&self, address: IpAddr, holder: impl FnOnce() -> Option<Mac>) -> Option<Arc<Known>> {
         self.by_address(address).or_else(|| self.by_mac(holder()?))
     }
 
     /// The machine that goes by `id`, at its first interface.
-    pub fn by_id(&self, id: &str) -> Option<Known> {
+    pub fn by_id(&self, id: &str) -> Option<Arc<Known>> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.all(id).next()
     }
 
     /// The machine that people call `name`: its own name, or a host name that its instance or DHCP gives it. Looks through
     /// all machines: for people's questions, not for packets.
-    pub fn by_name(&self, name: &str) -> Option<Known> {
+    pub fn by_name(&self, name: &str) -> Option<Arc<Known>> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let called = |hardware: &&Arc<Hardware>| tables.is_called(hardware, name);
         tables.all(&tables.hardware.values().find(called)?.id).next()
@@ -275,19 +285,19 @@ impl Index {
 
 impl Tables {
     /// What is known of the machine that goes by `id`, at each of its interfaces.
-    fn all(&self, id: &str) -> impl Iterator<Item = Known> {
+    fn all(&self, id: &str) -> impl Iterator<Item = Arc<Known>> {
         let occupant = self.occupants.get(id).and_then(|id| self.instances.get(id));
         let workflows = self.workflows.get(id);
         let wanted = workflows.is_some_and(|all| all.values().any(|wants| *wants));
         let work = [workflows.is_some(), wanted];
         self.hardware.get(id).into_iter().flat_map(move |hardware| {
             let at = move |place| Known::new(hardware.clone(), place, occupant.cloned(), work);
-            (0..hardware.interfaces.len()).filter_map(at)
+            (0..hardware.interfaces.len()).filter_map(at).map(Arc::new)
         })
     }
 
     /// The same from the last interface on: of several with one address the first one stands in the end.
-    fn last_to_first(&self, id: &str) -> Vec<Known> {
+    fn last_to_first(&self, id: &str) -> Vec<Arc<Known>> {
         let mut all: Vec<_> = self.all(id).collect();
         all.reverse();
         all
@@ -297,7 +307,7 @@ impl Tables {
     /// another machine meanwhile stays that one's.
     fn refresh(&mut self, id: &str) {
         for known in self.last_to_first(id) {
-            let is_own = |now: &&mut Known| now.hardware.id == id;
+            let is_own = |now: &&mut Arc<Known>| now.hardware.id == id;
             let address = known.address();
             let by_address = address.and_then(|own| self.by_address.get_mut(&own).filter(is_own));
             if let Some(now) = by_address {
@@ -346,7 +356,7 @@ impl Tables {
         let Some(old) = self.hardware.remove(id) else { return };
         self.ports.drop(&old);
         for interface in &old.interfaces {
-            let is_own = |known: &Known| known.hardware.id == id;
+            let is_own = |known: &Arc<Known>| known.hardware.id == id;
             if let Ok(mac) = interface.mac.parse()
                 && self.by_mac.get(&mac).is_some_and(is_own)
             {

@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::syslog::Lines;
 use crate::timeline::records::Kept;
-use crate::timeline::{Event, Recorder, Timeline};
+use crate::timeline::{Queue, Recorder, Timeline};
 use crate::unknown::Machines;
 
 /// How many signs of new boots may wait to be told.
@@ -71,7 +71,8 @@ pub struct Netboot {
     metrics: Metrics,
     /// Who has a loader of ours: of a machine that is on several links, it is one.
     chain: Arc<Mutex<Chain>>,
-    events: mpsc::Receiver<Event>,
+    /// What happens in boots, until it is merged.
+    events: Arc<Queue>,
     copies: Option<Arc<Copies>>,
     unknown: Arc<Machines>,
     lending: Option<Arc<Lending>>,
@@ -163,7 +164,7 @@ impl Netboot {
 
     /// Serves until `stop`, or until a socket fails; keeps its records in `store`.
     pub async fn run(
-        mut self,
+        self,
         sources: Sources,
         store: Arc<dyn Store>,
         stop: CancellationToken,
@@ -177,9 +178,7 @@ impl Netboot {
                 Ok(())
             });
         }
-        let (_, none) = mpsc::channel(1);
-        let events = std::mem::replace(&mut self.events, none);
-        let recorder = Recorder::new(events, kept(store), self.metrics.clone());
+        let recorder = Recorder::new(self.events.clone(), kept(store), self.metrics.clone());
         let until = stop.clone();
         tasks.spawn(async move {
             recorder.run(until).await;

@@ -1,59 +1,85 @@
 //! What happened in each boot (netboot specification, section 12.3): noted where it happens, merged per boot, and kept.
 //!
 //! ```text
-//! DHCP, TFTP, HTTP, feeds ─note─▶ queue ─▶ merge ─▶ held ─a few at a time─▶ store
+//! DHCP, TFTP, HTTP, feeds ─note─▶ queue ─many at a time─▶ merge ─▶ held ─a few at a time─▶ store
 //! ```
 //!
-//! Whoever answers machines calls [`Timeline::note`] and goes on: it never waits. What does not fit the queue, or cannot be
-//! stored while the store is away for long, is dropped and counted.
+//! Whoever answers machines calls [`Timeline::note`] and goes on: it never waits, and wakes nobody while few events wait. What
+//! does not fit the queue, or cannot be stored while the store is away for long, is dropped and counted.
 //!
+//! - `queue`: the events that wait to be merged.
 //! - [`merge`]: which events are one boot, [`held`]: the boots that may grow or have yet to be kept; no clock, no store.
 //! - [`records`]: the boots that are kept; `recorder`: the loop between the two; [`dhcp`]: what an exchange is worth noting.
 
 pub mod dhcp;
 pub mod held;
 pub mod merge;
+mod queue;
 mod recorder;
 pub mod records;
 
-use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use tinwright::HardwareId;
 use tinwright::netboot::v1::BootEventKind as Kind;
-use tokio::sync::mpsc;
 
 use crate::Mac;
+use crate::decision::Fact;
 use crate::dhcp::client::Class;
 use crate::index::Known;
 use crate::metrics::Metrics;
 
-pub use recorder::Recorder;
-
-/// How many events may wait: those of a rack that is powered on at once.
-const QUEUE: usize = 8192;
+pub(crate) use self::queue::Queue;
+pub use self::recorder::Recorder;
 
 /// Whose boot it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// A machine's, by the hardware's id, and the interface it shows itself by.
-    Machine(String, Mac),
+    /// A machine's, and the interface it shows itself by.
+    Machine(HardwareId, Mac),
     /// Nobody knows whose.
     Stranger(Mac),
 }
 
 impl From<&Known> for Who {
     fn from(known: &Known) -> Self {
-        Self::Machine(known.hardware.id.clone(), known.mac)
+        Self::Machine(known.id, known.mac)
     }
 }
 
 impl Who {
-    /// What ids of its boots begin with.
-    pub(crate) fn owner(&self) -> Cow<'_, str> {
+    /// Whose boots this one is among.
+    pub fn owner(self) -> Owner {
         match self {
-            Self::Machine(id, _) => id.into(),
-            Self::Stranger(mac) => format!("{}{}", records::UNKNOWN, mac.dashed()).into(),
+            Self::Machine(id, _) => Owner::Machine(id),
+            Self::Stranger(mac) => Owner::Stranger(mac),
+        }
+    }
+
+    /// The interface.
+    pub fn mac(self) -> Mac {
+        let (Self::Machine(_, mac) | Self::Stranger(mac)) = self;
+        mac
+    }
+}
+
+/// Whose boots follow each other. Written as ids of its boots begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A machine.
+    Machine(HardwareId),
+    /// An interface that nobody knows.
+    Stranger(Mac),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(id) => id.fmt(f),
+            Self::Stranger(mac) => write!(f, "{}{}", records::UNKNOWN, mac.dashed()),
         }
     }
 }
@@ -71,8 +97,8 @@ pub enum What {
     Script {
         /// As [`Served`](crate::boots::Served) has it.
         kind: &'static str,
-        /// The fact that decided, for people.
-        fact: String,
+        /// The fact that decided.
+        fact: Fact,
     },
     /// The kernel was fetched: its name.
     Kernel(String),
@@ -139,6 +165,24 @@ impl What {
             Self::Started | Self::PhoneHome => String::new(),
         }
     }
+
+    /// The text in it, if there is one.
+    fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Ack(_, text)
+            | Self::Binary(text)
+            | Self::Kernel(text)
+            | Self::Initrd(text)
+            | Self::Failed(text)
+            | Self::Refused(text)
+            | Self::Declined(text) => Some(text),
+            Self::Discover(_)
+            | Self::Unknown(_)
+            | Self::Script { .. }
+            | Self::Started
+            | Self::PhoneHome => None,
+        }
+    }
 }
 
 fn class_name(class: Class) -> &'static str {
@@ -154,21 +198,21 @@ fn class_name(class: Class) -> &'static str {
 /// Where events are noted. Cheap to share. The default one forgets them.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    queue: Option<mpsc::Sender<Event>>,
+    queue: Option<Arc<Queue>>,
     metrics: Metrics,
 }
 
 impl Timeline {
     /// A timeline, and what it is read by.
-    pub(crate) fn new(metrics: Metrics) -> (Self, mpsc::Receiver<Event>) {
-        let (queue, events) = mpsc::channel(QUEUE);
-        (Self { queue: Some(queue), metrics }, events)
+    pub(crate) fn new(metrics: Metrics) -> (Self, Arc<Queue>) {
+        let queue = Arc::new(Queue::default());
+        (Self { queue: Some(queue.clone()), metrics }, queue)
     }
 
     /// Notes `event`, at once: where it cannot be, it is counted as dropped.
     pub fn note(&self, event: Event) {
         if let Some(queue) = &self.queue
-            && queue.try_send(event).is_err()
+            && !queue.push(event)
         {
             self.metrics.events_dropped(1);
         }

@@ -4,15 +4,16 @@
 //! stored to serve one, and any process with the key can open it. It is written in URL-safe letters:
 //!
 //! ```text
-//! base64url( nonce (12) ‖ AES-256-GCM( expiry, u64 ‖ hardware id (16) ‖ address ) )     purpose: associated data
+//! base64url( nonce (12) ‖ AES-256-GCM( expiry, u64 ‖ hardware id (16) ‖ address (4 or 16) ) )   purpose: associated data
 //! ```
 //!
 //! The nonce names the token: who has to see that one is used once keeps it.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,6 +29,12 @@ pub enum Purpose {
     /// A certificate for the machine's worker, once.
     Identity,
 }
+
+/// How many nonces are drawn at a time: one call of the generator takes as long as the octets of many.
+const DRAWN: usize = 64;
+
+/// The longest token, in octets before they are written in letters.
+const LONGEST: usize = NONCE_LEN + 8 + 16 + 16 + MAX_TAG_LEN;
 
 /// How long a token is good.
 pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -67,6 +74,8 @@ pub enum Bad {
 #[derive(Debug)]
 pub struct Tokens {
     key: LessSafeKey,
+    /// Nonces for the next tokens. They are no secrets: every token begins with one.
+    drawn: Mutex<Vec<[u8; NONCE_LEN]>>,
 }
 
 impl Tokens {
@@ -74,7 +83,7 @@ impl Tokens {
     pub fn new(site: &SiteKey) -> Result<Self, Refused> {
         let key = site.derive("boot token")?;
         let key = UnboundKey::new(&AES_256_GCM, key.expose()).map_err(|_| Refused::KEY)?;
-        Ok(Self { key: LessSafeKey::new(key) })
+        Ok(Self { key: LessSafeKey::new(key), drawn: Mutex::default() })
     }
 
     /// A fresh token for `hardware` at `address`, good for [`LIFETIME`] from `now`.
@@ -85,43 +94,27 @@ impl Tokens {
         address: IpAddr,
         now: SystemTime,
     ) -> Result<String, Refused> {
-        let [token] = self.mint_each([purpose], hardware, address, now)?;
-        Ok(token)
-    }
-
-    /// One for each of `purposes`. Their nonces are drawn at once: a call of the generator costs more than its octets.
-    pub fn mint_each<const N: usize>(
-        &self,
-        purposes: [Purpose; N],
-        hardware: HardwareId,
-        address: IpAddr,
-        now: SystemTime,
-    ) -> Result<[String; N], Refused> {
-        let mut nonces = [[0; NONCE_LEN]; N];
-        rand::fill(nonces.as_flattened_mut()).map_err(|_| Refused::RANDOM)?;
         let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
-        let claims = Claims { hardware, address, expiry }.encode();
-        let mut tokens = [const { String::new() }; N];
-        for ((token, purpose), nonce) in tokens.iter_mut().zip(purposes).zip(nonces) {
-            *token = self.sealed(purpose, nonce, &claims)?;
-        }
-        Ok(tokens)
-    }
-
-    fn sealed(
-        &self,
-        purpose: Purpose,
-        nonce: [u8; NONCE_LEN],
-        claims: &[u8],
-    ) -> Result<String, Refused> {
-        let mut raw = Vec::with_capacity(NONCE_LEN + claims.len() + AES_256_GCM.tag_len());
+        let (claims, nonce) = (Claims { hardware, address, expiry }, self.nonce()?);
+        let mut raw = Vec::with_capacity(LONGEST);
         raw.extend_from_slice(&nonce);
-        raw.extend_from_slice(claims);
+        claims.encode(&mut raw);
         let unique = Nonce::assume_unique_for_key(nonce);
         let (_nonce, plain) = raw.split_at_mut(NONCE_LEN);
         let tag = self.key.seal_in_place_separate_tag(unique, purpose.data(), plain);
         raw.extend_from_slice(tag.map_err(|_| Refused::KEY)?.as_ref());
         Ok(URL_SAFE_NO_PAD.encode(raw))
+    }
+
+    /// One that no other token has.
+    fn nonce(&self) -> Result<[u8; NONCE_LEN], Refused> {
+        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        if drawn.is_empty() {
+            let mut fresh = [[0; NONCE_LEN]; DRAWN];
+            rand::fill(fresh.as_flattened_mut()).map_err(|_| Refused::RANDOM)?;
+            drawn.extend(fresh);
+        }
+        drawn.pop().ok_or(Refused::RANDOM)
     }
 
     /// What `token` says, if it is good for `purpose` at `now`.
@@ -148,17 +141,23 @@ impl Purpose {
 }
 
 impl Claims {
-    fn encode(&self) -> Vec<u8> {
-        let address = self.address.to_string();
-        [&self.expiry.to_be_bytes()[..], &self.hardware.to_bytes(), address.as_bytes()].concat()
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.expiry.to_be_bytes());
+        to.extend_from_slice(&self.hardware.to_bytes());
+        match self.address {
+            IpAddr::V4(address) => to.extend_from_slice(&address.octets()),
+            IpAddr::V6(address) => to.extend_from_slice(&address.octets()),
+        }
     }
 
     fn decode(plain: &[u8]) -> Option<Self> {
         let (expiry, rest) = plain.split_first_chunk()?;
         let (hardware, address) = rest.split_first_chunk()?;
+        let v4 = || <[u8; 4]>::try_from(address).ok().map(IpAddr::from);
+        let v6 = || <[u8; 16]>::try_from(address).ok().map(IpAddr::from);
         Some(Self {
             hardware: HardwareId::from_bytes(*hardware),
-            address: str::from_utf8(address).ok()?.parse().ok()?,
+            address: v4().or_else(v6)?,
             expiry: u64::from_be_bytes(*expiry),
         })
     }
@@ -170,6 +169,8 @@ fn seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn tokens(site: u8) -> Tokens {
@@ -189,6 +190,9 @@ mod tests {
         let opened = tokens.open(Purpose::Identity, &token, at(899)).unwrap();
         assert_eq!((opened.claims.hardware, opened.claims.address), (hardware, ADDRESS));
         assert_eq!(tokens.open(Purpose::Identity, &token, at(900)), Err(Bad::Expired));
+        let there = "2001:db8::7".parse().unwrap();
+        let token = tokens.mint(Purpose::Files, hardware, there, at(0)).unwrap();
+        assert_eq!(tokens.open(Purpose::Files, &token, at(0)).unwrap().claims.address, there);
         assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')));
     }
 
@@ -211,12 +215,8 @@ mod tests {
         let (tokens, hardware) = (tokens(1), HardwareId::new());
         let mint = || tokens.mint(Purpose::Files, hardware, ADDRESS, at(0)).unwrap();
         assert_ne!(mint(), mint());
-        let both = [Purpose::Files, Purpose::Identity];
-        let both = tokens.mint_each(both, hardware, ADDRESS, at(0)).unwrap();
-        let opened = |purpose, token| tokens.open(purpose, token, at(0)).unwrap();
-        let files = opened(Purpose::Files, &both[0]);
-        let identity = opened(Purpose::Identity, &both[1]);
-        assert_eq!(files.claims, identity.claims);
-        assert_ne!(files.nonce, identity.nonce);
+        let nonce = |token: String| tokens.open(Purpose::Files, &token, at(0)).unwrap().nonce;
+        let many: HashSet<_> = (0..3 * DRAWN).map(|_| nonce(mint())).collect();
+        assert_eq!(many.len(), 3 * DRAWN);
     }
 }

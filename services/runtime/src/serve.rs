@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::{Service, ServiceExt as _};
+use tower::Service;
 
 use self::plain::Plain;
 use crate::forwarded::Trusted;
@@ -48,7 +48,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How many calls one connection may have open: in the process, one connection carries all of a client's.
 const STREAMS: u32 = 4096;
 
-/// What answers requests: a router, or what stands before one.
+/// What answers requests: a router, or what stands before one. It is ready at any time, so nobody asks: what takes a while is
+/// its answer.
 pub trait App:
     Service<
         Request<Incoming>,
@@ -348,9 +349,11 @@ fn told<A: App>(
 > + Send
 + 'static {
     service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(caller);
+        let mut app = app.clone();
+        // Who is not told of is nobody, too.
+        caller.0.map(|_| request.extensions_mut().insert(caller));
         ends.map(|ends| request.extensions_mut().insert(ends));
-        app.clone().oneshot(request)
+        app.call(request)
     })
 }
 

@@ -104,7 +104,7 @@ impl Boots {
             Owner::Once => self.once.handed(hardware, now).ok_or_else(gone)?,
             Owner::Interface(mac) => {
                 let known = self.index.by_mac(mac).filter(|known| known.hardware.id == hardware);
-                match self.decision(known.as_ref(), Feed::Live, now) {
+                match self.decision(known.as_deref(), Feed::Live, now) {
                     Decision {
                         boot: Boot::CustomScript { script, .. },
                         fact: Fact::InterfaceScript,

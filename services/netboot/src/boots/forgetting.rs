@@ -15,7 +15,7 @@ impl Boots {
             News::All(all) => {
                 let ids: HashSet<_> = all.iter().map(|one| one.id.as_str()).collect();
                 let macs: HashSet<_> = all.iter().flat_map(macs).collect();
-                self.loops.retain(|id| ids.contains(id));
+                self.loops.retain(|id| ids.contains(&*id.to_string()));
                 self.once.retain(|id| ids.contains(id));
                 self.uuids().retain(|mac, _| macs.contains(mac));
             }
@@ -25,7 +25,7 @@ impl Boots {
             }
             News::Deleted(id) => {
                 self.forget_macs(id, |_| true);
-                self.loops.forget(id);
+                id.parse().iter().for_each(|id| self.loops.forget(*id));
                 self.once.forget(id);
             }
             News::Cut => {}
@@ -62,7 +62,7 @@ mod tests {
         let (boots, now) = (boots(id), SystemTime::UNIX_EPOCH);
         let known = boots.index().by_mac(MAC).unwrap();
         boots.note_uuid(&known, [1; 16]);
-        boots.loops.note(&known.hardware.id, now);
+        boots.loops.note(known.id, now);
         boots.once.hand_out(&known, &Script::Url("http://t/1".into()), now);
         boots.once.started(&known.hardware.id).unwrap();
         (boots, id.to_string())

@@ -4,44 +4,42 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tinwright::HardwareId;
+
 /// More scripts than this within [`SPAN`] are a loop.
 const MOST: usize = 10;
 const SPAN: Duration = Duration::from_secs(10 * 60);
 
-/// When machines were given scripts, by hardware id: of machines that there are only, so it is bounded by the site's size.
+/// When machines were given their last scripts: of machines that there are only, so it is bounded by the site's size.
 #[derive(Debug, Default)]
-pub struct Loops(Mutex<HashMap<String, VecDeque<SystemTime>>>);
+pub struct Loops(Mutex<HashMap<HardwareId, VecDeque<SystemTime>>>);
 
 impl Loops {
     /// Whether the machine, given one more at `now`, is in a loop.
-    pub fn would_loop(&self, hardware: &str, now: SystemTime) -> bool {
+    pub fn would_loop(&self, machine: HardwareId, now: SystemTime) -> bool {
         let all = self.all();
-        let Some(given) = all.get(hardware) else { return false };
+        let Some(given) = all.get(&machine) else { return false };
         given.iter().filter(|at| is_recent(**at, now)).count() >= MOST
     }
 
     /// Notes that the machine was given one.
-    pub fn note(&self, hardware: &str, now: SystemTime) {
+    pub fn note(&self, machine: HardwareId, now: SystemTime) {
         let mut all = self.all();
-        let Some(given) = all.get_mut(hardware) else {
-            all.insert(hardware.to_owned(), VecDeque::from([now]));
-            return;
-        };
-        given.retain(|at| is_recent(*at, now));
-        given.push_back(now);
-        if given.len() > MOST {
+        let given = all.entry(machine).or_default();
+        if given.len() >= MOST {
             given.pop_front();
         }
+        given.push_back(now);
     }
 
     /// Forgets a machine.
-    pub fn forget(&self, hardware: &str) {
-        self.all().remove(hardware);
+    pub fn forget(&self, machine: HardwareId) {
+        self.all().remove(&machine);
     }
 
     /// Forgets the machines that are not `there`.
-    pub fn retain(&self, there: impl Fn(&str) -> bool) {
-        self.all().retain(|hardware, _| there(hardware));
+    pub fn retain(&self, there: impl Fn(HardwareId) -> bool) {
+        self.all().retain(|machine, _| there(*machine));
     }
 
     /// How many machines are remembered.
@@ -50,7 +48,7 @@ impl Loops {
         self.all().len()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, VecDeque<SystemTime>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<HardwareId, VecDeque<SystemTime>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,12 +65,13 @@ mod tests {
     #[test]
     fn the_eleventh_script_in_ten_minutes_is_a_loop_until_the_first_is_old() {
         let (loops, now) = (Loops::default(), SystemTime::UNIX_EPOCH);
+        let [a, b] = [HardwareId::new(), HardwareId::new()];
         for n in 0..10 {
-            assert!(!loops.would_loop("a", now + Duration::from_secs(n)));
-            loops.note("a", now + Duration::from_secs(n));
+            assert!(!loops.would_loop(a, now + Duration::from_secs(n)));
+            loops.note(a, now + Duration::from_secs(n));
         }
-        assert!(loops.would_loop("a", now + Duration::from_secs(599)));
-        assert!(!loops.would_loop("b", now + Duration::from_secs(599)));
-        assert!(!loops.would_loop("a", now + Duration::from_secs(600)));
+        assert!(loops.would_loop(a, now + Duration::from_secs(599)));
+        assert!(!loops.would_loop(b, now + Duration::from_secs(599)));
+        assert!(!loops.would_loop(a, now + Duration::from_secs(600)));
     }
 }

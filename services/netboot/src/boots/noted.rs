@@ -1,6 +1,7 @@
 //! What machines fetch, noted in their timelines.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use runtime::feed::News;
@@ -19,7 +20,7 @@ impl Boots {
     pub fn note(&self, mac: Option<Mac>, source: Option<IpAddr>, what: What, at: SystemTime) {
         let known = self.whose(mac, source, at);
         let who = match (&known, mac) {
-            (Some(known), _) => Who::from(known),
+            (Some(known), _) => Who::from(&**known),
             (None, Some(mac)) => Who::Stranger(mac),
             // Somebody who can be told neither by name nor by place has no timeline.
             (None, None) => return,
@@ -37,7 +38,7 @@ impl Boots {
         let Asked { mac, source, .. } = *asked;
         let (known, what) = match outcome {
             Ok(Found { known, fact, script }) => {
-                (known.as_ref(), What::Script { kind: script.kind, fact: fact.to_string() })
+                (known.as_deref(), What::Script { kind: script.kind, fact: *fact })
             }
             Err(refusal) => (None, What::Refused(refusal.to_string())),
         };
@@ -53,7 +54,7 @@ impl Boots {
     /// Notes that a file of a boot was fetched from `source`, or why it was not.
     pub fn note_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
         let known = self.at(source, at);
-        let osie = known.as_ref().and_then(super::writing::osie);
+        let osie = known.as_deref().and_then(super::writing::osie);
         let is = |own: Option<&String>, common: &str| {
             own.is_some_and(|own| own == name) || name.starts_with(common)
         };
@@ -98,12 +99,17 @@ impl Boots {
         let Some(known) = self.index.by_id(&instance.hardware_id) else { return };
         let before = known.instance.as_ref().and_then(|old| old.phone_home_time);
         if instance.phone_home_time.is_some() && instance.phone_home_time != before {
-            let who = Who::from(&known);
+            let who = Who::from(&*known);
             self.timeline.note(Event { who, what: What::PhoneHome, source: known.address(), at });
         }
     }
 
-    fn whose(&self, mac: Option<Mac>, source: Option<IpAddr>, at: SystemTime) -> Option<Known> {
+    fn whose(
+        &self,
+        mac: Option<Mac>,
+        source: Option<IpAddr>,
+        at: SystemTime,
+    ) -> Option<Arc<Known>> {
         match mac {
             Some(mac) => self.index.by_mac(mac),
             None => self.at(source?, at),

@@ -319,7 +319,7 @@ fn a_question_is_no_boot() {
     let boots = boots(HardwareId::new());
     let asked = Asked::new(Some(MAC), at("192.0.2.10"));
     assert!((0..20).all(|_| boots.script_for(&asked, None, now()).is_ok()));
-    assert!(!boots.loops.would_loop(&boots.index().by_mac(MAC).unwrap().hardware.id, now()));
+    assert!(!boots.loops.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
 }
 
 #[test]

@@ -211,20 +211,12 @@ impl Boots {
         identity: Identity,
         now: SystemTime,
     ) -> Result<Given, Refusal> {
-        let hardware = known.hardware.id.parse().map_err(broken)?;
-        let (files, identity) = match identity {
-            Identity::Given => {
-                let purposes = [Purpose::Files, Purpose::Identity];
-                let tokens = self.tokens.mint_each(purposes, hardware, source, now);
-                let [files, identity] = tokens.map_err(broken)?;
-                (files, identity)
-            }
-            Identity::Withheld => {
-                let files = self.tokens.mint(Purpose::Files, hardware, source, now);
-                (files.map_err(broken)?, String::new())
-            }
+        let mint = |purpose| self.tokens.mint(purpose, known.id, source, now).map_err(broken);
+        let identity = match identity {
+            Identity::Given => mint(Purpose::Identity)?,
+            Identity::Withheld => String::new(),
         };
-        Ok(Given { url: self.url_of(&files), identity })
+        Ok(Given { url: self.url_of(&mint(Purpose::Files)?), identity })
     }
 
     fn url_of(&self, token: &str) -> String {

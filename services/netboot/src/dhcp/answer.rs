@@ -1,5 +1,6 @@
 //! Who is answered, and where the answer goes.
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
@@ -156,10 +157,11 @@ impl Silence {
     }
 }
 
-/// The answer to `request`, or why there is none. `machine` is its sender's record and `offer` what the boot decision
-/// came to; `now` is only compared with times in the record.
+/// The answer to `request` of `client`, or why there is none. `machine` is its sender's record and `offer` what the boot
+/// decision came to; `now` is only compared with times in the record.
 pub fn answer(
     request: &Packet,
+    client: &Client,
     received: Received,
     machine: Option<&Reservation>,
     link: &Link,
@@ -178,7 +180,6 @@ pub fn answer(
     if pinned.is_some_and(|port| !port.is_where(&relayed(request, *received.source.ip(), link))) {
         return Err(Silence::OtherPort);
     }
-    let client = Client::of(request, link.own_ipxe.as_deref());
     let asked = Asked { request, received, mac, client, link, offer, now };
     let proxy = machine.is_some_and(|machine| machine.proxy);
     match (received.port, link.mode) {
@@ -195,7 +196,7 @@ struct Asked<'a> {
     request: &'a Packet,
     received: Received,
     mac: Mac,
-    client: Client,
+    client: &'a Client,
     link: &'a Link,
     offer: BootOffer,
     now: Instant,
@@ -224,7 +225,7 @@ impl Asked<'_> {
             return Ok(reply);
         }
         content::lease(&mut reply.packet.options, self.client.class, machine, link);
-        let boot = boot(&self.client, self.mac, Some(machine), link, self.offer);
+        let boot = boot(self.client, self.mac, Some(machine), link, self.offer);
         content::booting(&mut reply.packet, &boot);
         content::extras(&mut reply.packet.options, request, &boot);
         reply.no_loader = boot.no_loader;
@@ -263,12 +264,13 @@ impl Asked<'_> {
             Some(machine) if machine.disabled => return Err(Silence::LeftToOthers),
             None | Some(_) => {}
         }
-        let boot = boot(&self.client, self.mac, machine, self.link, self.offer);
+        let boot = boot(self.client, self.mac, machine, self.link, self.offer);
         let mut reply = self.reply(kind, self.link.id);
         content::booting(&mut reply.packet, &boot);
         let server = boot
             .server_name
-            .or(boot.next_server.map(|server| server.to_string()))
+            .map(Cow::from)
+            .or(boot.next_server.map(|server| server.to_string().into()))
             .unwrap_or_default();
         if let Some((head, [_, ..])) = reply.packet.sname.split_at_mut_checked(server.len()) {
             head.copy_from_slice(server.as_bytes());

@@ -100,11 +100,15 @@ pub struct Loaders {
 impl Loaders {
     /// The file for a machine that names `architectures`, the first known one deciding; `preferred` is its record's
     /// own choice. None where the site has nothing that runs there.
-    pub fn choose(&self, architectures: &[u16], preferred: Option<&str>) -> Option<String> {
+    pub fn choose<'a>(
+        &'a self,
+        architectures: &[u16],
+        preferred: Option<&'a str>,
+    ) -> Option<&'a str> {
         let row = architectures.iter().find_map(|number| architecture(*number))?;
         let site = self.instead.get(&row.number).map(String::as_str);
         let file = preferred.or(site).or(row.loader)?;
-        self.present.contains(file).then(|| file.to_owned())
+        self.present.contains(file).then_some(file)
     }
 }
 
@@ -128,7 +132,7 @@ mod tests {
         for (number, file) in
             [(0, "undionly.kpxe"), (7, "snponly.efi"), (9, "snponly.efi"), (16, "snponly.efi")]
         {
-            assert_eq!(debian().choose(&[number], None).as_deref(), Some(file), "{number}");
+            assert_eq!(debian().choose(&[number], None), Some(file), "{number}");
         }
     }
 
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_first_known_architecture_decides() {
-        assert_eq!(debian().choose(&[0xffff, 7, 0], None).as_deref(), Some("snponly.efi"));
+        assert_eq!(debian().choose(&[0xffff, 7, 0], None), Some("snponly.efi"));
         assert_eq!(debian().choose(&[], None), None);
     }
 
@@ -150,7 +154,7 @@ mod tests {
     fn the_record_goes_before_the_site_and_the_site_before_the_table() {
         let mut site = debian();
         site.instead.insert(7, "ipxe.efi".into());
-        assert_eq!(site.choose(&[7], None).as_deref(), Some("ipxe.efi"));
-        assert_eq!(site.choose(&[7], Some("snponly.efi")).as_deref(), Some("snponly.efi"));
+        assert_eq!(site.choose(&[7], None), Some("ipxe.efi"));
+        assert_eq!(site.choose(&[7], Some("snponly.efi")), Some("snponly.efi"));
     }
 }

@@ -25,11 +25,11 @@ pub(super) fn echo(options: &mut Options, request: &Packet) {
 }
 
 /// Header fields and options about booting.
-pub(super) fn booting(packet: &mut Packet, boot: &Boot) {
+pub(super) fn booting(packet: &mut Packet, boot: &Boot<'_>) {
     let options = &mut packet.options;
     options.set_some(code::VENDOR_CLASS, boot.vendor_class);
     options.set_some(code::VENDOR_SPECIFIC, Some(&boot.vendor_specific[..]));
-    options.set_some(code::TFTP_SERVER_NAME, boot.server_name.as_deref());
+    options.set_some(code::TFTP_SERVER_NAME, boot.server_name);
     options.set_some(code::BOOT_FILE_NAME, boot.file.as_deref());
     packet.siaddr = boot.next_server.unwrap_or(Ipv4Addr::UNSPECIFIED);
     let file = boot.file.as_deref().unwrap_or_default().as_bytes();
@@ -75,7 +75,7 @@ pub(super) fn network(options: &mut Options, request: &Packet, machine: &Reserva
 }
 
 /// What only an answer with a boot file says, and only where we give the address too.
-pub(super) fn extras(options: &mut Options, request: &Packet, boot: &Boot) {
+pub(super) fn extras(options: &mut Options, request: &Packet, boot: &Boot<'_>) {
     if let Some(server) = boot.next_server.filter(|_| asks(request, code::TFTP_SERVERS)) {
         options.set(code::TFTP_SERVERS, server.octets());
     }

@@ -34,7 +34,7 @@ use crate::index::Known;
 use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::ra::Booting;
-use crate::timeline::{self, What};
+use crate::timeline::{self, Event, What, Who};
 
 /// The longest request read.
 const LONGEST: usize = 4096;
@@ -217,7 +217,7 @@ impl Server {
             self.metrics.replied("again");
             return Some(Judged::Now(sent));
         }
-        let answer = self.decide(&question, known.as_ref());
+        let answer = self.decide(&question, known.as_deref());
         self.metrics.judged(now.instant.elapsed());
         let Some(answer) = answer else {
             // What gave its address back may ask as before, and is answered anew.
@@ -253,7 +253,7 @@ impl Server {
     }
 
     /// The machine that asks: by its Ethernet address, else by the port it is plugged in to.
-    fn known(&self, question: &Question) -> Option<Known> {
+    fn known(&self, question: &Question) -> Option<Arc<Known>> {
         let Question { request, received, mac, .. } = question;
         let index = self.boots.index();
         index
@@ -270,7 +270,7 @@ impl Server {
         let asks = Asks { request, client, offer: decision.offer(), now: now.instant };
         let offer = self.heard.chained(asks);
         let (machine, link) = lent.terms(record.as_deref(), &self.link);
-        let outcome = answer(request, *received, machine, &link, offer, now.instant);
+        let outcome = answer(request, client, *received, machine, &link, offer, now.instant);
         let span = tracing::debug_span!("dhcp", xid = request.xid, %mac);
         let _entered = span.enter();
         self.note(question, known, &outcome, &decision);
@@ -343,8 +343,10 @@ impl Server {
             if matches!(what, What::Unknown(_)) {
                 self.metrics.unknown_machine();
             }
+            let who = known.map_or(Who::Stranger(*mac), |known| Who::Machine(known.id, *mac));
             let source = Some(request.ciaddr).filter(|address| !address.is_unspecified());
-            self.boots.note(Some(*mac), source.map(Into::into), what, now.time);
+            let event = Event { who, what, source: source.map(Into::into), at: now.time };
+            self.boots.timeline().note(event);
         }
     }
 

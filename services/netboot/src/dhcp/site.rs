@@ -181,6 +181,8 @@ pub enum Mode {
 pub struct Link {
     /// Our address there: server identifier and next server.
     pub id: Ipv4Addr,
+    /// The same as people write it: every answer with a boot file has it.
+    pub id_text: String,
     /// Who gives addresses.
     pub mode: Mode,
     /// The networks on it. Empty: whatever the records say.
@@ -234,6 +236,7 @@ impl Link {
     pub fn new(id: Ipv4Addr, base_url: impl Into<String>) -> Self {
         Self {
             id,
+            id_text: id.to_string(),
             mode: Mode::Reservation,
             networks: Vec::new(),
             base_url: base_url.into(),

@@ -81,6 +81,19 @@ fn boot_service() -> Received {
     Received { source: SocketAddrV4::new(OURS, 4011), broadcast: false, port: Port::BootService }
 }
 
+/// The answer to `request`, whose client is what it says there.
+fn answer(
+    request: &Packet,
+    received: Received,
+    machine: Option<&Reservation>,
+    link: &Link,
+    offer: BootOffer,
+    now: Instant,
+) -> Result<Reply, Silence> {
+    let client = Client::of(request, link.own_ipxe.as_deref());
+    super::answer(request, &client, received, machine, link, offer, now)
+}
+
 /// The answer to a known machine that may boot.
 fn ask(request: &Packet) -> Result<Reply, Silence> {
     ask_as(request, broadcast(), &reservation(), &link())

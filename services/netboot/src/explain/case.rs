@@ -1,6 +1,7 @@
 //! A request that is asked about, and what is known of the machine that would send it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::request::{self, Relay};
@@ -27,7 +28,7 @@ pub(super) struct Case<'a> {
     /// None where nobody can be named who would send it.
     pub(super) request: Option<Packet>,
     /// The machine.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<Arc<Known>>,
     /// What its record says of the interface, and what was heard of the address there.
     record: Option<Reservation>,
     /// Whether it is known by where it is plugged in, and not by its MAC.
@@ -57,7 +58,7 @@ impl<'a> Case<'a> {
         };
         let by_mac = named.is_some();
         let known = named.or_else(|| boots.index().by_port(&said(&ask(None)?, link)));
-        let request = ask(known.as_ref());
+        let request = ask(known.as_deref());
         let by_port = known.is_some() && !by_mac;
         let record = known.as_ref().map(|known| heard.record(known).into_owned());
         let instant = Instant::now();

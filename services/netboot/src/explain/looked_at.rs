@@ -56,8 +56,7 @@ fn heard(case: &Case<'_>, known: pb::LookedAt) -> pb::LookedAt {
         loader_time: loader.and_then(at),
         declined_time: withheld.and_then(at),
         boot_once_started: machine.is_some_and(|known| case.boots.once.is_used(known)),
-        boot_loop: machine
-            .is_some_and(|machine| case.boots.loops_again(&machine.hardware.id, case.now)),
+        boot_loop: machine.is_some_and(|machine| case.boots.loops_again(machine, case.now)),
         ..known
     }
 }

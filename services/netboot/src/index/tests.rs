@@ -4,6 +4,9 @@
 use super::*;
 use tinwright::hardware::v1::{Address, Dhcp};
 
+const H1: &str = "01a20370-0000-7000-8000-000000000001";
+const H2: &str = "01a20370-0000-7000-8000-000000000002";
+
 fn hardware(id: &str, mac: u8, address: &str) -> Hardware {
     let address = Address { address: address.into(), prefix_length: 24, gateway: String::new() };
     let interface = Interface {
@@ -24,9 +27,9 @@ fn workflow(id: &str, hardware: &str, wants_machine: bool) -> Workflow {
 
 fn index() -> Index {
     let index = Index::default();
-    index.hardware(News::All(vec![hardware("h1", 1, "192.0.2.1"), hardware("h2", 2, "192.0.2.2")]));
-    index.instance(News::All(vec![instance("i1", "h1")]));
-    index.workflow(News::All(vec![workflow("w1", "h1", true)]));
+    index.hardware(News::All(vec![hardware(H1, 1, "192.0.2.1"), hardware(H2, 2, "192.0.2.2")]));
+    index.instance(News::All(vec![instance("i1", H1)]));
+    index.workflow(News::All(vec![workflow("w1", H1, true)]));
     index
 }
 
@@ -41,56 +44,56 @@ fn a_machine_is_found_by_mac_and_address_with_what_occupies_and_wants_it() {
     assert_eq!(known.instance.as_ref().unwrap().id, "i1");
     assert!(known.worker_wanted && known.has(at("192.0.2.1")) && !known.has(at("192.0.2.2")));
     let other = index.by_address(at("192.0.2.2")).unwrap();
-    assert_eq!((other.hardware.id.as_str(), other.mac), ("h2", Mac([2, 0, 0, 0, 0, 2])));
+    assert_eq!((other.hardware.id.as_str(), other.mac), (H2, Mac([2, 0, 0, 0, 0, 2])));
     assert!(other.instance.is_none() && !other.worker_wanted);
 }
 
 #[test]
 fn an_address_that_moves_is_the_new_machines_at_once_and_stays_so() {
     let index = index();
-    index.hardware(News::Put(hardware("h1", 1, "192.0.2.9")));
+    index.hardware(News::Put(hardware(H1, 1, "192.0.2.9")));
     assert!(index.by_address(at("192.0.2.1")).is_none());
-    index.hardware(News::Put(hardware("h2", 2, "192.0.2.1")));
-    index.hardware(News::Deleted("h1".into()));
-    assert_eq!(index.by_address(at("192.0.2.1")).unwrap().hardware.id, "h2");
+    index.hardware(News::Put(hardware(H2, 2, "192.0.2.1")));
+    index.hardware(News::Deleted(H1.into()));
+    assert_eq!(index.by_address(at("192.0.2.1")).unwrap().hardware.id, H2);
 }
 
 #[test]
 fn of_several_interfaces_with_one_address_the_first_stands_for_it() {
-    let (index, mut bonded) = (index(), hardware("h1", 7, "192.0.2.1"));
-    bonded.interfaces.extend(hardware("h1", 8, "192.0.2.1").interfaces);
+    let (index, mut bonded) = (index(), hardware(H1, 7, "192.0.2.1"));
+    bonded.interfaces.extend(hardware(H1, 8, "192.0.2.1").interfaces);
     index.hardware(News::Put(bonded));
     let first = || index.by_address(at("192.0.2.1")).unwrap().mac;
     assert_eq!(first(), Mac([2, 0, 0, 0, 0, 7]));
-    index.instance(News::Put(instance("i2", "h1")));
+    index.instance(News::Put(instance("i2", H1)));
     assert_eq!(first(), Mac([2, 0, 0, 0, 0, 7]));
 }
 
 #[test]
 fn a_late_word_of_an_old_instance_does_not_unseat_the_new_one() {
     let index = index();
-    index.instance(News::Put(instance("i2", "h1")));
+    index.instance(News::Put(instance("i2", H1)));
     index.instance(News::Deleted("i1".into()));
-    assert_eq!(index.by_id("h1").unwrap().instance.as_ref().unwrap().id, "i2");
+    assert_eq!(index.by_id(H1).unwrap().instance.as_ref().unwrap().id, "i2");
 }
 
 #[test]
 fn a_machine_is_wanted_while_any_workflow_wants_it() {
     let index = index();
-    index.workflow(News::Put(workflow("w2", "h1", true)));
-    index.workflow(News::Put(workflow("w1", "h1", false)));
-    assert!(index.by_id("h1").unwrap().worker_wanted);
+    index.workflow(News::Put(workflow("w2", H1, true)));
+    index.workflow(News::Put(workflow("w1", H1, false)));
+    assert!(index.by_id(H1).unwrap().worker_wanted);
     index.workflow(News::Deleted("w2".into()));
-    assert!(!index.by_id("h1").unwrap().worker_wanted);
+    assert!(!index.by_id(H1).unwrap().worker_wanted);
 }
 
 #[test]
 fn a_machine_is_worked_on_until_no_workflow_on_it_is_left_that_is_not_over() {
     let index = index();
     let worked_on = || index.by_mac(Mac([2, 0, 0, 0, 0, 1])).unwrap().worked_on;
-    let ended = Workflow { state: WorkflowState::Failed.into(), ..workflow("w1", "h1", false) };
+    let ended = Workflow { state: WorkflowState::Failed.into(), ..workflow("w1", H1, false) };
     assert!(worked_on());
-    index.workflow(News::Put(workflow("w1", "h1", false)));
+    index.workflow(News::Put(workflow("w1", H1, false)));
     assert!(worked_on());
     index.workflow(News::Put(ended));
     assert!(!worked_on());
@@ -104,12 +107,12 @@ fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
     index.instance(News::Put(Instance {
         hostname: "web-1".into(),
         state: "active".into(),
-        ..instance("i1", "h1")
+        ..instance("i1", H1)
     }));
     assert_eq!((hostname().as_str(), occupied()), ("web-1", true));
     index.instance(News::Deleted("i1".into()));
     assert_eq!((hostname().as_str(), occupied()), ("", false));
-    index.hardware(News::Put(hardware("h1", 1, "192.0.2.9")));
+    index.hardware(News::Put(hardware(H1, 1, "192.0.2.9")));
     let own = index.by_mac(mac).unwrap().reservation().address.unwrap().address;
     assert_eq!(IpAddr::from(own), at("192.0.2.9"));
 }
@@ -120,8 +123,8 @@ fn one_cut_feed_makes_all_stale_and_what_was_told_stays() {
     assert_eq!(index.feed(), Feed::Live);
     index.workflow(News::Cut);
     assert_eq!(index.feed(), Feed::Stale);
-    assert!(index.by_id("h1").unwrap().worker_wanted);
+    assert!(index.by_id(H1).unwrap().worker_wanted);
     index.workflow(News::All(vec![]));
     assert_eq!(index.feed(), Feed::Live);
-    assert!(!index.by_id("h1").unwrap().worker_wanted);
+    assert!(!index.by_id(H1).unwrap().worker_wanted);
 }

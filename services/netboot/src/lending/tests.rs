@@ -104,7 +104,7 @@ async fn a_machine_of_ours_is_told_that_an_address_of_another_network_is_not_its
 #[tokio::test]
 async fn what_a_machine_says_from_the_address_it_is_lent_is_its() {
     let (site, now) = (site(Unknown::Ignore, 1).await, SystemTime::now());
-    let (timeline, mut events) = Timeline::new(Metrics::default());
+    let (timeline, events) = Timeline::new(Metrics::default());
     let boots = site.boots.clone().telling(timeline);
     assert!(boots.at(LENT.into(), now).is_none());
     let claim = Claim { address: LENT, mac: MAC, lasts: Duration::from_secs(60), at_port: None };
@@ -112,8 +112,8 @@ async fn what_a_machine_says_from_the_address_it_is_lent_is_its() {
     let known = boots.at(LENT.into(), now).unwrap();
     assert_eq!(known.mac, MAC);
     boots.note_file(LENT.into(), "vmlinuz-x86_64", None, now);
-    let event = events.try_recv().unwrap();
-    assert_eq!(event.who, Who::from(&known));
+    let event = events.next().unwrap();
+    assert_eq!(event.who, Who::from(&*known));
     assert_eq!(event.what, What::Kernel("vmlinuz-x86_64".into()));
     assert!(boots.at(LENT.into(), now + Duration::from_secs(120)).is_none(), "the lease ended");
 }

@@ -39,12 +39,15 @@ impl<'a> TryFrom<&'a str> for Word<'a> {
 
     fn try_from(text: &'a str) -> Result<Self, BadWord> {
         let bad = |why: fn(String) -> BadWord| Err(why(text.into()));
+        // Every octet is looked at, so that many are at a time: all that a script is made of comes by here.
+        let graphic = text.bytes().fold(true, |all, octet| all & octet.is_ascii_graphic());
+        let expands = || text.as_bytes().contains(&b'$') && text.contains("${");
         match text {
             "" => Err(BadWord::Empty),
-            _ if !text.bytes().all(|byte| byte.is_ascii_graphic()) => bad(BadWord::Character),
+            _ if !graphic => bad(BadWord::Character),
             _ if text.starts_with('#') => bad(BadWord::Comment),
             "||" | "&&" | ";" => bad(BadWord::Operator),
-            _ if text.contains("${") => bad(BadWord::Expansion),
+            _ if expands() => bad(BadWord::Expansion),
             _ if text.ends_with('\\') => bad(BadWord::Continuation),
             _ => Ok(Self(text)),
         }

@@ -10,8 +10,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use super::Event;
 use super::merge::Growing;
+use super::{Event, Owner};
 
 /// How long a boot may still grow: an installed system calls home late.
 const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
@@ -41,24 +41,24 @@ struct Open {
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Held {
-    open: HashMap<String, Open>,
+    open: HashMap<Owner, Open>,
     /// The owners of the open ones that wait, longest first. Some of them may wait no more.
-    waiting: VecDeque<String>,
+    waiting: VecDeque<Owner>,
     ended: VecDeque<Waiting>,
 }
 
 impl Held {
     /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
     pub fn take(&mut self, event: Event) -> usize {
-        let open = self.open.get_mut(&*event.who.owner());
+        let owner = event.who.owner();
+        let open = self.open.get_mut(&owner);
         if let Some(open) = open.filter(|open| !open.growing.ends_before(&event)) {
             open.growing.take(event);
             if !std::mem::replace(&mut open.grown, true) {
-                self.waiting.push_back(open.growing.owner.clone());
+                self.waiting.push_back(owner);
             }
             return 0;
         }
-        let owner = event.who.owner().into_owned();
         let old = self.open.remove(&owner);
         // Whose last boot waits is in the queue, and stays there.
         let queued = old.as_ref().is_some_and(|old| old.grown);
@@ -67,9 +67,9 @@ impl Held {
             None => self.make_room(),
         };
         if !queued {
-            self.waiting.push_back(owner.clone());
+            self.waiting.push_back(owner);
         }
-        let mut growing = Growing::new(owner.clone(), &event);
+        let mut growing = Growing::new(&event);
         growing.take(event);
         self.open.insert(owner, Open { growing, fresh: true, grown: true });
         lost
@@ -100,7 +100,7 @@ impl Held {
     /// These are kept: those that have not ended may grow again.
     pub fn kept(&mut self, batch: Vec<Waiting>) {
         for Waiting { growing, .. } in batch.into_iter().filter(|waiting| !waiting.ended) {
-            self.open.insert(growing.owner.clone(), Open { growing, fresh: false, grown: false });
+            self.open.insert(growing.owner, Open { growing, fresh: false, grown: false });
         }
     }
 
@@ -112,8 +112,8 @@ impl Held {
                 self.ended.push_front(Waiting { growing, fresh, ended });
                 continue;
             }
-            let owner = growing.owner.clone();
-            self.waiting.push_front(owner.clone());
+            let owner = growing.owner;
+            self.waiting.push_front(owner);
             self.open.insert(owner, Open { growing, fresh, grown: true });
         }
     }
@@ -130,7 +130,7 @@ impl Held {
     fn end(&mut self, open: Open) -> usize {
         let Open { growing, fresh, grown } = open;
         match grown {
-            true if self.ended.len() >= HELD => growing.boot.events.len(),
+            true if self.ended.len() >= HELD => growing.events(),
             true => {
                 self.ended.push_back(Waiting { growing, fresh, ended: true });
                 0

@@ -6,16 +6,18 @@
 //!    └────── a class that asks again, a second script, or firmware after iPXE: ◀───────┘ the next boot
 //! ```
 //!
-//! What is repeated in a row is one event with a count: clients ask again, and files are fetched in parts.
+//! What is repeated, by itself or in turns with one other, is one event with a count: clients ask again and are answered
+//! again, and files are fetched in parts.
 
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use prost_types::Timestamp;
 use tinwright::netboot::v1 as pb;
 use uuid::{NoContext, Uuid};
 
-use super::{Event, What, Who};
+use super::{Event, Owner, What};
 use crate::Mac;
+use crate::decision::Fact;
 use crate::dhcp::client::Class;
 
 /// How many events a boot has.
@@ -27,61 +29,108 @@ const QUICKEST: Duration = Duration::from_secs(1);
 /// The longest text kept of an event, in characters: peers make some of it.
 const TEXT: usize = 200;
 
-/// A boot, and what tells whether the next event is part of it.
+/// A boot, and what tells whether the next event is part of it. It is written out when it is kept, and not every boot is.
 #[derive(Clone, Debug)]
 pub struct Growing {
-    /// As it is kept.
-    pub boot: pb::Boot,
-    /// What ids of the machine's boots begin with.
-    pub owner: String,
+    /// Whose it is.
+    pub owner: Owner,
     /// When it grew last.
     pub last: SystemTime,
+    began: SystemTime,
+    /// Empty until it is named.
+    id: String,
     /// The interface that showed itself last.
     mac: Mac,
     acked: Vec<Class>,
-    began: SystemTime,
+    /// What was served, and why.
+    script: Option<(&'static str, Fact)>,
+    /// Why nothing was, the last time.
+    refused: Option<String>,
+    failed: bool,
+    events: Vec<Happened>,
+    left_out: u32,
+}
+
+/// An event, and how often.
+#[derive(Clone, Debug)]
+struct Happened {
+    what: What,
+    source: Option<IpAddr>,
+    at: SystemTime,
+    last: Option<SystemTime>,
+    count: u32,
 }
 
 impl Growing {
-    /// One of `owner` that begins with `event`, which it has yet to take.
-    pub fn new(owner: String, event: &Event) -> Self {
-        let (hardware_id, mac) = match &event.who {
-            Who::Machine(id, mac) => (id.clone(), *mac),
-            Who::Stranger(mac) => (String::new(), *mac),
-        };
-        let boot = pb::Boot {
-            create_time: Some(event.at.into()),
-            hardware_id,
-            mac: mac.to_string(),
-            ..pb::Boot::default()
-        };
-        Self { boot, owner, mac, acked: Vec::new(), began: event.at, last: event.at }
+    /// One that begins with `event`, which it has yet to take.
+    pub fn new(event: &Event) -> Self {
+        Self {
+            owner: event.who.owner(),
+            last: event.at,
+            began: event.at,
+            id: String::new(),
+            mac: event.who.mac(),
+            acked: Vec::new(),
+            script: None,
+            refused: None,
+            failed: false,
+            events: Vec::new(),
+            left_out: 0,
+        }
     }
 
-    /// Gives it an id, if it has none: it needs one once it is kept, and not every boot is.
+    /// Gives it an id, if it has none.
     pub fn name(&mut self) {
-        if self.boot.id.is_empty() {
+        if self.id.is_empty() {
             let since = self.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let time = uuid::Timestamp::from_unix(NoContext, since.as_secs(), since.subsec_nanos());
-            self.boot.id = format!("{}.{}", self.owner, Uuid::new_v7(time));
+            self.id = format!("{}.{}", self.owner, Uuid::new_v7(time));
         }
+    }
+
+    /// As it is kept, but for its revision.
+    pub fn boot(&self) -> pb::Boot {
+        let (script, fact) = match (self.script, &self.refused) {
+            (Some((kind, fact)), _) => (kind.to_owned(), fact.to_string()),
+            (None, refused) => (String::new(), refused.clone().unwrap_or_default()),
+        };
+        let hardware_id = match self.owner {
+            Owner::Machine(id) => id.to_string(),
+            Owner::Stranger(_) => String::new(),
+        };
+        pb::Boot {
+            id: self.id.clone(),
+            revision: 0,
+            create_time: Some(self.began.into()),
+            update_time: Some(self.last.into()),
+            hardware_id,
+            mac: self.mac.to_string(),
+            script,
+            fact,
+            events: self.events.iter().map(Happened::event).collect(),
+            events_left_out: self.left_out,
+        }
+    }
+
+    /// How many events it has.
+    pub fn events(&self) -> usize {
+        self.events.len()
     }
 
     /// Whether `event` belongs to the machine's next boot.
     pub fn ends_before(&self, event: &Event) -> bool {
         let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE);
-        let has = |kind: pb::BootEventKind| self.boot.events.iter().any(|e| e.kind() == kind);
         match &event.what {
             What::Discover(class) => {
                 let loader = self.acked.iter().any(|acked| matches!(acked, Class::Ipxe { .. }));
                 let firmware = !matches!(class, Class::Ipxe { .. });
                 silent
-                    || !self.boot.script.is_empty()
-                    || has(pb::BootEventKind::Failed)
+                    || self.script.is_some()
+                    || self.failed
                     || (self.acked.contains(class) && !self.is_new(event.at))
                     || (loader && firmware)
             }
-            What::Script { .. } => !self.boot.script.is_empty(),
+            What::Script { .. } => self.script.is_some(),
             What::Unknown(_) | What::Declined(_) => silent,
             What::Ack(..)
             | What::Binary(_)
@@ -100,22 +149,16 @@ impl Growing {
 
     /// Grows by `event`.
     pub fn take(&mut self, event: Event) {
-        let Event { who, what, source, at } = event;
-        let (Who::Machine(_, mac) | Who::Stranger(mac)) = who;
-        self.last = at;
-        if self.mac != mac {
-            self.mac = mac;
-            self.boot.mac = mac.to_string();
+        let Event { who, mut what, source, at } = event;
+        (self.last, self.mac) = (at, who.mac());
+        if let Some(text) = what.text_mut() {
+            shorten(text);
         }
-        self.boot.update_time = Some(at.into());
         match &what {
             What::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
-            What::Script { kind, fact } => {
-                (self.boot.script, self.boot.fact) = ((*kind).to_owned(), fact.clone());
-            }
-            What::Refused(why) if self.boot.script.is_empty() => {
-                self.boot.fact = short(why.clone());
-            }
+            What::Script { kind, fact } => self.script = Some((kind, *fact)),
+            What::Refused(why) => self.refused = Some(why.clone()),
+            What::Failed(_) => self.failed = true,
             // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
             What::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
             What::Discover(_)
@@ -123,42 +166,37 @@ impl Growing {
             | What::Kernel(_)
             | What::Initrd(_)
             | What::Started
-            | What::Failed(_)
-            | What::Refused(_)
             | What::PhoneHome
             | What::Declined(_)
             | What::Unknown(_) => {}
         }
-        let source = source.map_or_else(String::new, |source| source.to_string());
-        self.add(what.kind(), source, short(what.detail()), at.into());
-    }
-
-    fn add(&mut self, kind: pb::BootEventKind, source: String, detail: String, at: Timestamp) {
-        if let Some(last) = self.boot.events.last_mut()
-            && last.kind() == kind
-            && (&last.source, &last.detail) == (&source, &detail)
-        {
-            (last.count, last.last_time) = (last.count.saturating_add(1), Some(at));
-            return;
+        let full = self.events.len() >= EVENTS;
+        let mut latest = self.events.iter_mut().rev().take(2);
+        match latest.find(|event| (&event.what, event.source) == (&what, source)) {
+            Some(same) => (same.count, same.last) = (same.count.saturating_add(1), Some(at)),
+            None if full => self.left_out = self.left_out.saturating_add(1),
+            None => self.events.push(Happened { what, source, at, last: None, count: 1 }),
         }
-        if self.boot.events.len() >= EVENTS {
-            self.boot.events_left_out = self.boot.events_left_out.saturating_add(1);
-            return;
-        }
-        let (kind, time) = (kind.into(), Some(at));
-        self.boot.events.push(pb::BootEvent {
-            kind,
-            time,
-            source,
-            detail,
-            count: 1,
-            last_time: None,
-        });
     }
 }
 
-fn short(text: String) -> String {
-    if text.len() <= TEXT { text } else { text.chars().take(TEXT).collect() }
+impl Happened {
+    fn event(&self) -> pb::BootEvent {
+        pb::BootEvent {
+            kind: self.what.kind().into(),
+            time: Some(self.at.into()),
+            source: self.source.map_or_else(String::new, |source| source.to_string()),
+            detail: self.what.detail(),
+            count: self.count,
+            last_time: self.last.map(Into::into),
+        }
+    }
+}
+
+fn shorten(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(TEXT) {
+        text.truncate(end);
+    }
 }
 
 #[cfg(test)]

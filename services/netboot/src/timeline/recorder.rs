@@ -1,15 +1,16 @@
 //! The loop that merges events and keeps the boots they make.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use store::records::Error;
-use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Event;
 use super::held::{Held, Waiting};
+use super::queue::Queue;
 use super::records::{Kept, group};
 use crate::metrics::Metrics;
 
@@ -25,7 +26,9 @@ const FORGETTING: Duration = Duration::from_secs(60 * 60);
 /// Merges events, and keeps the boots they make.
 #[derive(Debug)]
 pub struct Recorder {
-    events: mpsc::Receiver<Event>,
+    queue: Arc<Queue>,
+    /// What was taken from the queue last; empty between two calls.
+    events: Vec<Event>,
     kept: Kept,
     metrics: Metrics,
     held: Held,
@@ -33,27 +36,38 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of `events`, into `kept`.
-    pub fn new(events: mpsc::Receiver<Event>, kept: Kept, metrics: Metrics) -> Self {
-        Self { events, kept, metrics, held: Held::default(), failed: false }
+    /// Of what waits in `queue`, into `kept`.
+    pub(crate) fn new(queue: Arc<Queue>, kept: Kept, metrics: Metrics) -> Self {
+        let (events, held) = Default::default();
+        Self { queue, events, kept, metrics, held, failed: false }
     }
 
     /// Runs until `stop`, and keeps what there is then.
     pub async fn run(mut self, stop: CancellationToken) {
         let (mut tick, mut hourly) = (interval(TICK), interval(FORGETTING));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let queue = self.queue.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(event) = self.events.recv() => self.take(event),
-                _ = tick.tick() => drop(self.keep().await),
+                () = queue.enough() => self.merge(),
+                _ = tick.tick() => {
+                    self.merge();
+                    self.keep().await;
+                }
                 _ = hourly.tick() => self.forget().await,
             }
         }
-        while let Ok(event) = self.events.try_recv() {
-            self.take(event);
-        }
+        self.merge();
         while self.keep().await == Pace::More {}
+    }
+
+    /// Takes what waits into the boots it belongs to.
+    fn merge(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.queue.swap(&mut events);
+        events.drain(..).for_each(|event| self.take(event));
+        self.events = events;
     }
 
     fn take(&mut self, event: Event) {
@@ -81,8 +95,7 @@ impl Recorder {
             return Pace::Rest;
         }
         self.failed = false;
-        let fresh =
-            |waiting: &Waiting| waiting.fresh.then(|| group(&waiting.growing.owner).to_owned());
+        let fresh = |waiting: &Waiting| waiting.fresh.then(|| group(waiting.growing.owner));
         let groups: BTreeSet<_> = batch.iter().filter_map(fresh).collect();
         self.held.kept(batch);
         for group in groups {

@@ -14,6 +14,7 @@ use store::records::{Change, Error, Index, Kind, Listing, Records, Report};
 use store::{Commit, Handle, Write};
 use tinwright::netboot::v1::Boot;
 
+use super::Owner;
 use super::held::Waiting;
 
 /// What ids begin with of boots of machines that nobody knows.
@@ -29,9 +30,13 @@ const PAGE: usize = 200;
 /// How many are deleted in one commit.
 const DELETED: usize = 50;
 
-/// Whose boots are counted together with those of `owner`: its own, or those of all machines that nobody knows.
-pub(super) fn group(owner: &str) -> &str {
-    if owner.starts_with(UNKNOWN) { UNKNOWN } else { owner }
+/// What ids begin with of the boots that are counted together with those of `owner`: its own, or those of all machines that
+/// nobody knows.
+pub(super) fn group(owner: Owner) -> String {
+    match owner {
+        Owner::Machine(_) => owner.to_string(),
+        Owner::Stranger(_) => UNKNOWN.to_owned(),
+    }
 }
 
 /// Boots as records.
@@ -98,8 +103,8 @@ impl Kept {
     /// Keeps `boots` as they are. Only the process that made a boot writes it, so nothing is compared.
     pub(super) async fn keep(&self, boots: &[Waiting]) -> Result<(), Error> {
         let put = |Waiting { growing, .. }: &Waiting| {
-            let key = format!("{}/{}", BootKind::KIND, growing.boot.id);
-            Write::Put(key, growing.boot.encode_to_vec().into())
+            let boot = growing.boot();
+            Write::Put(format!("{}/{}", BootKind::KIND, boot.id), boot.encode_to_vec().into())
         };
         let commit = Commit { expect: Vec::new(), writes: boots.iter().map(put).collect() };
         self.0.commit(Change::from(commit)).await?;

@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use tinwright::HardwareId;
-use tokio::sync::mpsc;
 
 use super::*;
 use crate::boots::Asked;
 use crate::boots::tests::{MAC, at, boots, now};
+use crate::decision::Fact;
 use crate::metrics::Metrics;
-use crate::timeline::Timeline;
+use crate::timeline::{Queue, Timeline};
 
-fn site(id: HardwareId) -> (Boots, mpsc::Receiver<Event>) {
+fn site(id: HardwareId) -> (Boots, Arc<Queue>) {
     let (timeline, events) = Timeline::new(Metrics::default());
     (boots(id).telling(timeline), events)
 }
@@ -18,28 +18,28 @@ fn site(id: HardwareId) -> (Boots, mpsc::Receiver<Event>) {
 #[test]
 fn a_script_is_noted_with_the_fact_that_decided_and_a_refusal_with_why() {
     let id = HardwareId::new();
-    let (boots, mut events) = site(id);
+    let (boots, events) = site(id);
     boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
-    let event = events.try_recv().unwrap();
-    assert_eq!(event.who, Who::Machine(id.to_string(), MAC));
-    let fact = "its workflow waits for the worker".to_owned();
+    let event = events.next().unwrap();
+    assert_eq!(event.who, Who::Machine(id, MAC));
+    let fact = Fact::WorkflowWaits;
     assert_eq!(event.what, What::Script { kind: "worker", fact });
     boots.script(&Asked::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
-    let event = events.try_recv().unwrap();
+    let event = events.next().unwrap();
     assert_eq!(event.what.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
     assert!(boots.script_for(&Asked::new(Some(MAC), at("192.0.2.10")), None, now()).is_ok());
-    assert!(events.try_recv().is_err(), "a question is no boot");
+    assert!(events.next().is_none(), "a question is no boot");
 }
 
 #[test]
 fn files_are_told_apart_and_a_missing_one_is_a_failure() {
-    let (boots, mut events) = site(HardwareId::new());
+    let (boots, events) = site(HardwareId::new());
     let note = |name, missing| boots.note_file(at("192.0.2.10"), name, missing, now());
     note("vmlinuz-x86_64", None);
     note("initramfs-x86_64", None);
     note("initramfs-x86_64", Some("404 Not Found"));
-    let mut next = || events.try_recv().unwrap().what;
+    let next = || events.next().unwrap().what;
     assert_eq!(next(), What::Kernel("vmlinuz-x86_64".into()));
     assert_eq!(next(), What::Initrd("initramfs-x86_64".into()));
     assert_eq!(next(), What::Failed("initramfs-x86_64: 404 Not Found".into()));
@@ -48,7 +48,7 @@ fn files_are_told_apart_and_a_missing_one_is_a_failure() {
 #[test]
 fn a_call_home_is_noted_once_and_by_its_machine() {
     let id = HardwareId::new();
-    let (boots, mut events) = site(id);
+    let (boots, events) = site(id);
     let phone_home_time = Some(now().into());
     let instance = Instance {
         id: "i".into(),
@@ -61,13 +61,13 @@ fn a_call_home_is_noted_once_and_by_its_machine() {
         boots.note_home(&news, now());
         boots.index.instance(news);
     }
-    assert_eq!(events.try_recv().unwrap().what, What::PhoneHome);
-    assert!(events.try_recv().is_err());
+    assert_eq!(events.next().unwrap().what, What::PhoneHome);
+    assert!(events.next().is_none());
 }
 
 #[test]
 fn a_loader_is_noted_for_a_machine_of_ours_and_for_nobody_else() {
-    let (boots, mut events) = site(HardwareId::new());
+    let (boots, events) = site(HardwareId::new());
     let ended = |name: &str, client: [u8; 4], verdict| Ended {
         client: std::net::SocketAddrV4::new(client.into(), 2000),
         name: name.into(),
@@ -79,8 +79,8 @@ fn a_loader_is_noted_for_a_machine_of_ours_and_for_nobody_else() {
     boots.note_transfer(&ended("netboot-not-allowed", [192, 0, 2, 10], Verdict::Refused(1)), now());
     boots.note_transfer(&ended("snponly.efi", [192, 0, 2, 10], complete), now());
     boots.note_transfer(&ended("x.efi", [192, 0, 2, 10], Verdict::Refused(1)), now());
-    let mut next = || events.try_recv().unwrap().what;
+    let next = || events.next().unwrap().what;
     assert_eq!(next(), What::Binary("snponly.efi".into()));
     assert_eq!(next(), What::Failed("x.efi by TFTP: refused".into()));
-    assert!(events.try_recv().is_err());
+    assert!(events.next().is_none());
 }

@@ -84,7 +84,7 @@ impl Server {
             }
             question.now = Moment::now();
             let known = self.known(&question);
-            let Some(other) = self.decide(&question, known.as_ref()) else { return };
+            let Some(other) = self.decide(&question, known.as_deref()) else { return };
             answer = other;
         }
         self.unanswered(Silence::NotStored, &question);

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use store::memory::Memory;
 use store::{Changes, Commit, Handle, Page, Revision, Store, Versioned};
+use tinwright::HardwareId;
 use tinwright::netboot::v1::Boot;
 
 use super::*;
 use crate::Mac;
+use crate::decision::Fact;
 use crate::timeline::{Timeline, What, Who};
 
 /// A store that may be away.
@@ -54,31 +56,32 @@ fn site() -> Site {
     Site { store, kept, recorder, metrics }
 }
 
-fn event(owner: &str, seconds: u64, what: What) -> Event {
+fn event(owner: HardwareId, seconds: u64, what: What) -> Event {
     let at = SystemTime::now() - Duration::from_secs(seconds);
-    Event { who: Who::Machine(owner.into(), Mac([2; 6])), what, source: None, at }
+    Event { who: Who::Machine(owner, Mac([2; 6])), what, source: None, at }
 }
 
 fn script() -> What {
-    What::Script { kind: "worker", fact: "so it is".into() }
+    What::Script { kind: "worker", fact: Fact::WorkflowWaits }
 }
 
-async fn all(kept: &Kept, owner: &str) -> Vec<Boot> {
-    kept.list(owner, "", 1000).await.unwrap().records
+async fn all(kept: &Kept, owner: impl ToString) -> Vec<Boot> {
+    kept.list(&owner.to_string(), "", 1000).await.unwrap().records
 }
 
 #[tokio::test]
 async fn the_last_20_boots_of_a_machine_are_kept_in_order_and_nobody_elses_go() {
     let Site { kept, mut recorder, .. } = site();
-    recorder.take(event("ab", 500, script()));
+    let [a, other] = [HardwareId::new(), HardwareId::new()];
+    recorder.take(event(other, 500, script()));
     for n in 0..30 {
-        recorder.take(event("a", 400 - n, script()));
+        recorder.take(event(a, 400 - n, script()));
         while recorder.keep().await == Pace::More {}
     }
-    let boots = all(&kept, "a").await;
+    let boots = all(&kept, a).await;
     assert_eq!(boots.len(), 20);
     assert!(boots.is_sorted_by_key(|boot| boot.create_time.unwrap().seconds));
-    assert_eq!((all(&kept, "ab").await.len(), all(&kept, "").await.len()), (1, 21));
+    assert_eq!((all(&kept, other).await.len(), all(&kept, "").await.len()), (1, 21));
     assert_eq!(kept.require(&boots[0].id).await.unwrap().script, "worker");
 }
 
@@ -87,7 +90,7 @@ async fn strangers_are_100_in_all() {
     let Site { kept, mut recorder, .. } = site();
     for n in 0..150 {
         let who = Who::Stranger(Mac([2, 0, 0, 0, 0, n]));
-        recorder.take(Event { who, ..event("", 400, What::PhoneHome) });
+        recorder.take(Event { who, ..event(HardwareId::new(), 400, What::PhoneHome) });
         recorder.keep().await;
     }
     assert_eq!(all(&kept, crate::timeline::records::UNKNOWN).await.len(), 100);
@@ -96,33 +99,52 @@ async fn strangers_are_100_in_all() {
 #[tokio::test]
 async fn a_boot_of_last_week_is_forgotten() {
     let Site { kept, mut recorder, .. } = site();
-    recorder.take(event("old", 8 * 24 * 60 * 60, script()));
-    recorder.take(event("new", 6 * 24 * 60 * 60, script()));
+    let [old, new] = [HardwareId::new(), HardwareId::new()];
+    recorder.take(event(old, 8 * 24 * 60 * 60, script()));
+    recorder.take(event(new, 6 * 24 * 60 * 60, script()));
     recorder.keep().await;
     recorder.forget().await;
     let left: Vec<_> = all(&kept, "").await.into_iter().map(|boot| boot.hardware_id).collect();
-    assert_eq!(left, ["new"]);
+    assert_eq!(left, [new.to_string()]);
 }
 
 #[tokio::test]
 async fn what_happened_while_the_store_was_away_is_kept_once_it_is_back() {
     let Site { store, kept, mut recorder, .. } = site();
     store.away.store(true, Ordering::Relaxed);
-    recorder.take(event("a", 9, script()));
+    let a = HardwareId::new();
+    recorder.take(event(a, 9, script()));
     recorder.keep().await;
-    assert!(all(&kept, "a").await.is_empty());
-    recorder.take(event("a", 8, What::Started));
+    assert!(all(&kept, a).await.is_empty());
+    recorder.take(event(a, 8, What::Started));
     store.away.store(false, Ordering::Relaxed);
     recorder.keep().await;
-    assert_eq!(all(&kept, "a").await[0].events.len(), 2);
+    assert_eq!(all(&kept, a).await[0].events.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_are_kept_within_a_moment_and_all_of_them_at_the_end() {
+    let metrics = Metrics::default();
+    let kept = Kept::new(Handle::new(Arc::new(Memory::default()), "netboot"));
+    let (timeline, queue) = Timeline::new(metrics.clone());
+    let (stop, ids) = (CancellationToken::new(), [HardwareId::new(), HardwareId::new()]);
+    let recorder = Recorder::new(queue, kept.clone(), metrics);
+    let recording = tokio::spawn(recorder.run(stop.clone()));
+    timeline.note(event(ids[0], 9, script()));
+    tokio::time::sleep(2 * TICK).await;
+    assert_eq!(all(&kept, "").await.len(), 1);
+    timeline.note(event(ids[1], 9, script()));
+    stop.cancel();
+    recording.await.unwrap();
+    assert_eq!(all(&kept, "").await.len(), 2);
 }
 
 #[tokio::test]
 async fn what_does_not_fit_the_queue_is_counted_and_nobody_waits() {
     let Site { metrics, .. } = site();
     let (timeline, _unread) = Timeline::new(metrics.clone());
-    for _ in 0..super::super::QUEUE + 7 {
-        timeline.note(event("a", 0, What::Started));
+    for _ in 0..super::super::queue::MOST + 7 {
+        timeline.note(event(HardwareId::new(), 0, What::Started));
     }
     assert_eq!(metrics.dropped_events(), 7);
 }

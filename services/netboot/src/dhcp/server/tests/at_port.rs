@@ -12,10 +12,16 @@ use super::{RELAY, relayed_request};
 use crate::boots::tests::{MAC, hardware, site};
 use crate::dhcp::options::{Options, code};
 use crate::index::Index;
+use crate::timeline::Timeline;
 
 /// A server that believes its relay, and whose one machine is known by the port it is plugged in to.
 fn server() -> Server {
-    let mut machine = hardware(HardwareId::new(), MAC, "192.0.2.10");
+    telling(HardwareId::new(), Timeline::default())
+}
+
+/// The same, its machine going by `id`, with what happens noted in `timeline`.
+fn telling(id: HardwareId, timeline: Timeline) -> Server {
+    let mut machine = hardware(id, MAC, "192.0.2.10");
     // eth7, in hex.
     let port = RelayPort { circuit_id: "65746837".into(), ..RelayPort::default() };
     machine.interfaces[0].relay_port = Some(port);
@@ -23,7 +29,8 @@ fn server() -> Server {
     index.hardware(News::All(vec![machine]));
     index.instance(News::All(vec![]));
     index.workflow(News::All(vec![]));
-    let boots = Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
+    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    let boots = Boots::new(index, tokens, site()).telling(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];
     Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, Arc::default())
@@ -32,6 +39,7 @@ fn server() -> Server {
 /// What somebody at the machine's port is answered, who has the Ethernet address `mac`.
 fn ask(server: &Server, kind: MessageType, mac: Mac) -> Option<Sent> {
     let mut options = Options::default();
+    options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
     options.set(code::RELAY_AGENT, *b"\x01\x04eth7");
     super::ask(server, &relayed_request(kind, mac, 7, options))
 }
@@ -48,6 +56,14 @@ fn an_address_found_in_use_is_offered_to_nobody_at_that_port() {
     assert!(ask(&server, MessageType::Decline, mac(1)).is_none());
     assert!(ask(&server, MessageType::Discover, mac(1)).is_none());
     assert!(ask(&server, MessageType::Discover, mac(2)).is_none());
+}
+
+#[test]
+fn what_is_asked_at_a_machines_port_is_noted_as_its_own() {
+    let id = HardwareId::new();
+    let (timeline, events) = Timeline::new(Metrics::default());
+    assert!(ask(&telling(id, timeline), MessageType::Discover, mac(1)).is_some());
+    assert_eq!(events.next().unwrap().who, Who::Machine(id, mac(1)));
 }
 
 #[test]
