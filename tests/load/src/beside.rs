@@ -1,7 +1,8 @@
 //! Our server beside its peers, in one run.
 //!
 //! Server and peers share a core, one of them at work at a time and in turns; the bench has another one to itself. What
-//! counts is the median of some rounds, and the ratio of ours to theirs; beside it stands what an exchange takes of a
+//! counts is the median of some rounds' ratios of ours to theirs: the host's speed changes from minute to minute, so only
+//! what was measured one after the other is compared. Beside it stand the medians of both, and what an exchange takes of a
 //! processor, whoever waits for whom. All are as silent as they can be told to be, and none limits how much is asked.
 
 mod dhcp;
@@ -60,7 +61,7 @@ impl Table<'_> {
         println!("{:36}{unit:>10}{:>12}{unit:>10}{:>12}", "", "CPU µs each", "CPU µs each");
     }
 
-    /// Measures both in turns; `goal` is the least ratio of their rates.
+    /// Measures both in turns, and who goes first in turns, too; `goal` is the least ratio of their rates.
     fn row(
         &mut self,
         name: &str,
@@ -69,12 +70,17 @@ impl Table<'_> {
         mut theirs: impl FnMut() -> anyhow::Result<Figure>,
     ) -> anyhow::Result<()> {
         let (mut one, mut other) = (Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
-            one.push(ours()?);
-            other.push(theirs()?);
+        for round in 0..self.rounds {
+            if round % 2 == 0 {
+                one.push(ours()?);
+                other.push(theirs()?);
+            } else {
+                other.push(theirs()?);
+                one.push(ours()?);
+            }
         }
+        let ratio = median(one.iter().zip(&other).map(|(one, other)| one.rate / other.rate));
         let [one, other] = [&one, &other].map(|rounds| Figure::median(rounds));
-        let ratio = one.rate / other.rate;
         let goal = goal.map(|goal| format!("   goal {goal} {}", self.report.judged(ratio >= goal)));
         let figures = [one, other].map(Figure::columns).concat();
         println!("{name:36}{figures}{ratio:8.2}{}", goal.unwrap_or_default());
