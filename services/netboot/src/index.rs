@@ -87,7 +87,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// The machine at the interface that is in this `place` of its record, if that has a MAC.
+    /// The machine at the interface that is in this `place` of its record, if that has a MAC, and the record an id of ours.
     fn new(
         hardware: Arc<Hardware>,
         place: usize,

@@ -25,7 +25,9 @@ impl Boots {
             }
             News::Deleted(id) => {
                 self.forget_macs(id, |_| true);
-                id.parse().iter().for_each(|id| self.loops.forget(*id));
+                if let Ok(id) = id.parse() {
+                    self.loops.forget(id);
+                }
                 self.once.forget(id);
             }
             News::Cut => {}

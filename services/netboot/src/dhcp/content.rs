@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::boot::Boot;
 use super::client::Class;
-use super::options::{Options, addresses, code};
+use super::options::{Options, code};
 use super::packet::Packet;
 use super::site::{Link, Network, Reservation, Route};
 
@@ -41,15 +41,14 @@ pub(super) fn booting(packet: &mut Packet, boot: &Boot<'_>) {
 
 /// How the client's network is: what it asks for, and what any client wants.
 pub(super) fn network(options: &mut Options, request: &Packet, machine: &Reservation, link: &Link) {
-    let own =
-        |own: &[Ipv4Addr], link: &[Ipv4Addr]| addresses(if own.is_empty() { link } else { own });
     if let Some(network) = machine.address {
         options.set(code::SUBNET_MASK, network.mask().octets());
         options
             .set_some(code::BROADCAST_ADDRESS, broadcast(network).map(|address| address.octets()));
     }
     options.set_some(code::ROUTER, machine.gateway.map(|gateway| gateway.octets()));
-    options.set_some(code::NAME_SERVERS, Some(own(&machine.name_servers, &link.name_servers)));
+    let name_servers = either(&machine.name_servers, &link.name_servers);
+    options.set_addresses(code::NAME_SERVERS, name_servers);
     options.set_some(code::LOG_SERVERS, link.log_server.map(|server| server.octets()));
     options.set_some(code::HOST_NAME, Some(machine.hostname.as_str()));
     let domain = if machine.domain.is_empty() { &link.domain } else { &machine.domain };
@@ -61,7 +60,8 @@ pub(super) fn network(options: &mut Options, request: &Packet, machine: &Reserva
         );
     }
     if wants(request, code::NTP_SERVERS) {
-        options.set_some(code::NTP_SERVERS, Some(own(&machine.time_servers, &link.time_servers)));
+        let time_servers = either(&machine.time_servers, &link.time_servers);
+        options.set_addresses(code::NTP_SERVERS, time_servers);
     }
     if wants(request, code::DOMAIN_SEARCH) {
         options.set_some(code::DOMAIN_SEARCH, Some(search_list(&link.search)));
@@ -72,6 +72,11 @@ pub(super) fn network(options: &mut Options, request: &Packet, machine: &Reserva
     if asks(request, code::MS_CLASSLESS_ROUTES) {
         options.set_some(code::MS_CLASSLESS_ROUTES, Some(routes(machine, link)));
     }
+}
+
+/// The record's own, or the link's.
+fn either<'a>(own: &'a [Ipv4Addr], link: &'a [Ipv4Addr]) -> &'a [Ipv4Addr] {
+    if own.is_empty() { link } else { own }
 }
 
 /// What only an answer with a boot file says, and only where we give the address too.

@@ -108,6 +108,15 @@ impl Options {
         }
     }
 
+    /// Sets option `code` to `addresses`, one after another, as options 3, 6, 42 and 150 hold them. None is no option.
+    pub fn set_addresses(&mut self, code: u8, addresses: &[Ipv4Addr]) {
+        let start = self.values.len();
+        addresses.iter().for_each(|address| self.values.extend_from_slice(&address.octets()));
+        if !addresses.is_empty() {
+            self.put(Place { code, start, end: self.values.len() });
+        }
+    }
+
     /// Removes option `code`.
     pub fn remove(&mut self, code: u8) {
         if let Ok(at) = self.find(code) {
@@ -196,11 +205,6 @@ pub fn sub_option(encapsulated: &[u8], wanted: u8) -> Option<&[u8]> {
     None
 }
 
-/// `addresses` one after another, as options 3, 6, 42 and 150 hold them.
-pub fn addresses(addresses: &[Ipv4Addr]) -> Vec<u8> {
-    addresses.iter().flat_map(Ipv4Addr::octets).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,6 +245,10 @@ mod tests {
         };
         let expected = [(1, "mask"), (12, "longer"), (67, "")];
         assert_eq!(all(&options), expected.map(|(code, value)| (code, value.as_bytes().to_vec())));
+        options.set_addresses(6, &[[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]);
+        options.set_addresses(42, &[]);
+        assert_eq!(options.get(6), Some(&[192, 0, 2, 1, 192, 0, 2, 2][..]));
+        assert_eq!(options.get(42), None);
         options.remove(12);
         assert_eq!((options.get(1), options.get(12)), (Some(&b"mask"[..]), None));
         assert_eq!(options.get(67), Some(&[][..]));

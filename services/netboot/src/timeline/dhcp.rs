@@ -13,18 +13,21 @@ pub fn noted(
     class: Class,
     outcome: &Result<Reply, Silence>,
     decision: &Decision,
-) -> Vec<What> {
+) -> impl Iterator<Item = What> {
     let asks = request.kind() == Some(MessageType::Discover) && class.boots();
-    match outcome {
-        Err(Silence::Declined(address)) => vec![What::Declined(address.to_string())],
-        Err(Silence::Unknown) if asks => vec![What::Unknown(class)],
-        Err(silence) if asks => vec![What::Discover(class), What::Refused(silence.to_string())],
-        Ok(_) if asks => vec![What::Discover(class)],
-        Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
-            vec![acked(class, reply, decision)]
+    let noted = match outcome {
+        Err(Silence::Declined(address)) => [Some(What::Declined(address.to_string())), None],
+        Err(Silence::Unknown) if asks => [Some(What::Unknown(class)), None],
+        Err(silence) if asks => {
+            [Some(What::Discover(class)), Some(What::Refused(silence.to_string()))]
         }
-        Ok(_) | Err(_) => Vec::new(),
-    }
+        Ok(_) if asks => [Some(What::Discover(class)), None],
+        Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
+            [Some(acked(class, reply, decision)), None]
+        }
+        Ok(_) | Err(_) => [None, None],
+    };
+    noted.into_iter().flatten()
 }
 
 fn acked(class: Class, reply: &Reply, decision: &Decision) -> What {
