@@ -2,7 +2,8 @@
 //!
 //! Server and peers share a core, one of them at work at a time and in turns; the bench has another one to itself. What
 //! counts is the median of some rounds' ratios of ours to theirs: the host's speed changes from minute to minute, so only
-//! what was measured one after the other is compared. Beside it stand the medians of both, and what an exchange takes of a
+//! what was measured one after the other is compared. What was measured while others had our cores is measured again, and
+//! where they have them all the time, the row says so. Beside it stand the medians of both, and what an exchange takes of a
 //! processor, whoever waits for whom. All are as silent as they can be told to be, and none limits how much is asked.
 
 mod dhcp;
@@ -28,12 +29,15 @@ const SIZE: usize = 4 << 20;
 struct Figure {
     rate: f64,
     each: f64,
+    /// Whether others had our cores meanwhile.
+    disturbed: bool,
 }
 
 impl Figure {
     /// Of `count` in `took` that had `processor` time.
     fn of(count: f64, took: Duration, processor: Duration) -> Self {
-        Self { rate: count / took.as_secs_f64(), each: processor.as_secs_f64() * 1e6 / count }
+        let (rate, each) = (count / took.as_secs_f64(), processor.as_secs_f64() * 1e6 / count);
+        Self { rate, each, disturbed: false }
     }
 
     /// As it stands in a row. Nothing is known of who leaves his children's time to the kernel.
@@ -45,7 +49,8 @@ impl Figure {
     /// The median of rounds.
     fn median(rounds: &[Self]) -> Self {
         let rate = median(rounds.iter().map(|round| round.rate));
-        Self { rate, each: median(rounds.iter().map(|round| round.each)) }
+        let each = median(rounds.iter().map(|round| round.each));
+        Self { rate, each, disturbed: rounds.iter().any(|round| round.disturbed) }
     }
 }
 
@@ -83,7 +88,8 @@ impl Table<'_> {
         let [one, other] = [&one, &other].map(|rounds| Figure::median(rounds));
         let goal = goal.map(|goal| format!("   goal {goal} {}", self.report.judged(ratio >= goal)));
         let figures = [one, other].map(Figure::columns).concat();
-        println!("{name:36}{figures}{ratio:8.2}{}", goal.unwrap_or_default());
+        let note = if one.disturbed || other.disturbed { "   others had the cores" } else { "" };
+        println!("{name:36}{figures}{ratio:8.2}{}{note}", goal.unwrap_or_default());
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! - [`machine`]: one that is powered on, by way of [`request`], [`tftp`] and [`http`]; [`power_on`]: all of them.
 //! - [`beside`]: ours and each [`peer`] in turns, by [`storm`] (DHCP, its rate found by [`mod@highest`]), [`downloads`] and
 //!   [`mod@blast`] (HTTP).
-//! - [`report`]: what was measured, and whether goals are met.
+//! - [`quiet`]: whether the host left us our cores; [`report`]: what was measured, and whether goals are met.
 //!
 //! Nothing is ever sent outside the namespaces.
 
@@ -23,6 +23,7 @@ pub mod network;
 pub mod peer;
 pub mod power_on;
 pub mod process;
+pub mod quiet;
 pub mod report;
 pub mod request;
 pub mod site;

@@ -25,7 +25,7 @@ enum Command {
     /// Measure DHCP, TFTP and HTTP beside dnsmasq, tftpd-hpa, atftpd and nginx
     Beside {
         /// How often each is measured; the median counts
-        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
         rounds: u8,
         /// What
         #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,http")]

@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::network::Network;
 
 /// What proc(5) counts a processor's time in, on every Linux there is (`USER_HZ`).
-const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// Where utime begins in `/proc/PID/stat`, counted from behind the name: it is the 14th field, the name the second.
 const UTIME: usize = 11;
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use crate::guard::Place;
 use crate::netlink::news::Change;
 
-/// How many addresses are remembered; a site's link has fewer.
-const ADDRESSES: usize = 4096;
+/// How many addresses are remembered: those of a site of ten thousand machines, in about 1 MB.
+const ADDRESSES: usize = 16_384;
 /// How long a place is remembered, and how long a change of links and routes may take.
 const LASTS: Duration = Duration::from_secs(1);
 

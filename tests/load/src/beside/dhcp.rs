@@ -6,6 +6,7 @@ use super::{FEW, Figure, MANY, Table};
 use crate::highest::highest;
 use crate::peer::Peer;
 use crate::process::Measured;
+use crate::quiet::quiet;
 use crate::storm::{LENGTH, Storm, Trial};
 
 /// The rate of exchanges a second that is tried first.
@@ -41,15 +42,17 @@ pub(super) fn dhcp(
 
 /// The highest rate at which less than a thousandth is lost; of two seconds, the better one counts.
 fn storm(storm: &mut Storm, server: Measured<'_>) -> anyhow::Result<Figure> {
+    let mut disturbed = false;
     let found = highest(FIRST, |rate| {
         for _ in 0..2 {
-            let trial = storm.trial(rate, server)?;
-            if trial.is_held() {
-                return Ok(Some(trial));
+            let trial = quiet(|| storm.trial(rate, server))?;
+            if trial.measured.is_held() {
+                return Ok(Some(trial.measured));
             }
+            disturbed |= trial.disturbed;
         }
         Ok(None)
     });
     let (rate, trial) = found?.context("no rate is held")?;
-    Ok(Figure { rate, ..Figure::of(trial.done as f64, LENGTH, trial.processor) })
+    Ok(Figure { rate, disturbed, ..Figure::of(trial.done as f64, LENGTH, trial.processor) })
 }

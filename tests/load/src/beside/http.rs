@@ -10,6 +10,7 @@ use crate::blast::{Answered, Connections, Question, blast};
 use crate::http::{self, METADATA};
 use crate::peer::Peer;
 use crate::process::Measured;
+use crate::quiet::{Quiet, quiet};
 use crate::{api, fleet};
 
 /// Where our boot HTTP listens.
@@ -54,8 +55,9 @@ fn asked(
     questions: &[Question],
     connections: Connections,
 ) -> anyhow::Result<Figure> {
-    let Answered { requests, took, processor } = blast(server, questions, connections)?;
-    Ok(Figure::of(requests as f64, took, processor))
+    let Quiet { measured, disturbed } = quiet(|| blast(server, questions, connections))?;
+    let Answered { requests, took, processor } = measured;
+    Ok(Figure { disturbed, ..Figure::of(requests as f64, took, processor) })
 }
 
 /// Each of the first `count` machines' question for its script.

@@ -6,6 +6,7 @@ use super::{FILE, Figure, SIZE, Table};
 use crate::downloads::{Downloaded, download, stalled};
 use crate::peer::Peer;
 use crate::process::Measured;
+use crate::quiet::{Quiet, quiet};
 use crate::tftp::Wishes;
 
 /// Downloads that are under way while memory is looked at, and what each may take, in KiB.
@@ -42,8 +43,9 @@ pub(super) fn tftp(ours: Measured<'_>, peers: &Path, table: &mut Table<'_>) -> a
 
 /// MiB a second, where nobody had to ask again.
 fn mib(server: Measured<'_>, clients: usize, wishes: Wishes) -> anyhow::Result<Figure> {
-    let done = download(server, FILE, SIZE as u64, clients, wishes)?;
-    let Downloaded { octets, took, again, processor } = done;
+    let downloaded = || download(server, FILE, SIZE as u64, clients, wishes);
+    let Quiet { measured, disturbed } = quiet(downloaded)?;
+    let Downloaded { octets, took, again, processor } = measured;
     anyhow::ensure!(again == 0, "clients had to ask {again} times again");
-    Ok(Figure::of(octets as f64 / f64::from(1 << 20), took, processor))
+    Ok(Figure { disturbed, ..Figure::of(octets as f64 / f64::from(1 << 20), took, processor) })
 }
