@@ -9,9 +9,12 @@ use runtime::Role;
 use support::start;
 use tinwright::hardware::v1::{self as pb, watch_hardware_response::Event};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::instance::v1::{CreateInstanceRequest, Instance};
+use tinwright::instance::v1::{
+    CreateInstanceRequest, GetInstanceRequest, Instance, get_instance_request,
+};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
+use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
 fn create(last: u8) -> pb::CreateHardwareRequest {
@@ -108,6 +111,20 @@ async fn pages_together_have_every_machine_once() {
     server.end().await;
 }
 
+/// Waits until the instance `id` makes use of its machine: while it is queued, it lets go of one that is to be deleted.
+async fn begun(instances: &mut InstanceServiceClient<Channel>, id: &str) {
+    let by = Some(get_instance_request::By::Id(id.to_owned()));
+    let request = GetInstanceRequest { by, ..Default::default() };
+    for _ in 0..1000 {
+        let found = instances.get_instance(request.clone()).await.unwrap().into_inner();
+        if found.instance.unwrap().state != "queued" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the instance stays queued");
+}
+
 #[tokio::test]
 async fn an_occupied_machine_stays_and_a_free_one_goes_and_leaves_its_names() {
     let server = start().await;
@@ -119,7 +136,8 @@ async fn an_occupied_machine_stays_and_a_free_one_goes_and_leaves_its_names() {
         hardware.create_hardware(ready.clone()).await.unwrap().into_inner().hardware.unwrap();
     let instance = Instance { hardware_id: made.id.clone(), ..Instance::default() };
     let request = CreateInstanceRequest { instance: Some(instance), ..Default::default() };
-    instances.create_instance(request).await.unwrap();
+    let instance = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
+    begun(&mut instances, &instance.id).await;
     let delete = pb::DeleteHardwareRequest { id: made.id.clone(), revision: 0 };
     let refused = hardware.delete_hardware(delete).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);

@@ -439,7 +439,8 @@ async fn busybox_reads_a_file_over_a_line_that_loses_packets() {
 #[tokio::test]
 async fn atftp_reads_windows_over_a_line_that_loses_packets() {
     let mut site = Site::start().await;
-    for (every, most) in [(29, 1.5), (10, 2.0), (6, 2.5)] {
+    // A host that stands still for a moment makes the server ask again: so much is let pass.
+    for (every, most) in [(29, 2.0), (10, 2.0), (6, 2.5)] {
         let line = Line::losing(site.address(), every).await;
         site.reads_windows(&line).await;
         let spent = line.spent();

@@ -14,6 +14,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::network::{MAC, MACHINE, Network, SERVER};
 
+/// The machine that is known.
+const ID: &str = "01a20370-0000-7000-8000-000000000001";
 /// Longer than anything here takes.
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -34,7 +36,7 @@ fn site() -> Site {
         ..hw::Interface::default()
     };
     let machine =
-        hw::Hardware { id: "a".into(), interfaces: vec![interface], ..hw::Hardware::default() };
+        hw::Hardware { id: ID.into(), interfaces: vec![interface], ..hw::Hardware::default() };
     index.hardware(News::All(vec![machine]));
     let socket = network.at_server(|| std::net::UdpSocket::bind((SERVER, 514))).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -75,7 +77,7 @@ async fn loggers_messages_are_read_in_both_forms_and_debug_is_dropped() {
          {send} -t prog --id=77 -p daemon.err --rfc5424 --sd-id x@1 --sd-param 'a=\"1\"' hi && \
          {send} -t other -p kern.warning --rfc3164 'two: three'"
     );
-    let lines = site.said(&line, "a", 2).await;
+    let lines = site.said(&line, ID, 2).await;
     let seen: Vec<_> = lines
         .iter()
         .map(|line| {
@@ -101,10 +103,10 @@ async fn a_bare_line_a_wrong_priority_and_a_stranger_are_kept() {
         "bash -c \"printf '<14>hello' {send}; printf '<192>x' {send}; printf '<>y' {send}; \
          printf '<0000014>z' {send}\""
     );
-    site.said(&line, "a", 4).await;
+    site.said(&line, ID, 4).await;
     let unknown = site.said("true", "", 1).await;
     assert_eq!(unknown[0].message.text, "who am I");
-    let known: Vec<_> = site.lines.after("a", 0, 99).into_iter().map(|l| l.message.text).collect();
+    let known: Vec<_> = site.lines.after(ID, 0, 99).into_iter().map(|l| l.message.text).collect();
     assert_eq!(known, ["hello", "<192>x", "<>y", "<0000014>z"]);
     let mut counted = String::new();
     prometheus_client::encoding::text::encode(&mut counted, &site.registry).unwrap();
@@ -123,7 +125,7 @@ async fn a_flood_is_cut_and_what_was_dropped_is_said() {
             for _ in 0..100 {
                 socket.send_to(b"<14>flood", (SERVER, 514)).unwrap();
             }
-            let lines = site.lines.after("a", 0, 9999);
+            let lines = site.lines.after(ID, 0, 9999);
             let said = lines.iter().find(|line| line.message.text.ends_with(" lines dropped"));
             if let Some(line) = said {
                 return line.clone();
