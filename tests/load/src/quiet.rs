@@ -21,33 +21,34 @@ const STEAL: usize = 7;
 pub struct Quiet<T> {
     /// What was measured.
     pub measured: T,
-    /// Whether others had our cores, as often as it was tried.
+    /// Whether others had our cores meanwhile.
     pub disturbed: bool,
+}
+
+/// Measures once.
+pub fn watched<T>(measure: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Quiet<T>> {
+    let (before, start) = (stolen()?, Instant::now());
+    let measured = measure()?;
+    let taken = stolen()?.saturating_sub(before);
+    Ok(Quiet { measured, disturbed: taken > start.elapsed().mul_f64(MOST) })
 }
 
 /// Measures until others have left us our cores meanwhile, three times at the most.
 pub fn quiet<T>(mut measure: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<Quiet<T>> {
-    until_quiet(|| {
-        let (before, start) = (stolen()?, Instant::now());
-        let measured = measure()?;
-        let taken = stolen()?.saturating_sub(before);
-        Ok((measured, taken.div_duration_f64(start.elapsed())))
-    })
+    until_quiet(|| watched(&mut measure))
 }
 
-/// The same; `attempt` tells beside what it measured what part of a core was others'.
 fn until_quiet<T>(
-    mut attempt: impl FnMut() -> anyhow::Result<(T, f64)>,
+    mut attempt: impl FnMut() -> anyhow::Result<Quiet<T>>,
 ) -> anyhow::Result<Quiet<T>> {
-    let mut tries = 0;
-    loop {
-        let (measured, taken) = attempt()?;
-        tries += 1;
-        let disturbed = taken > MOST;
-        if !disturbed || tries >= TRIES {
-            return Ok(Quiet { measured, disturbed });
+    let mut last = attempt()?;
+    for _ in 1..TRIES {
+        if !last.disturbed {
+            break;
         }
+        last = attempt()?;
     }
+    Ok(last)
 }
 
 /// How long others have had our cores since the machine was started.
@@ -73,17 +74,19 @@ mod tests {
         assert!(stolen().is_ok());
     }
 
-    /// What is measured where others have these parts of a core, one attempt after the other.
-    fn measured(taken: &[f64]) -> (usize, bool) {
-        let mut taken = taken.iter().copied().enumerate();
-        let Quiet { measured, disturbed } = until_quiet(|| Ok(taken.next().unwrap())).unwrap();
+    /// What is measured where these attempts, one after the other, are disturbed or not.
+    fn measured(disturbed: &[bool]) -> (usize, bool) {
+        let mut attempts = disturbed.iter().copied().enumerate();
+        let mut next =
+            || attempts.next().map(|(measured, disturbed)| Quiet { measured, disturbed });
+        let Quiet { measured, disturbed } = until_quiet(|| Ok(next().unwrap())).unwrap();
         (measured, disturbed)
     }
 
     #[test]
     fn what_others_spoil_is_measured_again_but_not_for_ever() {
-        assert_eq!(measured(&[0.0]), (0, false));
-        assert_eq!(measured(&[0.2, 0.01]), (1, false));
-        assert_eq!(measured(&[0.2, 0.3, 0.2]), (2, true));
+        assert_eq!(measured(&[false]), (0, false));
+        assert_eq!(measured(&[true, false]), (1, false));
+        assert_eq!(measured(&[true, true, true]), (2, true));
     }
 }

@@ -6,7 +6,7 @@ use super::{FEW, Figure, MANY, Table};
 use crate::highest::highest;
 use crate::peer::Peer;
 use crate::process::Measured;
-use crate::quiet::quiet;
+use crate::quiet::watched;
 use crate::storm::{LENGTH, Storm, Trial};
 
 /// The rate of exchanges a second that is tried first.
@@ -45,7 +45,7 @@ fn storm(storm: &mut Storm, server: Measured<'_>) -> anyhow::Result<Figure> {
     let mut disturbed = false;
     let found = highest(FIRST, |rate| {
         for _ in 0..2 {
-            let trial = quiet(|| storm.trial(rate, server))?;
+            let trial = watched(|| storm.trial(rate, server))?;
             if trial.measured.is_held() {
                 return Ok(Some(trial.measured));
             }
