@@ -392,7 +392,7 @@ impl Line {
     }
 
     /// What a transfer comes to by which the client has the whole file: where its last word is lost, the server cannot
-    /// know. To be asked once the client is gone.
+    /// know. To be asked once the server has given its verdict: by then the line has passed all there was.
     fn verdict(&self) -> Verdict {
         let mute = self.mute.load(Ordering::Relaxed);
         Verdict::Served(if mute { Outcome::TimedOut } else { Outcome::Complete })
@@ -418,8 +418,8 @@ impl Site {
         let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
         assert!(output.status.success(), "{output:?}");
         same(&self.got(), &loader());
-        let verdict = line.verdict();
-        assert_eq!(self.verdict().await, verdict);
+        let verdict = self.verdict().await;
+        assert_eq!(verdict, line.verdict());
     }
 }
 
@@ -432,8 +432,8 @@ async fn busybox_reads_a_file_over_a_line_that_loses_packets() {
     let output = site.run(line.port, busybox).await;
     assert!(output.status.success(), "{output:?}");
     same(&site.got(), &loader());
-    let verdict = line.verdict();
-    assert_eq!(site.verdict().await, verdict);
+    let verdict = site.verdict().await;
+    assert_eq!(verdict, line.verdict());
 }
 
 #[tokio::test]
