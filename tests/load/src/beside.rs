@@ -2,8 +2,8 @@
 //!
 //! Server and peers share a core, one of them at work at a time and in turns; the bench has another one to itself. What
 //! counts is the median of some rounds' ratios of ours to theirs: the host's speed changes from minute to minute, so only
-//! what was measured one after the other is compared. What was measured while others had our cores is measured again, and
-//! where they have them all the time, the row says so. Beside it stand the medians of both, and what an exchange takes of a
+//! what was measured one after the other is compared. What was measured while others had our cores is measured again
+//! (but for DHCP, where the better of two seconds counts), and where they have them all the time, the row says so. Beside it stand the medians of both, and what an exchange takes of a
 //! processor, whoever waits for whom. All are as silent as they can be told to be, and none limits how much is asked.
 
 mod dhcp;
