@@ -1,7 +1,7 @@
 //! Several processes of one site, as people run them: started, killed, and asked over the network.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../../../store/tests/engines/authority.rs"]
+#[path = "../../../../libs/store/tests/engines/authority.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
 mod boots;
@@ -10,7 +10,7 @@ mod lent;
 mod links;
 mod network;
 mod outage;
-#[path = "../../../store/tests/engines/peer.rs"]
+#[path = "../../../../libs/store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod peer;
 mod process;
