@@ -21,7 +21,7 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
     let nobody = Reach::inside(&in_process::pair().0);
     let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
     let leases = netboot::leases::Leases::new(store.clone()).check(mend).await?;
-    let boots = netboot::timeline::records::Kept::new(Handle::new(store.clone(), "netboot"));
+    let boots = netboot::timeline::records::BootStore::new(Handle::new(store.clone(), "netboot"));
     Ok(services.check(mend).await?.and(boots.check(mend).await?).and(leases))
 }
 

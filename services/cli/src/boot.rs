@@ -1,8 +1,8 @@
 //! Commands on network boot: what a machine would be answered and why, what it was, and what it said.
 
+mod explain_text;
 mod log;
 mod timeline;
-mod words;
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -125,7 +125,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
             let channel = show.connection.open().await?;
             let told = explained(&channel, &machine, class, architecture, relay).await?;
             match show.output {
-                Format::Table => output::raw(out, words::explained(&told).as_bytes()),
+                Format::Table => output::raw(out, explain_text::explained(&told).as_bytes()),
                 format @ (Format::Json | Format::Yaml) => say(out, &output::one(&told, format)?),
             }
         }

@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use self::log::Reader;
-use crate::boots::Boots;
+use crate::bootscripts::BootScripts;
 use crate::explain::{ClientClass, Place, Question, Relay, Subject, explain};
 use crate::facts;
 use crate::syslog::Lines;
-use crate::timeline::records::{self, Kept};
+use crate::timeline::records::{self, BootStore};
 
 /// How many octets option 82 has for a circuit-id and a remote-id.
 const LONGEST_PORT: usize = 251;
@@ -31,7 +31,7 @@ const LONGEST_PORT: usize = 251;
 pub struct Api {
     first: Place,
     others: Arc<[Place]>,
-    kept: Kept,
+    kept: BootStore,
     lines: Option<Arc<Lines>>,
     stop: CancellationToken,
 }
@@ -42,7 +42,7 @@ impl Api {
     pub fn new(
         first: Place,
         others: Vec<Place>,
-        kept: Kept,
+        kept: BootStore,
         lines: Option<Arc<Lines>>,
         stop: CancellationToken,
     ) -> Self {
@@ -50,7 +50,7 @@ impl Api {
     }
 
     /// What is known, which is the same on every link.
-    fn boots(&self) -> &Boots {
+    fn boots(&self) -> &BootScripts {
         &self.first.boots
     }
 

@@ -139,7 +139,7 @@ mod tests {
     use tinwright::instance::v1::instance::CustomIpxe;
 
     use super::*;
-    use crate::decision::Feed;
+    use crate::decision::FeedState;
 
     /// What is sealed elsewhere.
     #[derive(Debug)]
@@ -217,7 +217,7 @@ mod tests {
 
         let index = restarted(&store).await;
         let known = index.by_address("192.0.2.10".parse().unwrap()).unwrap();
-        assert!(known.worker_wanted && index.feed() == Feed::Stale);
+        assert!(known.worker_wanted && index.feed() == FeedState::Stale);
         let instance = known.instance.as_ref().unwrap();
         assert_eq!((instance.hostname.as_str(), instance.userdata.as_str()), ("web", ""));
         let Some(Os::CustomIpxe(script)) = &instance.os else { panic!() };

@@ -56,7 +56,7 @@ impl InstanceState {
 
 /// A script that is not ours: at most one of the two is looked at, the text first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Script {
+pub enum ScriptSource {
     /// The text itself.
     Contents(String),
     /// Where the machine fetches it.
@@ -71,16 +71,16 @@ pub struct Netboot {
     /// Whether the worker's environment is offered although no workflow waits.
     pub allow_workflow: bool,
     /// The owner's own script.
-    pub custom: Option<Script>,
+    pub custom: Option<ScriptSource>,
 }
 
 /// What occupies the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instance {
+pub struct Occupant {
     /// Its state.
     pub state: InstanceState,
     /// Its own script, where it has one in place of an operating system.
-    pub custom: Option<Script>,
+    pub custom: Option<ScriptSource>,
     /// Whether that script runs at every boot, not only at the first.
     pub always_pxe: bool,
     /// Whether the machine began that script, so that its next boot is the disk's.
@@ -127,15 +127,15 @@ pub struct Policy {
 
 /// What is known about a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Its own state.
     pub state: HardwareState,
     /// The interface it boots by.
     pub netboot: Netboot,
     /// A script for the next boot only.
-    pub boot_once: Option<Script>,
+    pub boot_once: Option<ScriptSource>,
     /// What occupies it.
-    pub instance: Option<Instance>,
+    pub instance: Option<Occupant>,
     /// Whether its workflow still has something to run in the worker's environment: not once a terminal action's start
     /// is stored, nor after success.
     pub worker_wanted: bool,
@@ -145,18 +145,18 @@ pub struct Machine {
 
 /// Whether what is known is what is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feed {
+pub enum FeedState {
     /// The control plane tells of every change.
     Live,
     /// It is out of reach: this is what it told last.
     Stale,
     /// It has not told everything yet: what is not known may be so all the same.
-    Untold,
+    Incomplete,
 }
 
 /// What to boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Boot {
+pub enum BootTarget {
     /// The worker's environment.
     Worker,
     /// The same environment without a worker, for people.
@@ -164,7 +164,7 @@ pub enum Boot {
     /// A script that is not ours.
     CustomScript {
         /// The script.
-        script: Script,
+        script: ScriptSource,
         /// Whether it is a tenant's, so that a boot grant must be open where their platform keeps one.
         gated: bool,
     },
@@ -205,7 +205,7 @@ pub enum Fact {
     AllowWorkflow,
     NoInstance,
     StaleFeed,
-    Untold,
+    FeedIncomplete,
 }
 
 impl fmt::Display for Fact {
@@ -233,7 +233,7 @@ impl fmt::Display for Fact {
             Self::AllowWorkflow => f.write_str("its record allows workflows"),
             Self::NoInstance => f.write_str("no instance occupies it"),
             Self::StaleFeed => f.write_str("the control plane is out of reach"),
-            Self::Untold => f.write_str("the control plane has not told everything yet"),
+            Self::FeedIncomplete => f.write_str("the control plane has not told everything yet"),
         }
     }
 }
@@ -272,32 +272,35 @@ fn instance(state: InstanceState) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// What.
-    pub boot: Boot,
+    pub boot: BootTarget,
     /// The fact that decided.
     pub fact: Fact,
 }
 
 impl Decision {
-    fn new(boot: Boot, fact: Fact) -> Self {
+    fn new(boot: BootTarget, fact: Fact) -> Self {
         Self { boot, fact }
     }
 
     /// Whether it lets a machine run something other than its disk; only a live feed may.
     pub fn opens_a_boot(&self) -> bool {
         match self.boot {
-            Boot::Worker
-            | Boot::Rescue
-            | Boot::CustomScript { .. }
-            | Boot::Shell
-            | Boot::Generic => true,
-            Boot::LocalDisk | Boot::Refused | Boot::Unknown | Boot::Later { .. } => false,
+            BootTarget::Worker
+            | BootTarget::Rescue
+            | BootTarget::CustomScript { .. }
+            | BootTarget::Shell
+            | BootTarget::Generic => true,
+            BootTarget::LocalDisk
+            | BootTarget::Refused
+            | BootTarget::Unknown
+            | BootTarget::Later { .. } => false,
         }
     }
 
     /// What DHCP makes of it. A loader opens nothing by itself, and its script request is told when to ask again;
     /// so a machine that must wait is sent that way.
     pub fn offer(&self) -> crate::dhcp::BootOffer {
-        let later = matches!(self.boot, Boot::Later { .. });
+        let later = matches!(self.boot, BootTarget::Later { .. });
         if later || self.opens_a_boot() {
             crate::dhcp::BootOffer::Offered
         } else {
@@ -307,45 +310,52 @@ impl Decision {
 }
 
 /// What `machine` boots at `now`; none is a machine without a record.
-pub fn decide(machine: Option<&Machine>, policy: Policy, feed: Feed, now: SystemTime) -> Decision {
+pub fn decide(
+    machine: Option<&MachineFacts>,
+    policy: Policy,
+    feed: FeedState,
+    now: SystemTime,
+) -> Decision {
     let decision = match machine {
         Some(machine) => machine.decide(policy, now),
-        None if policy.boot_unknown => Decision::new(Boot::Generic, Fact::UnknownBooted),
-        None => Decision::new(Boot::Unknown, Fact::NoRecord),
+        None if policy.boot_unknown => Decision::new(BootTarget::Generic, Fact::UnknownBooted),
+        None => Decision::new(BootTarget::Unknown, Fact::NoRecord),
     };
     match feed {
-        Feed::Stale if decision.opens_a_boot() => {
-            Decision::new(Boot::Later { retry: RETRY }, Fact::StaleFeed)
+        FeedState::Stale if decision.opens_a_boot() => {
+            Decision::new(BootTarget::Later { retry: RETRY }, Fact::StaleFeed)
         }
-        Feed::Untold => Decision::new(Boot::Later { retry: RETRY }, Fact::Untold),
-        Feed::Stale | Feed::Live => decision,
+        FeedState::Incomplete => {
+            Decision::new(BootTarget::Later { retry: RETRY }, Fact::FeedIncomplete)
+        }
+        FeedState::Stale | FeedState::Live => decision,
     }
 }
 
-impl Machine {
+impl MachineFacts {
     fn decide(&self, policy: Policy, now: SystemTime) -> Decision {
         let forced = self.forced.filter(|forced| forced.holds(now)).map(|forced| forced.netboot);
         let closed = match forced {
-            Some(false) => Some(Decision::new(Boot::Refused, Fact::ForcedOff)),
+            Some(false) => Some(Decision::new(BootTarget::Refused, Fact::ForcedOff)),
             Some(true) => None,
             None => self.closed(),
         };
         closed.unwrap_or_else(|| self.script(policy, forced == Some(true)))
     }
 
-    fn occupant(&self) -> Option<&Instance> {
+    fn occupant(&self) -> Option<&Occupant> {
         self.instance.as_ref().filter(|instance| instance.state != InstanceState::Deleted)
     }
 
     /// The script that its instance brings, unless it is taken from its tenant.
-    pub fn brought(&self) -> Option<&Script> {
+    pub fn brought(&self) -> Option<&ScriptSource> {
         let instance = self.occupant()?;
         instance.custom.as_ref().filter(|_| !instance.state.leaving())
     }
 
     /// The same while it is that script's turn.
-    fn instance_script(&self) -> Option<&Script> {
-        let Instance { state, always_pxe, script_ran, .. } = self.occupant()?;
+    fn instance_script(&self) -> Option<&ScriptSource> {
+        let Occupant { state, always_pxe, script_ran, .. } = self.occupant()?;
         let first = *state == InstanceState::Provisioning && !script_ran;
         self.brought().filter(|_| first || *always_pxe)
     }
@@ -354,11 +364,11 @@ impl Machine {
     /// stored).
     fn closed(&self) -> Option<Decision> {
         if matches!(self.state, HardwareState::Maintenance | HardwareState::Deleting) {
-            return Some(Decision::new(Boot::Refused, Fact::Held(self.state)));
+            return Some(Decision::new(BootTarget::Refused, Fact::Held(self.state)));
         }
         let Some(instance) = self.occupant() else {
             return (!self.netboot.allow_pxe)
-                .then_some(Decision::new(Boot::Refused, Fact::InterfaceFlag));
+                .then_some(Decision::new(BootTarget::Refused, Fact::InterfaceFlag));
         };
         if self.worker_wanted || self.instance_script().is_some() {
             return None;
@@ -370,23 +380,26 @@ impl Machine {
             | InstanceState::Deprovisioning
             | InstanceState::DeprovisionFailed => None,
             InstanceState::Provisioning if instance.script_ran => {
-                Some(Decision::new(Boot::LocalDisk, Fact::ScriptRan))
+                Some(Decision::new(BootTarget::LocalDisk, Fact::ScriptRan))
             }
             InstanceState::Provisioning | InstanceState::Reinstalling => {
-                Some(Decision::new(Boot::LocalDisk, Fact::DisksTurn(instance.state)))
+                Some(Decision::new(BootTarget::LocalDisk, Fact::DisksTurn(instance.state)))
             }
             InstanceState::Active if installed => {
-                Some(Decision::new(Boot::LocalDisk, Fact::Instance(instance.state)))
+                Some(Decision::new(BootTarget::LocalDisk, Fact::Instance(instance.state)))
             }
             InstanceState::Active | InstanceState::Queued | InstanceState::Deleted => {
-                Some(Decision::new(Boot::Refused, Fact::Instance(instance.state)))
+                Some(Decision::new(BootTarget::Refused, Fact::Instance(instance.state)))
             }
         }
     }
 
     /// Which script, now that it may boot one.
     fn script(&self, policy: Policy, forced: bool) -> Decision {
-        let custom = |script: &Script, gated| Boot::CustomScript { script: script.clone(), gated };
+        let custom = |script: &ScriptSource, gated| BootTarget::CustomScript {
+            script: script.clone(),
+            gated,
+        };
         if let Some(once) = &self.boot_once {
             return Decision::new(custom(once, false), Fact::BootOnce);
         }
@@ -399,17 +412,19 @@ impl Machine {
         let state = self.occupant().map(|instance| instance.state);
         match state {
             Some(InstanceState::Rescue) => {
-                Decision::new(Boot::Rescue, Fact::Instance(InstanceState::Rescue))
+                Decision::new(BootTarget::Rescue, Fact::Instance(InstanceState::Rescue))
             }
-            _ if self.worker_wanted => Decision::new(Boot::Worker, Fact::WorkflowWaits),
-            _ if self.netboot.allow_workflow => Decision::new(Boot::Worker, Fact::AllowWorkflow),
-            _ if forced => Decision::new(Boot::Worker, Fact::ForcedOn),
-            Some(state) => Decision::new(Boot::Worker, Fact::Instance(state)),
+            _ if self.worker_wanted => Decision::new(BootTarget::Worker, Fact::WorkflowWaits),
+            _ if self.netboot.allow_workflow => {
+                Decision::new(BootTarget::Worker, Fact::AllowWorkflow)
+            }
+            _ if forced => Decision::new(BootTarget::Worker, Fact::ForcedOn),
+            Some(state) => Decision::new(BootTarget::Worker, Fact::Instance(state)),
             None => {
                 let boot = match policy.no_instance {
-                    NoInstance::Worker => Boot::Worker,
-                    NoInstance::LocalDisk => Boot::LocalDisk,
-                    NoInstance::Shell => Boot::Shell,
+                    NoInstance::Worker => BootTarget::Worker,
+                    NoInstance::LocalDisk => BootTarget::LocalDisk,
+                    NoInstance::Shell => BootTarget::Shell,
                 };
                 Decision::new(boot, Fact::NoInstance)
             }

@@ -20,8 +20,8 @@ pub use request::{ClientClass, Relay};
 
 use self::case::Case;
 use crate::Mac;
-use crate::boots::{Asked, Boots};
-use crate::decision::Boot;
+use crate::bootscripts::{BootScripts, ScriptRequest};
+use crate::decision::BootTarget;
 use crate::dhcp::client::Client;
 use crate::dhcp::heard::{Asks, Heard};
 use crate::dhcp::options::code;
@@ -44,7 +44,7 @@ pub enum Subject {
 
 impl Subject {
     /// What `boots` knows of it: by its record, or by what it is lent.
-    pub fn find(&self, boots: &Boots, now: SystemTime) -> Option<Arc<Known>> {
+    pub fn find(&self, boots: &BootScripts, now: SystemTime) -> Option<Arc<Known>> {
         let index = boots.index();
         match self {
             Self::Hardware(id) => index.by_id(id),
@@ -90,7 +90,7 @@ pub struct Question {
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Scripts for those who ask there.
-    pub boots: Arc<Boots>,
+    pub boots: Arc<BootScripts>,
     /// What DHCP tells there.
     pub link: Arc<Link>,
     /// What clients were heard to say there.
@@ -184,7 +184,7 @@ fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::S
     let url = format!("{}{path}/auto.ipxe", boots.site().base_url());
     let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let holder = holder.or_else(|| boots.holder(source, now));
-    match boots.script_for(&Asked::new(mac, source), holder, now) {
+    match boots.script_for(&ScriptRequest::new(mac, source), holder, now) {
         Ok(served) => {
             pb::ScriptAnswer { status: 200, kind: served.kind.into(), refusal: String::new(), url }
         }
@@ -197,17 +197,17 @@ fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::S
     }
 }
 
-fn name(boot: &Boot) -> &'static str {
+fn name(boot: &BootTarget) -> &'static str {
     match boot {
-        Boot::Worker => "worker",
-        Boot::Rescue => "rescue",
-        Boot::CustomScript { .. } => "custom_script",
-        Boot::LocalDisk => "local_disk",
-        Boot::Shell => "shell",
-        Boot::Generic => "generic",
-        Boot::Refused => "refused",
-        Boot::Unknown => "unknown",
-        Boot::Later { .. } => "later",
+        BootTarget::Worker => "worker",
+        BootTarget::Rescue => "rescue",
+        BootTarget::CustomScript { .. } => "custom_script",
+        BootTarget::LocalDisk => "local_disk",
+        BootTarget::Shell => "shell",
+        BootTarget::Generic => "generic",
+        BootTarget::Refused => "refused",
+        BootTarget::Unknown => "unknown",
+        BootTarget::Later { .. } => "later",
     }
 }
 

@@ -6,7 +6,9 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 
 use crate::Mac;
-use crate::decision::{HardwareState, Instance, InstanceState, Machine, Netboot, Script};
+use crate::decision::{
+    HardwareState, InstanceState, MachineFacts, Netboot, Occupant, ScriptSource,
+};
 use crate::dhcp::Reservation;
 use crate::dhcp::relay::RelayPort;
 use crate::dhcp::site::{Network, Route};
@@ -17,9 +19,9 @@ pub fn machine(
     interface: &hw::Interface,
     instance: Option<&occ::Instance>,
     worker_wanted: bool,
-) -> Machine {
+) -> MachineFacts {
     let netboot = interface.netboot.clone().unwrap_or_default();
-    Machine {
+    MachineFacts {
         state: state(hardware.state()),
         netboot: Netboot {
             allow_pxe: netboot.allow_pxe,
@@ -45,21 +47,21 @@ fn state(state: hw::State) -> HardwareState {
 }
 
 /// The script that a record brings, if it brings one.
-pub fn ipxe_script(ipxe: &hw::Ipxe) -> Option<Script> {
+pub fn ipxe_script(ipxe: &hw::Ipxe) -> Option<ScriptSource> {
     script(ipxe.url.clone(), ipxe.contents.clone())
 }
 
-fn script(url: String, contents: String) -> Option<Script> {
+fn script(url: String, contents: String) -> Option<ScriptSource> {
     match (contents.is_empty(), url.is_empty()) {
-        (false, _) => Some(Script::Contents(contents)),
-        (true, false) => Some(Script::Url(url)),
+        (false, _) => Some(ScriptSource::Contents(contents)),
+        (true, false) => Some(ScriptSource::Url(url)),
         (true, true) => None,
     }
 }
 
 /// The instance as the decision sees it; one in a state that only a newer server knows is taken for active: its disk
 /// is left alone.
-fn occupant(instance: &occ::Instance) -> Option<Instance> {
+fn occupant(instance: &occ::Instance) -> Option<Occupant> {
     let state = match instance.state.as_str() {
         "queued" => InstanceState::Queued,
         "provisioning" => InstanceState::Provisioning,
@@ -79,7 +81,7 @@ fn occupant(instance: &occ::Instance) -> Option<Instance> {
     };
     let has_os = custom.is_none() && (instance.os.is_some() || !instance.template_id.is_empty());
     let script_ran = instance.script_time.is_some();
-    Some(Instance { state, custom, always_pxe, script_ran, has_os })
+    Some(Occupant { state, custom, always_pxe, script_ran, has_os })
 }
 
 /// What DHCP tells the machine on `interface`. Values that do not parse are left out: the hardware service refuses them.

@@ -8,11 +8,11 @@
 //! - `scripts`, `file`, `iso`: what is served.
 //! - `home`: what installed systems and installers tell.
 
-mod asker;
 mod file;
-mod front;
-pub mod home;
 mod iso;
+mod middleware;
+pub mod phone_home;
+mod rate_limit;
 mod scripts;
 
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::mpsc;
 
-use self::asker::Source;
-pub use self::front::Front;
-use self::home::Home;
+pub use self::middleware::BootHttp;
+use self::phone_home::PhoneHomeSink;
+use self::rate_limit::Source;
 use crate::Mac;
-use crate::boots::custom::Report;
-use crate::boots::{BootFile, Boots, Refusal};
+use crate::bootscripts::custom::ScriptReport;
+use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
 use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::tftp::name::without_trace;
 use crate::tftp::{Directories, Files, Name};
-use crate::timeline::What;
+use crate::timeline::BootStep;
 
 /// What the listener serves from.
 pub struct Http {
     /// Scripts and boots.
-    pub boots: Arc<Boots>,
+    pub boots: Arc<BootScripts>,
     /// iPXE's builds.
     pub loaders: Directories,
     /// Kernel and initramfs; none where the site has none.
@@ -52,9 +52,9 @@ pub struct Http {
     /// Images for virtual media; none where the site has none.
     pub images: Option<Arc<Images>>,
     /// Where calls home go.
-    pub home: Arc<dyn Home>,
+    pub home: Arc<dyn PhoneHomeSink>,
     /// Told what other services have to know of scripts.
-    pub scripts: mpsc::UnboundedSender<Report>,
+    pub scripts: mpsc::UnboundedSender<ScriptReport>,
     /// What is counted.
     pub metrics: Metrics,
 }
@@ -67,17 +67,17 @@ impl std::fmt::Debug for Http {
 
 impl Http {
     /// As a service; whoever serves it says with [`runtime::serve::Ends`] who asks.
-    pub fn front(self) -> Front {
+    pub fn front(self) -> BootHttp {
         let http = Arc::new(self);
-        Front::new(http.clone(), routes().with_state(http))
+        BootHttp::new(http.clone(), routes().with_state(http))
     }
 
-    fn refuse(&self, refusal: &Refusal, asked: &str) -> Response {
+    fn refuse(&self, refusal: &BootRefusal, asked: &str) -> Response {
         self.metrics.script(refusal.label());
         self.metrics.refused(refusal.label());
         match refusal {
-            Refusal::Broken(why) => tracing::error!(asked, why, "boot broken"),
-            Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Later { .. } => {
+            BootRefusal::Broken(why) => tracing::error!(asked, why, "boot broken"),
+            BootRefusal::Nothing(_) | BootRefusal::NotYours(_) | BootRefusal::Later { .. } => {
                 tracing::info!(asked, why = %refusal, "boot refused");
             }
         }
@@ -89,7 +89,7 @@ fn routes() -> Router<Arc<Http>> {
     let health = || get(async || "OK\n");
     Router::new()
         .merge(scripts::routes())
-        .merge(home::routes())
+        .merge(phone_home::routes())
         .route("/ipxe/{*path}", get(loader))
         .route("/v1/boot/{token}/{file}", get(boot_file))
         .route("/files/{*path}", get(public_file))
@@ -124,7 +124,7 @@ async fn loader(
     let kind = if name.ends_with(".efi") { "application/efi" } else { file::BYTES };
     let answer = file::answer(&http.loaders, name, kind, &method, &headers).await;
     if method == Method::GET && answer.status().is_success() {
-        http.boots.note_loader(mac, source, name, SystemTime::now());
+        http.boots.record_loader(mac, source, name, SystemTime::now());
     }
     answer
 }
@@ -146,11 +146,11 @@ async fn boot_file(
             // Nobody takes it any more at the end only.
             report.map(|report| http.scripts.send(report));
             let what = match what.as_str() {
-                "started" => Some(What::Started),
-                "failed" => Some(What::Failed("the script gave up".into())),
+                "started" => Some(BootStep::Started),
+                "failed" => Some(BootStep::Failed("the script gave up".into())),
                 _ => None,
             };
-            what.into_iter().for_each(|what| http.boots.note(None, Some(source), what, now));
+            what.into_iter().for_each(|what| http.boots.record(None, Some(source), what, now));
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {
@@ -160,11 +160,16 @@ async fn boot_file(
             };
             let status = answer.status();
             let missing = (!status.is_success()).then(|| status.to_string());
-            http.boots.note_file(source, &name, missing.as_deref(), now);
+            http.boots.record_file(source, &name, missing.as_deref(), now);
             scripts::not_kept(answer)
         }
         Err(refusal) => {
-            http.boots.note(None, Some(source), What::Refused(format!("{name}: {refusal}")), now);
+            http.boots.record(
+                None,
+                Some(source),
+                BootStep::Refused(format!("{name}: {refusal}")),
+                now,
+            );
             http.refuse(&refusal, &name)
         }
     }
@@ -205,7 +210,7 @@ async fn tftp_file(
     }
 }
 
-impl Refusal {
+impl BootRefusal {
     /// What it is over HTTP (netboot specification, section 6.2, H7 and H8).
     pub(crate) fn status(&self) -> StatusCode {
         match self {

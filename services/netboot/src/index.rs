@@ -25,7 +25,7 @@ use tinwright::workflow::v1::{Workflow, WorkflowState};
 use tokio::sync::watch;
 
 use crate::Mac;
-use crate::decision::{Feed, Machine};
+use crate::decision::{FeedState, MachineFacts};
 use crate::dhcp::Reservation;
 use crate::dhcp::relay::Relayed;
 use crate::facts;
@@ -82,7 +82,7 @@ pub struct Known {
     /// Where the record has the interface.
     place: usize,
     address: Option<IpAddr>,
-    machine: Machine,
+    machine: MachineFacts,
     reservation: Reservation,
 }
 
@@ -119,7 +119,7 @@ impl Known {
     }
 
     /// What the boot decision goes by.
-    pub fn machine(&self) -> &Machine {
+    pub fn machine(&self) -> &MachineFacts {
         &self.machine
     }
 
@@ -212,12 +212,12 @@ impl Index {
     }
 
     /// Whether what is known is what is so.
-    pub fn feed(&self) -> Feed {
+    pub fn feed(&self) -> FeedState {
         let live = *self.live.borrow();
         match (live.ever == [true; 3], live.now == [true; 3]) {
-            (false, _) => Feed::Untold,
-            (true, false) => Feed::Stale,
-            (true, true) => Feed::Live,
+            (false, _) => FeedState::Incomplete,
+            (true, false) => FeedState::Stale,
+            (true, true) => FeedState::Live,
         }
     }
 

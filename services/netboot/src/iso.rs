@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::scan::Scanned;
 use crate::Mac;
-use crate::boots::{Boots, Refusal};
+use crate::bootscripts::{BootRefusal, BootScripts};
 use crate::site::serving::Iso;
 use crate::tftp::Directories;
 use crate::tftp::files::Refusal as NoFile;
@@ -86,12 +86,12 @@ impl Images {
         &self,
         name: &str,
         mac: Mac,
-        boots: &Boots,
+        boots: &BootScripts,
         now: SystemTime,
-    ) -> Result<Image, Refusal> {
+    ) -> Result<Image, BootRefusal> {
         let text = self.arguments(mac, now, || boots.image_arguments(mac, now))?;
         let patch = overlay::padded(&text)
-            .ok_or_else(|| Refusal::Broken(format!("{} octets of arguments", text.len())))?;
+            .ok_or_else(|| BootRefusal::Broken(format!("{} octets of arguments", text.len())))?;
         let (file, source) = self.find(name).await?;
         let (own, of_patch) = (&source.digest, hex(&Sha256::digest(&patch)));
         let tag = format!("\"{own}-{}\"", of_patch.get(..16).unwrap_or_default());
@@ -103,8 +103,8 @@ impl Images {
         &self,
         mac: Mac,
         now: SystemTime,
-        make: impl FnOnce() -> Result<String, Refusal>,
-    ) -> Result<Arc<str>, Refusal> {
+        make: impl FnOnce() -> Result<String, BootRefusal>,
+    ) -> Result<Arc<str>, BootRefusal> {
         let mut all = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |since: SystemTime, span| now.duration_since(since).is_ok_and(|is| is < span);
         if let Some(given) = all.get_mut(&mac)
@@ -119,10 +119,10 @@ impl Images {
     }
 
     /// The source file, and what is in it.
-    async fn find(&self, name: &str) -> Result<(std::fs::File, Arc<Scanned>), Refusal> {
+    async fn find(&self, name: &str) -> Result<(std::fs::File, Arc<Scanned>), BootRefusal> {
         let found = self.directory.find_file(name.to_owned()).await;
         let (file, _) = found.map_err(|refusal| match refusal {
-            NoFile::NotFound | NoFile::NotAllowed => Refusal::Nothing("no such image".into()),
+            NoFile::NotFound | NoFile::NotAllowed => BootRefusal::Nothing("no such image".into()),
             NoFile::Later | NoFile::Unreadable(_) => unreadable(&refusal),
         })?;
         let stamp = stamp(&file).map_err(unreadable)?;
@@ -136,7 +136,7 @@ impl Images {
         let (digest, places) = (&new.digest, new.places.len());
         tracing::info!(image = name, digest, places, "image looked through");
         if places == 0 {
-            return Err(Refusal::Broken(format!("image {name} has no placeholder")));
+            return Err(BootRefusal::Broken(format!("image {name} has no placeholder")));
         }
         let new = Arc::new(new);
         scanned.insert(name.to_owned(), Known { stamp, scanned: new.clone() });
@@ -159,8 +159,8 @@ fn stamp(file: &std::fs::File) -> io::Result<Stamp> {
     Ok((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
 }
 
-fn unreadable(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Broken(format!("image cannot be read: {error}"))
+fn unreadable(error: impl std::fmt::Display) -> BootRefusal {
+    BootRefusal::Broken(format!("image cannot be read: {error}"))
 }
 
 fn hex(octets: &[u8]) -> String {

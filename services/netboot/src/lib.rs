@@ -19,7 +19,7 @@
 //!   [`copies`]: what of it is kept for the next start.
 
 pub mod api;
-pub mod boots;
+pub mod bootscripts;
 pub mod copies;
 pub mod datagram;
 pub mod decision;
@@ -28,13 +28,13 @@ pub mod explain;
 pub mod facts;
 pub mod http;
 pub mod index;
+pub mod ipxe;
 pub mod iso;
 pub mod leases;
 pub mod lending;
 pub mod metrics;
 pub mod pool;
 pub mod ra;
-pub mod script;
 mod service;
 pub mod site;
 pub mod syslog;

@@ -24,19 +24,19 @@ pub use self::feeds::Sources;
 use self::link::{Attached, Common};
 use self::served::Served;
 use crate::api::Api;
-use crate::boots::Boots;
-use crate::boots::clearing;
-use crate::boots::custom::Report;
+use crate::bootscripts::BootScripts;
+use crate::bootscripts::custom::ScriptReport;
+use crate::bootscripts::script_reports;
 use crate::copies::{Copies, Told};
 use crate::dhcp::chain::Chain;
-use crate::http::home::Home;
+use crate::http::phone_home::PhoneHomeSink;
 use crate::index::Index;
 use crate::leases::{self, Leases};
 use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::syslog::Lines;
-use crate::timeline::records::Kept;
+use crate::timeline::records::BootStore;
 use crate::timeline::{Queue, Recorder, Timeline};
 use crate::unknown::Machines;
 
@@ -51,9 +51,9 @@ pub struct Reports {
     /// Told which machine shows itself in a new boot.
     pub firmware: mpsc::Sender<String>,
     /// Told what other services have to know of scripts.
-    pub scripts: mpsc::UnboundedSender<Report>,
+    pub scripts: mpsc::UnboundedSender<ScriptReport>,
     /// Where calls home go.
-    pub home: Arc<dyn Home>,
+    pub home: Arc<dyn PhoneHomeSink>,
 }
 
 impl std::fmt::Debug for Reports {
@@ -87,7 +87,7 @@ impl Netboot {
         let served = Served::open(&site)?;
         let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
         let (timeline, events) = Timeline::new(metrics.clone());
-        let boots = Boots::new(index.clone(), Tokens::new(key)?, site).telling(timeline);
+        let boots = BootScripts::new(index.clone(), Tokens::new(key)?, site).telling(timeline);
         let chain = Arc::default();
         let first = Attached::bind(boots, http, &chain).await?;
         Ok(Self {
@@ -193,12 +193,12 @@ impl Netboot {
             Ok(())
         });
         let (scripts, reports) = mpsc::unbounded_channel();
-        let peers = clearing::Peers {
+        let peers = script_reports::Peers {
             hardware: HardwareServiceClient::new(sources.hardware),
             instance: InstanceServiceClient::new(sources.instance.clone()),
             once: self.first.boots.once.clone(),
         };
-        let clear = clearing::run(peers, reports);
+        let clear = script_reports::run(peers, reports);
         let until = stop.clone();
         tasks.spawn(async move {
             until.run_until_cancelled(clear).await;
@@ -251,6 +251,6 @@ async fn all(mut tasks: Tasks) -> anyhow::Result<()> {
 }
 
 /// The boots that are kept in `store`.
-fn kept(store: Arc<dyn Store>) -> Kept {
-    Kept::new(Handle::new(store, "netboot"))
+fn kept(store: Arc<dyn Store>) -> BootStore {
+    BootStore::new(Handle::new(store, "netboot"))
 }

@@ -12,8 +12,8 @@
 //! - [`records`]: the boots that are kept; `recorder`: the loop between the two; [`dhcp`]: what an exchange is worth noting.
 
 pub mod dhcp;
-pub mod held;
 pub mod merge;
+pub mod open_boots;
 mod queue;
 mod recorder;
 pub mod records;
@@ -37,56 +37,56 @@ pub use self::recorder::Recorder;
 
 /// Whose boot it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum BootSubject {
     /// A machine's, and the interface it shows itself by.
     Machine(HardwareId, Mac),
     /// Nobody knows whose.
-    Stranger(Mac),
+    UnknownClient(Mac),
 }
 
-impl From<&Known> for Who {
+impl From<&Known> for BootSubject {
     fn from(known: &Known) -> Self {
         Self::Machine(known.id, known.mac)
     }
 }
 
-impl Who {
+impl BootSubject {
     /// Whose boots this one is among.
-    pub fn owner(self) -> Owner {
+    pub fn owner(self) -> BootOwner {
         match self {
-            Self::Machine(id, _) => Owner::Machine(id),
-            Self::Stranger(mac) => Owner::Stranger(mac),
+            Self::Machine(id, _) => BootOwner::Machine(id),
+            Self::UnknownClient(mac) => BootOwner::UnknownClient(mac),
         }
     }
 
     /// The interface.
     pub fn mac(self) -> Mac {
-        let (Self::Machine(_, mac) | Self::Stranger(mac)) = self;
+        let (Self::Machine(_, mac) | Self::UnknownClient(mac)) = self;
         mac
     }
 }
 
 /// Whose boots follow each other. Written as ids of its boots begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
+pub enum BootOwner {
     /// A machine.
     Machine(HardwareId),
     /// An interface that nobody knows.
-    Stranger(Mac),
+    UnknownClient(Mac),
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for BootOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Machine(id) => id.fmt(f),
-            Self::Stranger(mac) => write!(f, "{}{}", records::UNKNOWN, mac.dashed()),
+            Self::UnknownClient(mac) => write!(f, "{}{}", records::UNKNOWN, mac.dashed()),
         }
     }
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum BootStep {
     /// Firmware or a loader asked for an address.
     Discover(Class),
     /// It was given one; and told to boot this, or to go on.
@@ -122,16 +122,16 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// To whom.
-    pub who: Who,
+    pub who: BootSubject,
     /// What.
-    pub what: What,
+    pub what: BootStep,
     /// From which address, if it has one.
     pub source: Option<IpAddr>,
     /// When.
     pub at: SystemTime,
 }
 
-impl What {
+impl BootStep {
     /// As the contract has it.
     pub fn kind(&self) -> Kind {
         match self {
@@ -210,7 +210,7 @@ impl Timeline {
     }
 
     /// Notes `event`, at once: where it cannot be, it is counted as dropped.
-    pub fn note(&self, event: Event) {
+    pub fn record(&self, event: Event) {
         if let Some(queue) = &self.queue
             && !queue.push(event)
         {

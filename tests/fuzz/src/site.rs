@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netboot::boots::Boots;
+use netboot::bootscripts::BootScripts;
 use netboot::decision::Policy;
 use netboot::index::Index;
 use netboot::site::{Dhcp, Serving, Site};
@@ -72,7 +72,7 @@ pub(crate) fn index() -> Arc<Index> {
 }
 
 /// What they boot; with `rate_limits` or without.
-pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<Boots>> {
+pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<BootScripts>> {
     let site = Site {
         interface: "lo".into(),
         address: US.into(),
@@ -93,7 +93,7 @@ pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<
         subnets: Vec::new(),
         serving: Serving::default(),
     };
-    Ok(Arc::new(Boots::new(index, Tokens::new(&SiteKey::new([1; 32]))?, site)))
+    Ok(Arc::new(BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32]))?, site)))
 }
 
 fn machine(id: &str, mac: &str, address: [u8; 4]) -> Hardware {

@@ -8,13 +8,13 @@ use super::*;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-fn url(text: &str) -> Script {
-    Script::Url(text.into())
+fn url(text: &str) -> ScriptSource {
+    ScriptSource::Url(text.into())
 }
 
 /// Free, allowed to boot, nothing waiting.
-fn free() -> Machine {
-    Machine {
+fn free() -> MachineFacts {
+    MachineFacts {
         state: HardwareState::Provisionable,
         netboot: Netboot { allow_pxe: true, ..Netboot::default() },
         boot_once: None,
@@ -25,52 +25,52 @@ fn free() -> Machine {
 }
 
 /// Occupied by an instance with an operating system. The interface's flag is off: it does not matter.
-fn occupied(state: InstanceState) -> Machine {
+fn occupied(state: InstanceState) -> MachineFacts {
     let instance =
-        Instance { state, custom: None, always_pxe: false, script_ran: false, has_os: true };
-    Machine { instance: Some(instance), netboot: Netboot::default(), ..free() }
+        Occupant { state, custom: None, always_pxe: false, script_ran: false, has_os: true };
+    MachineFacts { instance: Some(instance), netboot: Netboot::default(), ..free() }
 }
 
 /// Occupied by an instance with its own script.
-fn scripted(state: InstanceState, always_pxe: bool) -> Machine {
+fn scripted(state: InstanceState, always_pxe: bool) -> MachineFacts {
     let custom = Some(url("http://t/"));
-    let instance = Instance { state, custom, always_pxe, script_ran: false, has_os: false };
-    Machine { instance: Some(instance), ..occupied(state) }
+    let instance = Occupant { state, custom, always_pxe, script_ran: false, has_os: false };
+    MachineFacts { instance: Some(instance), ..occupied(state) }
 }
 
-fn waiting(machine: Machine) -> Machine {
-    Machine { worker_wanted: true, ..machine }
+fn waiting(machine: MachineFacts) -> MachineFacts {
+    MachineFacts { worker_wanted: true, ..machine }
 }
 
-fn forced(netboot: bool, machine: Machine) -> Machine {
-    Machine { forced: Some(Override { netboot, until: None }), ..machine }
+fn forced(netboot: bool, machine: MachineFacts) -> MachineFacts {
+    MachineFacts { forced: Some(Override { netboot, until: None }), ..machine }
 }
 
-fn live(machine: &Machine) -> Decision {
-    decide(Some(machine), Policy::default(), Feed::Live, NOW)
+fn live(machine: &MachineFacts) -> Decision {
+    decide(Some(machine), Policy::default(), FeedState::Live, NOW)
 }
 
 #[track_caller]
-fn all(rows: impl IntoIterator<Item = (Machine, Boot, Fact)>) {
+fn all(rows: impl IntoIterator<Item = (MachineFacts, BootTarget, Fact)>) {
     for (machine, boot, fact) in rows {
         assert_eq!(live(&machine), Decision { boot, fact }, "{machine:?}");
     }
 }
 
-fn tenants() -> Boot {
-    Boot::CustomScript { script: url("http://t/"), gated: true }
+fn tenants() -> BootTarget {
+    BootTarget::CustomScript { script: url("http://t/"), gated: true }
 }
 
 #[test]
 fn row_1_a_machine_without_a_record_boots_only_where_the_site_says_so() {
     let generic = Policy { boot_unknown: true, ..Policy::default() };
     assert_eq!(
-        decide(None, Policy::default(), Feed::Live, NOW),
-        Decision::new(Boot::Unknown, Fact::NoRecord)
+        decide(None, Policy::default(), FeedState::Live, NOW),
+        Decision::new(BootTarget::Unknown, Fact::NoRecord)
     );
     assert_eq!(
-        decide(None, generic, Feed::Live, NOW),
-        Decision::new(Boot::Generic, Fact::UnknownBooted)
+        decide(None, generic, FeedState::Live, NOW),
+        Decision::new(BootTarget::Generic, Fact::UnknownBooted)
     );
 }
 
@@ -78,31 +78,31 @@ fn row_1_a_machine_without_a_record_boots_only_where_the_site_says_so() {
 fn row_2_what_is_not_allowed_is_refused_before_any_script() {
     let script = Some(url("http://s/"));
     let closed =
-        Machine { netboot: Netboot::default(), boot_once: script.clone(), ..waiting(free()) };
-    let queued = Machine { boot_once: script, ..occupied(InstanceState::Queued) };
+        MachineFacts { netboot: Netboot::default(), boot_once: script.clone(), ..waiting(free()) };
+    let queued = MachineFacts { boot_once: script, ..occupied(InstanceState::Queued) };
     all([
-        (closed, Boot::Refused, Fact::InterfaceFlag),
-        (queued, Boot::Refused, Fact::Instance(InstanceState::Queued)),
-        (forced(false, waiting(free())), Boot::Refused, Fact::ForcedOff),
-        (forced(false, occupied(InstanceState::Rescue)), Boot::Refused, Fact::ForcedOff),
+        (closed, BootTarget::Refused, Fact::InterfaceFlag),
+        (queued, BootTarget::Refused, Fact::Instance(InstanceState::Queued)),
+        (forced(false, waiting(free())), BootTarget::Refused, Fact::ForcedOff),
+        (forced(false, occupied(InstanceState::Rescue)), BootTarget::Refused, Fact::ForcedOff),
     ]);
 }
 
 #[test]
 fn row_2_nothing_automatic_happens_to_a_machine_an_operator_holds() {
     for state in [HardwareState::Maintenance, HardwareState::Deleting] {
-        let held = Machine { state, ..waiting(occupied(InstanceState::Provisioning)) };
-        all([(held.clone(), Boot::Refused, Fact::Held(state))]);
-        all([(forced(true, held), Boot::Worker, Fact::WorkflowWaits)]);
+        let held = MachineFacts { state, ..waiting(occupied(InstanceState::Provisioning)) };
+        all([(held.clone(), BootTarget::Refused, Fact::Held(state))]);
+        all([(forced(true, held), BootTarget::Worker, Fact::WorkflowWaits)]);
     }
 }
 
 #[test]
 fn rows_3_and_4_the_owners_scripts_go_before_the_instances() {
     let netboot = Netboot { custom: Some(url("http://nic/")), ..free().netboot };
-    let nic = Machine { netboot, ..scripted(InstanceState::Provisioning, true) };
-    let once = Machine { boot_once: Some(url("http://once/")), ..nic.clone() };
-    let custom = |text| Boot::CustomScript { script: url(text), gated: false };
+    let nic = MachineFacts { netboot, ..scripted(InstanceState::Provisioning, true) };
+    let once = MachineFacts { boot_once: Some(url("http://once/")), ..nic.clone() };
+    let custom = |text| BootTarget::CustomScript { script: url(text), gated: false };
     all([
         (once, custom("http://once/"), Fact::BootOnce),
         (nic, custom("http://nic/"), Fact::InterfaceScript),
@@ -114,7 +114,7 @@ fn row_5_a_tenants_script_runs_while_provisioning_and_then_only_if_always() {
     use InstanceState::*;
     all([
         (scripted(Provisioning, false), tenants(), Fact::InstanceScript),
-        (scripted(Active, false), Boot::LocalDisk, Fact::Instance(Active)),
+        (scripted(Active, false), BootTarget::LocalDisk, Fact::Instance(Active)),
     ]);
     for state in [Queued, Provisioning, Active, Reinstalling, Rescue, Failed] {
         all([(scripted(state, true), tenants(), Fact::InstanceScript)]);
@@ -129,7 +129,7 @@ fn row_5_after_a_tenants_script_it_is_the_disks_turn_unless_always() {
         machine
     };
     all([
-        (ran(false), Boot::LocalDisk, Fact::ScriptRan),
+        (ran(false), BootTarget::LocalDisk, Fact::ScriptRan),
         (ran(true), tenants(), Fact::InstanceScript),
     ]);
 }
@@ -137,7 +137,7 @@ fn row_5_after_a_tenants_script_it_is_the_disks_turn_unless_always() {
 #[test]
 fn row_5_a_tenants_script_never_keeps_a_machine_from_its_cleaning() {
     for state in [InstanceState::Deprovisioning, InstanceState::DeprovisionFailed] {
-        all([(scripted(state, true), Boot::Worker, Fact::Instance(state))]);
+        all([(scripted(state, true), BootTarget::Worker, Fact::Instance(state))]);
     }
 }
 
@@ -145,17 +145,17 @@ fn row_5_a_tenants_script_never_keeps_a_machine_from_its_cleaning() {
 fn row_6_rescue_goes_before_the_workflow() {
     let rescue = occupied(InstanceState::Rescue);
     let fact = Fact::Instance(InstanceState::Rescue);
-    all([(rescue.clone(), Boot::Rescue, fact), (waiting(rescue), Boot::Rescue, fact)]);
+    all([(rescue.clone(), BootTarget::Rescue, fact), (waiting(rescue), BootTarget::Rescue, fact)]);
 }
 
 #[test]
 fn row_7_the_worker_is_offered_while_its_workflow_waits() {
     use InstanceState::*;
-    all([(waiting(free()), Boot::Worker, Fact::WorkflowWaits)]);
+    all([(waiting(free()), BootTarget::Worker, Fact::WorkflowWaits)]);
     for state in
         [Queued, Provisioning, Active, Reinstalling, Failed, Deprovisioning, DeprovisionFailed]
     {
-        all([(waiting(occupied(state)), Boot::Worker, Fact::WorkflowWaits)]);
+        all([(waiting(occupied(state)), BootTarget::Worker, Fact::WorkflowWaits)]);
     }
 }
 
@@ -164,21 +164,21 @@ fn row_7_a_failed_or_leaving_instance_keeps_the_worker_without_a_workflow() {
     for state in
         [InstanceState::Failed, InstanceState::Deprovisioning, InstanceState::DeprovisionFailed]
     {
-        all([(occupied(state), Boot::Worker, Fact::Instance(state))]);
+        all([(occupied(state), BootTarget::Worker, Fact::Instance(state))]);
     }
 }
 
 #[test]
 fn row_7_allow_workflow_opens_nothing_by_itself() {
-    let allowed = |machine: Machine| {
+    let allowed = |machine: MachineFacts| {
         let netboot = Netboot { allow_workflow: true, ..machine.netboot.clone() };
-        Machine { netboot, ..machine }
+        MachineFacts { netboot, ..machine }
     };
     all([
-        (allowed(free()), Boot::Worker, Fact::AllowWorkflow),
+        (allowed(free()), BootTarget::Worker, Fact::AllowWorkflow),
         (
             allowed(occupied(InstanceState::Active)),
-            Boot::LocalDisk,
+            BootTarget::LocalDisk,
             Fact::Instance(InstanceState::Active),
         ),
     ]);
@@ -187,60 +187,66 @@ fn row_7_allow_workflow_opens_nothing_by_itself() {
 #[test]
 fn rows_7_and_8_the_disk_has_its_turn_before_the_instance_is_active() {
     for state in [InstanceState::Provisioning, InstanceState::Reinstalling] {
-        all([(occupied(state), Boot::LocalDisk, Fact::DisksTurn(state))]);
+        all([(occupied(state), BootTarget::LocalDisk, Fact::DisksTurn(state))]);
     }
 }
 
 #[test]
 fn row_8_an_active_instance_boots_its_disk() {
     let active = occupied(InstanceState::Active);
-    let bare = Instance { custom: None, ..scripted(InstanceState::Active, true).instance.unwrap() };
-    let bare = Machine { instance: Some(bare), ..free() };
+    let bare = Occupant { custom: None, ..scripted(InstanceState::Active, true).instance.unwrap() };
+    let bare = MachineFacts { instance: Some(bare), ..free() };
     let fact = Fact::Instance(InstanceState::Active);
-    all([(active, Boot::LocalDisk, fact), (bare, Boot::Refused, fact)]);
+    all([(active, BootTarget::LocalDisk, fact), (bare, BootTarget::Refused, fact)]);
 }
 
 #[test]
 fn row_9_a_free_machine_boots_what_the_site_says() {
     let rows = [
-        (NoInstance::Worker, Boot::Worker),
-        (NoInstance::LocalDisk, Boot::LocalDisk),
-        (NoInstance::Shell, Boot::Shell),
+        (NoInstance::Worker, BootTarget::Worker),
+        (NoInstance::LocalDisk, BootTarget::LocalDisk),
+        (NoInstance::Shell, BootTarget::Shell),
     ];
     for (no_instance, boot) in rows {
         let policy = Policy { no_instance, ..Policy::default() };
-        let decision = decide(Some(&free()), policy, Feed::Live, NOW);
+        let decision = decide(Some(&free()), policy, FeedState::Live, NOW);
         assert_eq!(decision, Decision { boot, fact: Fact::NoInstance });
     }
-    all([(occupied(InstanceState::Deleted), Boot::Refused, Fact::InterfaceFlag)]);
+    all([(occupied(InstanceState::Deleted), BootTarget::Refused, Fact::InterfaceFlag)]);
 }
 
 #[test]
 fn an_operators_word_goes_before_everything_until_it_expires() {
     let until = NOW + Duration::from_secs(60);
     let active = occupied(InstanceState::Active);
-    let word = Machine { forced: Some(Override { netboot: true, until: Some(until) }), ..active };
-    assert_eq!(live(&word), Decision::new(Boot::Worker, Fact::ForcedOn));
-    let expired = decide(Some(&word), Policy::default(), Feed::Live, until);
-    assert_eq!(expired.boot, Boot::LocalDisk);
+    let word =
+        MachineFacts { forced: Some(Override { netboot: true, until: Some(until) }), ..active };
+    assert_eq!(live(&word), Decision::new(BootTarget::Worker, Fact::ForcedOn));
+    let expired = decide(Some(&word), Policy::default(), FeedState::Live, until);
+    assert_eq!(expired.boot, BootTarget::LocalDisk);
 }
 
 #[test]
 fn a_stale_feed_still_refuses_and_still_boots_disks() {
-    let stale = |machine: &Machine| decide(Some(machine), Policy::default(), Feed::Stale, NOW).boot;
-    assert_eq!(stale(&occupied(InstanceState::Active)), Boot::LocalDisk);
-    assert_eq!(stale(&forced(false, free())), Boot::Refused);
-    assert_eq!(decide(None, Policy::default(), Feed::Stale, NOW).boot, Boot::Unknown);
-    assert_eq!(stale(&waiting(free())), Boot::Later { retry: RETRY });
+    let stale = |machine: &MachineFacts| {
+        decide(Some(machine), Policy::default(), FeedState::Stale, NOW).boot
+    };
+    assert_eq!(stale(&occupied(InstanceState::Active)), BootTarget::LocalDisk);
+    assert_eq!(stale(&forced(false, free())), BootTarget::Refused);
+    assert_eq!(decide(None, Policy::default(), FeedState::Stale, NOW).boot, BootTarget::Unknown);
+    assert_eq!(stale(&waiting(free())), BootTarget::Later { retry: RETRY });
 }
 
 #[test]
 fn before_all_was_told_everybody_waits() {
-    let untold = |machine| decide(machine, Policy::default(), Feed::Untold, NOW);
+    let untold = |machine| decide(machine, Policy::default(), FeedState::Incomplete, NOW);
     let machines = [None, Some(free()), Some(occupied(InstanceState::Active))];
     for machine in &machines {
         let decision = untold(machine.as_ref());
-        assert_eq!(decision, Decision::new(Boot::Later { retry: RETRY }, Fact::Untold));
+        assert_eq!(
+            decision,
+            Decision::new(BootTarget::Later { retry: RETRY }, Fact::FeedIncomplete)
+        );
         assert_eq!(decision.offer(), crate::dhcp::BootOffer::Offered);
     }
 }
@@ -254,7 +260,7 @@ fn the_reason_is_one_line() {
     );
 }
 
-fn machine() -> impl Strategy<Value = Machine> {
+fn machine() -> impl Strategy<Value = MachineFacts> {
     let state = prop::sample::select(vec![
         HardwareState::Enrolled,
         HardwareState::Provisionable,
@@ -280,7 +286,7 @@ fn machine() -> impl Strategy<Value = Machine> {
     ]);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let instance = (instance_state, script(), flags).prop_map(
-        |(state, custom, (always_pxe, script_ran, has_os))| Instance {
+        |(state, custom, (always_pxe, script_ran, has_os))| Occupant {
             state,
             custom,
             always_pxe,
@@ -291,7 +297,7 @@ fn machine() -> impl Strategy<Value = Machine> {
     let forced =
         prop::option::of(any::<bool>().prop_map(|netboot| Override { netboot, until: None }));
     (state, netboot, script(), prop::option::of(instance), any::<bool>(), forced).prop_map(
-        |(state, netboot, boot_once, instance, worker_wanted, forced)| Machine {
+        |(state, netboot, boot_once, instance, worker_wanted, forced)| MachineFacts {
             state,
             netboot,
             boot_once,
@@ -306,21 +312,21 @@ proptest! {
     #[test]
     fn a_stale_feed_never_opens_a_boot(machine in prop::option::of(machine()), boot_unknown: bool) {
         let policy = Policy { boot_unknown, no_instance: NoInstance::Shell };
-        prop_assert!(!decide(machine.as_ref(), policy, Feed::Stale, NOW).opens_a_boot());
+        prop_assert!(!decide(machine.as_ref(), policy, FeedState::Stale, NOW).opens_a_boot());
     }
 
     #[test]
     fn a_machine_in_use_is_never_offered_a_boot_nobody_asked_for(machine in machine(), script in any::<bool>()) {
         let custom = script.then(|| url("http://t/"));
-        let in_use = Instance { custom, has_os: !script, ..occupied(InstanceState::Active).instance.unwrap() };
-        let machine = Machine { forced: None, worker_wanted: false, instance: Some(in_use), ..machine };
+        let in_use = Occupant { custom, has_os: !script, ..occupied(InstanceState::Active).instance.unwrap() };
+        let machine = MachineFacts { forced: None, worker_wanted: false, instance: Some(in_use), ..machine };
         prop_assert!(!live(&machine).opens_a_boot());
     }
 
     #[test]
     fn a_tenants_script_is_always_gated(machine in machine()) {
         let theirs = machine.boot_once.is_none() && machine.netboot.custom.is_none();
-        if let Boot::CustomScript { gated, .. } = live(&machine).boot {
+        if let BootTarget::CustomScript { gated, .. } = live(&machine).boot {
             prop_assert_eq!(gated, theirs);
         }
     }

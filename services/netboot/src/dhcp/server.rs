@@ -27,14 +27,14 @@ use super::{
     Destination, Link, MessageType, Packet, Port, Received, Reply, Reservation, Silence, answer,
 };
 use crate::Mac;
-use crate::boots::Boots;
+use crate::bootscripts::BootScripts;
 use crate::datagram::{Arrival, Socket};
-use crate::decision::{Decision, Feed};
+use crate::decision::{Decision, FeedState};
 use crate::index::Known;
 use crate::lending::Lending;
 use crate::metrics::Metrics;
 use crate::ra::Booting;
-use crate::timeline::{self, Event, What, Who};
+use crate::timeline::{self, BootStep, BootSubject, Event};
 
 /// The longest request read.
 const LONGEST: usize = 4096;
@@ -45,7 +45,7 @@ const ROUND: usize = 128;
 /// Answers DHCP on one link.
 #[derive(Debug)]
 pub struct Server {
-    boots: Arc<Boots>,
+    boots: Arc<BootScripts>,
     link: Link,
     metrics: Metrics,
     /// Told which machine's firmware asked for an address: the first sign of a new boot.
@@ -107,7 +107,7 @@ impl Server {
     /// Answers on `link` from what `boots` knows and what was `heard` there, and tells `firmware` which machine's firmware
     /// asked for an address: the first sign of a new boot.
     pub fn new(
-        boots: Arc<Boots>,
+        boots: Arc<BootScripts>,
         link: Link,
         metrics: Metrics,
         firmware: mpsc::Sender<String>,
@@ -332,7 +332,7 @@ impl Server {
         let Question { request, client, mac, now, .. } = question;
         if let Some(known) = known {
             if let Some(uuid) = client.uuid {
-                self.boots.note_uuid(known, uuid);
+                self.boots.record_uuid(known, uuid);
             }
             self.note_firmware(question, known);
         }
@@ -340,13 +340,15 @@ impl Server {
             self.booting.answered(*mac, now.instant);
         }
         for what in timeline::dhcp::noted(request, client.class, outcome, decision) {
-            if matches!(what, What::Unknown(_)) {
+            if matches!(what, BootStep::Unknown(_)) {
                 self.metrics.unknown_machine();
             }
-            let who = known.map_or(Who::Stranger(*mac), |known| Who::Machine(known.id, *mac));
+            let who = known.map_or(BootSubject::UnknownClient(*mac), |known| {
+                BootSubject::Machine(known.id, *mac)
+            });
             let source = Some(request.ciaddr).filter(|address| !address.is_unspecified());
             let event = Event { who, what, source: source.map(Into::into), at: now.time };
-            self.boots.timeline().note(event);
+            self.boots.timeline().record(event);
         }
     }
 
@@ -355,7 +357,7 @@ impl Server {
     fn note_firmware(&self, question: &Question, known: &Known) {
         let Question { request, client, .. } = question;
         let discovers = client.class.boots() && request.kind() == Some(MessageType::Discover);
-        if discovers && (known.worked_on || self.boots.index().feed() != Feed::Live) {
+        if discovers && (known.worked_on || self.boots.index().feed() != FeedState::Live) {
             // Best effort: with the queue full, the worker's new boot id says the same later.
             let _full = self.firmware.try_send(known.hardware.id.clone());
         }

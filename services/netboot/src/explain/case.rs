@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use super::request::{self, Relay};
 use super::{ClientClass, Place, Question, Subject};
 use crate::Mac;
-use crate::boots::Boots;
+use crate::bootscripts::BootScripts;
 use crate::dhcp::heard::Heard;
 use crate::dhcp::relay::{Relayed, relayed};
 use crate::dhcp::{Link, Packet, Reservation, Silence};
@@ -16,7 +16,7 @@ use crate::lending::{Asked, Lent};
 
 /// The request, and all that bears on it.
 pub(super) struct Case<'a> {
-    pub(super) boots: &'a Boots,
+    pub(super) boots: &'a BootScripts,
     pub(super) link: &'a Link,
     pub(super) heard: &'a Heard,
     pub(super) now: SystemTime,

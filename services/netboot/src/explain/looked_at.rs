@@ -5,7 +5,7 @@ use std::time::Duration;
 use tinwright::netboot::v1 as pb;
 
 use super::case::Case;
-use crate::decision::{Feed, Machine, NoInstance, Script};
+use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
 use crate::dhcp::Packet;
 use crate::dhcp::site::Mode;
 use crate::pool::{Lease, Unknown};
@@ -15,7 +15,7 @@ pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
     let (index, policy) = (case.boots.index(), case.boots.site().policy);
     let mac = case.known.as_ref().map(|known| known.mac).or(case.mac);
     let site = pb::LookedAt {
-        feeds_live: index.feed() == Feed::Live,
+        feeds_live: index.feed() == FeedState::Live,
         cut_feeds: index.cut().into_iter().map(str::to_owned).collect(),
         mac: mac.map_or_else(String::new, |mac| mac.to_string()),
         policy_no_instance: match policy.no_instance {
@@ -90,8 +90,8 @@ fn way(case: &Case<'_>) -> pb::LookedAt {
 }
 
 /// The facts as the decision has them.
-fn decided_by(machine: &Machine, site: pb::LookedAt) -> pb::LookedAt {
-    let Machine { state, netboot, boot_once, instance, worker_wanted: _, forced } = machine;
+fn decided_by(machine: &MachineFacts, site: pb::LookedAt) -> pb::LookedAt {
+    let MachineFacts { state, netboot, boot_once, instance, worker_wanted: _, forced } = machine;
     let word = |netboot| if netboot { "on" } else { "off" };
     pb::LookedAt {
         hardware_state: state.to_string(),
@@ -108,10 +108,10 @@ fn decided_by(machine: &Machine, site: pb::LookedAt) -> pb::LookedAt {
 }
 
 /// Where a script comes from, and not what it says: it may hold secrets.
-fn brought(script: Option<&Script>) -> String {
+fn brought(script: Option<&ScriptSource>) -> String {
     match script {
-        Some(Script::Url(url)) => url.clone(),
-        Some(Script::Contents(_)) => "contents".into(),
+        Some(ScriptSource::Url(url)) => url.clone(),
+        Some(ScriptSource::Contents(_)) => "contents".into(),
         None => String::new(),
     }
 }

@@ -39,7 +39,7 @@ fn machine(id: HardwareId) -> hw::Hardware {
 }
 
 /// A site with one machine, an instance on it, and a workflow that waits for it.
-fn boots(id: HardwareId) -> Boots {
+fn boots(id: HardwareId) -> BootScripts {
     let index = Arc::new(Index::default());
     index.hardware(News::All(vec![machine(id)]));
     let instance = occ::Instance {
@@ -55,7 +55,7 @@ fn boots(id: HardwareId) -> Boots {
         Workflow { id: "w".into(), hardware_id, wants_machine: true, ..Workflow::default() };
     index.workflow(News::All(vec![workflow]));
     let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
-    Boots::new(index, tokens, crate::boots::tests::site())
+    BootScripts::new(index, tokens, crate::bootscripts::tests::site())
 }
 
 fn link() -> Link {
@@ -64,13 +64,13 @@ fn link() -> Link {
     link
 }
 
-fn asked(boots: &Boots, subject: Subject, class: ClientClass) -> pb::ExplainBootResponse {
+fn asked(boots: &BootScripts, subject: Subject, class: ClientClass) -> pb::ExplainBootResponse {
     let question = Question { subject, class, architecture: None, relay: None };
     explain(&question, &at(boots, link()), SystemTime::now())
 }
 
 /// The only link of the site of `boots`, where nothing was heard yet.
-fn at(boots: &Boots, link: Link) -> Place {
+fn at(boots: &BootScripts, link: Link) -> Place {
     Place { boots: Arc::new(boots.clone()), link: Arc::new(link), heard: Arc::default() }
 }
 

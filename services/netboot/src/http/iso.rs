@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, SeekFrom};
 use tokio_util::io::ReaderStream;
 
-use super::asker::Source;
+use super::rate_limit::Source;
 use super::{Http, file, scripts};
 use crate::Mac;
 use crate::iso::{Image, overlay};

@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::Http;
-use super::asker::Source;
+use super::rate_limit::Source;
 use crate::Mac;
-use crate::boots::{Asked, Refusal};
-use crate::script;
+use crate::bootscripts::{BootRefusal, ScriptRequest};
+use crate::ipxe;
 
 pub(super) fn routes() -> Router<Arc<Http>> {
     Router::new()
@@ -39,7 +39,7 @@ async fn own_script(
     Source(source): Source,
     RawQuery(query): RawQuery,
 ) -> Response {
-    http.script(Asked { mac: None, source, uuid: label(query.as_deref(), "uuid") })
+    http.script(ScriptRequest { mac: None, source, uuid: label(query.as_deref(), "uuid") })
 }
 
 async fn script(
@@ -49,7 +49,7 @@ async fn script(
     RawQuery(query): RawQuery,
 ) -> Response {
     let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
-    http.script(Asked { mac: Some(mac), source, uuid: label(query.as_deref(), "uuid") })
+    http.script(ScriptRequest { mac: Some(mac), source, uuid: label(query.as_deref(), "uuid") })
 }
 
 /// Matchbox's way: all labels but these are the client's own word, and decide nothing.
@@ -63,7 +63,7 @@ async fn labelled(
         Some(Err(_)) => return StatusCode::BAD_REQUEST.into_response(),
         None => None,
     };
-    http.script(Asked { mac, source, uuid: label(query.as_deref(), "uuid") })
+    http.script(ScriptRequest { mac, source, uuid: label(query.as_deref(), "uuid") })
 }
 
 /// What the query says of `name`; of several the last.
@@ -73,7 +73,7 @@ fn label(query: Option<&str>, name: &str) -> Option<String> {
 }
 
 async fn by_labels(State(http): State<Arc<Http>>) -> Response {
-    made(script::by_labels(&http.boots.site().base_url()))
+    made(ipxe::by_labels(&http.boots.site().base_url()))
 }
 
 async fn own_autoexec(State(http): State<Arc<Http>>, Path(mac): Path<String>) -> Response {
@@ -88,7 +88,7 @@ pub(super) fn autoexec(http: &Http, mac: Option<Mac>) -> Response {
     http.boots.autoexec(mac).map_or_else(|refusal| http.refuse(&refusal, "autoexec"), written)
 }
 
-fn made(script: Result<String, script::Error>) -> Response {
+fn made(script: Result<String, ipxe::Error>) -> Response {
     script.map_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response(), written)
 }
 
@@ -100,10 +100,10 @@ impl Http {
             return None;
         }
         let (mac, uuid) = (mac.parse().ok()?, label(request.uri().query(), "uuid"));
-        Some(self.script(Asked { mac: Some(mac), source, uuid }))
+        Some(self.script(ScriptRequest { mac: Some(mac), source, uuid }))
     }
 
-    fn script(&self, asked: Asked) -> Response {
+    fn script(&self, asked: ScriptRequest) -> Response {
         match self.boots.script(&asked, SystemTime::now()) {
             Ok(served) => {
                 self.metrics.script(served.kind);
@@ -117,12 +117,14 @@ impl Http {
 }
 
 /// A refusal as iPXE understands it (H7 and H8): 403 or 401 is for nobody, 404 never, 503 later.
-pub(super) fn refused(refusal: &Refusal, by_401: bool) -> Response {
+pub(super) fn refused(refusal: &BootRefusal, by_401: bool) -> Response {
     let status = refusal.status();
     match refusal {
-        Refusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
-        Refusal::Nothing(_) | Refusal::NotYours(_) | Refusal::Broken(_) => status.into_response(),
-        Refusal::Later { retry, why: _ } => {
+        BootRefusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
+        BootRefusal::Nothing(_) | BootRefusal::NotYours(_) | BootRefusal::Broken(_) => {
+            status.into_response()
+        }
+        BootRefusal::Later { retry, why: _ } => {
             (status, [(header::RETRY_AFTER, retry.as_secs().to_string())]).into_response()
         }
     }

@@ -120,11 +120,11 @@ fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
 #[test]
 fn one_cut_feed_makes_all_stale_and_what_was_told_stays() {
     let index = index();
-    assert_eq!(index.feed(), Feed::Live);
+    assert_eq!(index.feed(), FeedState::Live);
     index.workflow(News::Cut);
-    assert_eq!(index.feed(), Feed::Stale);
+    assert_eq!(index.feed(), FeedState::Stale);
     assert!(index.by_id(H1).unwrap().worker_wanted);
     index.workflow(News::All(vec![]));
-    assert_eq!(index.feed(), Feed::Live);
+    assert_eq!(index.feed(), FeedState::Live);
     assert!(!index.by_id(H1).unwrap().worker_wanted);
 }

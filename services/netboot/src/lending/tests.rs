@@ -9,10 +9,10 @@ use tinwright::HardwareId;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
-use crate::boots::Boots;
-use crate::boots::tests::hardware;
+use crate::bootscripts::BootScripts;
+use crate::bootscripts::tests::hardware;
 use crate::leases::{Claim, Granted};
-use crate::timeline::{Timeline, What, Who};
+use crate::timeline::{BootStep, BootSubject, Timeline};
 
 pub(crate) const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 pub(crate) const STRANGER: Mac = Mac([2, 0, 0, 0, 0, 9]);
@@ -21,7 +21,7 @@ pub(crate) const LENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 100);
 
 /// A site that lends addresses, which knows a machine with the interface [`MAC`] and no address.
 pub(crate) struct Site {
-    pub(crate) boots: Boots,
+    pub(crate) boots: BootScripts,
     pub(crate) leases: Leases,
     pub(crate) unknown: Arc<Machines>,
     pub(crate) subnet: Subnet,
@@ -46,7 +46,7 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     tokio::spawn(running.run(stop.clone()));
     leases.ready().await;
     let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
-    let boots = Boots::new(index.clone(), tokens, crate::boots::tests::site());
+    let boots = BootScripts::new(index.clone(), tokens, crate::bootscripts::tests::site());
     let seen = Arc::new(Machines::default());
     let lending = Lending::new(vec![subnet.clone()], leases.clone(), index, seen.clone());
     boots.lend(Arc::new(lending));
@@ -111,9 +111,9 @@ async fn what_a_machine_says_from_the_address_it_is_lent_is_its() {
     assert!(matches!(site.leases.claim(claim, now).await, Granted::For(_)));
     let known = boots.at(LENT.into(), now).unwrap();
     assert_eq!(known.mac, MAC);
-    boots.note_file(LENT.into(), "vmlinuz-x86_64", None, now);
+    boots.record_file(LENT.into(), "vmlinuz-x86_64", None, now);
     let event = events.next().unwrap();
-    assert_eq!(event.who, Who::from(&*known));
-    assert_eq!(event.what, What::Kernel("vmlinuz-x86_64".into()));
+    assert_eq!(event.who, BootSubject::from(&*known));
+    assert_eq!(event.what, BootStep::Kernel("vmlinuz-x86_64".into()));
     assert!(boots.at(LENT.into(), now + Duration::from_secs(120)).is_none(), "the lease ended");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 
-use crate::boots::{Asked, Boots, Refusal};
+use crate::bootscripts::{BootRefusal, BootScripts, ScriptRequest};
 use crate::dhcp::heard::Heard;
 use crate::index::Index;
 use crate::tftp::server::{Ended, Verdict};
@@ -18,7 +18,7 @@ use crate::tftp::{self, Directories, files::Refusal as NoFile, name::Name};
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) files: Directories,
-    pub(super) boots: Arc<Boots>,
+    pub(super) boots: Arc<BootScripts>,
 }
 
 #[async_trait]
@@ -27,7 +27,7 @@ impl tftp::Files for Files {
         let now = SystemTime::now();
         let text = match name {
             Name::Script(mac) => {
-                let asked = Asked::new(Some(*mac), client.into());
+                let asked = ScriptRequest::new(Some(*mac), client.into());
                 self.boots.script(&asked, now).map(|served| served.text)
             }
             Name::Autoexec(mac) => self.boots.autoexec(*mac),
@@ -38,17 +38,17 @@ impl tftp::Files for Files {
     }
 }
 
-impl From<Refusal> for NoFile {
-    fn from(refusal: Refusal) -> Self {
+impl From<BootRefusal> for NoFile {
+    fn from(refusal: BootRefusal) -> Self {
         match refusal {
-            Refusal::Nothing(_) => Self::NotFound,
-            Refusal::NotYours(_) => Self::NotAllowed,
-            Refusal::Later { .. } | Refusal::Broken(_) => Self::Later,
+            BootRefusal::Nothing(_) => Self::NotFound,
+            BootRefusal::NotYours(_) => Self::NotAllowed,
+            BootRefusal::Later { .. } | BootRefusal::Broken(_) => Self::Later,
         }
     }
 }
 
-impl From<NoFile> for Refusal {
+impl From<NoFile> for BootRefusal {
     fn from(refusal: NoFile) -> Self {
         match refusal {
             NoFile::NotFound => Self::Nothing("no such file".into()),

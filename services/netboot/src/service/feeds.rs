@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use super::Tasks;
-use crate::boots::Boots;
+use crate::bootscripts::BootScripts;
 use crate::copies::Told;
 use crate::index::Index;
 use crate::metrics::Metrics;
@@ -41,7 +41,7 @@ pub struct Sources {
 pub(super) fn follow(
     sources: &Sources,
     all: &Told,
-    boots: Arc<Boots>,
+    boots: Arc<BootScripts>,
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) {
@@ -71,7 +71,7 @@ pub(super) fn follow(
             async move { Ok(client.watch_instances(request).await?.into_inner()) }
         };
         let tell = |news| {
-            boots.note_home(&news, SystemTime::now());
+            boots.record_phone_home(&news, SystemTime::now());
             told.instance(news);
         };
         feed::follow("instance", open, tell, until).await;

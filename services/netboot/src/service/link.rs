@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::by_tftp::{self, Fetched};
 use super::served::Served;
 use super::{Reports, Tasks};
-use crate::boots::Boots;
+use crate::bootscripts::BootScripts;
 use crate::datagram::Socket;
 use crate::dhcp::architecture::Loaders;
 use crate::dhcp::chain::Chain;
@@ -36,7 +36,7 @@ const HEAD: usize = 16 * 1024;
 /// A link, its sockets bound.
 #[derive(Debug)]
 pub(super) struct Attached {
-    pub(super) boots: Arc<Boots>,
+    pub(super) boots: Arc<BootScripts>,
     heard: Arc<Heard>,
     sockets: Sockets,
 }
@@ -91,7 +91,7 @@ impl Sockets {
 impl Attached {
     /// Binds every port of the link that `boots` is for; its HTTP listens on `http`. `chain` is that of all links.
     pub(super) async fn bind(
-        boots: Boots,
+        boots: BootScripts,
         http: TcpListener,
         chain: &Arc<Mutex<Chain>>,
     ) -> anyhow::Result<Self> {
@@ -175,7 +175,7 @@ impl Attached {
 
 /// Starts answering on `socket`, with what this answers, too.
 fn by_tftp(
-    boots: &Arc<Boots>,
+    boots: &Arc<BootScripts>,
     common: &Common,
     fetched: Fetched,
     socket: UdpSocket,
@@ -188,7 +188,7 @@ fn by_tftp(
     let observer = Arc::new(move |ended: tftp::server::Ended| {
         counted.transfer(ended.verdict.label(), ended.octets);
         fetched.note(&ended);
-        noting.note_transfer(&ended, SystemTime::now());
+        noting.record_transfer(&ended, SystemTime::now());
     });
     let mut settings = boots.site().serving.tftp();
     if !boots.site().rate_limits {
@@ -200,7 +200,7 @@ fn by_tftp(
     Ok(files)
 }
 
-fn http(boots: Arc<Boots>, tftp: Arc<dyn tftp::Files>, common: &Common) -> Http {
+fn http(boots: Arc<BootScripts>, tftp: Arc<dyn tftp::Files>, common: &Common) -> Http {
     let Served { loaders, by_tftp: _, images, osie, files } = common.served.clone();
     let Reports { firmware: _, scripts, home } = &common.reports;
     let (scripts, home, metrics) = (scripts.clone(), home.clone(), common.metrics.clone());

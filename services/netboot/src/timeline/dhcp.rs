@@ -4,7 +4,7 @@ use crate::decision::Decision;
 use crate::dhcp::client::Class;
 use crate::dhcp::options::code;
 use crate::dhcp::{BootOffer, MessageType, Packet, Reply, Silence};
-use crate::timeline::What;
+use crate::timeline::BootStep;
 
 /// What `request` of a `class` of client is worth noting, which was answered by `outcome` after `decision`: the request, then
 /// the answer.
@@ -13,15 +13,15 @@ pub fn noted(
     class: Class,
     outcome: &Result<Reply, Silence>,
     decision: &Decision,
-) -> impl Iterator<Item = What> {
+) -> impl Iterator<Item = BootStep> {
     let asks = request.kind() == Some(MessageType::Discover) && class.boots();
     let noted = match outcome {
-        Err(Silence::Declined(address)) => [Some(What::Declined(address.to_string())), None],
-        Err(Silence::Unknown) if asks => [Some(What::Unknown(class)), None],
+        Err(Silence::Declined(address)) => [Some(BootStep::Declined(address.to_string())), None],
+        Err(Silence::Unknown) if asks => [Some(BootStep::Unknown(class)), None],
         Err(silence) if asks => {
-            [Some(What::Discover(class)), Some(What::Refused(silence.to_string()))]
+            [Some(BootStep::Discover(class)), Some(BootStep::Refused(silence.to_string()))]
         }
-        Ok(_) if asks => [Some(What::Discover(class)), None],
+        Ok(_) if asks => [Some(BootStep::Discover(class)), None],
         Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
             [Some(acked(class, reply, decision)), None]
         }
@@ -30,7 +30,7 @@ pub fn noted(
     noted.into_iter().flatten()
 }
 
-fn acked(class: Class, reply: &Reply, decision: &Decision) -> What {
+fn acked(class: Class, reply: &Reply, decision: &Decision) -> BootStep {
     let file = reply.packet.options.get(code::BOOT_FILE_NAME);
     let told = match (&reply.no_loader, decision.offer(), file) {
         (Some(architectures), _, _) => format!("no loader for architecture {architectures:?}"),
@@ -40,5 +40,5 @@ fn acked(class: Class, reply: &Reply, decision: &Decision) -> What {
         }
         (None, BootOffer::Offered | BootOffer::Chained, None) => "no file".into(),
     };
-    What::Ack(class, told)
+    BootStep::Ack(class, told)
 }

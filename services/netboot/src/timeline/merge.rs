@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use tinwright::netboot::v1 as pb;
 use uuid::{NoContext, Uuid};
 
-use super::{Event, Owner, What};
+use super::{BootOwner, BootStep, Event};
 use crate::Mac;
 use crate::decision::Fact;
 use crate::dhcp::client::Class;
@@ -31,9 +31,9 @@ const TEXT: usize = 200;
 
 /// A boot, and what tells whether the next event is part of it. It is written out when it is kept, and not every boot is.
 #[derive(Clone, Debug)]
-pub struct Growing {
+pub struct BootBuilder {
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: BootOwner,
     /// When it grew last.
     pub last: SystemTime,
     began: SystemTime,
@@ -47,21 +47,21 @@ pub struct Growing {
     /// Why nothing was, the last time.
     refused: Option<String>,
     failed: bool,
-    events: Vec<Happened>,
+    events: Vec<CountedStep>,
     left_out: u32,
 }
 
 /// An event, and how often.
 #[derive(Clone, Debug)]
-struct Happened {
-    what: What,
+struct CountedStep {
+    what: BootStep,
     source: Option<IpAddr>,
     at: SystemTime,
     last: Option<SystemTime>,
     count: u32,
 }
 
-impl Growing {
+impl BootBuilder {
     /// One that begins with `event`, which it has yet to take.
     pub fn new(event: &Event) -> Self {
         Self {
@@ -95,8 +95,8 @@ impl Growing {
             (None, refused) => (String::new(), refused.clone().unwrap_or_default()),
         };
         let hardware_id = match self.owner {
-            Owner::Machine(id) => id.to_string(),
-            Owner::Stranger(_) => String::new(),
+            BootOwner::Machine(id) => id.to_string(),
+            BootOwner::UnknownClient(_) => String::new(),
         };
         pb::Boot {
             id: self.id.clone(),
@@ -107,7 +107,7 @@ impl Growing {
             mac: self.mac.to_string(),
             script,
             fact,
-            events: self.events.iter().map(Happened::event).collect(),
+            events: self.events.iter().map(CountedStep::event).collect(),
             events_left_out: self.left_out,
         }
     }
@@ -121,7 +121,7 @@ impl Growing {
     pub fn ends_before(&self, event: &Event) -> bool {
         let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE);
         match &event.what {
-            What::Discover(class) => {
+            BootStep::Discover(class) => {
                 let loader = self.acked.iter().any(|acked| matches!(acked, Class::Ipxe { .. }));
                 let firmware = !matches!(class, Class::Ipxe { .. });
                 silent
@@ -130,16 +130,16 @@ impl Growing {
                     || (self.acked.contains(class) && !self.is_new(event.at))
                     || (loader && firmware)
             }
-            What::Script { .. } => self.script.is_some(),
-            What::Unknown(_) | What::Declined(_) => silent,
-            What::Ack(..)
-            | What::Binary(_)
-            | What::Kernel(_)
-            | What::Initrd(_)
-            | What::Started
-            | What::Failed(_)
-            | What::Refused(_)
-            | What::PhoneHome => false,
+            BootStep::Script { .. } => self.script.is_some(),
+            BootStep::Unknown(_) | BootStep::Declined(_) => silent,
+            BootStep::Ack(..)
+            | BootStep::Binary(_)
+            | BootStep::Kernel(_)
+            | BootStep::Initrd(_)
+            | BootStep::Started
+            | BootStep::Failed(_)
+            | BootStep::Refused(_)
+            | BootStep::PhoneHome => false,
         }
     }
 
@@ -155,32 +155,32 @@ impl Growing {
             shorten(text);
         }
         match &what {
-            What::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
-            What::Script { kind, fact } => self.script = Some((kind, *fact)),
-            What::Refused(why) => self.refused = Some(why.clone()),
-            What::Failed(_) => self.failed = true,
+            BootStep::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
+            BootStep::Script { kind, fact } => self.script = Some((kind, *fact)),
+            BootStep::Refused(why) => self.refused = Some(why.clone()),
+            BootStep::Failed(_) => self.failed = true,
             // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
-            What::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
-            What::Discover(_)
-            | What::Ack(..)
-            | What::Kernel(_)
-            | What::Initrd(_)
-            | What::Started
-            | What::PhoneHome
-            | What::Declined(_)
-            | What::Unknown(_) => {}
+            BootStep::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
+            BootStep::Discover(_)
+            | BootStep::Ack(..)
+            | BootStep::Kernel(_)
+            | BootStep::Initrd(_)
+            | BootStep::Started
+            | BootStep::PhoneHome
+            | BootStep::Declined(_)
+            | BootStep::Unknown(_) => {}
         }
         let full = self.events.len() >= EVENTS;
         let mut latest = self.events.iter_mut().rev().take(2);
         match latest.find(|event| (&event.what, event.source) == (&what, source)) {
             Some(same) => (same.count, same.last) = (same.count.saturating_add(1), Some(at)),
             None if full => self.left_out = self.left_out.saturating_add(1),
-            None => self.events.push(Happened { what, source, at, last: None, count: 1 }),
+            None => self.events.push(CountedStep { what, source, at, last: None, count: 1 }),
         }
     }
 }
 
-impl Happened {
+impl CountedStep {
     fn event(&self) -> pb::BootEvent {
         pb::BootEvent {
             kind: self.what.kind().into(),

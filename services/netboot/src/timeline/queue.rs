@@ -63,14 +63,14 @@ mod tests {
 
     use futures_util::FutureExt as _;
 
-    use super::super::{What, Who};
+    use super::super::{BootStep, BootSubject};
     use super::*;
     use crate::Mac;
 
     #[test]
     fn who_merges_is_woken_once_for_many() {
         let queue = Queue::default();
-        let (who, what) = (Who::Stranger(Mac([2; 6])), What::Started);
+        let (who, what) = (BootSubject::UnknownClient(Mac([2; 6])), BootStep::Started);
         let event = Event { who, what, source: None, at: SystemTime::UNIX_EPOCH };
         let fill = |count: usize| (0..count).all(|_| queue.push(event.clone()));
         let woken = || queue.enough().now_or_never().is_some();

@@ -9,9 +9,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Event;
-use super::held::{Held, Waiting};
+use super::open_boots::{OpenBoots, PendingBoot};
 use super::queue::Queue;
-use super::records::{Kept, group};
+use super::records::{BootStore, group};
 use crate::metrics::Metrics;
 
 /// How often boots that have grown are kept, and how many at a time: 128 a second, in commits so small that nobody who asks for
@@ -29,15 +29,15 @@ pub struct Recorder {
     queue: Arc<Queue>,
     /// What was taken from the queue last; empty between two calls.
     events: Vec<Event>,
-    kept: Kept,
+    kept: BootStore,
     metrics: Metrics,
-    held: Held,
+    held: OpenBoots,
     failed: bool,
 }
 
 impl Recorder {
     /// Of what waits in `queue`, into `kept`.
-    pub(crate) fn new(queue: Arc<Queue>, kept: Kept, metrics: Metrics) -> Self {
+    pub(crate) fn new(queue: Arc<Queue>, kept: BootStore, metrics: Metrics) -> Self {
         let (events, held) = Default::default();
         Self { queue, events, kept, metrics, held, failed: false }
     }
@@ -91,11 +91,11 @@ impl Recorder {
                 tracing::warn!(reason, "boots are not kept; trying again");
             }
             self.failed = true;
-            self.held.put_back(batch);
+            self.held.requeue(batch);
             return Pace::Rest;
         }
         self.failed = false;
-        let fresh = |waiting: &Waiting| waiting.fresh.then(|| group(waiting.growing.owner));
+        let fresh = |waiting: &PendingBoot| waiting.fresh.then(|| group(waiting.growing.owner));
         let groups: BTreeSet<_> = batch.iter().filter_map(fresh).collect();
         self.held.kept(batch);
         for group in groups {

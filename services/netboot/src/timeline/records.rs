@@ -14,8 +14,8 @@ use store::records::{Change, Error, Index, Kind, Listing, Records, Report};
 use store::{Commit, Handle, Write};
 use tinwright::netboot::v1::Boot;
 
-use super::Owner;
-use super::held::Waiting;
+use super::BootOwner;
+use super::open_boots::PendingBoot;
 
 /// What ids begin with of boots of machines that nobody knows.
 pub const UNKNOWN: &str = "unknown-";
@@ -32,10 +32,10 @@ const DELETED: usize = 50;
 
 /// What ids begin with of the boots that are counted together with those of `owner`: its own, or those of all machines that
 /// nobody knows.
-pub(super) fn group(owner: Owner) -> String {
+pub(super) fn group(owner: BootOwner) -> String {
     match owner {
-        Owner::Machine(_) => owner.to_string(),
-        Owner::Stranger(_) => UNKNOWN.to_owned(),
+        BootOwner::Machine(_) => owner.to_string(),
+        BootOwner::UnknownClient(_) => UNKNOWN.to_owned(),
     }
 }
 
@@ -64,9 +64,9 @@ impl Kind for BootKind {
 
 /// The boots in a store.
 #[derive(Clone, Debug)]
-pub struct Kept(Records<BootKind>);
+pub struct BootStore(Records<BootKind>);
 
-impl Kept {
+impl BootStore {
     /// Those in `store`, under netboot's own keys.
     pub fn new(store: Handle) -> Self {
         Self(Records::new(store))
@@ -101,8 +101,8 @@ impl Kept {
     }
 
     /// Keeps `boots` as they are. Only the process that made a boot writes it, so nothing is compared.
-    pub(super) async fn keep(&self, boots: &[Waiting]) -> Result<(), Error> {
-        let put = |Waiting { growing, .. }: &Waiting| {
+    pub(super) async fn keep(&self, boots: &[PendingBoot]) -> Result<(), Error> {
+        let put = |PendingBoot { growing, .. }: &PendingBoot| {
             let boot = growing.boot();
             Write::Put(format!("{}/{}", BootKind::KIND, boot.id), boot.encode_to_vec().into())
         };

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::site::{MAC, MACHINE, OTHER, Site};
-use netboot::boots::clearing::Started;
-use netboot::boots::custom::Report;
+use netboot::bootscripts::custom::ScriptReport;
+use netboot::bootscripts::script_reports::StartedScript;
 use runtime::feed::News;
 use tinwright::hardware::v1::{Hardware, Ipxe};
 use tinwright::instance::v1::ReportPhoneHomeRequest;
@@ -79,7 +79,9 @@ async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
     let note = script.split_whitespace().find(|word| word.ends_with("/once.started")).unwrap();
     assert_eq!(site.curl_url(MACHINE, &[], note).await.status, 200);
     let told = site.reports.lock().await.recv().await.unwrap();
-    let Report::Once(Started { hardware, handed }) = told else { panic!("{told:?}") };
+    let ScriptReport::OneShot(StartedScript { hardware, handed }) = told else {
+        panic!("{told:?}")
+    };
     assert_eq!((hardware, handed.mac), (site.id.to_string(), MAC));
     let text = note.replace(".started", ".ipxe");
     assert_eq!(site.curl_url(MACHINE, &[], &text).await.text(), "#!ipxe\necho once");

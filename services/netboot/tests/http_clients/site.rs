@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use netboot::boots::Boots;
-use netboot::boots::custom::Report;
+use netboot::bootscripts::BootScripts;
+use netboot::bootscripts::custom::ScriptReport;
 use netboot::http::Http;
-use netboot::http::home::Home;
+use netboot::http::phone_home::PhoneHomeSink;
 use netboot::index::Index;
 use netboot::iso::Images;
 use netboot::tftp::{self, Directories, Name, Refusal};
@@ -45,7 +45,7 @@ pub(crate) struct Told {
 }
 
 #[async_trait]
-impl Home for Told {
+impl PhoneHomeSink for Told {
     async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), tonic::Status> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(tonic::Status::unavailable("the store is away"));
@@ -56,13 +56,13 @@ impl Home for Told {
 }
 
 /// What TFTP serves here: the machine's script.
-struct Scripts(Arc<Boots>);
+struct Scripts(Arc<BootScripts>);
 
 #[async_trait]
 impl tftp::Files for Scripts {
     async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<tftp::File, Refusal> {
         let Name::Script(mac) = name else { return Err(Refusal::NotFound) };
-        let asked = netboot::boots::Asked::new(Some(*mac), client.into());
+        let asked = netboot::bootscripts::ScriptRequest::new(Some(*mac), client.into());
         let served = self.0.script(&asked, std::time::SystemTime::now());
         Ok(bytes::Bytes::from(served?.text).into())
     }
@@ -71,11 +71,11 @@ impl tftp::Files for Scripts {
 pub(crate) struct Site {
     pub(crate) base: String,
     pub(crate) id: HardwareId,
-    pub(crate) boots: Arc<Boots>,
+    pub(crate) boots: Arc<BootScripts>,
     pub(crate) told: Arc<Told>,
-    pub(crate) reports: Mutex<mpsc::UnboundedReceiver<Report>>,
+    pub(crate) reports: Mutex<mpsc::UnboundedReceiver<ScriptReport>>,
     pub(crate) directory: tempfile::TempDir,
-    front: netboot::http::Front,
+    front: netboot::http::BootHttp,
     _stop: DropGuard,
 }
 
@@ -175,7 +175,7 @@ impl Site {
         let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
         let bounds =
             Bounds { of_one: 64, exempt: site.serving.trusted_proxies.clone(), head: 16 * 1024 };
-        let boots = Arc::new(Boots::new(index(id), tokens, site));
+        let boots = Arc::new(BootScripts::new(index(id), tokens, site));
         let (scripts, reports) = mpsc::unbounded_channel();
         let told = Arc::new(Told::default());
         let http = Http {

@@ -4,7 +4,7 @@
 mod at_port;
 
 use super::*;
-use crate::boots::tests::{MAC, boots_at, site};
+use crate::bootscripts::tests::{MAC, boots_at, site};
 use crate::dhcp::options::{Options, code};
 use runtime::feed::News;
 use tinwright::HardwareId;

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::boots::Refusal;
+use crate::bootscripts::BootRefusal;
 use crate::dhcp::chain::REST;
 
 /// A link where iPXE that is firmware gets a loader first.
-fn chaining(boots: &Boots) -> Place {
+fn chaining(boots: &BootScripts) -> Place {
     Place { heard: Arc::new(Heard::new(Some(Arc::default()))), ..at(boots, link()) }
 }
 
@@ -96,17 +96,17 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
 fn a_boot_loop_is_told_and_who_waits_for_it() {
     let id = HardwareId::new();
     for holds in [false, true] {
-        let mut site = crate::boots::tests::site();
+        let mut site = crate::bootscripts::tests::site();
         site.serving.hold_boot_loops = holds;
         let boots = boots(id).on(site);
-        let asked = Asked::new(Some(MAC), [192, 0, 2, 10].into());
+        let asked = ScriptRequest::new(Some(MAC), [192, 0, 2, 10].into());
         assert!((0..10).all(|_| boots.script(&asked, SystemTime::now()).is_ok()));
         let told = told(&at(&boots, link()), ClientClass::Ipxe);
         assert!(told.looked_at.unwrap().boot_loop);
         let script = told.script.unwrap();
         let refused = boots.script(&asked, SystemTime::now());
         assert_eq!(script.status, if holds { 503 } else { 200 });
-        assert_eq!(matches!(refused, Err(Refusal::Later { .. })), holds);
+        assert_eq!(matches!(refused, Err(BootRefusal::Later { .. })), holds);
         assert_eq!(script.refusal, refused.err().map_or_else(String::new, |why| why.to_string()));
     }
 }

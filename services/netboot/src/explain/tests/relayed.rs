@@ -6,7 +6,7 @@ const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
 
 /// A site whose machine is pinned to the port gi0/1 of the switch leaf.
-fn pinned() -> Boots {
+fn pinned() -> BootScripts {
     let id = HardwareId::new();
     let boots = boots(id);
     let mut machine = machine(id);
@@ -25,7 +25,7 @@ fn relay(address: Ipv4Addr, circuit_id: &[u8]) -> Relay {
 }
 
 /// What is told of `mac`, where the relays are believed that are at the far end and on the machine's link.
-fn through(boots: &Boots, mac: Mac, relay: Option<Relay>) -> pb::ExplainBootResponse {
+fn through(boots: &BootScripts, mac: Mac, relay: Option<Relay>) -> pb::ExplainBootResponse {
     let link = Link { relays: vec![FAR, RELAY], ..link() };
     let (subject, class) = (Subject::Mac(mac), ClientClass::Ipxe);
     let question = Question { subject, class, architecture: None, relay };

@@ -3,29 +3,29 @@
 
 use tinwright::HardwareId;
 
-use super::super::Who;
-use super::super::held::Held;
+use super::super::BootSubject;
+use super::super::open_boots::OpenBoots;
 use super::*;
 use crate::Mac;
 
 const IPXE: Class = Class::Ipxe { http: true };
 
-fn event(seconds: u64, what: What) -> Event {
+fn event(seconds: u64, what: BootStep) -> Event {
     Event {
-        who: Who::Machine(HardwareId::from_bytes([1; 16]), Mac([2, 0, 0, 0, 0, 1])),
+        who: BootSubject::Machine(HardwareId::from_bytes([1; 16]), Mac([2, 0, 0, 0, 0, 1])),
         what,
         source: None,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
     }
 }
 
-fn script() -> What {
-    What::Script { kind: "worker", fact: Fact::WorkflowWaits }
+fn script() -> BootStep {
+    BootStep::Script { kind: "worker", fact: Fact::WorkflowWaits }
 }
 
 /// The boots that `events`, each at its second, make.
-fn made(events: Vec<(u64, What)>) -> Vec<pb::Boot> {
-    let mut held = Held::default();
+fn made(events: Vec<(u64, BootStep)>) -> Vec<pb::Boot> {
+    let mut held = OpenBoots::default();
     for (at, what) in events {
         assert_eq!(held.take(event(at, what)), 0);
     }
@@ -35,18 +35,18 @@ fn made(events: Vec<(u64, What)>) -> Vec<pb::Boot> {
     all
 }
 
-fn uefi(from: u64) -> Vec<(u64, What)> {
+fn uefi(from: u64) -> Vec<(u64, BootStep)> {
     vec![
-        (from, What::Discover(Class::Pxe)),
-        (from + 1, What::Ack(Class::Pxe, "file".into())),
-        (from + 2, What::Binary("snponly.efi".into())),
-        (from + 3, What::Discover(IPXE)),
-        (from + 3, What::Discover(IPXE)),
-        (from + 4, What::Ack(IPXE, "file".into())),
+        (from, BootStep::Discover(Class::Pxe)),
+        (from + 1, BootStep::Ack(Class::Pxe, "file".into())),
+        (from + 2, BootStep::Binary("snponly.efi".into())),
+        (from + 3, BootStep::Discover(IPXE)),
+        (from + 3, BootStep::Discover(IPXE)),
+        (from + 4, BootStep::Ack(IPXE, "file".into())),
         (from + 5, script()),
-        (from + 6, What::Kernel("vmlinuz".into())),
-        (from + 7, What::Initrd("initramfs".into())),
-        (from + 9, What::Started),
+        (from + 6, BootStep::Kernel("vmlinuz".into())),
+        (from + 7, BootStep::Initrd("initramfs".into())),
+        (from + 9, BootStep::Started),
     ]
 }
 
@@ -67,13 +67,13 @@ fn firmware_loader_script_and_files_are_one_boot_and_a_repetition_is_counted() {
 fn ipxe_that_loads_ours_is_one_boot() {
     let chained = |from| {
         let loader = [
-            (from, What::Discover(IPXE)),
-            (from + 1, What::Ack(IPXE, "file".into())),
-            (from + 2, What::Binary("undionly.kpxe".into())),
+            (from, BootStep::Discover(IPXE)),
+            (from + 1, BootStep::Ack(IPXE, "file".into())),
+            (from + 2, BootStep::Binary("undionly.kpxe".into())),
         ];
         let script = [
-            (from + 3, What::Discover(IPXE)),
-            (from + 4, What::Ack(IPXE, "file".into())),
+            (from + 3, BootStep::Discover(IPXE)),
+            (from + 4, BootStep::Ack(IPXE, "file".into())),
             (from + 5, script()),
         ];
         [loader, script].concat()
@@ -87,17 +87,18 @@ fn a_machine_that_comes_again_boots_again() {
     assert_eq!(made([uefi(0), uefi(60)].concat()).len(), 2);
     // Sent to its disk, and started anew at once: there was no script to tell the boots apart.
     let sent_on =
-        |at| vec![(at, What::Discover(IPXE)), (at + 1, What::Ack(IPXE, "sent on".into()))];
+        |at| vec![(at, BootStep::Discover(IPXE)), (at + 1, BootStep::Ack(IPXE, "sent on".into()))];
     assert_eq!(made([sent_on(0), sent_on(30)].concat()).len(), 2);
     assert_eq!(made(vec![(0, script()), (5, script())]).len(), 2, "one script a boot");
-    let silent = vec![(0, What::Discover(IPXE)), (301, What::Discover(IPXE))];
+    let silent = vec![(0, BootStep::Discover(IPXE)), (301, BootStep::Discover(IPXE))];
     assert_eq!(made(silent).len(), 2);
 }
 
 #[test]
 fn who_asks_again_within_a_second_did_not_hear_the_answer() {
-    let asked =
-        |at| vec![(at, What::Discover(Class::Pxe)), (at, What::Ack(Class::Pxe, "file".into()))];
+    let asked = |at| {
+        vec![(at, BootStep::Discover(Class::Pxe)), (at, BootStep::Ack(Class::Pxe, "file".into()))]
+    };
     let boots = made((0..100).flat_map(|_| asked(0)).collect());
     let counts: Vec<_> = boots[0].events.iter().map(|event| event.count).collect();
     assert_eq!((boots.len(), counts), (1, vec![100, 100]));
@@ -106,14 +107,14 @@ fn who_asks_again_within_a_second_did_not_hear_the_answer() {
 
 #[test]
 fn a_late_call_home_belongs_to_the_boot_before() {
-    let boots = made([uefi(0), vec![(3600, What::PhoneHome)]].concat());
+    let boots = made([uefi(0), vec![(3600, BootStep::PhoneHome)]].concat());
     assert_eq!(boots.len(), 1);
     assert_eq!(boots[0].events.last().unwrap().kind(), pb::BootEventKind::PhoneHome);
 }
 
 #[test]
 fn a_boot_keeps_64_events_and_counts_the_others() {
-    let endless = |n: u64| What::Refused(format!("for the {n}th time"));
+    let endless = |n: u64| BootStep::Refused(format!("for the {n}th time"));
     let boots = made((0..100).map(|n| (n, endless(n))).collect());
     assert_eq!((boots[0].events.len(), boots[0].events_left_out), (64, 36));
 }

@@ -13,7 +13,7 @@ use tinwright::netboot::v1::Boot;
 use super::*;
 use crate::Mac;
 use crate::decision::Fact;
-use crate::timeline::{Timeline, What, Who};
+use crate::timeline::{BootStep, BootSubject, Timeline};
 
 /// A store that may be away.
 #[derive(Default)]
@@ -43,29 +43,29 @@ impl Store for Moody {
 
 struct Site {
     store: Arc<Moody>,
-    kept: Kept,
+    kept: BootStore,
     recorder: Recorder,
     metrics: Metrics,
 }
 
 fn site() -> Site {
     let (store, metrics) = (Arc::new(Moody::default()), Metrics::default());
-    let kept = Kept::new(Handle::new(store.clone(), "netboot"));
+    let kept = BootStore::new(Handle::new(store.clone(), "netboot"));
     let (_, events) = Timeline::new(metrics.clone());
     let recorder = Recorder::new(events, kept.clone(), metrics.clone());
     Site { store, kept, recorder, metrics }
 }
 
-fn event(owner: HardwareId, seconds: u64, what: What) -> Event {
+fn event(owner: HardwareId, seconds: u64, what: BootStep) -> Event {
     let at = SystemTime::now() - Duration::from_secs(seconds);
-    Event { who: Who::Machine(owner, Mac([2; 6])), what, source: None, at }
+    Event { who: BootSubject::Machine(owner, Mac([2; 6])), what, source: None, at }
 }
 
-fn script() -> What {
-    What::Script { kind: "worker", fact: Fact::WorkflowWaits }
+fn script() -> BootStep {
+    BootStep::Script { kind: "worker", fact: Fact::WorkflowWaits }
 }
 
-async fn all(kept: &Kept, owner: impl ToString) -> Vec<Boot> {
+async fn all(kept: &BootStore, owner: impl ToString) -> Vec<Boot> {
     kept.list(&owner.to_string(), "", 1000).await.unwrap().records
 }
 
@@ -89,8 +89,8 @@ async fn the_last_20_boots_of_a_machine_are_kept_in_order_and_nobody_elses_go() 
 async fn strangers_are_100_in_all() {
     let Site { kept, mut recorder, .. } = site();
     for n in 0..150 {
-        let who = Who::Stranger(Mac([2, 0, 0, 0, 0, n]));
-        recorder.take(Event { who, ..event(HardwareId::new(), 400, What::PhoneHome) });
+        let who = BootSubject::UnknownClient(Mac([2, 0, 0, 0, 0, n]));
+        recorder.take(Event { who, ..event(HardwareId::new(), 400, BootStep::PhoneHome) });
         recorder.keep().await;
     }
     assert_eq!(all(&kept, crate::timeline::records::UNKNOWN).await.len(), 100);
@@ -116,7 +116,7 @@ async fn what_happened_while_the_store_was_away_is_kept_once_it_is_back() {
     recorder.take(event(a, 9, script()));
     recorder.keep().await;
     assert!(all(&kept, a).await.is_empty());
-    recorder.take(event(a, 8, What::Started));
+    recorder.take(event(a, 8, BootStep::Started));
     store.away.store(false, Ordering::Relaxed);
     recorder.keep().await;
     assert_eq!(all(&kept, a).await[0].events.len(), 2);
@@ -125,15 +125,15 @@ async fn what_happened_while_the_store_was_away_is_kept_once_it_is_back() {
 #[tokio::test(start_paused = true)]
 async fn few_are_kept_within_a_moment_and_all_of_them_at_the_end() {
     let metrics = Metrics::default();
-    let kept = Kept::new(Handle::new(Arc::new(Memory::default()), "netboot"));
+    let kept = BootStore::new(Handle::new(Arc::new(Memory::default()), "netboot"));
     let (timeline, queue) = Timeline::new(metrics.clone());
     let (stop, ids) = (CancellationToken::new(), [HardwareId::new(), HardwareId::new()]);
     let recorder = Recorder::new(queue, kept.clone(), metrics);
     let recording = tokio::spawn(recorder.run(stop.clone()));
-    timeline.note(event(ids[0], 9, script()));
+    timeline.record(event(ids[0], 9, script()));
     tokio::time::sleep(2 * TICK).await;
     assert_eq!(all(&kept, "").await.len(), 1);
-    timeline.note(event(ids[1], 9, script()));
+    timeline.record(event(ids[1], 9, script()));
     stop.cancel();
     recording.await.unwrap();
     assert_eq!(all(&kept, "").await.len(), 2);
@@ -144,7 +144,7 @@ async fn what_does_not_fit_the_queue_is_counted_and_nobody_waits() {
     let Site { metrics, .. } = site();
     let (timeline, _unread) = Timeline::new(metrics.clone());
     for _ in 0..super::super::queue::MOST + 7 {
-        timeline.note(event(HardwareId::new(), 0, What::Started));
+        timeline.record(event(HardwareId::new(), 0, BootStep::Started));
     }
     assert_eq!(metrics.dropped_events(), 7);
 }

@@ -9,7 +9,7 @@ use tinwright::hardware::v1::RelayPort;
 
 use super::super::*;
 use super::{RELAY, relayed_request};
-use crate::boots::tests::{MAC, hardware, site};
+use crate::bootscripts::tests::{MAC, hardware, site};
 use crate::dhcp::options::{Options, code};
 use crate::index::Index;
 use crate::timeline::Timeline;
@@ -30,7 +30,7 @@ fn telling(id: HardwareId, timeline: Timeline) -> Server {
     index.instance(News::All(vec![]));
     index.workflow(News::All(vec![]));
     let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
-    let boots = Boots::new(index, tokens, site()).telling(timeline);
+    let boots = BootScripts::new(index, tokens, site()).telling(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];
     Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, Arc::default())
@@ -63,7 +63,7 @@ fn what_is_asked_at_a_machines_port_is_noted_as_its_own() {
     let id = HardwareId::new();
     let (timeline, events) = Timeline::new(Metrics::default());
     assert!(ask(&telling(id, timeline), MessageType::Discover, mac(1)).is_some());
-    assert_eq!(events.next().unwrap().who, Who::Machine(id, mac(1)));
+    assert_eq!(events.next().unwrap().who, BootSubject::Machine(id, mac(1)));
 }
 
 #[test]

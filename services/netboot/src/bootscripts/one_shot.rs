@@ -14,20 +14,20 @@ use std::time::SystemTime;
 use runtime::boot_token::LIFETIME;
 
 use crate::Mac;
-use crate::decision::Script;
+use crate::decision::ScriptSource;
 use crate::index::Known;
 
 /// The scripts that are under way, by hardware id.
 #[derive(Debug, Default)]
-pub struct Once(Mutex<HashMap<String, Handed>>);
+pub struct OneShotScripts(Mutex<HashMap<String, OneShotScript>>);
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
+pub struct OneShotScript {
     /// The interface whose record has it.
     pub mac: Mac,
     /// The script.
-    pub script: Script,
+    pub script: ScriptSource,
     /// The record's revision when it was last seen there.
     revision: i64,
     /// How long its text can be fetched.
@@ -35,10 +35,10 @@ pub struct Handed {
     started: bool,
 }
 
-impl Once {
+impl OneShotScripts {
     /// Notes that `script` is given to `known` at `now`.
-    pub fn hand_out(&self, known: &Known, script: &Script, now: SystemTime) {
-        let handed = Handed {
+    pub fn hand_out(&self, known: &Known, script: &ScriptSource, now: SystemTime) {
+        let handed = OneShotScript {
             mac: known.mac,
             script: script.clone(),
             revision: known.hardware.revision,
@@ -51,14 +51,14 @@ impl Once {
     }
 
     /// The script that was given to the machine and may still be fetched.
-    pub fn handed(&self, hardware: &str, now: SystemTime) -> Option<Script> {
+    pub fn handed(&self, hardware: &str, now: SystemTime) -> Option<ScriptSource> {
         let all = self.all();
         let handed = all.get(hardware).filter(|handed| now < handed.until)?;
         Some(handed.script.clone())
     }
 
     /// Notes that the machine has started it. What then has to be cleared from its record; once.
-    pub fn started(&self, hardware: &str) -> Option<Handed> {
+    pub fn started(&self, hardware: &str) -> Option<OneShotScript> {
         let mut all = self.all();
         let handed = all.get_mut(hardware).filter(|handed| !handed.started)?;
         handed.started = true;
@@ -95,7 +95,7 @@ impl Once {
         self.all().len()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Handed>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, OneShotScript>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -54,11 +54,11 @@ pub(crate) fn site() -> Site {
 }
 
 /// One machine that its workflow waits for, and another.
-pub(crate) fn boots(id: HardwareId) -> Boots {
+pub(crate) fn boots(id: HardwareId) -> BootScripts {
     boots_at(id, site())
 }
 
-pub(crate) fn boots_at(id: HardwareId, site: Site) -> Boots {
+pub(crate) fn boots_at(id: HardwareId, site: Site) -> BootScripts {
     let index = Arc::new(Index::default());
     let other = hardware(HardwareId::new(), Mac([2, 0, 0, 0, 0, 2]), "192.0.2.20");
     index.hardware(News::All(vec![hardware(id, MAC, "192.0.2.10"), other]));
@@ -70,7 +70,7 @@ pub(crate) fn boots_at(id: HardwareId, site: Site) -> Boots {
         ..Workflow::default()
     };
     index.workflow(News::All(vec![workflow]));
-    Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site)
+    BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
 pub(crate) fn at(address: &str) -> IpAddr {
@@ -90,7 +90,7 @@ fn argument<'a>(script: &'a str, key: &str) -> &'a str {
 #[test]
 fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
     let id = HardwareId::new();
-    let served = boots(id).script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
+    let served = boots(id).script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     assert_eq!(served.kind, "worker");
     for (key, value) in [
         ("worker_id", id.to_string().as_str()),
@@ -109,13 +109,13 @@ fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
 fn a_script_is_only_for_the_machine_it_is_for() {
     let boots = boots(HardwareId::new());
     for (named, source) in [(Some(MAC), "192.0.2.20"), (Some(MAC), "192.0.2.99")] {
-        let refused = boots.script(&Asked::new(named, at(source)), now());
-        assert!(matches!(refused, Err(Refusal::NotYours(_))), "{source}");
+        let refused = boots.script(&ScriptRequest::new(named, at(source)), now());
+        assert!(matches!(refused, Err(BootRefusal::NotYours(_))), "{source}");
     }
-    let stranger = boots.script(&Asked::new(None, at("192.0.2.99")), now());
-    assert!(matches!(stranger, Err(Refusal::Nothing(_))));
+    let stranger = boots.script(&ScriptRequest::new(None, at("192.0.2.99")), now());
+    assert!(matches!(stranger, Err(BootRefusal::Nothing(_))));
     assert!(
-        boots.script(&Asked::new(None, at("192.0.2.10")), now()).is_ok(),
+        boots.script(&ScriptRequest::new(None, at("192.0.2.10")), now()).is_ok(),
         "known by its address"
     );
 }
@@ -123,7 +123,8 @@ fn a_script_is_only_for_the_machine_it_is_for() {
 #[test]
 fn a_boots_files_are_for_its_address_while_its_token_lasts() {
     let boots = boots(HardwareId::new());
-    let script = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
+    let script =
+        boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     let ask = |name: &str, source: &str, later: u64| {
         boots.file(token, name, at(source), now() + Duration::from_secs(later))
@@ -131,11 +132,11 @@ fn a_boots_files_are_for_its_address_while_its_token_lasts() {
     assert_eq!(ask("ca.pem", "192.0.2.10", 1), Ok(BootFile::Text("PEM".into())));
     let kernel = BootFile::Osie("vmlinuz-x86_64".into());
     assert_eq!(ask("vmlinuz-x86_64", "192.0.2.10", 1), Ok(kernel));
-    assert!(matches!(ask("ca.pem", "192.0.2.20", 1), Err(Refusal::NotYours(_))));
-    assert!(matches!(ask("ca.pem", "192.0.2.10", 900), Err(Refusal::NotYours(_))));
+    assert!(matches!(ask("ca.pem", "192.0.2.20", 1), Err(BootRefusal::NotYours(_))));
+    assert!(matches!(ask("ca.pem", "192.0.2.10", 900), Err(BootRefusal::NotYours(_))));
     let identity = argument(&script, "boot_token");
     let crossed = boots.file(identity, "ca.pem", at("192.0.2.10"), now());
-    assert!(matches!(crossed, Err(Refusal::NotYours(_))), "an identity token opens no file");
+    assert!(matches!(crossed, Err(BootRefusal::NotYours(_))), "an identity token opens no file");
 }
 
 #[test]
@@ -143,15 +144,16 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
     let index = boots(HardwareId::new()).index;
     let [ours, theirs] = [[1; 32], [2; 32]].map(|key| {
         let tokens = Tokens::new(&SiteKey::new(key)).unwrap();
-        Boots::new(index.clone(), tokens, site())
+        BootScripts::new(index.clone(), tokens, site())
     });
     let other = Mac([2, 0, 0, 0, 0, 2]);
     for (mac, source) in [(other, "192.0.2.10"), (MAC, "192.0.2.20"), (MAC, "192.0.2.99")] {
-        let refused = ours.script(&Asked::new(Some(mac), at(source)), now());
-        assert!(matches!(refused, Err(Refusal::NotYours(_))), "{mac} at {source}");
+        let refused = ours.script(&ScriptRequest::new(Some(mac), at(source)), now());
+        assert!(matches!(refused, Err(BootRefusal::NotYours(_))), "{mac} at {source}");
     }
-    let token = |boots: &Boots| {
-        let script = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
+    let token = |boots: &BootScripts| {
+        let script =
+            boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
         argument(&script, "boot_url").rsplit('/').next().unwrap().to_owned()
     };
     let ask = |token: &str, source: &str, later: u64| {
@@ -178,18 +180,18 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
 fn before_everything_was_told_machines_are_to_ask_again() {
     let index = Arc::new(Index::default());
     index.hardware(News::All(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
-    let boots = Boots::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
-    let later = Refusal::later(RETRY, Fact::Untold);
+    let boots = BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
+    let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
-        let told = boots.script(&Asked::new(None, at(source)), now());
+        let told = boots.script(&ScriptRequest::new(None, at(source)), now());
         assert_eq!(told, Err(later.clone()), "{source}");
     }
     boots.index().instance(News::All(vec![]));
     boots.index().workflow(News::All(vec![]));
     assert!(ask(&boots, "192.0.2.10").is_ok());
     assert!(matches!(
-        boots.script(&Asked::new(None, at("192.0.2.99")), now()),
-        Err(Refusal::Nothing(_))
+        boots.script(&ScriptRequest::new(None, at("192.0.2.99")), now()),
+        Err(BootRefusal::Nothing(_))
     ));
 }
 
@@ -197,18 +199,18 @@ fn before_everything_was_told_machines_are_to_ask_again() {
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
     boots.index().workflow(News::Cut);
-    let later = boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now());
-    assert!(matches!(later, Err(Refusal::Later { .. })));
+    let later = boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now());
+    assert!(matches!(later, Err(BootRefusal::Later { .. })));
 }
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-pub(crate) fn ask(boots: &Boots, source: &str) -> Result<Served, Refusal> {
-    boots.script(&Asked::new(Some(MAC), at(source)), now())
+pub(crate) fn ask(boots: &BootScripts, source: &str) -> Result<Script, BootRefusal> {
+    boots.script(&ScriptRequest::new(Some(MAC), at(source)), now())
 }
 
 /// The machine's record, changed.
-pub(crate) fn record(boots: &Boots, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
+pub(crate) fn record(boots: &BootScripts, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
     let mut record = hardware(id, MAC, "192.0.2.10");
     change(&mut record);
     boots.index().hardware(News::Put(record));
@@ -219,7 +221,7 @@ pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
 }
 
 /// An instance in `state` on the machine, with an outside platform's gate.
-fn gated(boots: &Boots, id: HardwareId, state: &str, gate: occ::BootGate) {
+fn gated(boots: &BootScripts, id: HardwareId, state: &str, gate: occ::BootGate) {
     boots.index().instance(News::All(vec![Instance {
         id: "i".into(),
         state: state.into(),
@@ -234,8 +236,11 @@ fn open_gate() -> occ::BootGate {
     occ::BootGate { open: true, uuid: UUID.into(), mac: MAC.to_string(), initial_ips }
 }
 
-fn shown(boots: &Boots, uuid: &str) -> Result<Served, Refusal> {
-    let asked = Asked { uuid: Some(uuid.into()), ..Asked::new(Some(MAC), at("192.0.2.10")) };
+fn shown(boots: &BootScripts, uuid: &str) -> Result<Script, BootRefusal> {
+    let asked = ScriptRequest {
+        uuid: Some(uuid.into()),
+        ..ScriptRequest::new(Some(MAC), at("192.0.2.10"))
+    };
     boots.script(&asked, now())
 }
 
@@ -250,11 +255,11 @@ fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
     assert!(asked.text.contains(chain) && !asked.text.contains("/v1/boot/"), "{}", asked.text);
     assert_eq!(shown(&boots, UUID).unwrap().kind, "worker");
     for other in ["", "${uuid}", "00112233-4455-6677-8899-aabbccddeefe"] {
-        assert!(matches!(shown(&boots, other), Err(Refusal::NotYours(_))), "{other}");
+        assert!(matches!(shown(&boots, other), Err(BootRefusal::NotYours(_))), "{other}");
     }
     let known = boots.index().by_mac(MAC).unwrap();
-    boots.note_uuid(&known, [7; 16]);
-    assert!(matches!(shown(&boots, UUID), Err(Refusal::NotYours(_))), "DHCP told another one");
+    boots.record_uuid(&known, [7; 16]);
+    assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))), "DHCP told another one");
 }
 
 #[test]
@@ -267,8 +272,8 @@ fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
     let kernel = || boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
     assert!(kernel().is_ok());
     gated(&boots, id, "provisioning", occ::BootGate::default());
-    assert!(matches!(kernel(), Err(Refusal::NotYours(_))));
-    assert!(matches!(shown(&boots, UUID), Err(Refusal::NotYours(_))));
+    assert!(matches!(kernel(), Err(BootRefusal::NotYours(_))));
+    assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))));
     gated(&boots, id, "deprovisioning", occ::BootGate::default());
     assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker");
 }
@@ -281,9 +286,9 @@ fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     boots.index().instance(News::Cut);
-    assert!(matches!(shown(&boots, UUID), Err(Refusal::Later { .. })));
+    assert!(matches!(shown(&boots, UUID), Err(BootRefusal::Later { .. })));
     let kernel = boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
-    assert!(matches!(kernel, Err(Refusal::Later { .. })));
+    assert!(matches!(kernel, Err(BootRefusal::Later { .. })));
 }
 
 #[test]
@@ -294,9 +299,9 @@ fn where_only_the_mac_is_known_a_script_holds_no_identity() {
     let script = ask(&boots, "203.0.113.9").unwrap().text;
     assert!(script.contains(" worker_id=") && !script.contains("boot_token="), "{script}");
     let elsewhere = ask(&boots, "192.0.2.99");
-    assert!(matches!(elsewhere, Err(Refusal::NotYours(_))));
-    let unnamed = boots.script(&Asked::new(None, at("203.0.113.9")), now());
-    assert!(matches!(unnamed, Err(Refusal::Nothing(_))));
+    assert!(matches!(elsewhere, Err(BootRefusal::NotYours(_))));
+    let unnamed = boots.script(&ScriptRequest::new(None, at("203.0.113.9")), now());
+    assert!(matches!(unnamed, Err(BootRefusal::Nothing(_))));
 }
 
 #[test]
@@ -306,8 +311,8 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
     for (site, waits) in [(site(), false), (held, true)] {
         let boots = boots_at(id, site);
         assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
-        let held = Refusal::Later { retry: HOLD, why: BOOT_LOOP.into() };
-        let asked = Asked::new(Some(MAC), at("192.0.2.10"));
+        let held = BootRefusal::Later { retry: HOLD, why: BOOT_LOOP.into() };
+        let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
         for told in [boots.script_for(&asked, None, now()), ask(&boots, "192.0.2.10")] {
             assert_eq!(told == Err(held.clone()), waits, "{told:?}");
         }
@@ -317,7 +322,7 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
 #[test]
 fn a_question_is_no_boot() {
     let boots = boots(HardwareId::new());
-    let asked = Asked::new(Some(MAC), at("192.0.2.10"));
+    let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
     assert!((0..20).all(|_| boots.script_for(&asked, None, now()).is_ok()));
     assert!(!boots.loops.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
 }
@@ -376,7 +381,7 @@ fn pxelinux_reads_the_same_decision() {
         "{text}"
     );
     assert!(!text.contains("initrd=initrd"));
-    assert!(matches!(read("192.0.2.20"), Err(Refusal::NotYours(_))));
+    assert!(matches!(read("192.0.2.20"), Err(BootRefusal::NotYours(_))));
 }
 
 #[test]
@@ -388,9 +393,9 @@ fn an_image_is_for_the_machine_and_its_bmc_while_it_boots_the_environment() {
     let boots = boots_at(id, site);
     let may = |source: &str| boots.may_read_image(MAC, at(source), now());
     assert_eq!((may("192.0.2.10"), may("198.51.100.7")), (Ok(()), Ok(())));
-    assert!(matches!(may("192.0.2.20"), Err(Refusal::NotYours(_))));
+    assert!(matches!(may("192.0.2.20"), Err(BootRefusal::NotYours(_))));
     record(&boots, id, |record| netboot(record).allow_pxe = false);
-    assert!(matches!(may("198.51.100.7"), Err(Refusal::Nothing(_))));
+    assert!(matches!(may("198.51.100.7"), Err(BootRefusal::Nothing(_))));
 }
 
 #[test]
@@ -412,9 +417,9 @@ fn an_image_tells_a_machine_without_dhcp_its_address() {
 
 #[test]
 fn a_machine_nobody_knows_boots_without_an_identity_only_where_the_site_says_so() {
-    let stranger = Asked::new(Some(Mac([2, 0, 0, 0, 0, 9])), at("192.0.2.99"));
+    let stranger = ScriptRequest::new(Some(Mac([2, 0, 0, 0, 0, 9])), at("192.0.2.99"));
     let refused = boots(HardwareId::new()).script(&stranger, now());
-    assert!(matches!(refused, Err(Refusal::Nothing(_))), "{refused:?}");
+    assert!(matches!(refused, Err(BootRefusal::Nothing(_))), "{refused:?}");
     let mut site = site();
     site.policy.boot_unknown = true;
     let boots = boots_at(HardwareId::new(), site);
@@ -424,6 +429,6 @@ fn a_machine_nobody_knows_boots_without_an_identity_only_where_the_site_says_so(
     let token = served.text.split_once("/v1/boot/").unwrap().1.split_once('\n').unwrap().0;
     let file = |source| boots.file(token, "vmlinuz-x86_64", at(source), now());
     assert_eq!(file("192.0.2.99"), Ok(BootFile::Osie("vmlinuz-x86_64".into())));
-    assert!(matches!(file("192.0.2.98"), Err(Refusal::NotYours(_))));
+    assert!(matches!(file("192.0.2.98"), Err(BootRefusal::NotYours(_))));
     assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker", "who is known is booted as ever");
 }

@@ -12,28 +12,28 @@ use std::time::SystemTime;
 
 use tinwright::instance::v1::ReportScriptRequest;
 
-use super::clearing::Started;
-use super::{Boots, Refusal, broken};
+use super::script_reports::StartedScript;
+use super::{BootRefusal, BootScripts, broken};
 use crate::Mac;
-use crate::decision::{Boot, Decision, Fact, Feed, Script};
-use crate::script;
+use crate::decision::{BootTarget, Decision, Fact, FeedState, ScriptSource};
+use crate::ipxe;
 
 /// Whose a script is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum ScriptOwner {
     /// It waits for one boot of the machine.
-    Once,
+    OneShot,
     /// The record of this interface has it.
     Interface(Mac),
     /// The instance brings it.
     Instance,
 }
 
-impl Owner {
+impl ScriptOwner {
     /// Whose script it is that `fact` chose for the interface `mac`.
     pub(super) fn of(fact: Fact, mac: Mac) -> Self {
         if fact == Fact::BootOnce {
-            Self::Once
+            Self::OneShot
         } else if fact == Fact::InterfaceScript {
             Self::Interface(mac)
         } else {
@@ -48,22 +48,22 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for ScriptOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Once => f.write_str("once"),
+            Self::OneShot => f.write_str("once"),
             Self::Interface(mac) => f.write_str(&mac.dashed()),
             Self::Instance => f.write_str("instance"),
         }
     }
 }
 
-impl FromStr for Owner {
+impl FromStr for ScriptOwner {
     type Err = <Mac as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "once" => Ok(Self::Once),
+            "once" => Ok(Self::OneShot),
             "instance" => Ok(Self::Instance),
             mac => mac.parse().map(Self::Interface),
         }
@@ -72,73 +72,78 @@ impl FromStr for Owner {
 
 /// What another service has to know of a script.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Report {
+pub enum ScriptReport {
     /// One for one boot was started: it is to be taken out of the machine's record.
-    Once(Started),
+    OneShot(StartedScript),
     /// The instance's was started, or could not be had.
     Instance(ReportScriptRequest),
 }
 
-impl Report {
+impl ScriptReport {
     /// What it tells of, for logs: the script itself is nobody's business there.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Self::Once(_) => "for one boot, started",
+            Self::OneShot(_) => "for one boot, started",
             Self::Instance(report) if report.started => "the instance's, started",
             Self::Instance(_) => "the instance's, failed",
         }
     }
 }
 
-impl Boots {
+impl BootScripts {
     /// The text of `owner`'s script for the machine that goes by `hardware`.
     pub(super) fn custom_text(
         &self,
-        owner: Owner,
+        owner: ScriptOwner,
         hardware: &str,
         now: SystemTime,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, BootRefusal> {
         self.still_open(hardware, now)?;
-        let gone = || Refusal::Nothing("the script is gone".into());
+        let gone = || BootRefusal::Nothing("the script is gone".into());
         let script = match owner {
-            Owner::Once => self.once.handed(hardware, now).ok_or_else(gone)?,
-            Owner::Interface(mac) => {
+            ScriptOwner::OneShot => self.once.handed(hardware, now).ok_or_else(gone)?,
+            ScriptOwner::Interface(mac) => {
                 let known = self.index.by_mac(mac).filter(|known| known.hardware.id == hardware);
-                match self.decision(known.as_deref(), Feed::Live, now) {
+                match self.decision(known.as_deref(), FeedState::Live, now) {
                     Decision {
-                        boot: Boot::CustomScript { script, .. },
+                        boot: BootTarget::CustomScript { script, .. },
                         fact: Fact::InterfaceScript,
                     } => script,
-                    Decision { fact, .. } => return Err(Refusal::Nothing(fact.to_string())),
+                    Decision { fact, .. } => return Err(BootRefusal::Nothing(fact.to_string())),
                 }
             }
             // That it was started is told before its text is fetched, and by then it is the disk's turn.
-            Owner::Instance => {
+            ScriptOwner::Instance => {
                 let known = self.index.by_id(hardware).ok_or_else(gone)?;
                 known.machine().brought().cloned().ok_or_else(gone)?
             }
         };
         match script {
-            Script::Contents(text) => script::brought(&text).map_err(broken),
-            Script::Url(_) => Err(Refusal::Nothing("the script is elsewhere".into())),
+            ScriptSource::Contents(text) => ipxe::brought(&text).map_err(broken),
+            ScriptSource::Url(_) => Err(BootRefusal::Nothing("the script is elsewhere".into())),
         }
     }
 
     /// What is to be told of `owner`'s script, which the machine `started`, or could not have.
-    pub(super) fn report(&self, owner: Owner, hardware: &str, started: bool) -> Option<Report> {
+    pub(super) fn report(
+        &self,
+        owner: ScriptOwner,
+        hardware: &str,
+        started: bool,
+    ) -> Option<ScriptReport> {
         match owner {
-            Owner::Once if started => {
+            ScriptOwner::OneShot if started => {
                 let handed = self.once.started(hardware)?;
-                Some(Report::Once(Started { hardware: hardware.to_owned(), handed }))
+                Some(ScriptReport::OneShot(StartedScript { hardware: hardware.to_owned(), handed }))
             }
-            Owner::Once | Owner::Interface(_) => None,
-            Owner::Instance => {
+            ScriptOwner::OneShot | ScriptOwner::Interface(_) => None,
+            ScriptOwner::Instance => {
                 let known = self.index.by_id(hardware)?;
                 let instance = known.instance.as_ref()?;
                 let (hardware_id, instance_id) = (hardware.to_owned(), instance.id.clone());
                 let generation = instance.generation;
                 let report = ReportScriptRequest { hardware_id, instance_id, generation, started };
-                Some(Report::Instance(report))
+                Some(ScriptReport::Instance(report))
             }
         }
     }

@@ -8,23 +8,23 @@ use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::{Hardware, Netboot, Osie};
 
-use super::custom::Owner;
-use super::{Asked, Boots, NOBODY, Refusal, Served, broken};
+use super::custom::ScriptOwner;
+use super::{BootRefusal, BootScripts, NOBODY, Script, ScriptRequest, broken};
 use crate::Mac;
-use crate::decision::{Boot, Decision, Policy, Script, decide};
+use crate::decision::{BootTarget, Decision, Policy, ScriptSource, decide};
 use crate::index::Known;
-use crate::script::{self, Arguments, WorkerArguments, WorkerEnvironment};
+use crate::ipxe::{self, Arguments, WorkerArguments, WorkerEnvironment};
 use crate::site::Site;
 
 /// What scripts say of the site, whoever they are for.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct UrlSettings {
     /// Where machines find our HTTP.
     pub(super) base_url: String,
     log_server: Option<String>,
 }
 
-impl Said {
+impl UrlSettings {
     pub(super) fn of(site: &Site) -> Self {
         let log_server = site.log_server().map(|server| server.to_string());
         Self { base_url: site.base_url(), log_server }
@@ -33,21 +33,21 @@ impl Said {
 
 /// Whether a boot's environment can prove which machine it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum WorkerIdentity {
     Given,
     /// It starts no worker; or whoever asks may be somebody else behind one address.
     Withheld,
 }
 
 /// What one boot is given.
-pub(super) struct Given {
+pub(super) struct BootUrls {
     /// Where it finds its files.
     url: String,
     /// What it proves itself with, or nothing.
     identity: String,
 }
 
-impl Boots {
+impl BootScripts {
     /// The worker's environment. Whoever may be somebody else behind one address gets no identity.
     pub(super) fn worker(
         &self,
@@ -55,8 +55,8 @@ impl Boots {
         source: IpAddr,
         mac_only: bool,
         now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let identity = if mac_only { Identity::Withheld } else { Identity::Given };
+    ) -> Result<String, BootRefusal> {
+        let identity = if mac_only { WorkerIdentity::Withheld } else { WorkerIdentity::Given };
         let boot = self.boot(known, source, identity, now)?;
         self.environment(known, &boot.url, &self.arguments(known, &boot, now))
     }
@@ -67,8 +67,8 @@ impl Boots {
         known: &Known,
         source: IpAddr,
         now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let boot = self.boot(known, source, Identity::Withheld, now)?;
+    ) -> Result<String, BootRefusal> {
+        let boot = self.boot(known, source, WorkerIdentity::Withheld, now)?;
         let mut arguments = self.arguments(known, &boot, now);
         arguments.extra.push("rescue=1");
         self.environment(known, &boot.url, &arguments)
@@ -80,24 +80,25 @@ impl Boots {
         mac: Option<Mac>,
         source: IpAddr,
         now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let asked = Asked::new(mac, source);
+    ) -> Result<String, BootRefusal> {
+        let asked = ScriptRequest::new(mac, source);
         let script = self.script(&asked, now)?;
         let known = match mac {
             Some(mac) => self.index.by_mac(mac),
             None => self.index.by_address(source),
         };
-        let nothing = || Refusal::Nothing("the loader reads no script of this kind".into());
+        let nothing = || BootRefusal::Nothing("the loader reads no script of this kind".into());
         let known = known.ok_or_else(nothing)?;
         match script.kind {
-            "local_disk" => Ok(script::PXELINUX_DISK.into()),
+            "local_disk" => Ok(ipxe::PXELINUX_DISK.into()),
             "worker" => {
                 let mac_only = self.site.serving.is_mac_only(source);
-                let identity = if mac_only { Identity::Withheld } else { Identity::Given };
+                let identity =
+                    if mac_only { WorkerIdentity::Withheld } else { WorkerIdentity::Given };
                 let boot = self.boot(&known, source, identity, now)?;
                 let arguments = checked(&known, &self.arguments(&known, &boot, now))?;
                 let files = files(&known, &boot.url);
-                script::pxelinux(&files.environment(&boot.url, None, &arguments)).map_err(broken)
+                ipxe::pxelinux(&files.environment(&boot.url, None, &arguments)).map_err(broken)
             }
             _ => Err(nothing()),
         }
@@ -108,30 +109,30 @@ impl Boots {
         known: &Known,
         boot_url: &str,
         arguments: &WorkerArguments<'_>,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, BootRefusal> {
         let arguments = checked(known, arguments)?;
         let files = files(known, boot_url);
         let log_server = self.said.log_server.as_deref();
         let environment = files.environment(boot_url, log_server, &arguments);
-        script::worker(&environment).map_err(broken)
+        ipxe::worker(&environment).map_err(broken)
     }
 
     /// The environment for a machine without a record, in which a worker has nothing to prove itself with.
-    pub(super) fn stranger(&self, source: IpAddr, now: SystemTime) -> Result<Served, Refusal> {
+    pub(super) fn stranger(&self, source: IpAddr, now: SystemTime) -> Result<Script, BootRefusal> {
         let policy = Policy { boot_unknown: true, ..self.site.policy };
         let Decision { boot, fact } = decide(None, policy, self.index.feed(), now);
-        if let Boot::Later { retry } = boot {
-            return Err(Refusal::later(retry, fact));
+        if let BootTarget::Later { retry } = boot {
+            return Err(BootRefusal::later(retry, fact));
         }
-        if boot != Boot::Generic {
-            return Err(Refusal::Nothing(fact.to_string()));
+        if boot != BootTarget::Generic {
+            return Err(BootRefusal::Nothing(fact.to_string()));
         }
         let token = self.tokens.mint(Purpose::Files, HardwareId::from_bytes(NOBODY), source, now);
         let boot_url = self.url_of(&token.map_err(broken)?);
         let arguments = WorkerArguments { boot_url: &boot_url, ..self.of_site(now) };
         let (arguments, _left_out) = arguments.arguments().map_err(broken)?;
-        let text = script::generic(&boot_url, self.said.log_server.as_deref(), &arguments);
-        Ok(Served { kind: "generic", text: text.map_err(broken)? })
+        let text = ipxe::generic(&boot_url, self.said.log_server.as_deref(), &arguments);
+        Ok(Script { kind: "generic", text: text.map_err(broken)? })
     }
 
     /// What every environment is told at `now`, wherever it runs.
@@ -151,7 +152,7 @@ impl Boots {
     pub(super) fn arguments<'a>(
         &'a self,
         known: &'a Known,
-        boot: &'a Given,
+        boot: &'a BootUrls,
         now: SystemTime,
     ) -> WorkerArguments<'a> {
         let hardware: &Hardware = &known.hardware;
@@ -173,14 +174,14 @@ impl Boots {
     }
 
     /// What newer builds of iPXE run before DHCP: nothing, or what leads to the script of `mac`.
-    pub fn autoexec(&self, mac: Option<Mac>) -> Result<String, Refusal> {
+    pub fn autoexec(&self, mac: Option<Mac>) -> Result<String, BootRefusal> {
         if !self.site().serving.autoexec_script {
             return Ok(String::new());
         }
         let base = &self.said.base_url;
         let text = match mac {
-            Some(mac) => script::autoexec(&format!("{base}/{}", mac.dashed()), true),
-            None => script::autoexec(base, false),
+            Some(mac) => ipxe::autoexec(&format!("{base}/{}", mac.dashed()), true),
+            None => ipxe::autoexec(base, false),
         };
         text.map_err(broken)
     }
@@ -189,18 +190,18 @@ impl Boots {
     pub(super) fn custom(
         &self,
         known: &Known,
-        owner: Owner,
-        script: Script,
+        owner: ScriptOwner,
+        script: ScriptSource,
         source: IpAddr,
         now: SystemTime,
-    ) -> Result<String, Refusal> {
-        let boot = self.boot(known, source, Identity::Withheld, now)?;
+    ) -> Result<String, BootRefusal> {
+        let boot = self.boot(known, source, WorkerIdentity::Withheld, now)?;
         let own = format!("{}/{owner}", boot.url);
         let address = match script {
-            Script::Url(url) => url,
-            Script::Contents(_) => format!("{own}.ipxe"),
+            ScriptSource::Url(url) => url,
+            ScriptSource::Contents(_) => format!("{own}.ipxe"),
         };
-        script::custom(&address, &own).map_err(broken)
+        ipxe::custom(&address, &own).map_err(broken)
     }
 
     /// What one boot of `known` is given.
@@ -208,15 +209,15 @@ impl Boots {
         &self,
         known: &Known,
         source: IpAddr,
-        identity: Identity,
+        identity: WorkerIdentity,
         now: SystemTime,
-    ) -> Result<Given, Refusal> {
+    ) -> Result<BootUrls, BootRefusal> {
         let mint = |purpose| self.tokens.mint(purpose, known.id, source, now).map_err(broken);
         let identity = match identity {
-            Identity::Given => mint(Purpose::Identity)?,
-            Identity::Withheld => String::new(),
+            WorkerIdentity::Given => mint(Purpose::Identity)?,
+            WorkerIdentity::Withheld => String::new(),
         };
-        Ok(Given { url: self.url_of(&mint(Purpose::Files)?), identity })
+        Ok(BootUrls { url: self.url_of(&mint(Purpose::Files)?), identity })
     }
 
     fn url_of(&self, token: &str) -> String {
@@ -268,7 +269,7 @@ impl Files<'_> {
 pub(super) fn checked(
     known: &Known,
     arguments: &WorkerArguments<'_>,
-) -> Result<Arguments, Refusal> {
+) -> Result<Arguments, BootRefusal> {
     let (arguments, left_out) = arguments.arguments().map_err(broken)?;
     for word in left_out {
         tracing::warn!(hardware.id = known.hardware.id, %word, "kernel argument left out");

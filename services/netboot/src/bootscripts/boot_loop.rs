@@ -12,9 +12,9 @@ const SPAN: Duration = Duration::from_secs(10 * 60);
 
 /// When machines were given their last scripts: of machines that there are only, so it is bounded by the site's size.
 #[derive(Debug, Default)]
-pub struct Loops(Mutex<HashMap<HardwareId, VecDeque<SystemTime>>>);
+pub struct BootLoops(Mutex<HashMap<HardwareId, VecDeque<SystemTime>>>);
 
-impl Loops {
+impl BootLoops {
     /// Whether the machine, given one more at `now`, is in a loop.
     pub fn would_loop(&self, machine: HardwareId, now: SystemTime) -> bool {
         let all = self.all();
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_eleventh_script_in_ten_minutes_is_a_loop_until_the_first_is_old() {
-        let (loops, now) = (Loops::default(), SystemTime::UNIX_EPOCH);
+        let (loops, now) = (BootLoops::default(), SystemTime::UNIX_EPOCH);
         let [a, b] = [HardwareId::new(), HardwareId::new()];
         for n in 0..10 {
             assert!(!loops.would_loop(a, now + Duration::from_secs(n)));

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 
-use super::custom::{Owner, Report};
-use super::{Boots, NOBODY, Refusal, gate_of};
-use crate::decision::{Fact, Feed, RETRY};
+use super::custom::{ScriptOwner, ScriptReport};
+use super::{BootRefusal, BootScripts, NOBODY, gate_of};
+use crate::decision::{Fact, FeedState, RETRY};
 
 /// What a boot's URL names.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,11 +24,11 @@ pub enum BootFile {
         /// `started`, `failed` or `event`.
         what: String,
         /// What of it another service has to know.
-        report: Option<Report>,
+        report: Option<ScriptReport>,
     },
 }
 
-impl Boots {
+impl BootScripts {
     /// What `name` below the boot's URL is, for whoever asks from `source`.
     pub fn file(
         &self,
@@ -36,11 +36,11 @@ impl Boots {
         name: &str,
         source: IpAddr,
         now: SystemTime,
-    ) -> Result<BootFile, Refusal> {
+    ) -> Result<BootFile, BootRefusal> {
         let opened = self.tokens.open(Purpose::Files, token, now);
-        let claims = opened.map_err(|_| Refusal::NotYours("the token is not good"))?.claims;
+        let claims = opened.map_err(|_| BootRefusal::NotYours("the token is not good"))?.claims;
         if claims.address != source {
-            return Err(Refusal::NotYours("the token is another address's"));
+            return Err(BootRefusal::NotYours("the token is another address's"));
         }
         let hardware = claims.hardware.to_string();
         match name {
@@ -48,7 +48,7 @@ impl Boots {
             "started" | "failed" | "event" => {
                 Ok(BootFile::Note { hardware, what: name.to_owned(), report: None })
             }
-            _ => match Owner::named(name) {
+            _ => match ScriptOwner::named(name) {
                 Some((owner, "ipxe")) => {
                     self.custom_text(owner, &hardware, now).map(BootFile::Text)
                 }
@@ -65,19 +65,19 @@ impl Boots {
     }
 
     /// Whether a boot that has begun may go on: the control plane can be heard, and no gate was closed meanwhile.
-    pub(super) fn still_open(&self, hardware: &str, now: SystemTime) -> Result<(), Refusal> {
-        if self.index.feed() != Feed::Live {
-            return Err(Refusal::later(RETRY, Fact::StaleFeed));
+    pub(super) fn still_open(&self, hardware: &str, now: SystemTime) -> Result<(), BootRefusal> {
+        if self.index.feed() != FeedState::Live {
+            return Err(BootRefusal::later(RETRY, Fact::StaleFeed));
         }
         if hardware == HardwareId::from_bytes(NOBODY).to_string() {
             return Ok(());
         }
         let Some(known) = self.index.by_id(hardware) else {
-            return Err(Refusal::NotYours("the machine is gone"));
+            return Err(BootRefusal::NotYours("the machine is gone"));
         };
-        let decision = self.decision(Some(&known), Feed::Live, now);
+        let decision = self.decision(Some(&known), FeedState::Live, now);
         match gate_of(&known, &decision) {
-            Some(gate) if !gate.open => Err(Refusal::NotYours("the platform allows no boot")),
+            Some(gate) if !gate.open => Err(BootRefusal::NotYours("the platform allows no boot")),
             Some(_) | None => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::Http;
-use super::asker::Source;
+use super::rate_limit::Source;
 use crate::index::Known;
 
 /// The longest body, in octets; cloud-init's three host keys are 2 KiB.
@@ -29,13 +29,13 @@ const LOGGED: usize = 2048;
 
 /// Where calls home go.
 #[async_trait]
-pub trait Home: Send + Sync + 'static {
+pub trait PhoneHomeSink: Send + Sync + 'static {
     /// Stores that a machine called, and returns once that is durable.
     async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), Status>;
 }
 
 #[async_trait]
-impl Home for Channel {
+impl PhoneHomeSink for Channel {
     async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), Status> {
         runtime::phone_home::report(self.clone(), call).await
     }

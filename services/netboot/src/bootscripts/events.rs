@@ -7,100 +7,107 @@ use std::time::SystemTime;
 use runtime::feed::News;
 use tinwright::instance::v1::Instance;
 
-use super::{Asked, Boots, Found, Refusal};
+use super::{BootRefusal, BootScripts, Found, ScriptRequest};
 use crate::Mac;
 use crate::index::Known;
 use crate::tftp::name::Name;
 use crate::tftp::server::{Ended, Verdict};
 use crate::tftp::transfer::Outcome;
-use crate::timeline::{Event, What, Who};
+use crate::timeline::{BootStep, BootSubject, Event};
 
-impl Boots {
+impl BootScripts {
     /// Notes that this happened at `at` to the machine with the interface `mac`, or at the address `source`.
-    pub fn note(&self, mac: Option<Mac>, source: Option<IpAddr>, what: What, at: SystemTime) {
+    pub fn record(&self, mac: Option<Mac>, source: Option<IpAddr>, what: BootStep, at: SystemTime) {
         let known = self.whose(mac, source, at);
         let who = match (&known, mac) {
-            (Some(known), _) => Who::from(&**known),
-            (None, Some(mac)) => Who::Stranger(mac),
+            (Some(known), _) => BootSubject::from(&**known),
+            (None, Some(mac)) => BootSubject::UnknownClient(mac),
             // Somebody who can be told neither by name nor by place has no timeline.
             (None, None) => return,
         };
-        self.timeline.note(Event { who, what, source, at });
+        self.timeline.record(Event { who, what, source, at });
     }
 
     /// Notes how a request for a script ended.
-    pub(super) fn note_script(
+    pub(super) fn record_script(
         &self,
-        asked: &Asked,
-        outcome: &Result<Found, Refusal>,
+        asked: &ScriptRequest,
+        outcome: &Result<Found, BootRefusal>,
         at: SystemTime,
     ) {
-        let Asked { mac, source, .. } = *asked;
+        let ScriptRequest { mac, source, .. } = *asked;
         let (known, what) = match outcome {
             Ok(Found { known, fact, script }) => {
-                (known.as_deref(), What::Script { kind: script.kind, fact: *fact })
+                (known.as_deref(), BootStep::Script { kind: script.kind, fact: *fact })
             }
-            Err(refusal) => (None, What::Refused(refusal.to_string())),
+            Err(refusal) => (None, BootStep::Refused(refusal.to_string())),
         };
         match known {
             Some(known) => {
-                let who = Who::from(known);
-                self.timeline.note(Event { who, what, source: Some(source), at });
+                let who = BootSubject::from(known);
+                self.timeline.record(Event { who, what, source: Some(source), at });
             }
-            None => self.note(mac, Some(source), what, at),
+            None => self.record(mac, Some(source), what, at),
         }
     }
 
     /// Notes that a file of a boot was fetched from `source`, or why it was not.
-    pub fn note_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
+    pub fn record_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
         let known = self.at(source, at);
-        let osie = known.as_deref().and_then(super::writing::osie);
+        let osie = known.as_deref().and_then(super::render::osie);
         let is = |own: Option<&String>, common: &str| {
             own.is_some_and(|own| own == name) || name.starts_with(common)
         };
         let what = match missing {
-            Some(why) => What::Failed(format!("{name}: {why}")),
-            None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => What::Kernel(name.into()),
-            None if is(osie.map(|osie| &osie.initrd), "initr") => What::Initrd(name.into()),
-            None => What::Binary(name.into()),
+            Some(why) => BootStep::Failed(format!("{name}: {why}")),
+            None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => BootStep::Kernel(name.into()),
+            None if is(osie.map(|osie| &osie.initrd), "initr") => BootStep::Initrd(name.into()),
+            None => BootStep::Binary(name.into()),
         };
-        self.note(None, Some(source), what, at);
+        self.record(None, Some(source), what, at);
     }
 
     /// Notes that a loader was fetched by HTTP, for the interface that the path names, if it does.
-    pub fn note_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
+    pub fn record_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
         // A path proves nothing: only a machine of ours is noted.
         if self.whose(mac, Some(source), at).is_some() {
-            self.note(mac, Some(source), What::Binary(name.into()), at);
+            self.record(mac, Some(source), BootStep::Binary(name.into()), at);
         }
     }
 
     /// Notes how a transfer by TFTP ended. Scripts are noted where they are made.
-    pub fn note_transfer(&self, ended: &Ended, at: SystemTime) {
+    pub fn record_transfer(&self, ended: &Ended, at: SystemTime) {
         let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
         let source = IpAddr::V4(*ended.client.ip());
         if self.whose(mac, Some(source), at).is_none() {
             return;
         }
         let what = match ended.verdict {
-            Verdict::Served(Outcome::Complete) => What::Binary(path),
+            Verdict::Served(Outcome::Complete) => BootStep::Binary(path),
             // The client asks for the size first, and comes again.
             Verdict::Served(Outcome::SizeProbe | Outcome::Restarted) => return,
             Verdict::Served(Outcome::Aborted(_) | Outcome::TimedOut)
             | Verdict::Refused(_)
-            | Verdict::Broken => What::Failed(format!("{path} by TFTP: {}", ended.verdict.label())),
+            | Verdict::Broken => {
+                BootStep::Failed(format!("{path} by TFTP: {}", ended.verdict.label()))
+            }
         };
-        self.note(mac, Some(source), what, at);
+        self.record(mac, Some(source), what, at);
     }
 
     /// Notes that a system called home, if that is the news of an instance. To be asked before the index takes it.
-    pub fn note_home(&self, news: &News<Instance>, at: SystemTime) {
+    pub fn record_phone_home(&self, news: &News<Instance>, at: SystemTime) {
         let News::Put(instance) = news else { return };
         let Some(known) = self.index.by_id(&instance.hardware_id) else { return };
         let before = known.instance.as_ref().and_then(|old| old.phone_home_time);
         if instance.phone_home_time.is_some() && instance.phone_home_time != before {
-            let who = Who::from(&*known);
-            self.timeline.note(Event { who, what: What::PhoneHome, source: known.address(), at });
+            let who = BootSubject::from(&*known);
+            self.timeline.record(Event {
+                who,
+                what: BootStep::PhoneHome,
+                source: known.address(),
+                at,
+            });
         }
     }
 

@@ -19,14 +19,14 @@ use futures_util::future::{Either, Ready, ready};
 use tower::{Service, ServiceExt as _};
 
 use super::Http;
-use super::asker::{self, Limits, Source};
+use super::rate_limit::{self, Limits, Source};
 
 /// The longest request line's target, in octets: the method and the version take the rest of 4096.
 const TARGET: usize = 4096 - 32;
 
 /// Boot HTTP as a service. Clones are of the same.
 #[derive(Clone)]
-pub struct Front(Arc<Inner>);
+pub struct BootHttp(Arc<Inner>);
 
 struct Inner {
     http: Arc<Http>,
@@ -34,7 +34,7 @@ struct Inner {
     routes: Router,
 }
 
-impl fmt::Debug for Front {
+impl fmt::Debug for BootHttp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.http.fmt(f)
     }
@@ -42,13 +42,13 @@ impl fmt::Debug for Front {
 
 type Answer = Result<Response, Infallible>;
 
-impl Front {
+impl BootHttp {
     pub(super) fn new(http: Arc<Http>, routes: Router) -> Self {
         Self(Arc::new(Inner { http, limits: Limits::default(), routes }))
     }
 }
 
-impl<B> Service<Request<B>> for Front
+impl<B> Service<Request<B>> for BootHttp
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -85,7 +85,7 @@ impl Inner {
     /// Who asks, or why it is not listened to.
     fn admit<B>(&self, request: &Request<B>) -> Result<IpAddr, StatusCode> {
         let site = self.http.boots.site();
-        let source = asker::source(request, &site.serving.trusted_proxies);
+        let source = rate_limit::source(request, &site.serving.trusted_proxies);
         let source = source.ok_or(StatusCode::FORBIDDEN)?;
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > TARGET) {
             return Err(StatusCode::URI_TOO_LONG);

@@ -20,7 +20,7 @@ fn talkative() -> Site {
 }
 
 /// A machine whose record and instance say all they can.
-fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> Boots {
+fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> BootScripts {
     let boots = boots_at(id, talkative());
     let mut record = hardware(id, MAC, SOURCE);
     record.facility = "lab".into();
@@ -32,7 +32,7 @@ fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> Boots {
     boots
 }
 
-fn with_instance(boots: Boots, id: HardwareId, state: &str) -> Boots {
+fn with_instance(boots: BootScripts, id: HardwareId, state: &str) -> BootScripts {
     boots.index().instance(News::All(vec![occ::Instance {
         id: "i-1".into(),
         state: state.into(),
@@ -43,8 +43,8 @@ fn with_instance(boots: Boots, id: HardwareId, state: &str) -> Boots {
 }
 
 /// The script with names in the place of its tokens, which open what they are for and nothing else.
-fn text(boots: &Boots, mac: Mac, id: HardwareId) -> String {
-    let mut text = boots.script(&Asked::new(Some(mac), at(SOURCE)), now()).unwrap().text;
+fn text(boots: &BootScripts, mac: Mac, id: HardwareId) -> String {
+    let mut text = boots.script(&ScriptRequest::new(Some(mac), at(SOURCE)), now()).unwrap().text;
     let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
     for (purpose, before, name) in [
         (Purpose::Files, "http://192.0.2.1:7080/v1/boot/", "FILES"),

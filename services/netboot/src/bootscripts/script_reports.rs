@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::custom::Report;
-use super::once::{Handed, Once};
-use crate::decision::Script;
+use super::custom::ScriptReport;
+use super::one_shot::{OneShotScript, OneShotScripts};
+use crate::decision::ScriptSource;
 use crate::facts;
 
 /// The pauses between attempts.
@@ -24,11 +24,11 @@ const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
 /// A script for one boot that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedScript {
     /// On which machine.
     pub hardware: String,
     /// The script.
-    pub handed: Handed,
+    pub handed: OneShotScript,
 }
 
 /// Whom scripts are told of.
@@ -39,12 +39,12 @@ pub struct Peers {
     /// Has the instances.
     pub instance: InstanceServiceClient<Channel>,
     /// The scripts for one boot that are under way.
-    pub once: Arc<Once>,
+    pub once: Arc<OneShotScripts>,
 }
 
 /// Tells `reports`, each by itself, so that one that cannot be told holds up no other. Ends with the sender; then a script
 /// whose report was not told is served once more.
-pub async fn run(peers: Peers, mut reports: mpsc::UnboundedReceiver<Report>) {
+pub async fn run(peers: Peers, mut reports: mpsc::UnboundedReceiver<ScriptReport>) {
     let mut tasks = tokio::task::JoinSet::new();
     while let Some(report) = reports.recv().await {
         while tasks.try_join_next().is_some() {}
@@ -53,12 +53,12 @@ pub async fn run(peers: Peers, mut reports: mpsc::UnboundedReceiver<Report>) {
 }
 
 impl Peers {
-    async fn tell(mut self, report: Report) {
+    async fn tell(mut self, report: ScriptReport) {
         let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(30));
         loop {
             let (hardware, told) = match &report {
-                Report::Once(started) => (&started.hardware, self.clear(started).await),
-                Report::Instance(report) => {
+                ScriptReport::OneShot(started) => (&started.hardware, self.clear(started).await),
+                ScriptReport::Instance(report) => {
                     let told = self.instance.report_script(report.clone()).await;
                     (&report.hardware_id, told.map(drop))
                 }
@@ -76,7 +76,10 @@ impl Peers {
     }
 
     /// Reads the record and writes it without the script, if it still has that one and nobody else writes it meanwhile.
-    async fn clear(&mut self, Started { hardware, handed }: &Started) -> Result<(), Status> {
+    async fn clear(
+        &mut self,
+        StartedScript { hardware, handed }: &StartedScript,
+    ) -> Result<(), Status> {
         let view = View::Full.into();
         let request = GetHardwareRequest { by: Some(By::Id(hardware.clone())), view };
         let record = self.hardware.get_hardware(request).await?.into_inner().hardware;
@@ -107,13 +110,13 @@ fn is_final(code: Code) -> bool {
 }
 
 /// Whether the record had the script, and now has it no longer. Another one that somebody wrote since stays.
-fn take_out(record: &mut Hardware, handed: &Handed) -> bool {
+fn take_out(record: &mut Hardware, handed: &OneShotScript) -> bool {
     let own = |mac: &str| mac.parse() == Ok(handed.mac);
     let mut interfaces = record.interfaces.iter_mut().filter(|interface| own(&interface.mac));
     let Some(netboot) = interfaces.find_map(|interface| interface.netboot.as_mut()) else {
         return false;
     };
-    let had: Option<Script> = netboot.boot_once.as_ref().and_then(facts::ipxe_script);
+    let had: Option<ScriptSource> = netboot.boot_once.as_ref().and_then(facts::ipxe_script);
     let same = had.as_ref() == Some(&handed.script);
     if same {
         netboot.boot_once = None;
@@ -127,7 +130,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::boots::tests::{MAC, boots, hardware};
+    use crate::bootscripts::tests::{MAC, boots, hardware};
     use tinwright::HardwareId;
     use tinwright::hardware::v1::Ipxe;
 
@@ -141,7 +144,7 @@ mod tests {
     #[test]
     fn only_the_script_that_was_started_is_taken_out() {
         let known = boots(HardwareId::new()).index().by_mac(MAC).unwrap();
-        let (once, script) = (Once::default(), Script::Url("http://t/1".into()));
+        let (once, script) = (OneShotScripts::default(), ScriptSource::Url("http://t/1".into()));
         once.hand_out(&known, &script, SystemTime::UNIX_EPOCH);
         let handed = once.started(&known.hardware.id).unwrap();
         let mut record = with("http://t/1");

@@ -3,7 +3,7 @@
 
 use tinwright::HardwareId;
 
-use super::super::{What, Who};
+use super::super::{BootStep, BootSubject};
 use super::*;
 use crate::Mac;
 use crate::decision::Fact;
@@ -20,8 +20,8 @@ fn machine(number: u64) -> HardwareId {
 /// The machine with the number `owner` was started; each such event is one of the same boot.
 fn event(owner: u64, seconds: u64) -> Event {
     Event {
-        who: Who::Machine(machine(owner), Mac([2; 6])),
-        what: What::Started,
+        who: BootSubject::Machine(machine(owner), Mac([2; 6])),
+        what: BootStep::Started,
         source: None,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
     }
@@ -29,34 +29,34 @@ fn event(owner: u64, seconds: u64) -> Event {
 
 /// A script: each is of a boot of its own.
 fn script(owner: u64, seconds: u64) -> Event {
-    let what = What::Script { kind: "worker", fact: Fact::WorkflowWaits };
+    let what = BootStep::Script { kind: "worker", fact: Fact::WorkflowWaits };
     Event { what, ..event(owner, seconds) }
 }
 
-fn held(events: impl IntoIterator<Item = Event>) -> Held {
-    let mut held = Held::default();
+fn held(events: impl IntoIterator<Item = Event>) -> OpenBoots {
+    let mut held = OpenBoots::default();
     for event in events {
         assert_eq!(held.take(event), 0);
     }
     held
 }
 
-fn ids(batch: &[Waiting]) -> Vec<String> {
+fn ids(batch: &[PendingBoot]) -> Vec<String> {
     batch.iter().map(|waiting| waiting.growing.boot().id).collect()
 }
 
 /// The numbers of the machines whose boots are in `batch`.
-fn owners(batch: &[Waiting]) -> Vec<u64> {
-    let number = |waiting: &Waiting| match waiting.growing.owner {
-        Owner::Machine(id) => u128::from_be_bytes(id.to_bytes()) as u64,
-        Owner::Stranger(_) => 0,
+fn owners(batch: &[PendingBoot]) -> Vec<u64> {
+    let number = |waiting: &PendingBoot| match waiting.growing.owner {
+        BootOwner::Machine(id) => u128::from_be_bytes(id.to_bytes()) as u64,
+        BootOwner::UnknownClient(_) => 0,
     };
     batch.iter().map(number).collect()
 }
 
 #[test]
 fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
-    let mut held = Held::default();
+    let mut held = OpenBoots::default();
     let mut lost = 0;
     for n in 0..3 * HELD as u64 {
         lost += held.take(event(n, n));
@@ -84,7 +84,7 @@ fn what_could_not_be_kept_is_tried_again_first_and_in_the_same_order() {
     let batch = held.batch(3);
     assert_eq!(owners(&batch), [A, A, B], "one that ended, then those that wait");
     let tried = ids(&batch);
-    held.put_back(batch);
+    held.requeue(batch);
     assert_eq!(held.take(event(B, 2)), 0);
     let batch = held.batch(9);
     assert_eq!(owners(&batch), [A, A, B, C]);

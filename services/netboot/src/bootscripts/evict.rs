@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use runtime::feed::News;
 use tinwright::hardware::v1::Hardware;
 
-use super::Boots;
+use super::BootScripts;
 use crate::Mac;
 
-impl Boots {
+impl BootScripts {
     /// Forgets what `news` says is gone. To be told before the index takes it.
     pub fn forget(&self, news: &News<Hardware>) {
         match news {
@@ -54,23 +54,23 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::boots::tests::{MAC, boots, hardware};
-    use crate::decision::Script;
+    use crate::bootscripts::tests::{MAC, boots, hardware};
+    use crate::decision::ScriptSource;
     use tinwright::HardwareId;
 
     /// A machine of which everything has been noted that can be.
-    fn noted() -> (Boots, String) {
+    fn noted() -> (BootScripts, String) {
         let id = HardwareId::new();
         let (boots, now) = (boots(id), SystemTime::UNIX_EPOCH);
         let known = boots.index().by_mac(MAC).unwrap();
-        boots.note_uuid(&known, [1; 16]);
+        boots.record_uuid(&known, [1; 16]);
         boots.loops.note(known.id, now);
-        boots.once.hand_out(&known, &Script::Url("http://t/1".into()), now);
+        boots.once.hand_out(&known, &ScriptSource::Url("http://t/1".into()), now);
         boots.once.started(&known.hardware.id).unwrap();
         (boots, id.to_string())
     }
 
-    fn left(boots: &Boots) -> [usize; 3] {
+    fn left(boots: &BootScripts) -> [usize; 3] {
         [boots.uuids().len(), boots.loops.len(), boots.once.len()]
     }
 

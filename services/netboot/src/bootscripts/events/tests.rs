@@ -4,13 +4,13 @@
 use tinwright::HardwareId;
 
 use super::*;
-use crate::boots::Asked;
-use crate::boots::tests::{MAC, at, boots, now};
+use crate::bootscripts::ScriptRequest;
+use crate::bootscripts::tests::{MAC, at, boots, now};
 use crate::decision::Fact;
 use crate::metrics::Metrics;
 use crate::timeline::{Queue, Timeline};
 
-fn site(id: HardwareId) -> (Boots, Arc<Queue>) {
+fn site(id: HardwareId) -> (BootScripts, Arc<Queue>) {
     let (timeline, events) = Timeline::new(Metrics::default());
     (boots(id).telling(timeline), events)
 }
@@ -19,30 +19,32 @@ fn site(id: HardwareId) -> (Boots, Arc<Queue>) {
 fn a_script_is_noted_with_the_fact_that_decided_and_a_refusal_with_why() {
     let id = HardwareId::new();
     let (boots, events) = site(id);
-    boots.script(&Asked::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
+    boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     let event = events.next().unwrap();
-    assert_eq!(event.who, Who::Machine(id, MAC));
+    assert_eq!(event.who, BootSubject::Machine(id, MAC));
     let fact = Fact::WorkflowWaits;
-    assert_eq!(event.what, What::Script { kind: "worker", fact });
-    boots.script(&Asked::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
+    assert_eq!(event.what, BootStep::Script { kind: "worker", fact });
+    boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
     let event = events.next().unwrap();
     assert_eq!(event.what.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
-    assert!(boots.script_for(&Asked::new(Some(MAC), at("192.0.2.10")), None, now()).is_ok());
+    assert!(
+        boots.script_for(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), None, now()).is_ok()
+    );
     assert!(events.next().is_none(), "a question is no boot");
 }
 
 #[test]
 fn files_are_told_apart_and_a_missing_one_is_a_failure() {
     let (boots, events) = site(HardwareId::new());
-    let note = |name, missing| boots.note_file(at("192.0.2.10"), name, missing, now());
+    let note = |name, missing| boots.record_file(at("192.0.2.10"), name, missing, now());
     note("vmlinuz-x86_64", None);
     note("initramfs-x86_64", None);
     note("initramfs-x86_64", Some("404 Not Found"));
     let next = || events.next().unwrap().what;
-    assert_eq!(next(), What::Kernel("vmlinuz-x86_64".into()));
-    assert_eq!(next(), What::Initrd("initramfs-x86_64".into()));
-    assert_eq!(next(), What::Failed("initramfs-x86_64: 404 Not Found".into()));
+    assert_eq!(next(), BootStep::Kernel("vmlinuz-x86_64".into()));
+    assert_eq!(next(), BootStep::Initrd("initramfs-x86_64".into()));
+    assert_eq!(next(), BootStep::Failed("initramfs-x86_64: 404 Not Found".into()));
 }
 
 #[test]
@@ -58,10 +60,10 @@ fn a_call_home_is_noted_once_and_by_its_machine() {
     };
     for _ in 0..2 {
         let news = News::Put(instance.clone());
-        boots.note_home(&news, now());
+        boots.record_phone_home(&news, now());
         boots.index.instance(news);
     }
-    assert_eq!(events.next().unwrap().what, What::PhoneHome);
+    assert_eq!(events.next().unwrap().what, BootStep::PhoneHome);
     assert!(events.next().is_none());
 }
 
@@ -75,12 +77,15 @@ fn a_loader_is_noted_for_a_machine_of_ours_and_for_nobody_else() {
         octets: 0,
     };
     let complete = Verdict::Served(Outcome::Complete);
-    boots.note_transfer(&ended("snponly.efi", [192, 0, 2, 99], complete), now());
-    boots.note_transfer(&ended("netboot-not-allowed", [192, 0, 2, 10], Verdict::Refused(1)), now());
-    boots.note_transfer(&ended("snponly.efi", [192, 0, 2, 10], complete), now());
-    boots.note_transfer(&ended("x.efi", [192, 0, 2, 10], Verdict::Refused(1)), now());
+    boots.record_transfer(&ended("snponly.efi", [192, 0, 2, 99], complete), now());
+    boots.record_transfer(
+        &ended("netboot-not-allowed", [192, 0, 2, 10], Verdict::Refused(1)),
+        now(),
+    );
+    boots.record_transfer(&ended("snponly.efi", [192, 0, 2, 10], complete), now());
+    boots.record_transfer(&ended("x.efi", [192, 0, 2, 10], Verdict::Refused(1)), now());
     let next = || events.next().unwrap().what;
-    assert_eq!(next(), What::Binary("snponly.efi".into()));
-    assert_eq!(next(), What::Failed("x.efi by TFTP: refused".into()));
+    assert_eq!(next(), BootStep::Binary("snponly.efi".into()));
+    assert_eq!(next(), BootStep::Failed("x.efi by TFTP: refused".into()));
     assert!(events.next().is_none());
 }

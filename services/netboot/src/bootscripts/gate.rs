@@ -9,7 +9,7 @@ use crate::Mac;
 
 /// What a machine shows of itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Presented<'a> {
+pub struct PresentedIdentity<'a> {
     /// The SMBIOS UUID, as its script request has it; none where the request was not yet told to have one.
     pub uuid: Option<&'a str>,
     /// The same as its firmware put it into DHCP (option 97), if it did.
@@ -33,7 +33,7 @@ pub enum Verdict {
 
 /// Whether `gate` lets through what shows itself so. Of what the gate names everything must match; what is shown besides is
 /// not looked at.
-pub fn judge(gate: &BootGate, shown: &Presented<'_>) -> Verdict {
+pub fn judge(gate: &BootGate, shown: &PresentedIdentity<'_>) -> Verdict {
     if !gate.open {
         return Verdict::Closed("the platform allows no boot");
     }
@@ -47,7 +47,7 @@ pub fn judge(gate: &BootGate, shown: &Presented<'_>) -> Verdict {
     if gate.uuid.is_empty() { Verdict::Open } else { judge_uuid(&gate.uuid, shown) }
 }
 
-fn judge_uuid(expected: &str, shown: &Presented<'_>) -> Verdict {
+fn judge_uuid(expected: &str, shown: &PresentedIdentity<'_>) -> Verdict {
     let Ok(expected) = expected.parse::<Uuid>() else {
         return Verdict::Closed("the platform's UUID cannot be read");
     };
@@ -80,12 +80,12 @@ mod tests {
         }
     }
 
-    fn shown(uuid: Option<&str>) -> Presented<'_> {
+    fn shown(uuid: Option<&str>) -> PresentedIdentity<'_> {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
-        Presented { uuid, dhcp_uuid: None, mac, source: [192, 0, 2, 10].into() }
+        PresentedIdentity { uuid, dhcp_uuid: None, mac, source: [192, 0, 2, 10].into() }
     }
 
-    fn closed(gate: &BootGate, shown: &Presented<'_>) -> bool {
+    fn closed(gate: &BootGate, shown: &PresentedIdentity<'_>) -> bool {
         matches!(judge(gate, shown), Verdict::Closed(_))
     }
 
@@ -100,14 +100,14 @@ mod tests {
     fn any_one_thing_that_is_other_closes_it() {
         let good = shown(Some(UUID));
         assert!(closed(&BootGate { open: false, ..gate() }, &good));
-        assert!(closed(&gate(), &Presented { mac: Mac([2, 0, 0, 0, 0, 2]), ..good }));
-        assert!(closed(&gate(), &Presented { source: [192, 0, 2, 12].into(), ..good }));
+        assert!(closed(&gate(), &PresentedIdentity { mac: Mac([2, 0, 0, 0, 0, 2]), ..good }));
+        assert!(closed(&gate(), &PresentedIdentity { source: [192, 0, 2, 12].into(), ..good }));
         for uuid in ["", "${uuid}", "00112233-4455-6677-8899-aabbccddeefe"] {
             assert!(closed(&gate(), &shown(Some(uuid))), "{uuid}");
         }
         let mut sent = *UUID.parse::<Uuid>().unwrap().as_bytes();
         sent[15] ^= 1;
-        assert!(closed(&gate(), &Presented { dhcp_uuid: Some(sent), ..good }));
+        assert!(closed(&gate(), &PresentedIdentity { dhcp_uuid: Some(sent), ..good }));
     }
 
     #[test]
@@ -115,7 +115,10 @@ mod tests {
         let swapped = Uuid::from_bytes_le(*UUID.parse::<Uuid>().unwrap().as_bytes());
         assert_eq!(judge(&gate(), &shown(Some(&swapped.to_string()))), Verdict::Open);
         let dhcp_uuid = Some(*swapped.as_bytes());
-        assert_eq!(judge(&gate(), &Presented { dhcp_uuid, ..shown(Some(UUID)) }), Verdict::Open);
+        assert_eq!(
+            judge(&gate(), &PresentedIdentity { dhcp_uuid, ..shown(Some(UUID)) }),
+            Verdict::Open
+        );
     }
 
     #[test]

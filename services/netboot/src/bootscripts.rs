@@ -10,16 +10,16 @@
 //! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines; `forgetting`
 //!   those that are deleted.
 
-pub mod clearing;
+pub mod boot_loop;
 pub mod custom;
+mod events;
+mod evict;
 pub mod files;
-mod forgetting;
 pub mod gate;
-mod imaged;
-pub mod loops;
-mod noted;
-pub mod once;
-mod writing;
+pub mod one_shot;
+mod render;
+pub mod script_reports;
+mod virtual_media;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,17 +29,19 @@ use std::time::{Duration, SystemTime};
 use runtime::boot_token::Tokens;
 use tinwright::instance::v1::BootGate;
 
-use self::custom::Owner;
+use self::boot_loop::BootLoops;
+use self::custom::ScriptOwner;
 pub use self::files::BootFile;
-use self::gate::{Presented, Verdict};
-use self::loops::Loops;
-use self::once::Once;
-use self::writing::Said;
+use self::gate::{PresentedIdentity, Verdict};
+use self::one_shot::OneShotScripts;
+use self::render::UrlSettings;
 use crate::Mac;
-use crate::decision::{Boot, Decision, Fact, Feed, InstanceState, Machine, Policy, RETRY, decide};
+use crate::decision::{
+    BootTarget, Decision, Fact, FeedState, InstanceState, MachineFacts, Policy, RETRY, decide,
+};
 use crate::index::{Index, Known};
+use crate::ipxe;
 use crate::lending::{Lending, Lent};
-use crate::script;
 use crate::site::Site;
 use crate::timeline::Timeline;
 
@@ -53,23 +55,23 @@ const BOOT_LOOP: &str = "more than 10 scripts in 10 minutes";
 
 /// Decides and writes scripts for those who ask on one link. Clones are of the same boots.
 #[derive(Clone, Debug)]
-pub struct Boots {
+pub struct BootScripts {
     index: Arc<Index>,
     tokens: Arc<Tokens>,
     site: Site,
-    said: Arc<Said>,
+    said: Arc<UrlSettings>,
     timeline: Timeline,
     lending: Arc<OnceLock<Arc<Lending>>>,
-    loops: Arc<Loops>,
+    loops: Arc<BootLoops>,
     /// Scripts for one boot.
-    pub once: Arc<Once>,
+    pub once: Arc<OneShotScripts>,
     /// The SMBIOS UUID that each interface's firmware last put into DHCP: of known interfaces only.
     dhcp_uuids: Arc<Mutex<HashMap<Mac, [u8; 16]>>>,
 }
 
 /// Who asks for a script, and what they show.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ScriptRequest {
     /// The interface that is named, if one is.
     pub mac: Option<Mac>,
     /// Where the request comes from.
@@ -78,7 +80,7 @@ pub struct Asked {
     pub uuid: Option<String>,
 }
 
-impl Asked {
+impl ScriptRequest {
     /// Asked from `source`, naming `mac` or nothing, and showing nothing else.
     pub fn new(mac: Option<Mac>, source: IpAddr) -> Self {
         Self { mac, source, uuid: None }
@@ -87,7 +89,7 @@ impl Asked {
 
 /// A script, and what kind it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct Script {
     /// As a metric label.
     pub kind: &'static str,
     /// The text.
@@ -102,12 +104,12 @@ struct Found {
     /// What decided.
     fact: Fact,
     /// The script.
-    script: Served,
+    script: Script,
 }
 
 /// Why there is nothing to serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum BootRefusal {
     /// There is no such thing for this machine now.
     #[error("nothing to boot: {0}")]
     Nothing(String),
@@ -127,24 +129,24 @@ pub enum Refusal {
     Broken(String),
 }
 
-impl Refusal {
+impl BootRefusal {
     fn later(retry: Duration, why: Fact) -> Self {
         Self::Later { retry, why: why.to_string() }
     }
 }
 
-impl Boots {
+impl BootScripts {
     /// With what `index` knows, on `site`.
     pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
         let (timeline, lending) = Default::default();
         let (loops, once, dhcp_uuids) = Default::default();
-        let (tokens, said) = (Arc::new(tokens), Arc::new(Said::of(&site)));
+        let (tokens, said) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
         Self { index, tokens, site, said, timeline, lending, loops, once, dhcp_uuids }
     }
 
     /// The same boots, for those who ask on another link.
     pub fn on(&self, site: Site) -> Self {
-        Self { said: Arc::new(Said::of(&site)), site, ..self.clone() }
+        Self { said: Arc::new(UrlSettings::of(&site)), site, ..self.clone() }
     }
 
     /// Telling `timeline` what machines fetch.
@@ -188,7 +190,7 @@ impl Boots {
     }
 
     /// What the machine `known` boots at `now`.
-    pub fn decision(&self, known: Option<&Known>, feed: Feed, now: SystemTime) -> Decision {
+    pub fn decision(&self, known: Option<&Known>, feed: FeedState, now: SystemTime) -> Decision {
         self.decided(known, self.site.policy, feed, now)
     }
 
@@ -203,18 +205,19 @@ impl Boots {
         &self,
         known: Option<&Known>,
         policy: Policy,
-        feed: Feed,
+        feed: FeedState,
         now: SystemTime,
     ) -> Decision {
         let machine = known.map(Known::machine);
         let used = machine.is_some_and(|machine| machine.boot_once.is_some())
             && known.is_some_and(|known| self.once.is_used(known));
-        let without = used.then(|| Some(Machine { boot_once: None, ..machine?.clone() })).flatten();
+        let without =
+            used.then(|| Some(MachineFacts { boot_once: None, ..machine?.clone() })).flatten();
         decide(without.as_ref().or(machine), policy, feed, now)
     }
 
     /// Notes the SMBIOS UUID (option 97, as it is on the wire) that the firmware at `known` asked DHCP with.
-    pub fn note_uuid(&self, known: &Known, uuid: [u8; 16]) {
+    pub fn record_uuid(&self, known: &Known, uuid: [u8; 16]) {
         self.uuids().insert(known.mac, uuid);
     }
 
@@ -223,13 +226,13 @@ impl Boots {
     }
 
     /// The script for whoever asks, or for the interface that is named, if that is who asks.
-    pub fn script(&self, asked: &Asked, now: SystemTime) -> Result<Served, Refusal> {
+    pub fn script(&self, asked: &ScriptRequest, now: SystemTime) -> Result<Script, BootRefusal> {
         let outcome = self.hand_out(asked, now);
-        self.note_script(asked, &outcome, now);
+        self.record_script(asked, &outcome, now);
         outcome.map(|found| found.script)
     }
 
-    fn hand_out(&self, asked: &Asked, now: SystemTime) -> Result<Found, Refusal> {
+    fn hand_out(&self, asked: &ScriptRequest, now: SystemTime) -> Result<Found, BootRefusal> {
         let found = self.find(asked, || self.holder(asked.source, now), now)?;
         let Found { known: Some(known), script, .. } = &found else { return Ok(found) };
         if self.loops_again(known, now) {
@@ -251,10 +254,10 @@ impl Boots {
     /// The same as a question: nothing is noted. The source is taken for one that is lent to `holder`.
     pub fn script_for(
         &self,
-        asked: &Asked,
+        asked: &ScriptRequest,
         holder: Option<Mac>,
         now: SystemTime,
-    ) -> Result<Served, Refusal> {
+    ) -> Result<Script, BootRefusal> {
         let found = self.find(asked, || holder, now)?;
         self.held(&found, now)?;
         Ok(found.script)
@@ -266,26 +269,26 @@ impl Boots {
     }
 
     /// Lets a machine that boots again and again wait, where the site wants that.
-    fn held(&self, found: &Found, now: SystemTime) -> Result<(), Refusal> {
+    fn held(&self, found: &Found, now: SystemTime) -> Result<(), BootRefusal> {
         let Some(known) = found.known.as_deref().filter(|_| self.site.serving.hold_boot_loops)
         else {
             return Ok(());
         };
         let held = self.loops_again(known, now);
-        if held { Err(Refusal::Later { retry: HOLD, why: BOOT_LOOP.into() }) } else { Ok(()) }
+        if held { Err(BootRefusal::Later { retry: HOLD, why: BOOT_LOOP.into() }) } else { Ok(()) }
     }
 
     /// For which machine somebody asks, and the script it gets. To whom the source is lent is looked up where the records
     /// do not say whose it is.
     fn find(
         &self,
-        asked: &Asked,
+        asked: &ScriptRequest,
         holder: impl Fn() -> Option<Mac>,
         now: SystemTime,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<Found, BootRefusal> {
         let (source, feed) = (asked.source, self.index.feed());
-        if feed == Feed::Untold {
-            return Err(Refusal::later(RETRY, Fact::Untold));
+        if feed == FeedState::Incomplete {
+            return Err(BootRefusal::later(RETRY, Fact::FeedIncomplete));
         }
         let mac_only = asked.mac.is_some() && self.site.serving.is_mac_only(source);
         let known = match asked.mac {
@@ -304,13 +307,13 @@ impl Boots {
             && !mac_only
             && !(known.has(source) || holder().is_some_and(|mac| known.owns(mac)))
         {
-            return Err(Refusal::NotYours("the address is not that machine's"));
+            return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
         let decision = self.decision(known.as_deref(), feed, now);
-        let known = known.ok_or_else(|| Refusal::Nothing(decision.fact.to_string()))?;
+        let known = known.ok_or_else(|| BootRefusal::Nothing(decision.fact.to_string()))?;
         if decision.opens_a_boot() && self.gate(&known, asked, &decision)? == Verdict::AskUuid {
-            let text = script::with_uuid(&format!("{}/{}", self.said.base_url, known.mac.dashed()));
-            let script = Served { kind: ASK_UUID, text: text.map_err(broken)? };
+            let text = ipxe::with_uuid(&format!("{}/{}", self.said.base_url, known.mac.dashed()));
+            let script = Script { kind: ASK_UUID, text: text.map_err(broken)? };
             return Ok(Found { known: Some(known), fact: decision.fact, script });
         }
         let fact = decision.fact;
@@ -326,38 +329,43 @@ impl Boots {
         source: IpAddr,
         mac_only: bool,
         now: SystemTime,
-    ) -> Result<Served, Refusal> {
+    ) -> Result<Script, BootRefusal> {
         let Decision { boot, fact } = decision;
-        let served = |kind, text| Ok(Served { kind, text });
+        let served = |kind, text| Ok(Script { kind, text });
         match boot {
-            Boot::Worker => served("worker", self.worker(known, source, mac_only, now)?),
-            Boot::CustomScript { script, .. } => {
-                let owner = Owner::of(fact, known.mac);
-                let kind = if owner == Owner::Once { CUSTOM_ONCE } else { "custom" };
+            BootTarget::Worker => served("worker", self.worker(known, source, mac_only, now)?),
+            BootTarget::CustomScript { script, .. } => {
+                let owner = ScriptOwner::of(fact, known.mac);
+                let kind = if owner == ScriptOwner::OneShot { CUSTOM_ONCE } else { "custom" };
                 served(kind, self.custom(known, owner, script, source, now)?)
             }
-            Boot::Rescue => served("rescue", self.rescue(known, source, now)?),
-            Boot::Shell => served("shell", script::SHELL.into()),
-            Boot::LocalDisk => {
-                served("local_disk", script::local_disk(known.wants_sanboot()).into())
+            BootTarget::Rescue => served("rescue", self.rescue(known, source, now)?),
+            BootTarget::Shell => served("shell", ipxe::SHELL.into()),
+            BootTarget::LocalDisk => {
+                served("local_disk", ipxe::local_disk(known.wants_sanboot()).into())
             }
-            Boot::Later { retry } => Err(Refusal::later(retry, fact)),
-            Boot::Generic | Boot::Refused | Boot::Unknown => {
-                Err(Refusal::Nothing(fact.to_string()))
+            BootTarget::Later { retry } => Err(BootRefusal::later(retry, fact)),
+            BootTarget::Generic | BootTarget::Refused | BootTarget::Unknown => {
+                Err(BootRefusal::Nothing(fact.to_string()))
             }
         }
     }
 
     /// What an outside platform's gate says to a boot of `known`, where there is one (netboot specification, G5).
-    fn gate(&self, known: &Known, asked: &Asked, decision: &Decision) -> Result<Verdict, Refusal> {
+    fn gate(
+        &self,
+        known: &Known,
+        asked: &ScriptRequest,
+        decision: &Decision,
+    ) -> Result<Verdict, BootRefusal> {
         let Some(gate) = gate_of(known, decision) else { return Ok(Verdict::Open) };
         let dhcp_uuid = self.uuids().get(&known.mac).copied();
         let (uuid, mac, source) = (asked.uuid.as_deref(), known.mac, asked.source);
-        let shown = Presented { uuid, dhcp_uuid, mac, source };
+        let shown = PresentedIdentity { uuid, dhcp_uuid, mac, source };
         match gate::judge(gate, &shown) {
             Verdict::Closed(rule) => {
                 tracing::warn!(hardware.id = known.hardware.id, ?shown, rule, "boot gate closed");
-                Err(Refusal::NotYours(rule))
+                Err(BootRefusal::NotYours(rule))
             }
             passed @ (Verdict::Open | Verdict::AskUuid) => Ok(passed),
         }
@@ -376,12 +384,12 @@ fn gate_of<'a>(known: &'a Known, decision: &Decision) -> Option<&'a BootGate> {
         known.machine().instance.as_ref()?.state,
         InstanceState::Deprovisioning | InstanceState::DeprovisionFailed
     );
-    let cleaning = leaving && decision.boot == Boot::Worker;
+    let cleaning = leaving && decision.boot == BootTarget::Worker;
     known.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
 }
 
-fn broken(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Broken(error.to_string())
+fn broken(error: impl std::fmt::Display) -> BootRefusal {
+    BootRefusal::Broken(error.to_string())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1::{self as occ, Instance};
 
 use super::*;
-use crate::boots::BootFile;
-use crate::boots::tests::{MAC, ask, at, boots, hardware, netboot, now, record};
+use crate::bootscripts::BootFile;
+use crate::bootscripts::tests::{MAC, ask, at, boots, hardware, netboot, now, record};
 use runtime::feed::News;
 
 const HERE: &str = "192.0.2.10";
@@ -23,16 +23,20 @@ fn place(script: &str) -> (String, String) {
     (boot.rsplit('/').next().unwrap().to_owned(), owner.to_owned())
 }
 
-fn file(boots: &Boots, place: &(String, String), what: &str) -> Result<BootFile, Refusal> {
+fn file(
+    boots: &BootScripts,
+    place: &(String, String),
+    what: &str,
+) -> Result<BootFile, BootRefusal> {
     let (token, owner) = place;
     boots.file(token, &format!("{owner}.{what}"), at(HERE), now())
 }
 
-fn text(text: &str) -> Result<BootFile, Refusal> {
+fn text(text: &str) -> Result<BootFile, BootRefusal> {
     Ok(BootFile::Text(format!("#!ipxe\necho {text}")))
 }
 
-fn report(boots: &Boots, place: &(String, String), what: &str) -> Option<Report> {
+fn report(boots: &BootScripts, place: &(String, String), what: &str) -> Option<ScriptReport> {
     let Ok(BootFile::Note { what: said, report, .. }) = file(boots, place, what) else { panic!() };
     assert_eq!(said, what);
     report
@@ -46,7 +50,7 @@ fn a_script_for_one_boot_is_served_until_it_was_started() {
     let served = ask(&boots, HERE).unwrap();
     assert_eq!(served.kind, "custom_once");
     let once = place(&served.text);
-    let Some(Report::Once(used)) = report(&boots, &once, "started") else { panic!() };
+    let Some(ScriptReport::OneShot(used)) = report(&boots, &once, "started") else { panic!() };
     assert_eq!((used.hardware, used.handed.mac), (id.to_string(), MAC));
     assert_eq!(file(&boots, &once, "ipxe"), text("once"));
     assert_eq!(report(&boots, &once, "started"), None, "once only");
@@ -92,7 +96,7 @@ fn every_interface_has_its_own_script() {
         record.interfaces.push(other);
     });
     for (mac, said) in [(MAC, "first"), (second, "second")] {
-        let asked = crate::boots::Asked::new(Some(mac), at(HERE));
+        let asked = crate::bootscripts::ScriptRequest::new(Some(mac), at(HERE));
         let own = place(&boots.script(&asked, now()).unwrap().text);
         assert_eq!(file(&boots, &own, "ipxe"), text(said), "{mac}");
         assert_eq!(report(&boots, &own, "started"), None);
@@ -103,14 +107,17 @@ fn every_interface_has_its_own_script() {
         netboot(record).boot_once = contents("once");
     });
     let meanwhile = file(&boots, &own, "ipxe");
-    assert!(matches!(meanwhile, Err(Refusal::Nothing(_))), "that one is for the next boot");
+    assert!(matches!(meanwhile, Err(BootRefusal::Nothing(_))), "that one is for the next boot");
     let (token, _) = own;
     let theirs = (token, Mac([2, 0, 0, 0, 0, 2]).dashed());
-    assert!(matches!(file(&boots, &theirs, "ipxe"), Err(Refusal::Nothing(_))), "another machine's");
+    assert!(
+        matches!(file(&boots, &theirs, "ipxe"), Err(BootRefusal::Nothing(_))),
+        "another machine's"
+    );
 }
 
 /// The instance on the machine, which brings a script; it was started if that is said.
-fn instance(boots: &Boots, id: HardwareId, state: &str, ran: bool) {
+fn instance(boots: &BootScripts, id: HardwareId, state: &str, ran: bool) {
     let script = occ::instance::CustomIpxe {
         contents: "#!ipxe\necho theirs".into(),
         ..occ::instance::CustomIpxe::default()
@@ -136,7 +143,7 @@ fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() 
     let (hardware_id, instance_id) = (id.to_string(), "i".to_owned());
     let told = |started| {
         let (hardware_id, instance_id) = (hardware_id.clone(), instance_id.clone());
-        Some(Report::Instance(ReportScriptRequest {
+        Some(ScriptReport::Instance(ReportScriptRequest {
             hardware_id,
             instance_id,
             generation: 3,
@@ -149,5 +156,5 @@ fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() 
     assert_eq!(report(&boots, &theirs, "failed"), told(false));
     assert_eq!(ask(&boots, HERE).unwrap().kind, "local_disk");
     instance(&boots, id, "deprovisioning", true);
-    assert!(matches!(file(&boots, &theirs, "ipxe"), Err(Refusal::Nothing(_))));
+    assert!(matches!(file(&boots, &theirs, "ipxe"), Err(BootRefusal::Nothing(_))));
 }

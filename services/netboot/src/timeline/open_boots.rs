@@ -10,8 +10,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use super::merge::Growing;
-use super::{Event, Owner};
+use super::merge::BootBuilder;
+use super::{BootOwner, Event};
 
 /// How long a boot may still grow: an installed system calls home late.
 const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
@@ -21,9 +21,9 @@ const HELD: usize = 16_384;
 
 /// A boot on its way to being kept.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingBoot {
     /// As it is to be kept.
-    pub growing: Growing,
+    pub growing: BootBuilder,
     /// Whether it was never kept.
     pub fresh: bool,
     ended: bool,
@@ -32,7 +32,7 @@ pub struct Waiting {
 /// A boot that may still grow.
 #[derive(Debug)]
 struct Open {
-    growing: Growing,
+    growing: BootBuilder,
     fresh: bool,
     /// Whether it has grown since it was kept: then it waits.
     grown: bool,
@@ -40,14 +40,14 @@ struct Open {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Held {
-    open: HashMap<Owner, Open>,
+pub struct OpenBoots {
+    open: HashMap<BootOwner, Open>,
     /// The owners of the open ones that wait, longest first. Some of them may wait no more.
-    waiting: VecDeque<Owner>,
-    ended: VecDeque<Waiting>,
+    waiting: VecDeque<BootOwner>,
+    ended: VecDeque<PendingBoot>,
 }
 
-impl Held {
+impl OpenBoots {
     /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
     pub fn take(&mut self, event: Event) -> usize {
         let owner = event.who.owner();
@@ -69,7 +69,7 @@ impl Held {
         if !queued {
             self.waiting.push_back(owner);
         }
-        let mut growing = Growing::new(&event);
+        let mut growing = BootBuilder::new(&event);
         growing.take(event);
         self.open.insert(owner, Open { growing, fresh: true, grown: true });
         lost
@@ -77,7 +77,7 @@ impl Held {
 
     /// Takes out at most `most` boots to be kept: the ended ones, then those that have waited longest. They come back by
     /// [`Held::kept`] or [`Held::put_back`] before the next event is taken.
-    pub fn batch(&mut self, most: usize) -> Vec<Waiting> {
+    pub fn batch(&mut self, most: usize) -> Vec<PendingBoot> {
         let ended = self.ended.len().min(most);
         let mut batch: Vec<_> = self.ended.drain(..ended).collect();
         batch.iter_mut().for_each(|waiting| waiting.growing.name());
@@ -88,7 +88,7 @@ impl Held {
             match waits {
                 Some(Open { mut growing, fresh, grown: true }) => {
                     growing.name();
-                    batch.push(Waiting { growing, fresh, ended: false });
+                    batch.push(PendingBoot { growing, fresh, ended: false });
                 }
                 Some(rests) => drop(self.open.insert(owner, rests)),
                 None => {}
@@ -98,18 +98,18 @@ impl Held {
     }
 
     /// These are kept: those that have not ended may grow again.
-    pub fn kept(&mut self, batch: Vec<Waiting>) {
-        for Waiting { growing, .. } in batch.into_iter().filter(|waiting| !waiting.ended) {
+    pub fn kept(&mut self, batch: Vec<PendingBoot>) {
+        for PendingBoot { growing, .. } in batch.into_iter().filter(|waiting| !waiting.ended) {
             self.open.insert(growing.owner, Open { growing, fresh: false, grown: false });
         }
     }
 
     /// These could not be kept: they are the first to be tried again.
-    pub fn put_back(&mut self, batch: Vec<Waiting>) {
+    pub fn requeue(&mut self, batch: Vec<PendingBoot>) {
         for waiting in batch.into_iter().rev() {
-            let Waiting { growing, fresh, ended } = waiting;
+            let PendingBoot { growing, fresh, ended } = waiting;
             if ended {
-                self.ended.push_front(Waiting { growing, fresh, ended });
+                self.ended.push_front(PendingBoot { growing, fresh, ended });
                 continue;
             }
             let owner = growing.owner;
@@ -132,7 +132,7 @@ impl Held {
         match grown {
             true if self.ended.len() >= HELD => growing.events(),
             true => {
-                self.ended.push_back(Waiting { growing, fresh, ended: true });
+                self.ended.push_back(PendingBoot { growing, fresh, ended: true });
                 0
             }
             false => 0,
