@@ -14,22 +14,22 @@ const LABEL: usize = 63;
 
 /// Why a value is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum InvalidValue {
     /// Longer than allowed.
-    #[error("has {given} bytes, at most {most} are allowed")]
+    #[error("has {length} bytes, at most {max} are allowed")]
     TooLong {
-        /// Bytes given.
-        given: usize,
+        /// Bytes in the value.
+        length: usize,
         /// Bytes allowed.
-        most: usize,
+        max: usize,
     },
     /// More than allowed.
-    #[error("has {given} entries, at most {most} are allowed")]
+    #[error("has {count} entries, at most {max} are allowed")]
     TooMany {
-        /// Entries given.
-        given: usize,
+        /// Entries in the value.
+        count: usize,
         /// Entries allowed.
-        most: usize,
+        max: usize,
     },
     /// Not of its form.
     #[error("{value:?} is no {wanted}")]
@@ -41,18 +41,18 @@ pub enum Refused {
     },
 }
 
-fn no(value: &str, wanted: &'static str) -> Refused {
-    Refused::Form { value: value.chars().take(80).collect(), wanted }
+fn no(value: &str, wanted: &'static str) -> InvalidValue {
+    InvalidValue::Form { value: value.chars().take(80).collect(), wanted }
 }
 
-/// At most `most` bytes.
-pub fn length(value: impl AsRef<[u8]>, most: usize) -> Result<(), Refused> {
-    let given = value.as_ref().len();
-    if given <= most { Ok(()) } else { Err(Refused::TooLong { given, most }) }
+/// At most `max` bytes.
+pub fn length(value: impl AsRef<[u8]>, max: usize) -> Result<(), InvalidValue> {
+    let length = value.as_ref().len();
+    if length <= max { Ok(()) } else { Err(InvalidValue::TooLong { length, max }) }
 }
 
 /// One JSON object, nested at most `depth` deep, no key twice in one object.
-pub fn json_object(text: &[u8], depth: usize) -> Result<(), Refused> {
+pub fn json_object(text: &[u8], depth: usize) -> Result<(), InvalidValue> {
     let shown = || String::from_utf8_lossy(text.get(..80).unwrap_or(text)).into_owned();
     let mut reader = serde_json::Deserializer::from_slice(text);
     let read = nested::Nested(depth).deserialize(&mut reader).and_then(|()| reader.end());
@@ -63,13 +63,13 @@ pub fn json_object(text: &[u8], depth: usize) -> Result<(), Refused> {
     }
 }
 
-/// At most `most` entries.
-pub fn count(given: usize, most: usize) -> Result<(), Refused> {
-    if given <= most { Ok(()) } else { Err(Refused::TooMany { given, most }) }
+/// At most `max` entries.
+pub fn count(count: usize, max: usize) -> Result<(), InvalidValue> {
+    if count <= max { Ok(()) } else { Err(InvalidValue::TooMany { count, max }) }
 }
 
 /// A host name of RFC 1123 (§2.1), of one label or more; lower-cased.
-pub fn hostname(value: &str) -> Result<String, Refused> {
+pub fn hostname(value: &str) -> Result<String, InvalidValue> {
     length(value, HOSTNAME)?;
     if value.split('.').all(is_label) {
         Ok(value.to_ascii_lowercase())
@@ -79,7 +79,7 @@ pub fn hostname(value: &str) -> Result<String, Refused> {
 }
 
 /// A single label of a host name; lower-cased.
-pub fn label(value: &str) -> Result<String, Refused> {
+pub fn label(value: &str) -> Result<String, InvalidValue> {
     if is_label(value) {
         Ok(value.to_ascii_lowercase())
     } else {
@@ -96,7 +96,7 @@ fn is_label(label: &str) -> bool {
 }
 
 /// An address that a host may have.
-pub fn address(value: &str) -> Result<IpAddr, Refused> {
+pub fn address(value: &str) -> Result<IpAddr, InvalidValue> {
     let address: IpAddr = value.parse().map_err(|_| no(value, "IP address"))?;
     let address = address.to_canonical();
     if address.is_multicast() || address.is_unspecified() || is_broadcast(address) {
@@ -110,7 +110,7 @@ fn is_broadcast(address: IpAddr) -> bool {
 }
 
 /// A network as address/bits, the bits beyond its prefix cleared.
-pub fn network(value: &str) -> Result<String, Refused> {
+pub fn network(value: &str) -> Result<String, InvalidValue> {
     let refused = || no(value, "network: address/bits is wanted");
     let (address, bits) = value.split_once('/').ok_or_else(refused)?;
     let (address, bits): (IpAddr, u32) =
@@ -147,7 +147,7 @@ pub fn same_network(address: IpAddr, gateway: IpAddr, bits: u32) -> bool {
 
 /// One word of an iPXE script or a kernel's command line (netboot specification, section 8.1): what a script pastes
 /// must neither end its word nor mean something to iPXE.
-pub fn script_word(value: &str) -> Result<(), Refused> {
+pub fn script_word(value: &str) -> Result<(), InvalidValue> {
     let printable = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
     let special = matches!(value, "||" | "&&" | ";")
         || value.starts_with('#')
@@ -157,7 +157,7 @@ pub fn script_word(value: &str) -> Result<(), Refused> {
 }
 
 /// A URL of one of `schemes` that a boot script can hold, at most 2048 bytes.
-pub fn url(value: &str, schemes: &[&str]) -> Result<(), Refused> {
+pub fn url(value: &str, schemes: &[&str]) -> Result<(), InvalidValue> {
     length(value, 2048)?;
     script_word(value)?;
     let (scheme, rest) = value.split_once("://").unwrap_or_default();
@@ -167,14 +167,14 @@ pub fn url(value: &str, schemes: &[&str]) -> Result<(), Refused> {
 }
 
 /// A file's name: one component that a boot script can hold.
-pub fn file_name(value: &str) -> Result<(), Refused> {
+pub fn file_name(value: &str) -> Result<(), InvalidValue> {
     length(value, 255)?;
     let special = value.contains(['/', '\\']) || value.starts_with('.');
     if special { Err(no(value, "file name")) } else { script_word(value) }
 }
 
 /// Labels: at most 64, keys of 1 to 255 bytes, values of at most 255, none with a control character.
-pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), Refused> {
+pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), InvalidValue> {
     count(labels.len(), 64)?;
     for (key, value) in labels {
         length(key, 255)?;
@@ -198,7 +198,7 @@ mod tests {
         }
         assert_eq!(
             hostname(&"a.".repeat(127)),
-            Err(Refused::TooLong { given: 254, most: 253 }),
+            Err(InvalidValue::TooLong { length: 254, max: 253 }),
             "long"
         );
     }

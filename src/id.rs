@@ -43,7 +43,7 @@ nouns! {
 /// The text is no UUID.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no {noun} id: a UUID is wanted")]
-pub struct NoId {
+pub struct ParseIdError {
     text: String,
     noun: &'static str,
 }
@@ -72,12 +72,14 @@ impl<N> Default for Id<N> {
 }
 
 impl<N: Noun> FromStr for Id<N> {
-    type Err = NoId;
+    type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match Uuid::try_parse(text) {
             Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid, PhantomData)),
-            Ok(_) | Err(_) => Err(NoId { text: text.chars().take(64).collect(), noun: N::NOUN }),
+            Ok(_) | Err(_) => {
+                Err(ParseIdError { text: text.chars().take(64).collect(), noun: N::NOUN })
+            }
         }
     }
 }

@@ -4,20 +4,20 @@
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: the names things go by, as types.
 //! - [`check`]: rules that more than one service's fields follow.
-//! - [`fault`]: errors as callers see them, with `google.rpc` details.
+//! - [`status`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
-//! - [`mask`]: what an update replaces.
+//! - [`field_mask`]: what an update replaces.
 //! - [`watch`]: what a watch tells.
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
 pub mod check;
 mod debug;
-pub mod fault;
+pub mod field_mask;
 pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
-pub mod mask;
+pub mod status;
 pub mod watch;
 
 pub use id::{BmcId, HardwareId, Id, InstanceId, PowerJobId, TemplateId, WorkflowId};

@@ -9,7 +9,7 @@ pub struct Mac(pub [u8; 6]);
 
 /// The text is no MAC address of a single interface.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoMac {
+pub enum ParseMacError {
     /// Not six octets in a known notation.
     #[error("{0:?} is no MAC address: six octets in hex are wanted, such as 52:54:00:12:34:56")]
     Form(String),
@@ -48,11 +48,11 @@ impl Mac {
 }
 
 impl FromStr for Mac {
-    type Err = NoMac;
+    type Err = ParseMacError;
 
     /// Reads `52:54:00:12:34:56`, `52-54-…`, `5254.0012.3456` and `525400123456`, in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let no = || NoMac::Form(text.chars().take(32).collect());
+        let no = || ParseMacError::Form(text.chars().take(32).collect());
         let width = match text.len() {
             17 => 2,
             14 => 4,
@@ -70,7 +70,7 @@ impl FromStr for Mac {
         }
         let [_, _, octets @ ..] = number.to_be_bytes();
         let mac = Self(octets);
-        if mac.is_unicast() { Ok(mac) } else { Err(NoMac::NotUnicast(mac)) }
+        if mac.is_unicast() { Ok(mac) } else { Err(ParseMacError::NotUnicast(mac)) }
     }
 }
 
@@ -97,10 +97,10 @@ mod tests {
         for text in
             ["", "52:54:0:ab:cd:0e", "52:54:00:ab:cd", "5254:00ab:cd0", "+2:54:00:ab:cd:0e", "é"]
         {
-            assert!(matches!(text.parse::<Mac>(), Err(NoMac::Form(_))), "{text}");
+            assert!(matches!(text.parse::<Mac>(), Err(ParseMacError::Form(_))), "{text}");
         }
         for text in ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01"] {
-            assert!(matches!(text.parse::<Mac>(), Err(NoMac::NotUnicast(_))), "{text}");
+            assert!(matches!(text.parse::<Mac>(), Err(ParseMacError::NotUnicast(_))), "{text}");
         }
     }
 

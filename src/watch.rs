@@ -1,61 +1,61 @@
-//! What a watch tells, whatever it is of: everything, then synced, then changes.
+//! The events of a watch: all objects, then synced, then each change.
 
-/// One thing told.
+/// An event of a watch's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event<T> {
-    /// There, new or changed.
+pub enum WatchEvent<T> {
+    /// An object that exists: at the beginning, or new or changed since.
     Put(T),
-    /// No longer there; its id.
+    /// The id of an object that was deleted.
     Deleted(String),
-    /// Everything that was there at the beginning has been told.
+    /// The end of the objects that existed when the watch began.
     Synced,
 }
 
-/// What a follower is told.
+/// An event for a follower of a watch that is opened again whenever it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News<T> {
-    /// All there is: replaces whatever was known. The feed is live from here on.
-    All(Vec<T>),
-    /// There, new or changed.
+pub enum FeedEvent<T> {
+    /// All objects: replaces what the follower had. The feed is live from here on.
+    Snapshot(Vec<T>),
+    /// An object that is new or changed.
     Put(T),
-    /// No longer there; its id.
+    /// The id of an object that was deleted.
     Deleted(String),
-    /// The feed is cut: what is known may be old from here on, until the next [`News::All`].
-    Cut,
+    /// The watch ended. The follower's objects may be stale until the next [`FeedEvent::Snapshot`].
+    Disconnected,
 }
 
-/// A response of a watch.
-pub trait Watched: From<Event<Self::Object>> {
-    /// What is watched.
+/// A response message of a watch call.
+pub trait WatchResponse: From<WatchEvent<Self::Object>> {
+    /// The watched message.
     type Object;
 
-    /// What it tells; nothing if it is of a kind that only a newer server knows.
-    fn event(self) -> Option<Event<Self::Object>>;
+    /// Returns the event, or none if only a newer server knows its kind.
+    fn into_event(self) -> Option<WatchEvent<Self::Object>>;
 }
 
-/// Every watch's response has the same three cases, under names of its own.
-macro_rules! watched {
+/// Implements [`WatchResponse`]: every response has the same three cases, under its own generated names.
+macro_rules! watch_responses {
     ($($package:ident :: $response:ident, $events:ident :: $case:ident => $object:ident;)*) => {$(
-        impl Watched for crate::$package::v1::$response {
+        impl WatchResponse for crate::$package::v1::$response {
             type Object = crate::$package::v1::$object;
 
-            fn event(self) -> Option<Event<Self::Object>> {
-                use crate::$package::v1::$events::Event as Told;
+            fn into_event(self) -> Option<WatchEvent<Self::Object>> {
+                use crate::$package::v1::$events::Event;
                 Some(match self.event? {
-                    Told::$case(object) => Event::Put(object),
-                    Told::DeletedId(id) => Event::Deleted(id),
-                    Told::Synced(_) => Event::Synced,
+                    Event::$case(object) => WatchEvent::Put(object),
+                    Event::DeletedId(id) => WatchEvent::Deleted(id),
+                    Event::Synced(_) => WatchEvent::Synced,
                 })
             }
         }
 
-        impl From<Event<crate::$package::v1::$object>> for crate::$package::v1::$response {
-            fn from(event: Event<crate::$package::v1::$object>) -> Self {
-                use crate::$package::v1::$events::Event as Told;
+        impl From<WatchEvent<crate::$package::v1::$object>> for crate::$package::v1::$response {
+            fn from(event: WatchEvent<crate::$package::v1::$object>) -> Self {
+                use crate::$package::v1::$events::Event;
                 let event = Some(match event {
-                    Event::Put(object) => Told::$case(object),
-                    Event::Deleted(id) => Told::DeletedId(id),
-                    Event::Synced => Told::Synced(crate::common::v1::Synced {}),
+                    WatchEvent::Put(object) => Event::$case(object),
+                    WatchEvent::Deleted(id) => Event::DeletedId(id),
+                    WatchEvent::Synced => Event::Synced(crate::common::v1::Synced {}),
                 });
                 Self { event }
             }
@@ -63,7 +63,7 @@ macro_rules! watched {
     )*};
 }
 
-watched! {
+watch_responses! {
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
     instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;
     netboot::WatchLeasesResponse, watch_leases_response::Lease => Lease;

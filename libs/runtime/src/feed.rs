@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-pub use tinwright::watch::News;
-use tinwright::watch::{Event, Watched};
+pub use tinwright::watch::FeedEvent;
+use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
@@ -16,10 +16,10 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Opens the watch with `open` and tells what it brings, again and again until `stop`. `noun` is for the log.
-pub async fn follow<W: Watched, F: Future<Output = Result<Streaming<W>, Status>>>(
+pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, Status>>>(
     noun: &'static str,
     open: impl Fn() -> F,
-    mut tell: impl FnMut(News<W::Object>),
+    mut tell: impl FnMut(FeedEvent<W::Object>),
     stop: CancellationToken,
 ) {
     let mut pause = FIRST;
@@ -28,7 +28,7 @@ pub async fn follow<W: Watched, F: Future<Output = Result<Streaming<W>, Status>>
             let mut live = false;
             let Err(status) = once(open(), &mut tell, &mut live).await;
             tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
-            tell(News::Cut);
+            tell(FeedEvent::Disconnected);
             pause = if live { FIRST } else { (pause * 2).min(LONGEST) };
             tokio::time::sleep(jittered(pause)).await;
         }
@@ -37,9 +37,9 @@ pub async fn follow<W: Watched, F: Future<Output = Result<Streaming<W>, Status>>
 }
 
 /// One stream, from its opening to its end.
-async fn once<W: Watched>(
+async fn once<W: WatchResponse>(
     open: impl Future<Output = Result<Streaming<W>, Status>>,
-    tell: &mut impl FnMut(News<W::Object>),
+    tell: &mut impl FnMut(FeedEvent<W::Object>),
     live: &mut bool,
 ) -> Result<std::convert::Infallible, Status> {
     let mut stream = open.await?;
@@ -47,16 +47,16 @@ async fn once<W: Watched>(
     loop {
         let message = stream.message().await?;
         let message = message.ok_or_else(|| Status::unavailable("the stream ended"))?;
-        match (message.event(), *live) {
-            (Some(Event::Synced), _) => {
+        match (message.into_event(), *live) {
+            (Some(WatchEvent::Synced), _) => {
                 *live = true;
-                tell(News::All(std::mem::take(&mut gathered)));
+                tell(FeedEvent::Snapshot(std::mem::take(&mut gathered)));
             }
-            (Some(Event::Put(object)), false) => gathered.push(object),
-            (Some(Event::Put(object)), true) => tell(News::Put(object)),
-            (Some(Event::Deleted(id)), true) => tell(News::Deleted(id)),
+            (Some(WatchEvent::Put(object)), false) => gathered.push(object),
+            (Some(WatchEvent::Put(object)), true) => tell(FeedEvent::Put(object)),
+            (Some(WatchEvent::Deleted(id)), true) => tell(FeedEvent::Deleted(id)),
             // Before synced only what is there is told.
-            (Some(Event::Deleted(_)), false) | (None, _) => {}
+            (Some(WatchEvent::Deleted(_)), false) | (None, _) => {}
         }
     }
 }

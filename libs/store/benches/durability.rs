@@ -70,7 +70,7 @@ async fn filled(dir: &Path, keys: usize) -> anyhow::Result<Filled> {
     let store = Arc::new(Sled::open(&dir.join(keys.to_string()))?);
     let mut revisions = Vec::with_capacity(keys);
     while revisions.len() < keys {
-        let some = revisions.len()..keys.min(revisions.len() + limits::WRITES);
+        let some = revisions.len()..keys.min(revisions.len() + limits::MAX_WRITES);
         let count = some.len();
         let writes = some.map(|n| Write::Put(key(n), value(n as u64).into())).collect();
         let at = store.commit(Commit { writes, ..Commit::default() }).await?;

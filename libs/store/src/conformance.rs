@@ -81,7 +81,7 @@ async fn a_commit_without_writes_only_asks(store: &dyn Store) {
 }
 
 async fn the_longest_value_comes_back(store: &dyn Store) {
-    for length in [crate::limits::VALUE, 100_000, 0] {
+    for length in [crate::limits::MAX_VALUE_BYTES, 100_000, 0] {
         let value: Vec<u8> = (0..length).map(|n| (n / 251) as u8).collect();
         store.commit(put("v/1", value.clone())).await.unwrap();
         assert!(store.get("v/1").await.unwrap().unwrap().value == value, "{length} bytes");

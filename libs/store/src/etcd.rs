@@ -12,7 +12,7 @@
 //! are shared with whatever else the cluster holds, so they may jump; and a commit that only deletes what is not there
 //! takes none.
 //!
-//! **Crash story.** Etcd answers once a majority has synced. Every call ends within [`DEADLINE`]; without an answer, or
+//! **Crash story.** Etcd answers once a majority has synced. Every call ends within [`REQUEST_TIMEOUT`]; without an answer, or
 //! without a leader, it is `Unavailable`. A read is tried at the next endpoint, too. A commit is sent once: if its
 //! answer is lost nobody here knows whether it was applied, and sent again it would conflict with itself.
 //!
@@ -37,34 +37,34 @@ use tokio::task::JoinSet;
 use self::link::Link;
 use self::watch::Watcher;
 use self::wire::Root;
-use crate::feed::{Changes, Feed, Follower};
+use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
 use crate::page::Filling;
 use crate::{Commit, Error, Page, Revision, Store, Versioned};
 
-pub use self::link::DEADLINE;
+pub use self::link::REQUEST_TIMEOUT;
 pub use self::options::{Identity, Login, Options, Tls};
 
 /// The longest prefix, in bytes.
-pub const PREFIX: usize = 256;
+pub const MAX_PREFIX_BYTES: usize = 256;
 
 /// Keeps everything in a cluster, below one prefix.
 #[derive(Debug)]
 pub struct Etcd {
     link: Arc<Link>,
     root: Root,
-    feed: Follower,
+    feed: ChangeFollower,
     /// The newest revision that a commit of this process took; the feed is waited for up to there.
     written: Arc<AtomicU64>,
     _watch: JoinSet<()>,
 }
 
 impl Etcd {
-    /// Reaches the cluster, and begins to watch it. Fails if no member answers within [`DEADLINE`].
+    /// Reaches the cluster, and begins to watch it. Fails if no member answers within [`REQUEST_TIMEOUT`].
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let link = Arc::new(Link::new(&options)?);
         let root = Root::new(options.prefix);
         let revision = wire::revision(link.range(root.glance()).await?.header);
-        let feed = Feed::new(revision);
+        let feed = ChangeFeed::new(revision);
         let follower = feed.follow();
         let written = Arc::new(AtomicU64::new(0));
         let watcher =

@@ -2,35 +2,35 @@
 //!
 //! - [`Store`]: get, list, commit, changed. Its promise is in its own words below.
 //! - [`limits`]: what every engine refuses alike, before it tries.
-//! - [`feed`]: the names of what changed lately, kept in memory for those who follow.
+//! - [`change_feed`]: the names of what changed lately, kept in memory for those who follow.
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
-//! - [`Handle`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
-//! - [`late`]: a store that was out of reach when its process started.
-//! - [`copy`]: what another service's watch told, kept for the next start.
+//! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
+//! - [`deferred`]: a store that was out of reach when its process started.
+//! - [`feed_cache`]: what another service's watch told, kept for the next start.
 //! - `conformance`: what all of them must do.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub mod change_feed;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-pub mod copy;
+pub mod deferred;
 pub mod etcd;
-pub mod feed;
-mod handle;
-pub mod late;
+pub mod feed_cache;
 pub mod limits;
 pub mod memory;
 pub mod mirror;
 mod page;
 pub mod records;
 pub mod schema;
+mod scoped;
 pub mod serving;
 pub mod sled;
 
-pub use feed::Changes;
-pub use handle::Handle;
+pub use change_feed::Changes;
 pub use page::Page;
+pub use scoped::ScopedStore;
 
 /// The store's logical clock: every commit that changes something takes a later one. One that only deletes what is
 /// not there may take none.
@@ -39,7 +39,7 @@ pub struct Revision(pub u64);
 
 impl Revision {
     /// Later than any: a reader who knows nothing yet begins following with it, and is told to list at once.
-    pub const NOTHING_SEEN: Self = Self(u64::MAX);
+    pub const UNKNOWN: Self = Self(u64::MAX);
 }
 
 /// A value and the revision that wrote it.
@@ -118,7 +118,7 @@ pub enum Error {
     Conflict(String),
     /// No engine takes such a commit; nothing was tried.
     #[error("commit refused")]
-    Refused(#[from] limits::Refusal),
+    Refused(#[from] limits::LimitExceeded),
     /// The engine cannot answer now. A commit that fails so may have been applied: read before repeating it.
     #[error("store unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -129,7 +129,7 @@ pub enum Error {
 
 impl Error {
     /// Whether the same call may succeed later, unchanged.
-    pub fn retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable(_) => true,
             Self::Conflict(_) | Self::Refused(_) | Self::Corrupt(_) => false,

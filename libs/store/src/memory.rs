@@ -6,24 +6,24 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use crate::feed::{Changes, Feed};
+use crate::change_feed::{ChangeFeed, Changes};
 use crate::{Commit, Error, Page, Revision, Store, Versioned, Write, page};
 
 /// Keeps everything in a map.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryStore {
     pairs: Mutex<BTreeMap<String, Versioned>>,
-    feed: Feed,
+    feed: ChangeFeed,
 }
 
-impl Default for Memory {
+impl Default for MemoryStore {
     fn default() -> Self {
-        Self { pairs: Mutex::default(), feed: Feed::new(Revision(0)) }
+        Self { pairs: Mutex::default(), feed: ChangeFeed::new(Revision(0)) }
     }
 }
 
 #[async_trait]
-impl Store for Memory {
+impl Store for MemoryStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         Ok(self.pairs.lock().await.get(key).cloned())
     }
@@ -67,6 +67,6 @@ impl Store for Memory {
 mod tests {
     #[tokio::test]
     async fn conforms() {
-        crate::conformance::all(&super::Memory::default()).await;
+        crate::conformance::all(&super::MemoryStore::default()).await;
     }
 }

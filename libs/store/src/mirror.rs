@@ -5,7 +5,7 @@
 //! ```
 //!
 //! However many watch, the store sees one reader: one read for each record that changed. A watcher is first given
-//! everything, then [`Event::Synced`](tinwright::watch::Event::Synced), then what changed, the latest state per record: whoever is slow skips what was
+//! everything, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then what changed, the latest state per record: whoever is slow skips what was
 //! overwritten meanwhile, and holds up nobody. Those who watch a single record are woken by that record alone.
 
 mod table;
@@ -100,7 +100,7 @@ impl<K: Kind> Mirror<K> {
     }
 
     async fn follow(&self) {
-        let (mut after, mut pause) = (Revision::NOTHING_SEEN, PAUSE);
+        let (mut after, mut pause) = (Revision::UNKNOWN, PAUSE);
         loop {
             match self.step(after).await {
                 Ok(revision) => (after, pause) = (revision, PAUSE),

@@ -20,9 +20,9 @@ use std::time::SystemTime;
 use prost::Message;
 
 pub use self::change::Change;
-pub use self::check::Report;
-use self::requests::{Known, Request};
-use crate::{Commit, Expect, Handle, Revision, Store, Versioned};
+pub use self::check::CheckReport;
+use self::requests::{IdempotentRequest, RequestState};
+use crate::{Commit, Expect, Revision, ScopedStore, Store, Versioned};
 
 /// How many records a listing that keeps little looks through before it answers with what it has.
 const SCANNED: usize = 2000;
@@ -132,7 +132,7 @@ pub struct Listing<R> {
 /// The records of one kind.
 #[derive(Debug)]
 pub struct Records<K> {
-    store: Handle,
+    store: ScopedStore,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -144,7 +144,7 @@ impl<K> Clone for Records<K> {
 
 impl<K: Kind> Records<K> {
     /// Those kept in `store`.
-    pub fn new(store: Handle) -> Self {
+    pub fn new(store: ScopedStore) -> Self {
         Self { store, kind: PhantomData }
     }
 
@@ -233,9 +233,9 @@ impl<K: Kind> Records<K> {
         &self,
         record: &K::Record,
         more: Change,
-        request: Option<&Request>,
+        request: Option<&IdempotentRequest>,
     ) -> Result<K::Record, Error> {
-        if let Some(made) = self.answered(request).await? {
+        if let Some(made) = self.previous_result(request).await? {
             return Ok(made);
         }
         let id = K::id(record);
@@ -244,7 +244,7 @@ impl<K: Kind> Records<K> {
             Ok(_) => self.require(id).await,
             // The same request may have been carried out meanwhile: that is what is in the way.
             Err(clash @ (Error::Exists { .. } | Error::Taken { .. } | Error::Changed { .. })) => {
-                self.answered(request).await?.ok_or(clash)
+                self.previous_result(request).await?.ok_or(clash)
             }
             Err(error) => Err(error),
         }
@@ -262,12 +262,15 @@ impl<K: Kind> Records<K> {
     }
 
     /// What `request` made when it was answered before.
-    pub async fn answered(&self, request: Option<&Request>) -> Result<Option<K::Record>, Error> {
+    pub async fn previous_result(
+        &self,
+        request: Option<&IdempotentRequest>,
+    ) -> Result<Option<K::Record>, Error> {
         let Some(request) = request else { return Ok(None) };
-        match request.known(&self.store).await? {
-            Known::New => Ok(None),
-            Known::Done(id) => self.require(&id).await.map(Some),
-            Known::Reused => Err(Error::Reused(request.id().to_owned())),
+        match request.state(&self.store).await? {
+            RequestState::New => Ok(None),
+            RequestState::Done(id) => self.require(&id).await.map(Some),
+            RequestState::Reused => Err(Error::Reused(request.id().to_owned())),
         }
     }
 
@@ -292,7 +295,7 @@ impl<K: Kind> Records<K> {
     }
 
     /// The store underneath.
-    pub fn store(&self) -> &Handle {
+    pub fn store(&self) -> &ScopedStore {
         &self.store
     }
 }

@@ -11,7 +11,7 @@ const KEY: &str = "schema";
 
 /// Why a store cannot be used by this program.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum SchemaError {
     /// A newer program wrote it.
     #[error("the store has schema {found}, this program knows {VERSION}: use the newer program")]
     Newer {
@@ -24,16 +24,16 @@ pub enum Unusable {
 }
 
 /// Passes if `store` has this program's layout; gives it to one that is new.
-pub async fn settle(store: &dyn Store) -> Result<(), Unusable> {
+pub async fn check_or_create(store: &dyn Store) -> Result<(), SchemaError> {
     let Some(found) = store.get(KEY).await? else { return begin(store).await };
     let text = str::from_utf8(&found.value).ok().and_then(|text| text.parse().ok());
     match text.ok_or_else(|| Error::Corrupt(KEY.into()))? {
-        found if found > VERSION => Err(Unusable::Newer { found }),
+        found if found > VERSION => Err(SchemaError::Newer { found }),
         _ => Ok(()),
     }
 }
 
-async fn begin(store: &dyn Store) -> Result<(), Unusable> {
+async fn begin(store: &dyn Store) -> Result<(), SchemaError> {
     let expect = vec![Expect::Absent(KEY.into())];
     let writes = vec![Write::Put(KEY.into(), VERSION.to_string().into())];
     match store.commit(Commit { expect, writes }).await {
@@ -46,13 +46,13 @@ async fn begin(store: &dyn Store) -> Result<(), Unusable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::MemoryStore;
 
     #[tokio::test]
     async fn a_new_store_gets_this_programs_schema_and_keeps_it() {
-        let store = Memory::default();
-        settle(&store).await.unwrap();
-        settle(&store).await.unwrap();
+        let store = MemoryStore::default();
+        check_or_create(&store).await.unwrap();
+        check_or_create(&store).await.unwrap();
         assert_eq!(store.get(KEY).await.unwrap().unwrap().value.as_ref(), b"1");
     }
 
@@ -61,10 +61,10 @@ mod tests {
         for (value, why) in
             [("2", "the store has schema 2, this program knows 1"), ("x", "schema of")]
         {
-            let store = Memory::default();
+            let store = MemoryStore::default();
             let writes = vec![Write::Put(KEY.into(), value.into())];
             store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
-            let refused = settle(&store).await.unwrap_err().to_string();
+            let refused = check_or_create(&store).await.unwrap_err().to_string();
             assert!(refused.starts_with(why), "{refused}");
         }
     }

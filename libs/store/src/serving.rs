@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use futures_util::{Stream, stream};
-use tinwright::fault::{self, Violations};
-use tinwright::watch::{Event, Watched};
+use tinwright::status::{self, Violations};
+use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
@@ -21,11 +21,11 @@ const FORGETTING: Duration = Duration::from_secs(60 * 60);
 /// How many records a page has for a caller who asked for `size`.
 pub fn page_size(size: i32) -> Result<usize, Violations> {
     let size = if size == 0 { PAGE } else { size.min(LARGEST_PAGE) };
-    usize::try_from(size).map_err(|_| Violations::one("page_size", "is negative"))
+    usize::try_from(size).map_err(|_| Violations::single("page_size", "is negative"))
 }
 
 /// What `watcher` is told, each record as `show` shows it, until `stop` or until it is too slow.
-pub fn watch<K: Kind, W: Watched<Object = K::Record>>(
+pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
     watcher: Watcher<K>,
     stop: CancellationToken,
     show: impl Fn(K::Record) -> K::Record,
@@ -33,7 +33,7 @@ pub fn watch<K: Kind, W: Watched<Object = K::Record>>(
     stream::unfold((Some((watcher, stop)), show), |(open, show)| async move {
         let (mut watcher, stop) = open?;
         let event = match stop.run_until_cancelled(watcher.next()).await {
-            Some(Ok(Event::Put(record))) => Event::Put(show(record)),
+            Some(Ok(WatchEvent::Put(record))) => WatchEvent::Put(show(record)),
             Some(Ok(event)) => event,
             Some(Err(TooSlow)) => {
                 return Some((Err(Status::out_of_range(TooSlow.to_string())), (None, show)));
@@ -50,7 +50,8 @@ pub async fn run<K: Kind>(mirror: Mirror<K>, stop: CancellationToken) -> anyhow:
         let mut hourly = tokio::time::interval(FORGETTING);
         loop {
             hourly.tick().await;
-            if let Err(error) = requests::forget(mirror.records().store(), SystemTime::now()).await
+            if let Err(error) =
+                requests::delete_expired(mirror.records().store(), SystemTime::now()).await
             {
                 tracing::warn!(error = &error as &dyn std::error::Error, "old answers stay");
             }
@@ -66,11 +67,11 @@ impl From<records::Error> for Status {
     fn from(error: records::Error) -> Self {
         let text = error.to_string();
         match error {
-            records::Error::Missing { noun, name } => fault::not_found(noun, &name),
-            records::Error::Exists { noun, id } => fault::already_exists(noun, &id, text),
-            records::Error::Taken { noun, by, .. } => fault::already_exists(noun, &by, text),
-            records::Error::Changed { noun, id } => fault::changed_meanwhile(noun, &id),
-            records::Error::Reused(id) => fault::already_exists("request", &id, text),
+            records::Error::Missing { noun, name } => status::not_found(noun, &name),
+            records::Error::Exists { noun, id } => status::already_exists(noun, &id, text),
+            records::Error::Taken { noun, by, .. } => status::already_exists(noun, &by, text),
+            records::Error::Changed { noun, id } => status::changed_meanwhile(noun, &id),
+            records::Error::Reused(id) => status::already_exists("request", &id, text),
             records::Error::Store(error) => failure(&error),
         }
     }

@@ -18,7 +18,7 @@
 //!
 //! **Limits.** Sled lets one batch of one database in a process be applied at a time (a static lock), so more
 //! stores in a process do not write faster. A directory belongs to one process. `watch_prefix` can freeze every
-//! writer and is not used; [`feed`](crate::feed) is.
+//! writer and is not used; [`change_feed`](crate::change_feed) is.
 
 mod layout;
 mod open;
@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::layout::Layout;
 use self::writer::{Order, Writer};
-use crate::feed::{Changes, Feed, Follower};
+use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
 use crate::{Commit, Error, Page, Revision, Store, Versioned};
 
 /// How many commits may wait for the writer; the next ones wait to be queued.
@@ -44,7 +44,7 @@ const QUEUE: usize = 256;
 #[derive(Debug)]
 pub struct Sled {
     layout: Arc<Layout>,
-    durable: Follower,
+    durable: ChangeFollower,
     orders: mpsc::Sender<Order>,
     _writer: writer::Running, // after `orders`: closing the queue is what ends it
 }
@@ -66,7 +66,7 @@ impl Sled {
 
     fn start(db: ::sled::Db, disk: File) -> Result<Self, Error> {
         let (layout, last) = Layout::read(db)?;
-        let (layout, feed) = (Arc::new(layout), Feed::new(last));
+        let (layout, feed) = (Arc::new(layout), ChangeFeed::new(last));
         let (orders, queue) = mpsc::channel(QUEUE);
         let durable = feed.follow();
         let writer = Writer { layout: layout.clone(), disk, feed }.start(queue)?;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use runtime::authority::Site;
 use runtime::seal::Seal;
 use store::Store;
-use store::copy::Sealing;
+use store::feed_cache::Sealer;
 use store::sled::Sled;
 
 use crate::config::{Config, Service, Storage};
@@ -16,7 +16,7 @@ use crate::config::{Config, Service, Storage};
 /// Where the copies are.
 pub(crate) struct Copies {
     store: Arc<dyn Store>,
-    seal: Arc<dyn Sealing>,
+    seal: Arc<dyn Sealer>,
 }
 
 impl Copies {
@@ -33,7 +33,7 @@ impl Copies {
         let opened = tokio::task::spawn_blocking(move || Sled::open(&path)).await?;
         let opening = || format!("opening the copy of the feeds in {shown}: it may be removed");
         let store: Arc<dyn Store> = Arc::new(opened.with_context(opening)?);
-        store::schema::settle(&*store).await?;
+        store::schema::check_or_create(&*store).await?;
         let seal = Arc::new(Sealed(Seal::new(site.key(), "feeds")?));
         Ok(Some(Self { store, seal }))
     }
@@ -51,12 +51,12 @@ impl Copies {
 #[derive(Debug)]
 struct Sealed(Seal);
 
-impl Sealing for Sealed {
-    fn close(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>> {
+impl Sealer for Sealed {
+    fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>> {
         self.0.close(owner, plain).ok()
     }
 
-    fn open(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         Some(self.0.open(owner, sealed).ok()?.expose().clone())
     }
 }

@@ -24,7 +24,7 @@ use runtime::serve::{self, Door};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::Vitals;
 use store::Store;
-use store::late::Late;
+use store::deferred::DeferredStore;
 use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -174,7 +174,7 @@ async fn store_of(config: &Config, site: &Arc<Site>) -> anyhow::Result<Arc<dyn S
         "starting without the store"
     );
     let (config, site) = (config.clone(), site.clone());
-    Ok(Arc::new(Late::new(move || {
+    Ok(Arc::new(DeferredStore::new(move || {
         let (config, site) = (config.clone(), site.clone());
         async move { open_store(&config, &site).await }
     })))
@@ -182,13 +182,13 @@ async fn store_of(config: &Config, site: &Arc<Site>) -> anyhow::Result<Arc<dyn S
 
 /// Whether the store may be there later.
 fn is_away(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref().is_some_and(store::Error::retryable))
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(store::Error::is_retryable))
 }
 
 /// Opens what keeps the records, as `config` says.
 pub(crate) async fn open_store(config: &Config, site: &Site) -> anyhow::Result<Arc<dyn Store>> {
     let store: Arc<dyn Store> = match config.store.clone() {
-        Storage::Memory => Arc::new(store::memory::Memory::default()),
+        Storage::Memory => Arc::new(store::memory::MemoryStore::default()),
         Storage::Sled => {
             let path = config.data.join("store");
             let opened =
@@ -203,6 +203,6 @@ pub(crate) async fn open_store(config: &Config, site: &Site) -> anyhow::Result<A
             Arc::new(store)
         }
     };
-    store::schema::settle(&*store).await?;
+    store::schema::check_or_create(&*store).await?;
     Ok(store)
 }

@@ -98,7 +98,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
 async fn check(config: &Config, mend: bool) -> anyhow::Result<ExitCode> {
     let report = maintenance::check(config, mend).await?;
     println!("{}", maintenance::told(&report));
-    let good = if mend { report.is_mendable() } else { report.is_clean() };
+    let good = if mend { report.is_repairable() } else { report.is_clean() };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use runtime::authority::Site;
-use store::Handle;
-use store::records::Report;
+use store::ScopedStore;
+use store::records::CheckReport;
 use tinwright::in_process;
 use tokio_util::sync::CancellationToken;
 
@@ -14,20 +14,21 @@ use crate::reach::Reach;
 use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
-pub async fn check(config: &Config, mend: bool) -> anyhow::Result<Report> {
+pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     let site = Arc::new(Site::open(&config.secrets()).context("opening the site's secrets")?);
     let store = crate::open_store(config, &site).await?;
     // Nobody is called: looking at records takes no peer.
     let nobody = Reach::inside(&in_process::pair().0);
     let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
     let leases = netboot::leases::Leases::new(store.clone()).check(mend).await?;
-    let boots = netboot::timeline::records::BootStore::new(Handle::new(store.clone(), "netboot"));
+    let boots =
+        netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     Ok(services.check(mend).await?.and(boots.check(mend).await?).and(leases))
 }
 
 /// The report in words, a line each.
-pub fn told(report: &Report) -> String {
-    let Report { records, entries, corrupt, missing, stray, contested } = report;
+pub fn told(report: &CheckReport) -> String {
+    let CheckReport { records, entries, corrupt, missing, stray, contested } = report;
     let mut lines = vec![format!("{records} records, {entries} index entries")];
     let kinds = [
         ("cannot be read", corrupt),

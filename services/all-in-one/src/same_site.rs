@@ -36,12 +36,12 @@ fn mark(site: &Site) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::memory::Memory;
+    use store::memory::MemoryStore;
 
     #[tokio::test]
     async fn a_store_stays_with_the_site_that_came_first() {
         let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let store = Memory::default();
+        let store = MemoryStore::default();
         settle(&store, &Site::open(ours.path()).unwrap()).await.unwrap();
         settle(&store, &Site::open(ours.path()).unwrap()).await.unwrap();
         let other = settle(&store, &Site::open(theirs.path()).unwrap()).await.unwrap_err();

@@ -15,7 +15,7 @@ use runtime::supervise::Tier;
 use runtime::telemetry::Vitals;
 use runtime::{Role, authority};
 use store::Store;
-use store::records::Report;
+use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -123,9 +123,9 @@ impl Services {
     }
 
     /// Whether all their records and indexes agree; with `mend`, making them.
-    pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<Report> {
+    pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
         let Self { hardware, instance, power, workflow } = self;
-        let mut report = Report::default();
+        let mut report = CheckReport::default();
         if let Some(hardware) = hardware {
             report = report.and(hardware.check(mend).await?);
         }

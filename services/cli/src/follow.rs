@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use prost::{Message, Name};
 use tinwright::json;
-use tinwright::watch::{Event, Watched};
+use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
@@ -23,7 +23,7 @@ pub const PATIENCE: u32 = 60;
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and nobody spawns them")]
 pub trait Watchable: Message + Name + Default {
     /// What their watch answers with.
-    type Told: Watched<Object = Self>;
+    type Told: WatchResponse<Object = Self>;
 
     /// What it goes by.
     fn id(&self) -> &str;
@@ -45,10 +45,12 @@ pub async fn events<W: Watchable>(
 ) -> anyhow::Result<()> {
     let mut told = W::watch(channel, id, view).await?;
     while let Some(told) = told.next().await {
-        let line = match told?.event() {
-            Some(Event::Put(object)) => output::event("put", &json::write(&object)?),
-            Some(Event::Deleted(id)) => output::event("deleted", &serde_json::json!({ "id": id })),
-            Some(Event::Synced) => output::event("synced", &serde_json::Value::Null),
+        let line = match told?.into_event() {
+            Some(WatchEvent::Put(object)) => output::event("put", &json::write(&object)?),
+            Some(WatchEvent::Deleted(id)) => {
+                output::event("deleted", &serde_json::json!({ "id": id }))
+            }
+            Some(WatchEvent::Synced) => output::event("synced", &serde_json::Value::Null),
             None => continue, // of a kind that only a newer server knows
         };
         say(out, &line)?;
@@ -83,11 +85,13 @@ async fn watched<W: Watchable, T>(
     let mut told = W::watch(channel, id.to_owned(), View::Basic).await?;
     let mut there = false;
     while let Some(told) = told.next().await {
-        let seen = match told?.event() {
-            Some(Event::Put(object)) if object.id() == id => Some(object),
-            Some(Event::Deleted(gone)) if gone == id => None,
-            Some(Event::Synced) if !there => None,
-            Some(Event::Put(_) | Event::Deleted(_) | Event::Synced) | None => continue,
+        let seen = match told?.into_event() {
+            Some(WatchEvent::Put(object)) if object.id() == id => Some(object),
+            Some(WatchEvent::Deleted(gone)) if gone == id => None,
+            Some(WatchEvent::Synced) if !there => None,
+            Some(WatchEvent::Put(_) | WatchEvent::Deleted(_) | WatchEvent::Synced) | None => {
+                continue;
+            }
         };
         (there, *failures) = (true, 0);
         if let Some(verdict) = judge(seen) {

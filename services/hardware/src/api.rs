@@ -5,13 +5,13 @@ use std::pin::Pin;
 use futures_util::Stream;
 use runtime::access;
 use store::mirror::Mirror;
-use store::records::requests::Request as Asked;
-use store::records::{self, Report};
+use store::records::requests::IdempotentRequest;
+use store::records::{self, CheckReport};
 use store::serving;
 use tinwright::common::v1::View;
-use tinwright::fault::{self, Violations};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
+use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -48,7 +48,7 @@ impl Api {
     }
 
     /// Whether records and indexes agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<Report, records::Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
         self.machines.records().check(mend).await
     }
 
@@ -66,8 +66,8 @@ impl HardwareService for Api {
         request: Request<pb::CreateHardwareRequest>,
     ) -> Result<Response<pb::CreateHardwareResponse>, Status> {
         let request = request.into_inner();
-        check::length(&request.request_id, 128).map_err(|e| Violations::one("request_id", e))?;
-        let asked = Asked::new(&request.request_id, &request);
+        check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
+        let asked = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateHardwareRequest { hardware, request_id: _ } = request;
         let hardware = self.machines.create(given(hardware)?, asked).await?;
         Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hidden::basic(hardware)) }))
@@ -116,11 +116,11 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::SetHardwareStateRequest>,
     ) -> Result<Response<pb::SetHardwareStateResponse>, Status> {
-        let to =
-            State::try_from(request.get_ref().state()).map_err(|e| Violations::one("state", e))?;
+        let to = State::try_from(request.get_ref().state())
+            .map_err(|e| Violations::single("state", e))?;
         let pb::SetHardwareStateRequest { id: name, state: _, reason, revision } =
             request.into_inner();
-        check::length(&reason, 1024).map_err(|e| Violations::one("reason", e))?;
+        check::length(&reason, 1024).map_err(|e| Violations::single("reason", e))?;
         let hardware = self.machines.set_state(id("id", &name)?, to, reason, revision).await?;
         Ok(Response::new(pb::SetHardwareStateResponse { hardware: Some(hidden::basic(hardware)) }))
     }
@@ -162,24 +162,24 @@ fn shown(machine: pb::Hardware, view: View) -> pb::Hardware {
 }
 
 fn given(hardware: Option<pb::Hardware>) -> Result<pb::Hardware, Violations> {
-    hardware.ok_or_else(|| Violations::one("hardware", "is missing"))
+    hardware.ok_or_else(|| Violations::single("hardware", "is missing"))
 }
 
 fn id(field: &str, text: &str) -> Result<HardwareId, Violations> {
-    text.parse().map_err(|reason| Violations::one(field, reason))
+    text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
 fn by(request: pb::GetHardwareRequest) -> Result<By, Violations> {
     use pb::get_hardware_request::By as Given;
     match request.by {
-        None => Err(Violations::one("by", "is missing: give id, mac or address")),
+        None => Err(Violations::single("by", "is missing: give id, mac or address")),
         Some(Given::Id(text)) => id("id", &text).map(By::Id),
         Some(Given::Mac(text)) => {
-            text.parse().map(By::Mac).map_err(|reason| Violations::one("mac", reason))
+            text.parse().map(By::Mac).map_err(|reason| Violations::single("mac", reason))
         }
         Some(Given::Address(text)) => match check::address(&text) {
             Ok(address) => Ok(By::Address(address.to_string())),
-            Err(reason) => Err(Violations::one("address", reason)),
+            Err(reason) => Err(Violations::single("address", reason)),
         },
     }
 }
@@ -188,10 +188,12 @@ impl From<Error> for Status {
     fn from(error: Error) -> Self {
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::Illegal(_) => fault::precondition("STATE", "hardware", error.to_string()),
+            Error::Illegal(_) => {
+                status::failed_precondition("STATE", "hardware", error.to_string())
+            }
             Error::Occupied { ref id, .. } => {
                 let subject = format!("hardware/{id}");
-                fault::precondition("OCCUPIED", &subject, error.to_string())
+                status::failed_precondition("OCCUPIED", &subject, error.to_string())
             }
             Error::Unasked(_) => Self::unavailable(error.to_string()),
             Error::Records(error) => error.into(),

@@ -12,8 +12,8 @@ mod relay_port;
 use std::collections::BTreeSet;
 
 use tinwright::check;
-use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
+use tinwright::status::Violations;
 
 /// The most interfaces, and the most disks, of a machine: with its indexes it fits one commit.
 const MANY: usize = 16;
@@ -33,16 +33,16 @@ pub fn normal(mut hardware: pb::Hardware) -> Result<pb::Hardware, Violations> {
     }
     wrong.take("interfaces", check::count(hardware.interfaces.len(), MANY));
     for (n, interface) in hardware.interfaces.iter_mut().enumerate() {
-        wrong.below(&format!("interfaces[{n}]"), interface::normalize(interface));
+        wrong.add_nested(&format!("interfaces[{n}]"), interface::normalize(interface));
     }
     twice(&hardware, &mut wrong);
     disks(&hardware.disks, &mut wrong);
     bonds::check(&hardware, &mut wrong);
     if let Some(policy) = &hardware.policy {
-        wrong.below("policy", policy::check(policy));
+        wrong.add_nested("policy", policy::check(policy));
     }
     wrong.take("extra", extra(&hardware.extra));
-    wrong.or(hardware)
+    wrong.into_result(hardware)
 }
 
 fn texts(hardware: &mut pb::Hardware, wrong: &mut Violations) {
@@ -70,7 +70,7 @@ fn texts(hardware: &mut pb::Hardware, wrong: &mut Violations) {
 }
 
 /// Ends up in kernel arguments and in lines of metadata: no space, no control character.
-fn word(text: &str) -> Result<(), check::Refused> {
+fn word(text: &str) -> Result<(), check::InvalidValue> {
     check::length(text, SHORT)?;
     if text.is_empty() { Ok(()) } else { check::script_word(text) }
 }
@@ -133,7 +133,7 @@ fn known<E: TryFrom<i32>>(number: i32) -> Result<E, &'static str> {
     E::try_from(number).map_err(|_| "is no value of its enumeration")
 }
 
-fn extra(extra: &[u8]) -> Result<(), check::Refused> {
+fn extra(extra: &[u8]) -> Result<(), check::InvalidValue> {
     check::length(extra, EXTRA)?;
     if extra.is_empty() { Ok(()) } else { check::json_object(extra, DEPTH) }
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use store::records::requests::Request;
+use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
-use store::{Handle, Store};
-use tinwright::fault::Violations;
+use store::{ScopedStore, Store};
+use tinwright::field_mask::UpdatableFields;
 use tinwright::hardware::v1 as pb;
-use tinwright::mask::Fields;
+use tinwright::status::Violations;
 use tinwright::{HardwareId, Mac};
 
 use crate::check;
@@ -26,7 +26,7 @@ use crate::occupancy::Occupancy;
 use crate::state::{Illegal, NoState, State};
 
 /// Which fields of a machine an update may replace.
-const FIELDS: Fields = Fields {
+const FIELDS: UpdatableFields = UpdatableFields {
     mutable: &[
         "name",
         "labels",
@@ -122,7 +122,7 @@ pub struct Machines {
 impl Machines {
     /// Those kept in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { records: Records::new(Handle::new(store, "hardware")) }
+        Self { records: Records::new(ScopedStore::new(store, "hardware")) }
     }
 
     /// The records underneath.
@@ -134,7 +134,7 @@ impl Machines {
     pub async fn create(
         &self,
         hardware: pb::Hardware,
-        request: Option<Request>,
+        request: Option<IdempotentRequest>,
     ) -> Result<pb::Hardware, Error> {
         let hardware = newborn(check::normal(hardware)?)?;
         Ok(self.records.create(&hardware, Change::default(), request.as_ref()).await?)
@@ -169,7 +169,7 @@ impl Machines {
         paths: &[String],
     ) -> Result<pb::Hardware, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let mut new = FIELDS.merged(&old, &update, paths)?;
+        let mut new = FIELDS.merge(&old, &update, paths)?;
         if paths.is_empty() {
             hidden::keep(&old, &mut new);
         }
@@ -225,7 +225,7 @@ impl Machines {
 fn newborn(mut hardware: pb::Hardware) -> Result<pb::Hardware, Error> {
     let id = match hardware.id.as_str() {
         "" => HardwareId::new(),
-        given => given.parse().map_err(|reason| Violations::one("id", reason))?,
+        given => given.parse().map_err(|reason| Violations::single("id", reason))?,
     };
     hardware.id = id.to_string();
     hardware.revision = 0;
@@ -233,7 +233,7 @@ fn newborn(mut hardware: pb::Hardware) -> Result<pb::Hardware, Error> {
         pb::State::Unspecified | pb::State::Enrolled => State::Enrolled,
         pb::State::Provisionable => State::Provisionable,
         pb::State::Failed | pb::State::Maintenance | pb::State::Deleting => {
-            return Err(Violations::one("state", "is neither enrolled nor provisionable").into());
+            return Err(Violations::single("state", "is neither enrolled nor provisionable").into());
         }
     };
     hardware.state = pb::State::from(state).into();
@@ -256,7 +256,10 @@ fn touched(hardware: pb::Hardware) -> pb::Hardware {
 }
 
 fn state(hardware: &pb::Hardware) -> Result<State, Error> {
-    hardware.state().try_into().map_err(|reason: NoState| Violations::one("state", reason).into())
+    hardware
+        .state()
+        .try_into()
+        .map_err(|reason: NoState| Violations::single("state", reason).into())
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use futures_util::Stream;
 use runtime::access;
 use store::Store;
 use store::mirror::Mirror;
-use store::records::Report;
-use store::records::requests::Request as Asked;
+use store::records::CheckReport;
+use store::records::requests::IdempotentRequest;
 use store::serving;
 use tinwright::common::v1::View;
-use tinwright::fault::{self, Violations};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, InstanceId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
@@ -70,7 +70,7 @@ impl Api {
     }
 
     /// Whether records and claims agree; with `mend`, making them. No service may have the store open meanwhile.
-    pub async fn check(&self, mend: bool) -> Result<Report, Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
         self.instances.check(mend).await
     }
 }
@@ -83,8 +83,8 @@ impl InstanceService for Api {
         request: Request<pb::CreateInstanceRequest>,
     ) -> Result<Response<pb::CreateInstanceResponse>, Status> {
         let request = request.into_inner();
-        check::length(&request.request_id, 128).map_err(|e| Violations::one("request_id", e))?;
-        let asked = Asked::new(&request.request_id, &request);
+        check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
+        let asked = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateInstanceRequest { instance, request_id: _ } = request;
         let made = self.instances.create(given(instance)?, asked).await?;
         Ok(Response::new(pb::CreateInstanceResponse { instance: Some(basic(made)) }))
@@ -220,26 +220,26 @@ fn basic(mut instance: pb::Instance) -> pb::Instance {
 }
 
 fn given(instance: Option<pb::Instance>) -> Result<pb::Instance, Violations> {
-    instance.ok_or_else(|| Violations::one("instance", "is missing"))
+    instance.ok_or_else(|| Violations::single("instance", "is missing"))
 }
 
 fn id(field: &str, text: &str) -> Result<InstanceId, Violations> {
-    text.parse().map_err(|reason| Violations::one(field, reason))
+    text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
 fn hardware(field: &str, text: &str) -> Result<HardwareId, Violations> {
-    text.parse().map_err(|reason| Violations::one(field, reason))
+    text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
 fn by(by: Option<pb::get_instance_request::By>) -> Result<By, Violations> {
     use pb::get_instance_request::By as Given;
     match by {
-        None => Err(Violations::one("by", "is missing: give id, hardware_id or address")),
+        None => Err(Violations::single("by", "is missing: give id, hardware_id or address")),
         Some(Given::Id(text)) => id("id", &text).map(By::Id),
         Some(Given::HardwareId(text)) => hardware("hardware_id", &text).map(By::Hardware),
         Some(Given::Address(text)) => match check::address(&text) {
             Ok(address) => Ok(By::Address(address.to_string())),
-            Err(reason) => Err(Violations::one("address", reason)),
+            Err(reason) => Err(Violations::single("address", reason)),
         },
     }
 }
@@ -250,11 +250,11 @@ impl From<Error> for Status {
         match error {
             Error::Invalid(violations) => violations.into(),
             Error::Illegal(_) | Error::NotQueued(_) => {
-                fault::precondition("STATE", "instance", text)
+                status::failed_precondition("STATE", "instance", text)
             }
-            Error::Leaving(id) => fault::precondition("STATE", &id, text),
+            Error::Leaving(id) => status::failed_precondition("STATE", &id, text),
             Error::NotOccupant { hardware, .. } => {
-                fault::precondition("OCCUPANT", &hardware.to_string(), text)
+                status::failed_precondition("OCCUPANT", &hardware.to_string(), text)
             }
             Error::Unknown(_) => Self::new(Code::DataLoss, text),
             Error::NoRandomness => Self::internal(text),

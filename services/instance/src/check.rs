@@ -12,15 +12,15 @@ mod system;
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
-use tinwright::check::{self, Refused};
-use tinwright::fault::Violations;
+use tinwright::check::{self, InvalidValue};
 use tinwright::instance::v1 as pb;
+use tinwright::status::Violations;
 use tinwright::{HardwareId, TemplateId};
 
 /// The longest user data, vendor data and network configuration, in bytes.
 const DOCUMENT: usize = 64 * 1024;
 /// The longest of all that a caller says together, in bytes: what the server adds still fits the store's largest value.
-const TOGETHER: usize = store::limits::VALUE - 64 * 1024;
+const TOGETHER: usize = store::limits::MAX_VALUE_BYTES - 64 * 1024;
 /// The longest text that crypt(3) makes (`CRYPT_OUTPUT_SIZE`), in bytes.
 const CRYPTED: usize = 384;
 /// The most addresses: with its indexes, old and new, a record fits one commit.
@@ -60,7 +60,7 @@ pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
         wrong.take(field, document(text));
     }
     if let Some(gate) = &mut instance.boot_gate {
-        wrong.below("boot_gate", boot_gate::normalize(gate));
+        wrong.add_nested("boot_gate", boot_gate::normalize(gate));
     }
     let password = &instance.crypted_root_password;
     if !is_crypted(password) {
@@ -71,7 +71,7 @@ pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
     extra::check(&instance.extra, &mut wrong);
     values(&instance.template_values, &mut wrong);
     wrong.take("instance", length(&instance));
-    wrong.or(instance)
+    wrong.into_result(instance)
 }
 
 /// Ids of what the instance refers to, in their one spelling.
@@ -96,7 +96,7 @@ fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
     wrong.take("ips", check::count(ips.len(), IPS));
     let mut seen = BTreeSet::new();
     for (n, ip) in ips.iter_mut().enumerate() {
-        wrong.below(&format!("ips[{n}]"), ip::normalize(ip));
+        wrong.add_nested(&format!("ips[{n}]"), ip::normalize(ip));
         if !seen.insert(ip.address.clone()) {
             wrong.add(format!("ips[{n}].address"), format!("{} is there twice", ip.address));
         }
@@ -104,9 +104,13 @@ fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
 }
 
 /// Each part has a limit of its own; with all of them at theirs a record would be too long to be stored.
-fn length(instance: &pb::Instance) -> Result<(), Refused> {
+fn length(instance: &pb::Instance) -> Result<(), InvalidValue> {
     let given = instance.encoded_len();
-    if given <= TOGETHER { Ok(()) } else { Err(Refused::TooLong { given, most: TOGETHER }) }
+    if given <= TOGETHER {
+        Ok(())
+    } else {
+        Err(InvalidValue::TooLong { length: given, max: TOGETHER })
+    }
 }
 
 fn document(text: &str) -> Result<(), String> {
@@ -165,7 +169,7 @@ fn values(values: &BTreeMap<String, String>, wrong: &mut Violations) {
     wrong.take("template_values", check::count(values.len(), VALUES));
     let given = values.iter().map(|(key, value)| key.len() + value.len()).sum();
     if given > VALUES_LENGTH {
-        wrong.add("template_values", Refused::TooLong { given, most: VALUES_LENGTH });
+        wrong.add("template_values", InvalidValue::TooLong { length: given, max: VALUES_LENGTH });
     }
     if values.keys().any(|key| key.is_empty() || key.chars().any(char::is_control)) {
         wrong.add("template_values", "has a key that is empty or has a control character");

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use store::records::requests::Request;
-use store::records::{self, Change, Index, Kind, Listing, Records, Report};
-use store::{Handle, Store};
-use tinwright::fault::Violations;
+use store::records::requests::IdempotentRequest;
+use store::records::{self, Change, CheckReport, Index, Kind, Listing, Records};
+use store::{ScopedStore, Store};
 use tinwright::instance::v1 as pb;
+use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId};
 
 use crate::check;
@@ -122,7 +122,7 @@ pub struct Instances {
 impl Instances {
     /// Those kept in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { records: Records::new(Handle::new(store, "instance")) }
+        Self { records: Records::new(ScopedStore::new(store, "instance")) }
     }
 
     /// The records underneath.
@@ -134,7 +134,7 @@ impl Instances {
     pub async fn create(
         &self,
         instance: pb::Instance,
-        request: Option<Request>,
+        request: Option<IdempotentRequest>,
     ) -> Result<pb::Instance, Error> {
         let instance = newborn(check::normal(instance)?)?;
         Ok(self.records.create(&instance, Change::default(), request.as_ref()).await?)
@@ -267,7 +267,7 @@ impl Instances {
     }
 
     /// Whether records and claims agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<Report, Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
         Ok(self.records.check(mend).await?)
     }
 
@@ -297,7 +297,7 @@ fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
     }
     let id = match given.id.as_str() {
         "" => InstanceId::new(),
-        id => id.parse().map_err(|reason| Violations::one("id", reason))?,
+        id => id.parse().map_err(|reason| Violations::single("id", reason))?,
     };
     let now = Some(Timestamp::from(SystemTime::now()));
     let mut instance = pb::Instance {

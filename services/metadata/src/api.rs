@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tinwright::check;
-use tinwright::fault::{self, Violations};
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::metadata_service_server::{MetadataService, MetadataServiceServer};
+use tinwright::status::{self, Violations};
 use tonic::{Request, Response, Status};
 
 use crate::http::{Service, Subject};
@@ -37,7 +37,7 @@ impl MetadataService for Api {
         let subject = subject(request.into_inner())?;
         match self.0.explain(&subject, SystemTime::now()).await {
             Some(told) => Ok(Response::new(told)),
-            None => Err(fault::not_found("machine", &name(&subject))),
+            None => Err(status::not_found("machine", &name(&subject))),
         }
     }
 }
@@ -46,16 +46,16 @@ fn subject(request: pb::ExplainMetadataRequest) -> Result<Subject, Violations> {
     use pb::explain_metadata_request::By;
     let pb::ExplainMetadataRequest { by } = request;
     match by {
-        None => Err(Violations::one("by", "is missing: say which machine or address")),
+        None => Err(Violations::single("by", "is missing: say which machine or address")),
         Some(By::HardwareId(text)) => {
-            text.parse().map(Subject::Hardware).map_err(|e| Violations::one("hardware_id", e))
+            text.parse().map(Subject::Hardware).map_err(|e| Violations::single("hardware_id", e))
         }
-        Some(By::Address(text)) => {
-            check::address(&text).map(Subject::Address).map_err(|e| Violations::one("address", e))
-        }
+        Some(By::Address(text)) => check::address(&text)
+            .map(Subject::Address)
+            .map_err(|e| Violations::single("address", e)),
         Some(By::Hostname(text)) => check::hostname(&text)
             .map(Subject::Hostname)
-            .map_err(|e| Violations::one("hostname", e)),
+            .map_err(|e| Violations::single("hostname", e)),
     }
 }
 

@@ -81,7 +81,7 @@ impl Told {
             async move { Ok(client.watch_hardware(request).await?.into_inner()) }
         };
         let tell = |news| {
-            self.copies.iter().for_each(|copies| copies.hardware.note(&news, SystemTime::now()));
+            self.copies.iter().for_each(|copies| copies.hardware.record(&news, SystemTime::now()));
             self.source().hardware(news);
         };
         feed::follow("hardware", open, tell, stop).await;
@@ -95,7 +95,7 @@ impl Told {
             async move { Ok(client.watch_instances(request).await?.into_inner()) }
         };
         let tell = |news| {
-            self.copies.iter().for_each(|copies| copies.instance.note(&news, SystemTime::now()));
+            self.copies.iter().for_each(|copies| copies.instance.record(&news, SystemTime::now()));
             self.source().instance(news);
         };
         feed::follow("instance", open, tell, stop).await;
@@ -108,7 +108,7 @@ impl Told {
             async move { Ok(client.watch_leases(WatchLeasesRequest::default()).await?.into_inner()) }
         };
         let tell = |news| {
-            self.copies.iter().for_each(|copies| copies.lease.note(&news, SystemTime::now()));
+            self.copies.iter().for_each(|copies| copies.lease.record(&news, SystemTime::now()));
             self.source().lease(news);
         };
         feed::follow("lease", open, tell, stop).await;

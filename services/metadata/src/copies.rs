@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use store::copy::{Kept, LocalCopy, Part, Sealing};
-use store::{Handle, Store};
+use store::feed_cache::{CachedFeed, FeedCache, Projection, Sealer};
+use store::{ScopedStore, Store};
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::netboot::v1::{Lease, lease::State};
@@ -17,25 +17,27 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct Copies {
     /// Of hardware.
-    pub hardware: LocalCopy<Hardware>,
+    pub hardware: FeedCache<Hardware>,
     /// Of instances, secrets and all.
-    pub instance: LocalCopy<Instance>,
+    pub instance: FeedCache<Instance>,
     /// Of the leases that last.
-    pub lease: LocalCopy<Lease>,
+    pub lease: FeedCache<Lease>,
 }
 
 impl Copies {
     /// Those in `store`, sealed with `seal`.
-    pub fn new(store: Arc<dyn Store>, seal: &Arc<dyn Sealing>) -> Self {
-        let own = || Handle::new(store.clone(), "metadata");
-        let hardware = Part { id: |one: &Hardware| &one.id, kept: |one| Some(one.clone()) };
-        let instance = Part { id: |one: &Instance| &one.id, kept: |one| Some(one.clone()) };
+    pub fn new(store: Arc<dyn Store>, seal: &Arc<dyn Sealer>) -> Self {
+        let own = || ScopedStore::new(store.clone(), "metadata");
+        let hardware =
+            Projection { id: |one: &Hardware| &one.id, project: |one| Some(one.clone()) };
+        let instance =
+            Projection { id: |one: &Instance| &one.id, project: |one| Some(one.clone()) };
         let bound = |one: &Lease| (one.state() == State::Bound).then(|| one.clone());
-        let lease = Part { id: |one: &Lease| &one.address, kept: bound };
+        let lease = Projection { id: |one: &Lease| &one.address, project: bound };
         Self {
-            hardware: LocalCopy::new(own(), "hardware", seal.clone(), hardware),
-            instance: LocalCopy::new(own(), "instance", seal.clone(), instance),
-            lease: LocalCopy::new(own(), "lease", seal.clone(), lease),
+            hardware: FeedCache::new(own(), "hardware", seal.clone(), hardware),
+            instance: FeedCache::new(own(), "instance", seal.clone(), instance),
+            lease: FeedCache::new(own(), "lease", seal.clone(), lease),
         }
     }
 
@@ -45,7 +47,7 @@ impl Copies {
     ) -> Result<Option<(Vec<Hardware>, Vec<Instance>, SystemTime)>, store::Error> {
         let (hardware, instance) = (self.hardware.load().await?, self.instance.load().await?);
         let (Some(hardware), Some(instance)) = (hardware, instance) else { return Ok(None) };
-        let heard = hardware.heard.min(instance.heard);
+        let heard = hardware.last_live.min(instance.last_live);
         Ok(Some((hardware.objects, instance.objects, heard)))
     }
 
@@ -77,7 +79,9 @@ pub(crate) async fn restore_leases(
     copies: &Copies,
     source: &std::sync::Mutex<Source>,
 ) -> Result<(), store::Error> {
-    let Some(Kept { objects, heard }) = copies.lease.load().await? else { return Ok(()) };
+    let Some(CachedFeed { objects, last_live: heard }) = copies.lease.load().await? else {
+        return Ok(());
+    };
     let cut = cut(heard, SystemTime::now(), Instant::now());
     let source = source.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     source.restore_leases(&objects, cut);

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
@@ -49,43 +49,45 @@ impl Source {
     }
 
     /// Takes news of hardware.
-    pub fn hardware(&mut self, news: News<Hardware>) {
+    pub fn hardware(&mut self, news: FeedEvent<Hardware>) {
         match news {
-            News::All(all) => {
+            FeedEvent::Snapshot(all) => {
                 let gone: Vec<_> = self.hardware.ids().cloned().collect();
                 self.hardware = Packed::of(all.into_iter().map(|one| (one.id.clone(), one)));
                 self.caught_up(0, &gone);
             }
-            News::Put(hardware) => {
+            FeedEvent::Put(hardware) => {
                 let id = hardware.id.clone();
                 self.hardware.insert(id.clone(), &hardware);
                 self.changed(&[id]);
             }
-            News::Deleted(id) => {
+            FeedEvent::Deleted(id) => {
                 self.hardware.remove(&id);
                 self.changed(&[id]);
             }
-            News::Cut => self.cut(0),
+            FeedEvent::Disconnected => self.cut(0),
         }
     }
 
     /// Takes news of instances.
-    pub fn instance(&mut self, news: News<Instance>) {
+    pub fn instance(&mut self, news: FeedEvent<Instance>) {
         match news {
-            News::All(all) => {
+            FeedEvent::Snapshot(all) => {
                 let gone: Vec<_> = self.occupants.keys().cloned().collect();
                 self.occupy(all);
                 self.caught_up(1, &gone);
             }
             // One that failed before anything was done to the machine has let go of it.
-            News::Put(instance) if instance.released => self.instance(News::Deleted(instance.id)),
-            News::Put(instance) => {
+            FeedEvent::Put(instance) if instance.released => {
+                self.instance(FeedEvent::Deleted(instance.id))
+            }
+            FeedEvent::Put(instance) => {
                 let machine = instance.hardware_id.clone();
                 self.occupants.insert(machine.clone(), instance.id.clone());
                 self.instances.insert(instance.id.clone(), &instance);
                 self.changed(&[machine]);
             }
-            News::Deleted(id) => {
+            FeedEvent::Deleted(id) => {
                 let Some(old) = self.instances.remove(&id) else { return };
                 // A late word of an old instance does not unseat the new one.
                 if self.occupants.get(&old.hardware_id) == Some(&id) {
@@ -93,7 +95,7 @@ impl Source {
                 }
                 self.changed(&[old.hardware_id]);
             }
-            News::Cut => self.cut(1),
+            FeedEvent::Disconnected => self.cut(1),
         }
     }
 
@@ -104,19 +106,19 @@ impl Source {
     }
 
     /// Takes news of leases.
-    pub fn lease(&self, news: News<nb::Lease>) {
+    pub fn lease(&self, news: FeedEvent<nb::Lease>) {
         let clocks = Clocks::now();
         match news {
-            News::All(all) => {
+            FeedEvent::Snapshot(all) => {
                 let leases = all.iter().filter_map(|lease| records::lease(lease, clocks));
                 self.index.replace_leases(leases);
             }
-            News::Put(lease) => {
+            FeedEvent::Put(lease) => {
                 let bound = records::lease(&lease, clocks).map(|(_, bound)| bound);
                 self.lend(&lease.address, bound);
             }
-            News::Deleted(address) => self.lend(&address, None),
-            News::Cut => self.index.cut_leases(clocks.steady),
+            FeedEvent::Deleted(address) => self.lend(&address, None),
+            FeedEvent::Disconnected => self.index.cut_leases(clocks.steady),
         }
     }
 
@@ -222,9 +224,9 @@ mod tests {
     fn nobody_is_answered_before_both_feeds_have_told_everything() {
         let index = Arc::new(Index::new());
         let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
-        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
+        source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "not ready");
-        source.instance(News::All(vec![instance("i-1", id, "active")]));
+        source.instance(FeedEvent::Snapshot(vec![instance("i-1", id, "active")]));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
     }
 
@@ -238,15 +240,15 @@ mod tests {
             vec![instance("i-1", id, "active")],
             cut,
         );
-        source.hardware(News::Cut);
+        source.hardware(FeedEvent::Disconnected);
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
         let late = cut + crate::index::SECRETS_LAST + std::time::Duration::from_secs(1);
         for (when, told) in [(cut, true), (late, false)] {
             let lookup = index.lookup("192.0.2.1".parse().unwrap(), when);
             assert!(matches!(lookup, Lookup::Known { secrets, .. } if secrets == told));
         }
-        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
-        source.instance(News::All(vec![instance("i-2", id, "active")]));
+        source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
+        source.instance(FeedEvent::Snapshot(vec![instance("i-2", id, "active")]));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
     }
 
@@ -254,15 +256,15 @@ mod tests {
     fn an_instance_comes_goes_and_is_replaced_on_its_machine() {
         let index = Arc::new(Index::new());
         let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
-        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
-        source.instance(News::All(vec![]));
+        source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
+        source.instance(FeedEvent::Snapshot(vec![]));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
-        source.instance(News::Put(instance("i-1", id, "provisioning")));
+        source.instance(FeedEvent::Put(instance("i-1", id, "provisioning")));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
-        source.instance(News::Put(instance("i-1", id, "deprovisioning")));
+        source.instance(FeedEvent::Put(instance("i-1", id, "deprovisioning")));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
-        source.instance(News::Put(instance("i-2", id, "queued")));
-        source.instance(News::Deleted("i-1".into()));
+        source.instance(FeedEvent::Put(instance("i-2", id, "queued")));
+        source.instance(FeedEvent::Deleted("i-1".into()));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
     }
 
@@ -271,16 +273,16 @@ mod tests {
         let index = Arc::new(Index::new());
         let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
         let free = Hardware { state: State::Provisionable.into(), ..hardware(id, 1, "192.0.2.1") };
-        source.hardware(News::All(vec![free.clone()]));
-        source.instance(News::All(vec![]));
+        source.hardware(FeedEvent::Snapshot(vec![free.clone()]));
+        source.instance(FeedEvent::Snapshot(vec![]));
         assert_eq!(name(&index, "192.0.2.1"), None);
-        source.instance(News::Put(instance("i-1", id, "queued")));
+        source.instance(FeedEvent::Put(instance("i-1", id, "queued")));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
-        source.instance(News::Put(instance("i-1", id, "deprovisioning")));
+        source.instance(FeedEvent::Put(instance("i-1", id, "deprovisioning")));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
-        source.instance(News::Deleted("i-1".into()));
+        source.instance(FeedEvent::Deleted("i-1".into()));
         assert_eq!(name(&index, "192.0.2.1"), None);
-        source.hardware(News::Put(Hardware { state: State::Maintenance.into(), ..free }));
+        source.hardware(FeedEvent::Put(Hardware { state: State::Maintenance.into(), ..free }));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
     }
 
@@ -288,12 +290,12 @@ mod tests {
     fn an_address_that_moved_answers_for_nobody() {
         let index = Arc::new(Index::new());
         let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
-        source.hardware(News::All(vec![hardware(id, 1, "192.0.2.1")]));
-        source.instance(News::All(vec![]));
-        source.hardware(News::Put(hardware(id, 1, "192.0.2.2")));
+        source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
+        source.instance(FeedEvent::Snapshot(vec![]));
+        source.hardware(FeedEvent::Put(hardware(id, 1, "192.0.2.2")));
         assert_eq!(name(&index, "192.0.2.1"), None);
-        source.hardware(News::Cut);
-        source.hardware(News::All(vec![]));
+        source.hardware(FeedEvent::Disconnected);
+        source.hardware(FeedEvent::Snapshot(vec![]));
         assert_eq!(name(&index, "192.0.2.2"), None);
     }
 }

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use futures_util::Stream;
 use store::serving;
-use tinwright::fault::{self, Violations};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::netboot_service_server::{NetbootService, NetbootServiceServer};
+use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -107,7 +107,7 @@ impl NetbootService for Api {
             request.into_inner();
         let owner = match (unknown, hardware_id.as_str()) {
             (true, "") => records::UNKNOWN.to_owned(),
-            (true, _) => Err(Violations::one("unknown", "is given beside hardware_id"))?,
+            (true, _) => Err(Violations::single("unknown", "is given beside hardware_id"))?,
             (false, "") => String::new(),
             (false, id) => hardware("hardware_id", id)?,
         };
@@ -125,7 +125,8 @@ impl NetbootService for Api {
         request: Request<pb::ReadBootLogRequest>,
     ) -> Result<Response<Self::ReadBootLogStream>, Status> {
         let pb::ReadBootLogRequest { by, lines: most, follow, after } = request.into_inner();
-        let off = || fault::precondition("SYSLOG", "netboot", "the receiver of syslog is off");
+        let off =
+            || status::failed_precondition("SYSLOG", "netboot", "the receiver of syslog is off");
         let lines = self.lines.clone().ok_or_else(off)?;
         let machine = match log_of(by)? {
             None => String::new(),
@@ -146,7 +147,7 @@ fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, 
     use pb::read_boot_log_request::By;
     Ok(match by {
         None | Some(By::Unknown(false)) => {
-            return Err(Violations::one("by", "is missing: say which machine"));
+            return Err(Violations::single("by", "is missing: say which machine"));
         }
         Some(By::Unknown(true)) => None,
         Some(By::HardwareId(text)) => Some(by_id(&text)?),
@@ -161,7 +162,7 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
     let class = request.client_class();
     let pb::ExplainBootRequest { by, client_class, architecture, relay } = request;
     let subject = match by {
-        None => return Err(Violations::one("by", "is missing: say which machine")),
+        None => return Err(Violations::single("by", "is missing: say which machine")),
         Some(By::HardwareId(text)) => by_id(&text)?,
         Some(By::Mac(text)) => by_mac(&text)?,
         Some(By::Address(text)) => by_address(&text)?,
@@ -175,12 +176,12 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
         pb::ClientClass::Ordinary => ClientClass::Ordinary,
         pb::ClientClass::Unspecified if client_class == 0 => ClientClass::Ipxe,
         pb::ClientClass::Unspecified => {
-            return Err(Violations::one("client_class", format!("{client_class} is none")));
+            return Err(Violations::single("client_class", format!("{client_class} is none")));
         }
     };
     let architecture = architecture.map(u16::try_from).transpose();
     let architecture =
-        architecture.map_err(|_| Violations::one("architecture", "has more than 16 bits"))?;
+        architecture.map_err(|_| Violations::single("architecture", "has more than 16 bits"))?;
     let relay = relay.map(relay_of).transpose()?;
     Ok(Question { subject, class, architecture, relay })
 }
@@ -195,9 +196,9 @@ fn relay_of(relay: pb::RelayAgent) -> Result<Relay, Violations> {
     if circuit_id.len() + remote_id.len() > LONGEST_PORT {
         wrong.add("circuit_id", format!("has more than {LONGEST_PORT} octets with remote_id"));
     }
-    all.below("relay", wrong);
+    all.add_nested("relay", wrong);
     let address = address.unwrap_or(Ipv4Addr::UNSPECIFIED);
-    all.or(Relay { address, circuit_id, remote_id, link: None })
+    all.into_result(Relay { address, circuit_id, remote_id, link: None })
 }
 
 fn by_id(text: &str) -> Result<Subject, Violations> {
@@ -206,20 +207,20 @@ fn by_id(text: &str) -> Result<Subject, Violations> {
 
 fn hardware(field: &str, text: &str) -> Result<String, Violations> {
     let id: Result<HardwareId, _> = text.parse();
-    Ok(id.map_err(|reason| Violations::one(field, reason))?.to_string())
+    Ok(id.map_err(|reason| Violations::single(field, reason))?.to_string())
 }
 
 fn by_mac(text: &str) -> Result<Subject, Violations> {
-    text.parse().map(Subject::Mac).map_err(|reason| Violations::one("mac", reason))
+    text.parse().map(Subject::Mac).map_err(|reason| Violations::single("mac", reason))
 }
 
 fn by_address(text: &str) -> Result<Subject, Violations> {
-    let address = check::address(text).map_err(|reason| Violations::one("address", reason))?;
+    let address = check::address(text).map_err(|reason| Violations::single("address", reason))?;
     Ok(Subject::Address(address))
 }
 
 fn by_hostname(text: String) -> Result<Subject, Violations> {
-    check::hostname(&text).map_err(|reason| Violations::one("hostname", reason))?;
+    check::hostname(&text).map_err(|reason| Violations::single("hostname", reason))?;
     Ok(Subject::Hostname(text))
 }
 
@@ -229,5 +230,5 @@ fn unknown(subject: &Subject) -> Status {
         Subject::Mac(mac) => mac.to_string(),
         Subject::Address(address) => address.to_string(),
     };
-    fault::not_found("machine", &name)
+    status::not_found("machine", &name)
 }

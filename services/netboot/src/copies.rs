@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use runtime::feed::News;
-use store::copy::{LocalCopy, Part, Sealing};
-use store::{Handle, Store};
+use runtime::feed::FeedEvent;
+use store::feed_cache::{FeedCache, Projection, Sealer};
+use store::{ScopedStore, Store};
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::instance::v1::instance::Os;
@@ -18,22 +18,22 @@ use crate::index::Index;
 /// The copies of netboot's feeds.
 #[derive(Debug)]
 pub struct Copies {
-    hardware: LocalCopy<Hardware>,
-    instance: LocalCopy<Instance>,
-    workflow: LocalCopy<Workflow>,
+    hardware: FeedCache<Hardware>,
+    instance: FeedCache<Instance>,
+    workflow: FeedCache<Workflow>,
 }
 
 impl Copies {
     /// Those in `store`, sealed with `seal`.
-    pub fn new(store: Arc<dyn Store>, seal: &Arc<dyn Sealing>) -> Self {
-        let own = || Handle::new(store.clone(), "netboot");
-        let hardware = Part { id: |one: &Hardware| &one.id, kept: of_hardware };
-        let instance = Part { id: |one: &Instance| &one.id, kept: of_instance };
-        let workflow = Part { id: |one: &Workflow| &one.id, kept: of_workflow };
+    pub fn new(store: Arc<dyn Store>, seal: &Arc<dyn Sealer>) -> Self {
+        let own = || ScopedStore::new(store.clone(), "netboot");
+        let hardware = Projection { id: |one: &Hardware| &one.id, project: of_hardware };
+        let instance = Projection { id: |one: &Instance| &one.id, project: of_instance };
+        let workflow = Projection { id: |one: &Workflow| &one.id, project: of_workflow };
         Self {
-            hardware: LocalCopy::new(own(), "hardware", seal.clone(), hardware),
-            instance: LocalCopy::new(own(), "instance", seal.clone(), instance),
-            workflow: LocalCopy::new(own(), "workflow", seal.clone(), workflow),
+            hardware: FeedCache::new(own(), "hardware", seal.clone(), hardware),
+            instance: FeedCache::new(own(), "instance", seal.clone(), instance),
+            workflow: FeedCache::new(own(), "workflow", seal.clone(), workflow),
         }
     }
 
@@ -46,9 +46,9 @@ impl Copies {
             return Ok(());
         };
         tracing::info!(machines = hardware.objects.len(), "going on with the copy of the feeds");
-        hardware.objects.into_iter().for_each(|one| index.hardware(News::Put(one)));
-        instance.objects.into_iter().for_each(|one| index.instance(News::Put(one)));
-        workflow.objects.into_iter().for_each(|one| index.workflow(News::Put(one)));
+        hardware.objects.into_iter().for_each(|one| index.hardware(FeedEvent::Put(one)));
+        instance.objects.into_iter().for_each(|one| index.instance(FeedEvent::Put(one)));
+        workflow.objects.into_iter().for_each(|one| index.workflow(FeedEvent::Put(one)));
         index.restored();
         Ok(())
     }
@@ -71,18 +71,18 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub(crate) fn hardware(&self, news: News<Hardware>) {
-        self.copies.iter().for_each(|copies| copies.hardware.note(&news, SystemTime::now()));
+    pub(crate) fn hardware(&self, news: FeedEvent<Hardware>) {
+        self.copies.iter().for_each(|copies| copies.hardware.record(&news, SystemTime::now()));
         self.index.hardware(news);
     }
 
-    pub(crate) fn instance(&self, news: News<Instance>) {
-        self.copies.iter().for_each(|copies| copies.instance.note(&news, SystemTime::now()));
+    pub(crate) fn instance(&self, news: FeedEvent<Instance>) {
+        self.copies.iter().for_each(|copies| copies.instance.record(&news, SystemTime::now()));
         self.index.instance(news);
     }
 
-    pub(crate) fn workflow(&self, news: News<Workflow>) {
-        self.copies.iter().for_each(|copies| copies.workflow.note(&news, SystemTime::now()));
+    pub(crate) fn workflow(&self, news: FeedEvent<Workflow>) {
+        self.copies.iter().for_each(|copies| copies.workflow.record(&news, SystemTime::now()));
         self.index.workflow(news);
     }
 }
@@ -134,7 +134,7 @@ fn of_workflow(workflow: &Workflow) -> Option<Workflow> {
 
 #[cfg(test)]
 mod tests {
-    use store::memory::Memory;
+    use store::memory::MemoryStore;
     use tinwright::hardware::v1::{Address, Dhcp, Interface};
     use tinwright::instance::v1::instance::CustomIpxe;
 
@@ -145,12 +145,12 @@ mod tests {
     #[derive(Debug)]
     struct Plain;
 
-    impl Sealing for Plain {
-        fn close(&self, _: &str, plain: &[u8]) -> Option<Vec<u8>> {
+    impl Sealer for Plain {
+        fn seal(&self, _: &str, plain: &[u8]) -> Option<Vec<u8>> {
             Some(plain.to_vec())
         }
 
-        fn open(&self, _: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        fn unseal(&self, _: &str, sealed: &[u8]) -> Option<Vec<u8>> {
             Some(sealed.to_vec())
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn told(store: &Arc<dyn Store>) -> Told {
-        let seal: Arc<dyn Sealing> = Arc::new(Plain);
+        let seal: Arc<dyn Sealer> = Arc::new(Plain);
         let copies = Some(Arc::new(Copies::new(store.clone(), &seal)));
         Told { index: Arc::default(), copies }
     }
@@ -208,11 +208,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_start_without_the_control_plane_knows_the_machines_and_that_it_may_be_wrong() {
-        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let before = told(&store);
-        before.hardware(News::All(vec![hardware()]));
-        before.instance(News::All(vec![instance()]));
-        before.workflow(News::All(vec![workflow("w", true), workflow("ended", false)]));
+        before.hardware(FeedEvent::Snapshot(vec![hardware()]));
+        before.instance(FeedEvent::Snapshot(vec![instance()]));
+        before.workflow(FeedEvent::Snapshot(vec![workflow("w", true), workflow("ended", false)]));
         written(&before).await;
 
         let index = restarted(&store).await;
@@ -227,10 +227,10 @@ mod tests {
 
     #[tokio::test]
     async fn where_a_feed_never_told_everything_nothing_is_known() {
-        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let before = told(&store);
-        before.hardware(News::All(vec![hardware()]));
-        before.instance(News::All(vec![instance()]));
+        before.hardware(FeedEvent::Snapshot(vec![hardware()]));
+        before.instance(FeedEvent::Snapshot(vec![instance()]));
         written(&before).await;
         assert!(restarted(&store).await.by_id(H).is_none());
     }

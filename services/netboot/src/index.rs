@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::quality::RandomState;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::hardware::v1::{Hardware, Interface};
@@ -245,30 +245,30 @@ impl Index {
     }
 
     /// Takes news of hardware.
-    pub fn hardware(&self, news: News<Hardware>) {
+    pub fn hardware(&self, news: FeedEvent<Hardware>) {
         self.take(HARDWARE, news, |tables, id| tables.drop_hardware(id), Tables::put_hardware);
     }
 
     /// Takes news of instances.
-    pub fn instance(&self, news: News<Instance>) {
+    pub fn instance(&self, news: FeedEvent<Instance>) {
         self.take(INSTANCE, news, |tables, id| tables.drop_instance(id), Tables::put_instance);
     }
 
     /// Takes news of workflows.
-    pub fn workflow(&self, news: News<Workflow>) {
+    pub fn workflow(&self, news: FeedEvent<Workflow>) {
         self.take(WORKFLOW, news, |tables, id| tables.drop_workflow(id), Tables::put_workflow);
     }
 
     fn take<T>(
         &self,
         feed: usize,
-        news: News<T>,
+        news: FeedEvent<T>,
         drop: impl Fn(&mut Tables, &str),
         put: impl Fn(&mut Tables, T),
     ) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         match news {
-            News::All(all) => {
+            FeedEvent::Snapshot(all) => {
                 // In one step for readers: they wait for the lock.
                 for id in tables.ids(feed) {
                     drop(&mut tables, &id);
@@ -276,9 +276,9 @@ impl Index {
                 all.into_iter().for_each(|object| put(&mut tables, object));
                 self.live.send_modify(|live| (live.now[feed], live.ever[feed]) = (true, true));
             }
-            News::Put(object) => put(&mut tables, object),
-            News::Deleted(id) => drop(&mut tables, &id),
-            News::Cut => self.live.send_modify(|live| live.now[feed] = false),
+            FeedEvent::Put(object) => put(&mut tables, object),
+            FeedEvent::Deleted(id) => drop(&mut tables, &id),
+            FeedEvent::Disconnected => self.live.send_modify(|live| live.now[feed] = false),
         }
     }
 }

@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use store::mirror::{Mirror, Watcher};
-use store::records::{self, Change, Listing, Records, Report};
-use store::{Handle, Store};
+use store::records::{self, Change, CheckReport, Listing, Records};
+use store::{ScopedStore, Store};
 use tinwright::netboot::v1 as pb;
-use tinwright::watch::Event as Told;
+use tinwright::watch::WatchEvent;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -100,7 +100,7 @@ struct Seen {
 impl Leases {
     /// Those kept in `store`; [`run`](Self::run) reads them.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        let records = Records::new(Handle::new(store, "netboot"));
+        let records = Records::new(ScopedStore::new(store, "netboot"));
         Self { mirror: Mirror::new(records.clone()), records, shared: Arc::default() }
     }
 
@@ -244,7 +244,7 @@ impl Leases {
     }
 
     /// Whether records can be read; there are no indexes.
-    pub async fn check(&self, mend: bool) -> Result<Report, records::Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
         self.records.check(mend).await
     }
 
@@ -264,9 +264,9 @@ impl Leases {
             let mut watcher = self.mirror.watch();
             loop {
                 match watcher.next().await {
-                    Ok(Told::Put(record)) => self.state().put(record),
-                    Ok(Told::Deleted(id)) => self.state().gone(&id),
-                    Ok(Told::Synced) => drop(self.shared.read_back.send_replace(true)),
+                    Ok(WatchEvent::Put(record)) => self.state().put(record),
+                    Ok(WatchEvent::Deleted(id)) => self.state().gone(&id),
+                    Ok(WatchEvent::Synced) => drop(self.shared.read_back.send_replace(true)),
                     // What was removed unheard of is found out when somebody claims it.
                     Err(store::mirror::TooSlow) => break,
                 }

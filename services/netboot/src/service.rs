@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
 use runtime::serve::Door;
-use store::{Handle, Store};
+use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tokio::net::TcpListener;
@@ -252,5 +252,5 @@ async fn all(mut tasks: Tasks) -> anyhow::Result<()> {
 
 /// The boots that are kept in `store`.
 fn kept(store: Arc<dyn Store>) -> BootStore {
-    BootStore::new(Handle::new(store, "netboot"))
+    BootStore::new(ScopedStore::new(store, "netboot"))
 }

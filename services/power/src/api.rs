@@ -4,12 +4,12 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 use store::mirror::Mirror;
-use store::records::requests::Request as Asked;
-use store::records::{self, Report};
+use store::records::requests::IdempotentRequest;
+use store::records::{self, CheckReport};
 use store::serving;
-use tinwright::fault::Violations;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
+use tinwright::status::Violations;
 use tinwright::{BmcId, HardwareId, Id, check, id};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ impl Api {
     }
 
     /// Whether records and indexes agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<Report, records::Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
         let bmcs = self.jobs.bmcs().records().check(mend).await?;
         Ok(bmcs.and(self.jobs.records().check(mend).await?))
     }
@@ -106,7 +106,9 @@ impl PowerService for Api {
     ) -> Result<Response<pb::GetBmcResponse>, Status> {
         use pb::get_bmc_request::By as Given;
         let by = match request.into_inner().by {
-            None => return Err(Violations::one("by", "is missing: give id or hardware_id").into()),
+            None => {
+                return Err(Violations::single("by", "is missing: give id or hardware_id").into());
+            }
             Some(Given::Id(text)) => By::Id(parsed("id", &text)?),
             Some(Given::HardwareId(text)) => By::Hardware(parsed("hardware_id", &text)?),
         };
@@ -255,15 +257,15 @@ impl PowerService for Api {
 }
 
 fn given(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {
-    bmc.ok_or_else(|| Violations::one("bmc", "is missing"))
+    bmc.ok_or_else(|| Violations::single("bmc", "is missing"))
 }
 
 fn parsed<N: id::Noun>(field: &str, text: &str) -> Result<Id<N>, Violations> {
-    text.parse().map_err(|reason| Violations::one(field, reason))
+    text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
 /// The request that goes by `id`, with what it asks for.
-fn asked(id: &str, body: &impl prost::Message) -> Result<Option<Asked>, Violations> {
-    check::length(id, 128).map_err(|reason| Violations::one("request_id", reason))?;
-    Ok(Asked::new(id, body))
+fn asked(id: &str, body: &impl prost::Message) -> Result<Option<IdempotentRequest>, Violations> {
+    check::length(id, 128).map_err(|reason| Violations::single("request_id", reason))?;
+    Ok(IdempotentRequest::new(id, body))
 }

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use runtime::seal::Seal;
 use runtime::secret::Secret;
-use store::records::requests::Request;
+use store::records::requests::IdempotentRequest;
 use store::records::{Change, Kind as _, Listing, Records};
-use store::{Commit, Expect, Handle, Store};
-use tinwright::fault::Violations;
-use tinwright::mask::Fields;
+use store::{Commit, Expect, ScopedStore, Store};
+use tinwright::field_mask::UpdatableFields;
 use tinwright::power::v1 as pb;
+use tinwright::status::Violations;
 use tinwright::{BmcId, HardwareId};
 
 use crate::Error;
@@ -21,7 +21,7 @@ use crate::redfish::Target;
 use crate::stored::{Bmc, Password, Sealed, Waiting};
 
 /// Which fields of a BMC an update may replace.
-const FIELDS: Fields = Fields {
+const FIELDS: UpdatableFields = UpdatableFields {
     mutable: &["labels", "redfish_url", "system_id", "username", "password", "certificate_sha256"],
     hidden: &["password"],
 };
@@ -56,7 +56,7 @@ pub struct Bmcs {
 impl Bmcs {
     /// Those kept in `store`, their passwords sealed with `seal`: the site's, of kind "bmc".
     pub fn new(store: Arc<dyn Store>, seal: Seal, clear: Clear) -> Self {
-        let store = Handle::new(store, "power");
+        let store = ScopedStore::new(store, "power");
         let (records, passwords) = (Records::new(store.clone()), Records::new(store));
         Self { records, passwords, seal: Arc::new(seal), clear }
     }
@@ -67,7 +67,11 @@ impl Bmcs {
     }
 
     /// Adds a BMC. Repeating the same `request` answers as the first time.
-    pub async fn create(&self, bmc: pb::Bmc, request: Option<Request>) -> Result<pb::Bmc, Error> {
+    pub async fn create(
+        &self,
+        bmc: pb::Bmc,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::Bmc, Error> {
         let mut bmc = newborn(check::normal(bmc, self.clear)?)?;
         let password = self.sealed(&bmc.id, &std::mem::take(&mut bmc.password))?;
         let beside = self.passwords.to_create(&password);
@@ -101,11 +105,13 @@ impl Bmcs {
         let sealed = self.passwords.require(&old.id).await?;
         let named = paths.iter().any(|path| path == "password")
             || !update.password.is_empty() && paths.is_empty();
-        let mut new = check::normal(FIELDS.merged(&old, &update, paths)?, self.clear)?;
+        let mut new = check::normal(FIELDS.merge(&old, &update, paths)?, self.clear)?;
         if new.redfish_url != old.redfish_url && !named {
-            return Err(
-                Violations::one("password", "is needed again where redfish_url changes").into()
-            );
+            return Err(Violations::single(
+                "password",
+                "is needed again where redfish_url changes",
+            )
+            .into());
         }
         let given = std::mem::take(&mut new.password);
         if new == old && !named {
@@ -162,7 +168,7 @@ impl Bmcs {
 fn newborn(mut bmc: pb::Bmc) -> Result<pb::Bmc, Violations> {
     let id = match bmc.id.as_str() {
         "" => BmcId::new(),
-        given => given.parse().map_err(|reason| Violations::one("id", reason))?,
+        given => given.parse().map_err(|reason| Violations::single("id", reason))?,
     };
     bmc.id = id.to_string();
     bmc.revision = 0;

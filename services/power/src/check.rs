@@ -1,9 +1,9 @@
 //! What a BMC's record and a job may say.
 
 use reqwest::Url;
-use tinwright::fault::Violations;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Boot, Power, What, boot};
+use tinwright::status::Violations;
 use tinwright::{HardwareId, check};
 
 use crate::bmcs::Clear;
@@ -39,7 +39,7 @@ pub fn normal(mut bmc: pb::Bmc, clear: Clear) -> Result<pb::Bmc, Violations> {
     if !bmc.certificate_sha256.is_empty() && digest(&bmc.certificate_sha256).is_none() {
         wrong.add("certificate_sha256", "is no SHA-256 in hex: 64 digits");
     }
-    wrong.or(bmc)
+    wrong.into_result(bmc)
 }
 
 /// The digest that `hex` spells.
@@ -88,10 +88,10 @@ pub fn operations(operations: &[pb::Operation]) -> Result<(), Violations> {
                     wrong.add(field("power"), format!("{number} is nothing a machine can do"));
                 }
             }
-            Some(What::Boot(boot)) => wrong.below(&field("boot"), boot_of(boot)),
+            Some(What::Boot(boot)) => wrong.add_nested(&field("boot"), boot_of(boot)),
         }
     }
-    wrong.or(())
+    wrong.into_result(())
 }
 
 fn boot_of(boot: &Boot) -> Violations {

@@ -3,7 +3,7 @@
 use runtime::seal::Broken;
 use runtime::secret::Refused;
 use store::records;
-use tinwright::fault::{self, Violations};
+use tinwright::status::{self, Violations};
 use tonic::Status;
 
 use crate::redfish;
@@ -39,7 +39,7 @@ impl From<Error> for Status {
         let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::Busy(hardware) => fault::precondition("JOBS", &hardware, text),
+            Error::Busy(hardware) => status::failed_precondition("JOBS", &hardware, text),
             Error::Full(_) => Self::resource_exhausted(text),
             Error::Records(error) => error.into(),
             Error::Broken(_) => {
@@ -48,7 +48,7 @@ impl From<Error> for Status {
             }
             Error::Refused(_) => Self::internal(text),
             Error::Bmc(error) if error.is_transient() => Self::unavailable(error.in_full()),
-            Error::Bmc(error) => fault::precondition("BMC", "bmc", error.in_full()),
+            Error::Bmc(error) => status::failed_precondition("BMC", "bmc", error.in_full()),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
-use store::records::requests::Request;
+use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Listing, Records};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
@@ -74,10 +74,10 @@ impl Jobs {
         &self,
         hardware: HardwareId,
         operations: Vec<pb::Operation>,
-        request: Option<Request>,
+        request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
         check::operations(&operations)?;
-        if let Some(made) = self.records.answered(request.as_ref()).await? {
+        if let Some(made) = self.records.previous_result(request.as_ref()).await? {
             return Ok(made);
         }
         let job = newborn(hardware, operations);

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use store::mirror::{Mirror, Watcher};
 use store::records;
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -55,8 +55,8 @@ pub async fn run(jobs: Jobs, mirror: Mirror<Job>, pace: Pace, stop: Cancellation
 async fn next_open(watcher: &mut Watcher<Job>, mirror: &Mirror<Job>) -> String {
     loop {
         match watcher.next().await {
-            Ok(Event::Put(job)) if !state::ended(&job) => return job.hardware_id,
-            Ok(Event::Put(_) | Event::Deleted(_) | Event::Synced) => {}
+            Ok(WatchEvent::Put(job)) if !state::ended(&job) => return job.hardware_id,
+            Ok(WatchEvent::Put(_) | WatchEvent::Deleted(_) | WatchEvent::Synced) => {}
             Err(_) => *watcher = mirror.watch(),
         }
     }

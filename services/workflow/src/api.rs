@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::Tokens;
 use store::mirror::Mirror;
-use store::records::{self, Report};
-use store::{Handle, Store, serving};
+use store::records::{self, CheckReport};
+use store::{ScopedStore, Store, serving};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::workflow::v1::template_service_server::TemplateServiceServer;
 use tinwright::workflow::v1::worker_service_server::WorkerServiceServer;
@@ -59,7 +59,7 @@ impl Api {
         issuer: Arc<dyn Issuer>,
         stop: CancellationToken,
     ) -> Self {
-        let store = Handle::new(store, "workflow");
+        let store = ScopedStore::new(store, "workflow");
         let (templates, workflows) = (Templates::new(store.clone()), Workflows::new(store.clone()));
         let logs = Logs::new(store.clone());
         let (queues, pulses) = (Arc::new(Queues::default()), Arc::new(Pulses::default()));
@@ -125,7 +125,7 @@ impl Api {
     }
 
     /// Whether records and indexes agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<Report, records::Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
         let templates = self.templates.records().check(mend).await?;
         let workflows = self.workflows.records().check(mend).await?;
         let logs = self.logs.records().check(mend).await?;

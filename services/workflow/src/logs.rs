@@ -12,7 +12,7 @@ mod reader;
 
 use prost::bytes::Bytes;
 use store::records::{self, Change, Index, Kind, Records};
-use store::{Commit, Handle, Store as _, Write};
+use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::workflow::v1 as pb;
 
 pub use reader::{Growth, Reader};
@@ -121,7 +121,7 @@ pub struct Logs {
 
 impl Logs {
     /// Those kept in `store`.
-    pub fn new(store: Handle) -> Self {
+    pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
     }
 

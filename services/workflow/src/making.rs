@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
-use tinwright::fault::Violations;
 use tinwright::hardware::v1 as hw;
+use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{Mac, WorkflowId, check};
 
@@ -29,7 +29,7 @@ pub fn workflow(
     let steps = plan::steps(&rendered, |worker| worker_of(machine, worker));
     let steps = steps.map_err(|unknown| {
         let name = if machine.name.is_empty() { &machine.id } else { &machine.name };
-        Violations::one("template", format!("{unknown}: this one is {name}"))
+        Violations::single("template", format!("{unknown}: this one is {name}"))
     })?;
     let options = asked.boot_options;
     let mode = options.as_ref().map(pb::BootOptions::mode);
@@ -72,7 +72,7 @@ pub fn check(asked: &pb::CreateWorkflowRequest) -> Result<(), Violations> {
     }
     wrong.take("labels", check::labels(&asked.labels));
     wrong.take("request_id", check::length(&asked.request_id, 128));
-    wrong.or(())
+    wrong.into_result(())
 }
 
 fn render(
@@ -84,7 +84,7 @@ fn render(
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
     let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
     let rendered = parsed.and_then(|parsed| parsed.render(values(asked, machine)));
-    rendered.map_err(|error| Violations::one(field, templates::told(&error)))
+    rendered.map_err(|error| Violations::single(field, templates::told(&error)))
 }
 
 /// What the template may ask about.

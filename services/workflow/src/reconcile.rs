@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use store::mirror::{Mirror, TooSlow};
 use store::records;
-use tinwright::watch::Event as Told;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -114,16 +114,16 @@ impl Reconciler {
     }
 
     /// Keeps the queues. Answers who has to be looked at.
-    fn note(&self, event: Told<pb::Workflow>) -> Vec<WorkflowId> {
+    fn note(&self, event: WatchEvent<pb::Workflow>) -> Vec<WorkflowId> {
         match event {
-            Told::Put(record) => {
+            WatchEvent::Put(record) => {
                 if record::standing(&record) == Standing::Over {
                     self.pulses.forget(&record.id);
                 }
                 self.queues.put(&record)
             }
-            Told::Deleted(id) => self.queues.delete(&id),
-            Told::Synced => {
+            WatchEvent::Deleted(id) => self.queues.delete(&id),
+            WatchEvent::Synced => {
                 self.queues.set_synced();
                 Vec::new()
             }

@@ -16,7 +16,7 @@ use runtime::Role;
 use runtime::boot_token::{Bad, Purpose, Tokens};
 use sha2::{Digest as _, Sha256};
 use store::records::{self, Index, Kind, Records};
-use store::{Commit, Handle, Store as _, Write};
+use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::HardwareId;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
@@ -131,7 +131,7 @@ impl std::fmt::Debug for Redeeming {
 
 impl Redeeming {
     /// With tokens spent in `store`.
-    pub fn new(store: Handle, tokens: Arc<Tokens>, issuer: Arc<dyn Issuer>) -> Self {
+    pub fn new(store: ScopedStore, tokens: Arc<Tokens>, issuer: Arc<dyn Issuer>) -> Self {
         Self { records: Records::new(store), tokens, issuer }
     }
 

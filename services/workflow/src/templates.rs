@@ -13,18 +13,19 @@ use std::error::Error as _;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use store::Handle;
-use store::records::requests::Request;
+use store::ScopedStore;
+use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
-use tinwright::fault::Violations;
-use tinwright::mask::Fields;
+use tinwright::field_mask::UpdatableFields;
+use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{TemplateId, check};
 
 use crate::template::{self, Template};
 
 /// Which fields of a template an update may replace.
-const FIELDS: Fields = Fields { mutable: &["name", "labels", "data"], hidden: &[] };
+const FIELDS: UpdatableFields =
+    UpdatableFields { mutable: &["name", "labels", "data"], hidden: &[] };
 
 /// The longest name, in bytes.
 const NAME: usize = 200;
@@ -80,7 +81,7 @@ pub struct Templates {
 
 impl Templates {
     /// Those kept in `store`.
-    pub fn new(store: Handle) -> Self {
+    pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
     }
 
@@ -93,7 +94,7 @@ impl Templates {
     pub async fn create(
         &self,
         template: pb::Template,
-        request: Option<Request>,
+        request: Option<IdempotentRequest>,
     ) -> Result<pb::Template, Error> {
         let template = newborn(checked(template)?)?;
         Ok(self.records.create(&template, Change::default(), request.as_ref()).await?)
@@ -127,7 +128,7 @@ impl Templates {
         paths: &[String],
     ) -> Result<pb::Template, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(FIELDS.merged(&old, &update, paths)?)?;
+        let merged = checked(FIELDS.merge(&old, &update, paths)?)?;
         let update_time = Some(Timestamp::from(SystemTime::now()));
         Ok(self.records.replace(&old, pb::Template { update_time, ..merged }).await?)
     }
@@ -148,7 +149,7 @@ fn checked(mut template: pb::Template) -> Result<pb::Template, Violations> {
         Ok(definition) => Some(definition),
         // Actions outside of quotes: this may be YAML once they are gone.
         Err(template::Error::Yaml(error)) if may_become_yaml(&template.data, &error) => None,
-        Err(error) => return Err(Violations::one("template.data", told(&error))),
+        Err(error) => return Err(Violations::single("template.data", told(&error))),
     };
     let mut wrong = Violations::default();
     if let (true, Some(definition)) = (template.name.is_empty(), &definition) {
@@ -168,7 +169,7 @@ fn checked(mut template: pb::Template) -> Result<pb::Template, Violations> {
         );
     }
     wrong.take("template.labels", check::labels(&template.labels));
-    wrong.or(template)
+    wrong.into_result(template)
 }
 
 fn is_name(letter: char) -> bool {
@@ -195,7 +196,7 @@ pub(crate) fn told(error: &template::Error) -> String {
 fn newborn(mut template: pb::Template) -> Result<pb::Template, Violations> {
     let id = match template.id.as_str() {
         "" => TemplateId::new(),
-        given => given.parse().map_err(|reason| Violations::one("template.id", reason))?,
+        given => given.parse().map_err(|reason| Violations::single("template.id", reason))?,
     };
     (template.id, template.revision) = (id.to_string(), 0);
     template.create_time = Some(Timestamp::from(SystemTime::now()));

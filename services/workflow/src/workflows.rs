@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use store::records::requests::Request;
+use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
-use store::{Handle, Store as _};
+use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
 
 use crate::lifecycle::{self, Event, Refused};
@@ -78,7 +78,7 @@ pub struct Workflows {
 
 impl Workflows {
     /// Those kept in `store`.
-    pub fn new(store: Handle) -> Self {
+    pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
     }
 
@@ -88,15 +88,18 @@ impl Workflows {
     }
 
     /// What `request` made, if it was carried out before.
-    pub async fn answered(&self, request: Option<&Request>) -> Result<Option<pb::Workflow>, Error> {
-        Ok(self.records.answered(request).await?)
+    pub async fn answered(
+        &self,
+        request: Option<&IdempotentRequest>,
+    ) -> Result<Option<pb::Workflow>, Error> {
+        Ok(self.records.previous_result(request).await?)
     }
 
     /// Adds a workflow. Repeating the same `request` answers as the first time.
     pub async fn create(
         &self,
         workflow: &pb::Workflow,
-        request: Option<Request>,
+        request: Option<IdempotentRequest>,
     ) -> Result<pb::Workflow, Error> {
         Ok(self.records.create(workflow, Change::default(), request.as_ref()).await?)
     }

@@ -15,7 +15,7 @@ use netboot::leases::Leases;
 use netboot::lending::Lending;
 use netboot::pool::{Subnet, Unknown};
 use netboot::unknown::Machines;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
@@ -152,7 +152,7 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
     let network = Network { address: US.into(), prefix: 24 };
     let range = "198.51.100.100-198.51.100.199".parse()?;
     let subnet = Subnet { unknown: Unknown::Enrol, ..Subnet::new(network, vec![range]) };
-    let leases = Leases::new(Arc::new(Memory::default()));
+    let leases = Leases::new(Arc::new(MemoryStore::default()));
     tokio::spawn(leases.clone().run(tokio_util::sync::CancellationToken::new()));
     let lending = Lending::new(vec![subnet], leases, index, Arc::new(Machines::default()));
     Ok(Arc::new(server.with_lending(Some(Arc::new(lending)))))

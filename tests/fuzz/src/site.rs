@@ -8,7 +8,7 @@ use netboot::index::Index;
 use netboot::site::{Dhcp, Serving, Site};
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::{self as hw, Hardware, Interface};
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::Workflow;
@@ -59,15 +59,15 @@ pub(crate) fn instance() -> Instance {
 /// All that netboot is told of them.
 pub(crate) fn index() -> Arc<Index> {
     let index = Arc::new(Index::default());
-    index.hardware(News::All(machines().into()));
-    index.instance(News::All(vec![instance()]));
+    index.hardware(FeedEvent::Snapshot(machines().into()));
+    index.instance(FeedEvent::Snapshot(vec![instance()]));
     let workflow = Workflow {
         id: "w".into(),
         hardware_id: ID2.into(),
         wants_machine: true,
         ..Workflow::default()
     };
-    index.workflow(News::All(vec![workflow]));
+    index.workflow(FeedEvent::Snapshot(vec![workflow]));
     index
 }
 

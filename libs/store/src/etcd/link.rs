@@ -25,7 +25,7 @@ use super::wire::pb::{WatchCreateRequest, WatchRequest, WatchResponse, watch_req
 use crate::Error;
 
 /// How long a call may take, connecting and trying elsewhere included.
-pub const DEADLINE: Duration = Duration::from_secs(5);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one endpoint may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(1);
 /// A watch says nothing while nothing changes, so a member that stopped is noticed by its missing answer to a ping.
@@ -121,8 +121,9 @@ impl Link {
 
     /// Reads; of whichever member answers.
     pub(super) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, Fault> {
-        let until = Instant::now() + DEADLINE;
-        let share = DEADLINE / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX).max(1);
+        let until = Instant::now() + REQUEST_TIMEOUT;
+        let share =
+            REQUEST_TIMEOUT / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX).max(1);
         let mut left = self.endpoints.len(); // and one more: a connection may have died since it was last used
         loop {
             let by = until.min(Instant::now() + share);
@@ -145,7 +146,7 @@ impl Link {
 
     /// Writes; sent at most once, as far as a member looks at it.
     pub(super) async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Fault> {
-        let by = Instant::now() + DEADLINE;
+        let by = Instant::now() + REQUEST_TIMEOUT;
         let call = |member: Member| {
             let txn = txn.clone();
             async move { member.kv().txn(member.led(txn)).await }
@@ -165,7 +166,7 @@ impl Link {
         // Etcd ends a watch whose client has nothing left to say.
         let requests = tokio_stream::once(WatchRequest { request_union: union });
         let requests = requests.chain(tokio_stream::pending());
-        let by = Instant::now() + DEADLINE;
+        let by = Instant::now() + REQUEST_TIMEOUT;
         let watch =
             |member: Member| async move { member.watch().watch(member.led(requests)).await };
         self.call(by, watch).await

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Options {
     /// The client addresses of its members, such as `http://127.0.0.1:2379`; they are tried in turn.
     pub endpoints: Vec<String>,
-    /// What every key begins with there; at most [`PREFIX`](super::PREFIX) bytes, or the longest commits grow too long for etcd.
+    /// What every key begins with there; at most [`MAX_PREFIX_BYTES`](super::MAX_PREFIX_BYTES) bytes, or the longest commits grow too long for etcd.
     pub prefix: String,
     /// For endpoints that begin with `https`.
     pub tls: Option<Tls>,

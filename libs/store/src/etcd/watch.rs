@@ -15,7 +15,7 @@ use super::link::{Fault, Link};
 use super::wire::pb::WatchResponse;
 use super::wire::{self, Root};
 use crate::Revision;
-use crate::feed::Feed;
+use crate::change_feed::ChangeFeed;
 
 /// How long to leave a cluster alone after its watch broke.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ enum Ended {
 pub(super) struct Watcher {
     pub(super) link: Arc<Link>,
     pub(super) root: Root,
-    pub(super) feed: Feed,
+    pub(super) feed: ChangeFeed,
     pub(super) written: Arc<AtomicU64>,
 }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use prost::Message as _;
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 
 use super::*;
-use crate::memory::Memory;
+use crate::memory::MemoryStore;
 use crate::records::Index;
-use crate::{Commit, Handle, Page, Versioned, Write};
+use crate::{Commit, Page, ScopedStore, Versioned, Write};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Note {
@@ -47,7 +47,7 @@ impl Kind for Notes {
 /// Counts what is asked of a store, and makes trouble.
 #[derive(Default)]
 struct Counting {
-    store: Memory,
+    store: MemoryStore,
     gets: AtomicUsize,
     lists: AtomicUsize,
     /// Somebody writes this when the first listing has been read and is not answered yet.
@@ -105,7 +105,7 @@ fn fixture() -> Fixture {
 
 fn fixture_over(store: Counting) -> Fixture {
     let store = Arc::new(store);
-    let notes = Records::new(Handle::new(store.clone(), "notes"));
+    let notes = Records::new(ScopedStore::new(store.clone(), "notes"));
     let (mirror, stop) = (Mirror::new(notes.clone()), CancellationToken::new());
     let (running, until) = (mirror.clone(), stop.clone());
     tokio::spawn(async move { running.run(until).await });
@@ -129,7 +129,7 @@ impl Fixture {
     }
 }
 
-async fn next(watcher: &mut Watcher<Notes>) -> Event<Note> {
+async fn next(watcher: &mut Watcher<Notes>) -> WatchEvent<Note> {
     let soon = tokio::time::timeout(Duration::from_secs(10), watcher.next());
     soon.await.expect("something to tell").unwrap()
 }
@@ -140,12 +140,12 @@ async fn a_watcher_is_told_everything_then_synced_then_changes() {
     let a = f.write("a", "1").await;
     f.mirror.ready().await;
     let mut watcher = f.mirror.watch();
-    assert_eq!(next(&mut watcher).await, Event::Put(a));
-    assert_eq!(next(&mut watcher).await, Event::Synced);
+    assert_eq!(next(&mut watcher).await, WatchEvent::Put(a));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Synced);
     let b = f.write("b", "1").await;
-    assert_eq!(next(&mut watcher).await, Event::Put(b.clone()));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Put(b.clone()));
     f.delete("b").await;
-    assert_eq!(next(&mut watcher).await, Event::Deleted("b".into()));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Deleted("b".into()));
     assert_eq!(f.mirror.get("b"), None);
 }
 
@@ -154,13 +154,13 @@ async fn a_slow_watcher_is_told_the_latest_only() {
     let f = fixture();
     f.mirror.ready().await;
     let (mut slow, mut quick) = (f.mirror.watch(), f.mirror.watch());
-    assert_eq!(next(&mut slow).await, Event::Synced);
+    assert_eq!(next(&mut slow).await, WatchEvent::Synced);
     let mut last = f.write("a", "0").await;
     for n in 1..20 {
         last = f.write("a", &n.to_string()).await;
     }
-    while next(&mut quick).await != Event::Put(last.clone()) {}
-    assert_eq!(next(&mut slow).await, Event::Put(last));
+    while next(&mut quick).await != WatchEvent::Put(last.clone()) {}
+    assert_eq!(next(&mut slow).await, WatchEvent::Put(last));
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn what_is_written_while_everything_is_read_is_told_as_well() {
     let commit = Commit { expect: Vec::new(), writes: vec![write] };
     let f = fixture_over(Counting { meanwhile: Some(commit).into(), ..Counting::default() });
     let mut watcher = f.mirror.watch();
-    while !matches!(next(&mut watcher).await, Event::Put(found) if found.id == "a") {}
+    while !matches!(next(&mut watcher).await, WatchEvent::Put(found) if found.id == "a") {}
 }
 
 #[tokio::test]
@@ -182,13 +182,13 @@ async fn what_changes_while_the_beginning_is_told_is_told_after_it() {
     while f.mirror.get("a").is_none() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(next(&mut watcher).await, Event::Put(a));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Put(a));
     let b = f.write("b", "1").await;
     while f.mirror.get("b").is_none() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(next(&mut watcher).await, Event::Synced);
-    assert_eq!(next(&mut watcher).await, Event::Put(b));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Synced);
+    assert_eq!(next(&mut watcher).await, WatchEvent::Put(b));
 }
 
 #[tokio::test]
@@ -197,10 +197,10 @@ async fn a_mirror_that_was_too_far_behind_drops_what_was_deleted_meanwhile() {
     let a = f.write("a", "1").await;
     f.mirror.ready().await;
     let mut watcher = f.mirror.watch();
-    while next(&mut watcher).await != Event::Put(a.clone()) {}
+    while next(&mut watcher).await != WatchEvent::Put(a.clone()) {}
     f.store.lost.store(true, Ordering::Relaxed);
     f.delete("a").await;
-    while next(&mut watcher).await != Event::Deleted("a".into()) {}
+    while next(&mut watcher).await != WatchEvent::Deleted("a".into()) {}
     assert_eq!(f.mirror.get("a"), None);
 }
 
@@ -211,7 +211,7 @@ async fn a_record_that_changes_often_takes_no_more_room() {
     let mut watcher = f.mirror.watch_one("a");
     for n in 0..20 {
         let last = f.write("a", &n.to_string()).await;
-        while next(&mut watcher).await != Event::Put(last.clone()) {}
+        while next(&mut watcher).await != WatchEvent::Put(last.clone()) {}
     }
     assert_eq!(f.mirror.shared.read().changes(), 1);
 }
@@ -221,12 +221,12 @@ async fn who_watches_one_record_hears_of_no_other_and_of_its_birth_and_death() {
     let f = fixture();
     f.mirror.ready().await;
     let mut watcher = f.mirror.watch_one("b");
-    assert_eq!(next(&mut watcher).await, Event::Synced);
+    assert_eq!(next(&mut watcher).await, WatchEvent::Synced);
     f.write("a", "1").await;
     let b = f.write("b", "1").await;
-    assert_eq!(next(&mut watcher).await, Event::Put(b));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Put(b));
     f.delete("b").await;
-    assert_eq!(next(&mut watcher).await, Event::Deleted("b".into()));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Deleted("b".into()));
 }
 
 #[tokio::test]
@@ -235,12 +235,12 @@ async fn one_change_among_ten_thousand_watchers_is_one_read_and_wakes_one() {
     f.mirror.ready().await;
     let mut watchers: Vec<_> = (0..10_000).map(|n| f.mirror.watch_one(&n.to_string())).collect();
     for watcher in &mut watchers {
-        assert_eq!(next(watcher).await, Event::Synced);
+        assert_eq!(next(watcher).await, WatchEvent::Synced);
     }
     let before = (f.store.gets.load(Ordering::Relaxed), f.store.lists.load(Ordering::Relaxed));
     let change = Note { id: "77".into(), revision: 0, text: "x".into() };
     f.notes.commit(f.notes.to_create(&change)).await.unwrap();
-    assert!(matches!(next(&mut watchers[77]).await, Event::Put(note) if note.id == "77"));
+    assert!(matches!(next(&mut watchers[77]).await, WatchEvent::Put(note) if note.id == "77"));
     let awake = watchers.iter().filter(|watcher| watcher.is_awake()).count();
     assert_eq!(awake, 0, "others that were woken");
     let after = (f.store.gets.load(Ordering::Relaxed), f.store.lists.load(Ordering::Relaxed));
@@ -252,7 +252,7 @@ async fn a_watcher_that_missed_forgotten_deletions_begins_again() {
     let f = fixture();
     f.mirror.ready().await;
     let mut slow = f.mirror.watch();
-    assert_eq!(next(&mut slow).await, Event::Synced);
+    assert_eq!(next(&mut slow).await, WatchEvent::Synced);
     let found = Versioned { value: "".into(), revision: Revision(7) };
     for n in 0..=table::GRAVES {
         let mut table = f.mirror.shared.write();
@@ -261,7 +261,7 @@ async fn a_watcher_that_missed_forgotten_deletions_begins_again() {
     }
     assert_eq!(slow.next().await, Err(TooSlow));
     let mut fresh = f.mirror.watch();
-    assert_eq!(next(&mut fresh).await, Event::Synced);
+    assert_eq!(next(&mut fresh).await, WatchEvent::Synced);
 }
 
 #[tokio::test]

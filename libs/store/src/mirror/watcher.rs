@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tokio::sync::watch;
 
 use super::Shared;
@@ -49,7 +49,7 @@ impl<K: Kind> Watcher<K> {
     }
 
     /// The next thing to tell, as soon as there is one.
-    pub async fn next(&mut self) -> Result<Event<K::Record>, TooSlow> {
+    pub async fn next(&mut self) -> Result<WatchEvent<K::Record>, TooSlow> {
         if self.beginning.is_none() {
             self.begin().await;
         }
@@ -80,7 +80,7 @@ impl<K: Kind> Watcher<K> {
         self.beginning = Some(beginning);
     }
 
-    fn told_at_beginning(&mut self) -> Option<Event<K::Record>> {
+    fn told_at_beginning(&mut self) -> Option<WatchEvent<K::Record>> {
         let beginning = self.beginning.as_mut()?;
         while let Some((id, found)) = beginning.pop_front() {
             if let Some(event) = put::<K>(&id, &found) {
@@ -88,10 +88,10 @@ impl<K: Kind> Watcher<K> {
             }
         }
         let first = !std::mem::replace(&mut self.synced, true);
-        first.then_some(Event::Synced)
+        first.then_some(WatchEvent::Synced)
     }
 
-    fn changed_since(&mut self) -> Result<Option<Event<K::Record>>, TooSlow> {
+    fn changed_since(&mut self) -> Result<Option<WatchEvent<K::Record>>, TooSlow> {
         let table = self.shared.read();
         if table.floor > self.seen {
             return Err(TooSlow);
@@ -105,7 +105,7 @@ impl<K: Kind> Watcher<K> {
             self.seen = row.seq;
             let event = match &row.found {
                 Some(found) => put::<K>(id, found),
-                None => Some(Event::Deleted(id.clone())),
+                None => Some(WatchEvent::Deleted(id.clone())),
             };
             if event.is_some() {
                 return Ok(event);
@@ -125,9 +125,9 @@ impl<K> Drop for Watcher<K> {
 }
 
 /// Tells of a record; of none that cannot be read: a check finds it, and the others go on.
-fn put<K: Kind>(id: &str, found: &Versioned) -> Option<Event<K::Record>> {
+fn put<K: Kind>(id: &str, found: &Versioned) -> Option<WatchEvent<K::Record>> {
     match decode::<K>(id, found) {
-        Ok(record) => Some(Event::Put(record)),
+        Ok(record) => Some(WatchEvent::Put(record)),
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, kind = K::KIND, id);
             None

@@ -12,7 +12,7 @@ const STEP: usize = 100;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// Records read.
     pub records: usize,
     /// Index entries read.
@@ -27,7 +27,7 @@ pub struct Report {
     pub contested: Vec<String>,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether there is nothing to say.
     pub fn is_clean(&self) -> bool {
         let Self { records: _, entries: _, corrupt, missing, stray, contested } = self;
@@ -35,7 +35,7 @@ impl Report {
     }
 
     /// Whether mending is all that it takes.
-    pub fn is_mendable(&self) -> bool {
+    pub fn is_repairable(&self) -> bool {
         self.corrupt.is_empty() && self.contested.is_empty()
     }
 
@@ -53,8 +53,8 @@ impl Report {
 
 impl<K: Kind> Records<K> {
     /// Compares every record with every index entry; with `mend`, adds what is missing and removes what is stray.
-    pub async fn check(&self, mend: bool) -> Result<Report, Error> {
-        let mut report = Report::default();
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
+        let mut report = CheckReport::default();
         let claimed = self.claims(&mut report).await?;
         let found = self.entries(&mut report).await?;
         let mut writes = Vec::new();
@@ -78,7 +78,7 @@ impl<K: Kind> Records<K> {
     }
 
     /// The index entries that the records call for.
-    async fn claims(&self, report: &mut Report) -> Result<BTreeMap<String, String>, Error> {
+    async fn claims(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let (mut claimed, mut after) = (BTreeMap::new(), String::new());
         loop {
             let page = self.store.list(&key::<K>(""), &after, STEP).await?;
@@ -103,7 +103,7 @@ impl<K: Kind> Records<K> {
     }
 
     /// The index entries that are there.
-    async fn entries(&self, report: &mut Report) -> Result<BTreeMap<String, String>, Error> {
+    async fn entries(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
         for index in K::INDEXES {
             let (prefix, mut after) = (format!("{index}/"), String::new());

@@ -12,23 +12,23 @@ use prost::Message;
 use sha2::{Digest as _, Sha256};
 
 use super::{Change, Error};
-use crate::{Commit, Expect, Handle, Store, Versioned, Write};
+use crate::{Commit, Expect, ScopedStore, Store, Versioned, Write};
 
 /// How long an answer is kept.
-pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How many are forgotten in one commit.
 const STEP: usize = 100;
 
 /// A request that may come again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct IdempotentRequest {
     id: String,
     digest: [u8; 32],
 }
 
 /// What is known of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum RequestState {
     /// Nothing: do it.
     New,
     /// It was done, and made this object.
@@ -37,7 +37,7 @@ pub enum Known {
     Reused,
 }
 
-impl Request {
+impl IdempotentRequest {
     /// The request `id` with `body`; nothing where the caller gave no id and repeating is not safe.
     pub fn new(id: &str, body: &impl Message) -> Option<Self> {
         let digest = Sha256::digest(body.encode_to_vec()).into();
@@ -50,11 +50,11 @@ impl Request {
     }
 
     /// What `store` knows of it.
-    pub async fn known(&self, store: &Handle) -> Result<Known, Error> {
+    pub async fn state(&self, store: &ScopedStore) -> Result<RequestState, Error> {
         let key = self.key();
-        let Some(found) = store.get(&key).await? else { return Ok(Known::New) };
+        let Some(found) = store.get(&key).await? else { return Ok(RequestState::New) };
         let (_, digest, object) = split(&key, &found)?;
-        Ok(if digest == self.digest { Known::Done(object) } else { Known::Reused })
+        Ok(if digest == self.digest { RequestState::Done(object) } else { RequestState::Reused })
     }
 
     /// Notes, with the change that does it, that it made `object`.
@@ -71,8 +71,8 @@ impl Request {
 }
 
 /// Forgets what `store` has kept long enough. Answers how many.
-pub async fn forget(store: &Handle, now: SystemTime) -> Result<usize, Error> {
-    let oldest = seconds(now).saturating_sub(KEPT.as_secs());
+pub async fn delete_expired(store: &ScopedStore, now: SystemTime) -> Result<usize, Error> {
+    let oldest = seconds(now).saturating_sub(RETENTION.as_secs());
     let (mut after, mut gone) = (String::new(), 0);
     loop {
         let page = store.list("request/", &after, STEP).await?;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::requests::{KEPT, Known, Request, forget};
+use super::requests::{IdempotentRequest, RETENTION, RequestState, delete_expired};
 use super::*;
-use crate::memory::Memory;
+use crate::memory::MemoryStore;
 use crate::{Commit, Write};
 
 /// A record with a unique and a shared index.
@@ -48,7 +48,7 @@ fn dog(id: &str, chip: &str) -> Dog {
 }
 
 fn dogs() -> Records<Dogs> {
-    Records::new(Handle::new(Arc::new(Memory::default()), "dogs"))
+    Records::new(ScopedStore::new(Arc::new(MemoryStore::default()), "dogs"))
 }
 
 async fn create(dogs: &Records<Dogs>, dog: &Dog) -> Dog {
@@ -182,20 +182,20 @@ async fn a_check_cannot_mend_what_cannot_be_read_or_is_claimed_twice() {
 #[tokio::test]
 async fn a_request_asked_twice_is_known_and_another_body_is_not_it() {
     let dogs = dogs();
-    let request = Request::new("r1", &dog("", "1")).unwrap();
-    assert_eq!(request.known(dogs.store()).await.unwrap(), Known::New);
+    let request = IdempotentRequest::new("r1", &dog("", "1")).unwrap();
+    assert_eq!(request.state(dogs.store()).await.unwrap(), RequestState::New);
     let change = dogs.to_create(&dog("rex", "1")).and(request.done("rex", UNIX_EPOCH));
     dogs.commit(change).await.unwrap();
-    assert_eq!(request.known(dogs.store()).await.unwrap(), Known::Done("rex".into()));
-    let other = Request::new("r1", &dog("", "2")).unwrap();
-    assert_eq!(other.known(dogs.store()).await.unwrap(), Known::Reused);
-    assert_eq!(Request::new("", &dog("", "1")), None);
+    assert_eq!(request.state(dogs.store()).await.unwrap(), RequestState::Done("rex".into()));
+    let other = IdempotentRequest::new("r1", &dog("", "2")).unwrap();
+    assert_eq!(other.state(dogs.store()).await.unwrap(), RequestState::Reused);
+    assert_eq!(IdempotentRequest::new("", &dog("", "1")), None);
 }
 
 #[tokio::test]
 async fn of_two_records_made_for_one_request_the_second_is_refused() {
     let dogs = dogs();
-    let request = Request::new("r1", &dog("", "1")).unwrap();
+    let request = IdempotentRequest::new("r1", &dog("", "1")).unwrap();
     let made = |id, chip| dogs.to_create(&dog(id, chip)).and(request.done(id, UNIX_EPOCH));
     dogs.commit(made("rex", "1")).await.unwrap();
     // Nothing else is in its way: it was asked whether the request is new before the first was made.
@@ -208,19 +208,22 @@ async fn an_answer_is_forgotten_after_a_week() {
     let dogs = dogs();
     let start = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for (id, at) in [("old", start), ("new", start + Duration::from_secs(60))] {
-        let request = Request::new(id, &dog("", "1")).unwrap();
+        let request = IdempotentRequest::new(id, &dog("", "1")).unwrap();
         dogs.commit(request.done("rex", at)).await.unwrap();
     }
-    assert_eq!(forget(dogs.store(), start + KEPT).await.unwrap(), 0);
-    assert_eq!(forget(dogs.store(), start + KEPT + Duration::from_secs(1)).await.unwrap(), 1);
-    let new = Request::new("new", &dog("", "1")).unwrap();
-    assert_eq!(new.known(dogs.store()).await.unwrap(), Known::Done("rex".into()));
+    assert_eq!(delete_expired(dogs.store(), start + RETENTION).await.unwrap(), 0);
+    assert_eq!(
+        delete_expired(dogs.store(), start + RETENTION + Duration::from_secs(1)).await.unwrap(),
+        1
+    );
+    let new = IdempotentRequest::new("new", &dog("", "1")).unwrap();
+    assert_eq!(new.state(dogs.store()).await.unwrap(), RequestState::Done("rex".into()));
 }
 
 #[tokio::test]
 async fn a_request_asked_twice_at_once_makes_one_record() {
     let dogs = dogs();
-    let request = Request::new("r1", &dog("", "1"));
+    let request = IdempotentRequest::new("r1", &dog("", "1"));
     let ask = |id| {
         let (dogs, request, dog) = (dogs.clone(), request.clone(), dog(id, "1"));
         async move { dogs.create(&dog, Change::default(), request.as_ref()).await.unwrap() }

@@ -23,7 +23,7 @@ async fn conforms() {
 #[tokio::test]
 async fn survives_reopening() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let long = vec![7; limits::VALUE];
+    let long = vec![7; limits::MAX_VALUE_BYTES];
     let at = {
         let store = open(dir.path());
         store.commit(put("a", long.clone())).await.expect("commits")
@@ -42,7 +42,7 @@ async fn survives_reopening() {
 async fn a_shorter_value_leaves_no_parts_behind() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = open(dir.path());
-    for length in [limits::VALUE, 10_000, 4097, 4096, 0] {
+    for length in [limits::MAX_VALUE_BYTES, 10_000, 4097, 4096, 0] {
         let value = vec![length as u8; length];
         store.commit(put("a", value.clone())).await.expect("commits");
         assert_eq!(store.get("a").await.expect("reads").expect("is there").value, value);
@@ -58,7 +58,7 @@ async fn no_value_becomes_a_file_that_sled_never_syncs() {
         store.commit(put(&format!("{n:01000}"), vec![n; 4096])).await.expect("commits");
     }
     for n in 0..8 {
-        store.commit(put(&n.to_string(), vec![n; limits::VALUE])).await.expect("commits");
+        store.commit(put(&n.to_string(), vec![n; limits::MAX_VALUE_BYTES])).await.expect("commits");
     }
     let files = std::fs::read_dir(dir.path().join("blobs")).expect("sled's folder").count();
     assert_eq!(files, 0);
@@ -137,7 +137,7 @@ async fn a_long_queue_is_applied_in_several_batches_and_answered_in_order() {
     let mut outcomes = Vec::new();
     for n in 0..20 {
         let (reply, outcome) = oneshot::channel();
-        let order = Order { commit: put("a", vec![n; limits::VALUE]), reply };
+        let order = Order { commit: put("a", vec![n; limits::MAX_VALUE_BYTES]), reply };
         store.orders.send(order).await.expect("queues");
         outcomes.push(outcome);
     }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::layout::Layout;
 use super::staged::Staged;
-use crate::feed::Feed;
+use crate::change_feed::ChangeFeed;
 use crate::{Commit, Error, Revision};
 
 /// The most commits that share a sync.
@@ -38,7 +38,7 @@ pub(super) struct Order {
 pub(super) struct Writer {
     pub(super) layout: Arc<Layout>,
     pub(super) disk: File,
-    pub(super) feed: Feed,
+    pub(super) feed: ChangeFeed,
 }
 
 /// The thread. Dropping this waits for it, so close the queue first.

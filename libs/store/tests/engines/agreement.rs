@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use store::etcd::{Etcd, Options};
-use store::{Commit, Expect, Page, Revision, Store, Write, memory::Memory, sled::Sled};
+use store::{Commit, Expect, Page, Revision, Store, Write, memory::MemoryStore, sled::Sled};
 
 use super::peer::Peer;
 
@@ -113,7 +113,7 @@ async fn agree(engines: &[Engine]) {
 async fn all_agree(commits: Vec<Commit>, etcd: Etcd) {
     let dir = tempfile::tempdir().unwrap();
     let open = || Engine::new(Sled::open(dir.path()).unwrap());
-    let mut engines = vec![Engine::new(Memory::default()), Engine::new(etcd), open()];
+    let mut engines = vec![Engine::new(MemoryStore::default()), Engine::new(etcd), open()];
     carry_out(commits, &mut engines).await;
     agree(&engines).await;
     let took = engines.pop().unwrap().took; // and the store is closed

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use store::etcd::{DEADLINE, Etcd};
+use store::etcd::{Etcd, REQUEST_TIMEOUT};
 use store::{Changes, Commit, Error, Expect, Revision, Store, Write, conformance};
 
 use super::gate::Gate;
@@ -105,7 +105,8 @@ async fn a_paused_etcd_is_unavailable_within_the_deadline() {
     let store = peer.store().await;
     peer.pause();
     let (read, write) = (store.get("m/1"), store.commit(put("m/1")));
-    let ended = tokio::time::timeout(2 * DEADLINE, async { tokio::join!(read, write) }).await;
+    let ended =
+        tokio::time::timeout(2 * REQUEST_TIMEOUT, async { tokio::join!(read, write) }).await;
     peer.resume();
     let (read, write) = ended.expect("both end");
     assert!(matches!(read, Err(Error::Unavailable(_))));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use store::etcd::{Identity, Login, Options, PREFIX, Tls};
+use store::etcd::{Identity, Login, MAX_PREFIX_BYTES, Options, Tls};
 use tonic::transport::Uri;
 
 use super::Flags;
@@ -60,7 +60,10 @@ impl Said {
         let secure = all_secure(&endpoints)?;
         let prefix = self.prefix.unwrap_or(defaults.prefix);
         anyhow::ensure!(prefix.ends_with('/'), "etcd_prefix {prefix:?} does not end with /");
-        anyhow::ensure!(prefix.len() <= PREFIX, "etcd_prefix is longer than {PREFIX} bytes");
+        anyhow::ensure!(
+            prefix.len() <= MAX_PREFIX_BYTES,
+            "etcd_prefix is longer than {MAX_PREFIX_BYTES} bytes"
+        );
         let tls = tls(secure, self.ca, self.certificate, self.key)?;
         let login = login(self.user, self.password_file)?;
         if login.is_some() && !self.insecure.unwrap_or(false) {

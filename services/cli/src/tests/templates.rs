@@ -1,6 +1,6 @@
 //! Templates: what every noun's commands do, on the smallest of them.
 
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::template_service_server::{TemplateService, TemplateServiceServer};
 use tokio_stream::Iter;
@@ -33,7 +33,7 @@ fake! {
             &self,
             _: Request<pb::WatchTemplatesRequest>,
         ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
-            let events = [Event::Put(named("wipe")), Event::Synced, Event::Deleted(ID.into())];
+            let events = [WatchEvent::Put(named("wipe")), WatchEvent::Synced, WatchEvent::Deleted(ID.into())];
             let told: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
             Ok(Response::new(tokio_stream::iter(told)))
         }

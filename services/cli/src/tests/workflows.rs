@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pb::{ActionState, WorkflowState};
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::{WorkflowService, WorkflowServiceServer};
 use tokio_stream::Iter;
@@ -60,10 +60,10 @@ fake! {
             _: Request<pb::WatchWorkflowsRequest>,
         ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
             let events = [
-                Event::Put(workflow(WorkflowState::Pending, ActionState::Pending)),
-                Event::Synced,
-                Event::Put(workflow(WorkflowState::Running, ActionState::Running)),
-                Event::Put(workflow(self.end, ActionState::Success)),
+                WatchEvent::Put(workflow(WorkflowState::Pending, ActionState::Pending)),
+                WatchEvent::Synced,
+                WatchEvent::Put(workflow(WorkflowState::Running, ActionState::Running)),
+                WatchEvent::Put(workflow(self.end, ActionState::Success)),
             ];
             let told: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
             Ok(Response::new(tokio_stream::iter(told)))

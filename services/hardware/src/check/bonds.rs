@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use tinwright::check;
-use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
+use tinwright::status::Violations;
 
 /// The most bonds of a machine.
 const MANY: usize = 8;

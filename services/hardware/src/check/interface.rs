@@ -1,10 +1,10 @@
 //! Interfaces: addresses, DHCP, network boot.
 
-use tinwright::check::{self, Refused};
-use tinwright::fault::Violations;
+use tinwright::check::{self, InvalidValue};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::mac::Mac;
+use tinwright::status::Violations;
 
 use super::{known, relay_port};
 
@@ -27,19 +27,19 @@ pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
         wrong.take("name", name(&interface.name));
     }
     if let Some(dhcp) = &mut interface.dhcp {
-        wrong.below("dhcp", normalize_dhcp(dhcp));
+        wrong.add_nested("dhcp", normalize_dhcp(dhcp));
     }
     if let Some(netboot) = &interface.netboot {
-        wrong.below("netboot", check_netboot(netboot));
+        wrong.add_nested("netboot", check_netboot(netboot));
     }
     if let Some(port) = &mut interface.relay_port {
-        wrong.below("relay_port", relay_port::normalize(port));
+        wrong.add_nested("relay_port", relay_port::normalize(port));
     }
     wrong
 }
 
 /// What the operating system can call an interface.
-pub(super) fn name(name: &str) -> Result<(), Refused> {
+pub(super) fn name(name: &str) -> Result<(), InvalidValue> {
     check::length(name, 15)?; // IFNAMSIZ less its zero byte
     check::script_word(name)
 }
@@ -47,7 +47,7 @@ pub(super) fn name(name: &str) -> Result<(), Refused> {
 fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
     let mut wrong = Violations::default();
     if let Some(address) = &mut dhcp.address {
-        wrong.below("address", normalize_address(address));
+        wrong.add_nested("address", normalize_address(address));
     }
     for (field, name) in [("hostname", &mut dhcp.hostname), ("domain_name", &mut dhcp.domain_name)]
     {
@@ -135,7 +135,7 @@ fn normalize_address(address: &mut pb::Address) -> Violations {
     wrong
 }
 
-fn normalize_route(route: &mut pb::Route) -> Result<(), Refused> {
+fn normalize_route(route: &mut pb::Route) -> Result<(), InvalidValue> {
     route.destination = check::network(&route.destination)?;
     route.gateway = check::address(&route.gateway)?.to_string();
     Ok(())
@@ -144,17 +144,17 @@ fn normalize_route(route: &mut pb::Route) -> Result<(), Refused> {
 fn check_netboot(netboot: &pb::Netboot) -> Violations {
     let mut wrong = Violations::default();
     if let Some(ipxe) = &netboot.ipxe {
-        wrong.below("ipxe", check_ipxe(ipxe));
+        wrong.add_nested("ipxe", check_ipxe(ipxe));
     }
     if let Some(script) = &netboot.boot_once {
-        wrong.below("boot_once", check_ipxe(script));
+        wrong.add_nested("boot_once", check_ipxe(script));
         if script.url.is_empty() && script.contents.is_empty() {
             wrong.add("boot_once", "has neither url nor contents");
         }
     }
     wrong.take("local_boot", known::<LocalBoot>(netboot.local_boot));
     if let Some(osie) = &netboot.osie {
-        wrong.below("osie", check_osie(osie));
+        wrong.add_nested("osie", check_osie(osie));
     }
     wrong
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tinwright::fault::Violations;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::policy::{MetadataSource, MetadataTokens, PhoneHome, WorkerIdentity};
+use tinwright::status::Violations;
 
 use super::{known, word, words};
 

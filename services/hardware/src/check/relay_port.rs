@@ -1,8 +1,8 @@
 //! Ports of switches, as relays name them.
 
-use tinwright::check::{self, Refused};
-use tinwright::fault::Violations;
+use tinwright::check::{self, InvalidValue};
 use tinwright::hardware::v1 as pb;
+use tinwright::status::Violations;
 
 /// What option 82 holds besides the heads of its two sub-options, in bytes (RFC 3046 §2.0).
 const OPTION: usize = 255 - 2 * 2;
@@ -21,7 +21,7 @@ pub(super) fn normalize(port: &mut pb::RelayPort) -> Violations {
     }
     let given = (port.circuit_id.len() + port.remote_id.len()) / 2;
     if given > OPTION {
-        let reason = Refused::TooLong { given, most: OPTION };
+        let reason = InvalidValue::TooLong { length: given, max: OPTION };
         wrong.add("circuit_id", format!("with remote_id {reason}"));
     }
     if !port.link_address.is_empty()

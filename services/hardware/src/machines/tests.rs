@@ -2,11 +2,11 @@
 
 use super::*;
 use pb::{Address, Dhcp, Hardware, Interface};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::hardware::v1::CreateHardwareRequest;
 
 fn machines() -> Machines {
-    Machines::new(Arc::new(Memory::default()))
+    Machines::new(Arc::new(MemoryStore::default()))
 }
 
 fn machine(last: u8) -> Hardware {
@@ -31,9 +31,9 @@ fn plugged(last: u8) -> Hardware {
     machine
 }
 
-fn request(id: &str, hardware: &Hardware) -> Option<Request> {
+fn request(id: &str, hardware: &Hardware) -> Option<IdempotentRequest> {
     let body = CreateHardwareRequest { hardware: Some(hardware.clone()), request_id: id.into() };
-    Request::new(id, &body)
+    IdempotentRequest::new(id, &body)
 }
 
 #[tokio::test]

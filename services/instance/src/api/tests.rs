@@ -1,7 +1,7 @@
 //! Who is shown what, and which code says what to do next.
 
 use runtime::identity::{Caller, Role};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
@@ -10,7 +10,7 @@ use crate::site::{MACHINE, Site};
 
 fn api() -> Api {
     let [hardware, workflow, power] = Site::new().channels();
-    Api::new(Arc::new(Memory::default()), hardware, workflow, power, CancellationToken::new())
+    Api::new(Arc::new(MemoryStore::default()), hardware, workflow, power, CancellationToken::new())
 }
 
 fn secretive() -> pb::Instance {

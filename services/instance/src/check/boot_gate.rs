@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use tinwright::check;
-use tinwright::fault::Violations;
 use tinwright::instance::v1::BootGate;
 use tinwright::mac::Mac;
+use tinwright::status::Violations;
 use uuid::Uuid;
 
 /// The most source addresses.

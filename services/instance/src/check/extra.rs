@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use tinwright::check;
-use tinwright::fault::Violations;
+use tinwright::status::Violations;
 
 /// The longest, in bytes.
 const LENGTH: usize = 64 * 1024;

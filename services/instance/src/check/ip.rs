@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use tinwright::check;
-use tinwright::fault::Violations;
 use tinwright::instance::v1::instance::Ip;
 use tinwright::instance::v1::instance::ip::{Family, Flag};
+use tinwright::status::Violations;
 
 /// Puts `ip` into its stored form. Answers what is wrong with it.
 pub(super) fn normalize(ip: &mut Ip) -> Violations {

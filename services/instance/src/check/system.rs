@@ -1,8 +1,8 @@
 //! What runs on the machine: a script of the owner's own, or an operating system by name.
 
 use tinwright::check;
-use tinwright::fault::Violations;
 use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
+use tinwright::status::Violations;
 
 /// The longest script, in bytes.
 const SCRIPT: usize = 64 * 1024;
@@ -14,8 +14,10 @@ const VERSION: usize = 128;
 /// Notes what is wrong with `os`.
 pub(super) fn check(os: &Os, wrong: &mut Violations) {
     match os {
-        Os::CustomIpxe(script) => wrong.below("custom_ipxe", custom_ipxe(script)),
-        Os::OperatingSystem(system) => wrong.below("operating_system", operating_system(system)),
+        Os::CustomIpxe(script) => wrong.add_nested("custom_ipxe", custom_ipxe(script)),
+        Os::OperatingSystem(system) => {
+            wrong.add_nested("operating_system", operating_system(system))
+        }
     }
 }
 

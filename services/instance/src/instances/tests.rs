@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use pb::instance::{CustomIpxe, Ip, OperatingSystem, Os};
 use proptest::prelude::*;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::instance::v1::CreateInstanceRequest;
 
 use super::*;
@@ -13,7 +13,7 @@ use crate::site::{Frail, MACHINE};
 const OTHER: &str = "0a8e5f66-90b3-4f0e-9a55-6d1f0c2b3a44";
 
 fn instances() -> Instances {
-    Instances::new(Arc::new(Memory::default()))
+    Instances::new(Arc::new(MemoryStore::default()))
 }
 
 fn on(hardware: &str, address: &str) -> pb::Instance {
@@ -46,7 +46,7 @@ async fn a_machine_and_an_address_have_one_occupant_and_the_error_says_who() {
 
 #[tokio::test]
 async fn whether_a_machine_is_occupied_is_one_read_of_an_index() {
-    let memory = Arc::new(Memory::default());
+    let memory = Arc::new(MemoryStore::default());
     let made = Instances::new(memory.clone()).create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let counted = Arc::new(Frail::new(memory, usize::MAX, false));
     let instances = Instances::new(counted.clone());
@@ -68,7 +68,7 @@ async fn a_request_asked_twice_makes_one_instance() {
         instance: Some(on(MACHINE, address)),
         request_id: "r".into(),
     };
-    let asked = |address| Request::new("r", &body(address));
+    let asked = |address| IdempotentRequest::new("r", &body(address));
     let first = instances.create(on(MACHINE, "192.0.2.1"), asked("192.0.2.1")).await.unwrap();
     let again = instances.create(on(MACHINE, "192.0.2.1"), asked("192.0.2.1")).await.unwrap();
     assert_eq!(first, again);
@@ -170,7 +170,7 @@ async fn what_is_being_deleted_changes_no_more_and_is_deleted_once() {
 
 #[tokio::test]
 async fn of_two_changes_at_once_neither_is_lost_nor_refused() {
-    let frail = Frail::new(Arc::new(Memory::default()), usize::MAX, false);
+    let frail = Frail::new(Arc::new(MemoryStore::default()), usize::MAX, false);
     let instances = Instances::new(Arc::new(frail));
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let update = |hostname: &str, tag: &str| {

@@ -1,11 +1,11 @@
 //! Which fields of an instance may be changed, and changing them.
 
-use tinwright::fault::Violations;
+use tinwright::field_mask::UpdatableFields;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
-use tinwright::mask::Fields;
+use tinwright::status::Violations;
 
-const FIELDS: Fields = Fields {
+const FIELDS: UpdatableFields = UpdatableFields {
     mutable: &[
         "hostname",
         "custom_ipxe",
@@ -41,7 +41,7 @@ pub(super) fn merged(
     update: &pb::Instance,
     paths: &[String],
 ) -> Result<pb::Instance, Violations> {
-    let mut new = FIELDS.merged(old, update, paths)?;
+    let mut new = FIELDS.merge(old, update, paths)?;
     if paths.is_empty() {
         keep_script(old, &mut new);
     }

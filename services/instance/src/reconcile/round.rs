@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use store::mirror::{Mirror, Watcher};
 use tinwright::instance::v1::Instance;
-use tinwright::watch::Event as Told;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1::Workflow;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -33,12 +33,12 @@ pub(super) enum Ended {
 
 impl Ended {
     /// What `news` of workflows says about their ends.
-    pub(super) fn heard(news: News<Workflow>) -> Self {
+    pub(super) fn heard(news: FeedEvent<Workflow>) -> Self {
         match news {
-            News::All(_) => Self::Any,
-            News::Put(workflow) if is_ended(&workflow) => Self::One(workflow.id),
-            News::Deleted(id) => Self::One(id),
-            News::Put(_) | News::Cut => Self::None,
+            FeedEvent::Snapshot(_) => Self::Any,
+            FeedEvent::Put(workflow) if is_ended(&workflow) => Self::One(workflow.id),
+            FeedEvent::Deleted(id) => Self::One(id),
+            FeedEvent::Put(_) | FeedEvent::Disconnected => Self::None,
         }
     }
 }
@@ -99,16 +99,16 @@ impl Round {
         }
     }
 
-    fn told(&mut self, told: Told<Instance>) {
+    fn told(&mut self, told: WatchEvent<Instance>) {
         match told {
-            Told::Put(instance) => {
+            WatchEvent::Put(instance) => {
                 if State::try_from(&instance).is_ok_and(State::is_under_way) {
                     self.agenda.ask(&instance.id, Instant::now());
                 }
                 self.waiting.set(instance.id, instance.workflow_id);
             }
-            Told::Deleted(id) => self.waiting.set(id, String::new()),
-            Told::Synced => {}
+            WatchEvent::Deleted(id) => self.waiting.set(id, String::new()),
+            WatchEvent::Synced => {}
         }
     }
 

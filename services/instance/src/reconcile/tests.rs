@@ -8,7 +8,7 @@ mod running;
 use std::sync::Arc;
 
 use store::Store;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::InstanceId;
 use tinwright::hardware::v1::State as HardwareState;
 use tinwright::instance::v1::instance::{CustomIpxe, Os};
@@ -24,7 +24,7 @@ const TEMPLATE: &str = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12";
 /// An instance at a site.
 struct Bench {
     site: Site,
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     instances: Instances,
     reconciler: Reconciler,
     id: InstanceId,
@@ -46,7 +46,7 @@ fn scripted() -> Instance {
 
 impl Bench {
     async fn new(instance: Instance) -> Self {
-        let (site, store) = (Site::new(), Arc::new(Memory::default()));
+        let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
         let instances = Instances::new(store.clone());
         let made = instances.create(instance, None).await.unwrap();
         let reconciler = Reconciler::new(instances.clone(), site.peers());

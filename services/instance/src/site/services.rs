@@ -7,7 +7,7 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::HardwareService;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_server::PowerService;
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
 use tinwright::{PowerJobId, WorkflowId};
@@ -172,9 +172,9 @@ impl WorkflowService for Site {
     ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
         let changes = BroadcastStream::new(self.changes.subscribe())
             .filter_map(|change| std::future::ready(change.ok()))
-            .map(Event::Put);
-        let all: Vec<_> = self.known().workflows.iter().cloned().map(Event::Put).collect();
-        let told = stream::iter(all.into_iter().chain([Event::Synced])).chain(changes);
+            .map(WatchEvent::Put);
+        let all: Vec<_> = self.known().workflows.iter().cloned().map(WatchEvent::Put).collect();
+        let told = stream::iter(all.into_iter().chain([WatchEvent::Synced])).chain(changes);
         Ok(Response::new(Box::pin(told.map(|event| Ok(event.into())))))
     }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 
 /// A store over another that outlives it, which counts what it is asked.
 #[derive(Debug)]
 pub(crate) struct Frail {
-    inner: Arc<Memory>,
+    inner: Arc<MemoryStore>,
     commits_left: AtomicUsize,
     last_is_made: bool,
     pub(crate) gets: AtomicUsize,
@@ -19,7 +19,7 @@ pub(crate) struct Frail {
 
 impl Frail {
     /// Dies at this commit, counted from 1: once it is made, if `last_is_made`.
-    pub(crate) fn new(inner: Arc<Memory>, commits: usize, last_is_made: bool) -> Self {
+    pub(crate) fn new(inner: Arc<MemoryStore>, commits: usize, last_is_made: bool) -> Self {
         let commits_left = AtomicUsize::new(commits);
         let (gets, lists) = Default::default();
         Self { inner, commits_left, last_is_made, gets, lists }

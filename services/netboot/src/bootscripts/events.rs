@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::instance::v1::Instance;
 
 use super::{BootRefusal, BootScripts, Found, ScriptRequest};
@@ -96,8 +96,8 @@ impl BootScripts {
     }
 
     /// Notes that a system called home, if that is the news of an instance. To be asked before the index takes it.
-    pub fn record_phone_home(&self, news: &News<Instance>, at: SystemTime) {
-        let News::Put(instance) = news else { return };
+    pub fn record_phone_home(&self, news: &FeedEvent<Instance>, at: SystemTime) {
+        let FeedEvent::Put(instance) = news else { return };
         let Some(known) = self.index.by_id(&instance.hardware_id) else { return };
         let before = known.instance.as_ref().and_then(|old| old.phone_home_time);
         if instance.phone_home_time.is_some() && instance.phone_home_time != before {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::Hardware;
 
 use super::BootScripts;
@@ -10,27 +10,27 @@ use crate::Mac;
 
 impl BootScripts {
     /// Forgets what `news` says is gone. To be told before the index takes it.
-    pub fn forget(&self, news: &News<Hardware>) {
+    pub fn forget(&self, news: &FeedEvent<Hardware>) {
         match news {
-            News::All(all) => {
+            FeedEvent::Snapshot(all) => {
                 let ids: HashSet<_> = all.iter().map(|one| one.id.as_str()).collect();
                 let macs: HashSet<_> = all.iter().flat_map(macs).collect();
                 self.loops.retain(|id| ids.contains(&*id.to_string()));
                 self.once.retain(|id| ids.contains(id));
                 self.uuids().retain(|mac, _| macs.contains(mac));
             }
-            News::Put(new) => {
+            FeedEvent::Put(new) => {
                 let kept: HashSet<_> = macs(new).collect();
                 self.forget_macs(&new.id, |mac| !kept.contains(&mac));
             }
-            News::Deleted(id) => {
+            FeedEvent::Deleted(id) => {
                 self.forget_macs(id, |_| true);
                 if let Ok(id) = id.parse() {
                     self.loops.forget(id);
                 }
                 self.once.forget(id);
             }
-            News::Cut => {}
+            FeedEvent::Disconnected => {}
         }
     }
 
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn nothing_stays_of_a_machine_that_is_deleted() {
         let (boots, id) = noted();
-        boots.forget(&News::Deleted("another".into()));
-        boots.forget(&News::Cut);
+        boots.forget(&FeedEvent::Deleted("another".into()));
+        boots.forget(&FeedEvent::Disconnected);
         assert_eq!(left(&boots), [1, 1, 1]);
-        boots.forget(&News::Deleted(id));
+        boots.forget(&FeedEvent::Deleted(id));
         assert_eq!(left(&boots), [0, 0, 0]);
     }
 
@@ -88,9 +88,9 @@ mod tests {
     fn nothing_stays_of_a_machine_that_is_not_among_all() {
         let (boots, id) = noted();
         let known = boots.index().by_id(&id).unwrap();
-        boots.forget(&News::All(vec![(*known.hardware).clone()]));
+        boots.forget(&FeedEvent::Snapshot(vec![(*known.hardware).clone()]));
         assert_eq!(left(&boots), [1, 1, 1]);
-        boots.forget(&News::All(Vec::new()));
+        boots.forget(&FeedEvent::Snapshot(Vec::new()));
         assert_eq!(left(&boots), [0, 0, 0]);
     }
 
@@ -98,10 +98,10 @@ mod tests {
     fn an_interface_that_was_taken_out_is_forgotten_and_the_machine_is_not() {
         let (boots, id) = noted();
         let known = boots.index().by_id(&id).unwrap();
-        boots.forget(&News::Put((*known.hardware).clone()));
+        boots.forget(&FeedEvent::Put((*known.hardware).clone()));
         assert_eq!(left(&boots), [1, 1, 1]);
         let other = hardware(id.parse().unwrap(), Mac([2, 0, 0, 0, 0, 99]), "192.0.2.10");
-        boots.forget(&News::Put(other));
+        boots.forget(&FeedEvent::Put(other));
         assert_eq!(left(&boots), [0, 1, 1]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use super::*;
 use runtime::SiteKey;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::{self as hw, Hardware, Interface};
 use tinwright::instance::v1::{self as occ, Instance};
@@ -61,15 +61,15 @@ pub(crate) fn boots(id: HardwareId) -> BootScripts {
 pub(crate) fn boots_at(id: HardwareId, site: Site) -> BootScripts {
     let index = Arc::new(Index::default());
     let other = hardware(HardwareId::new(), Mac([2, 0, 0, 0, 0, 2]), "192.0.2.20");
-    index.hardware(News::All(vec![hardware(id, MAC, "192.0.2.10"), other]));
-    index.instance(News::All(vec![]));
+    index.hardware(FeedEvent::Snapshot(vec![hardware(id, MAC, "192.0.2.10"), other]));
+    index.instance(FeedEvent::Snapshot(vec![]));
     let workflow = Workflow {
         id: "w".into(),
         hardware_id: id.to_string(),
         wants_machine: true,
         ..Workflow::default()
     };
-    index.workflow(News::All(vec![workflow]));
+    index.workflow(FeedEvent::Snapshot(vec![workflow]));
     BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
@@ -179,15 +179,15 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
 #[test]
 fn before_everything_was_told_machines_are_to_ask_again() {
     let index = Arc::new(Index::default());
-    index.hardware(News::All(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
+    index.hardware(FeedEvent::Snapshot(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
     let boots = BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
         let told = boots.script(&ScriptRequest::new(None, at(source)), now());
         assert_eq!(told, Err(later.clone()), "{source}");
     }
-    boots.index().instance(News::All(vec![]));
-    boots.index().workflow(News::All(vec![]));
+    boots.index().instance(FeedEvent::Snapshot(vec![]));
+    boots.index().workflow(FeedEvent::Snapshot(vec![]));
     assert!(ask(&boots, "192.0.2.10").is_ok());
     assert!(matches!(
         boots.script(&ScriptRequest::new(None, at("192.0.2.99")), now()),
@@ -198,7 +198,7 @@ fn before_everything_was_told_machines_are_to_ask_again() {
 #[test]
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
-    boots.index().workflow(News::Cut);
+    boots.index().workflow(FeedEvent::Disconnected);
     let later = boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now());
     assert!(matches!(later, Err(BootRefusal::Later { .. })));
 }
@@ -213,7 +213,7 @@ pub(crate) fn ask(boots: &BootScripts, source: &str) -> Result<Script, BootRefus
 pub(crate) fn record(boots: &BootScripts, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
     let mut record = hardware(id, MAC, "192.0.2.10");
     change(&mut record);
-    boots.index().hardware(News::Put(record));
+    boots.index().hardware(FeedEvent::Put(record));
 }
 
 pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
@@ -222,7 +222,7 @@ pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
 
 /// An instance in `state` on the machine, with an outside platform's gate.
 fn gated(boots: &BootScripts, id: HardwareId, state: &str, gate: occ::BootGate) {
-    boots.index().instance(News::All(vec![Instance {
+    boots.index().instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: state.into(),
         hardware_id: id.to_string(),
@@ -285,7 +285,7 @@ fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
     gated(&boots, id, "provisioning", open_gate());
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
-    boots.index().instance(News::Cut);
+    boots.index().instance(FeedEvent::Disconnected);
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::Later { .. })));
     let kernel = boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
     assert!(matches!(kernel, Err(BootRefusal::Later { .. })));
@@ -332,14 +332,14 @@ fn a_disk_is_booted_the_way_the_record_says() {
     let id = HardwareId::new();
     let boots = boots(id);
     gated(&boots, id, "active", occ::BootGate::default());
-    boots.index().instance(News::All(vec![Instance {
+    boots.index().instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: "active".into(),
         hardware_id: id.to_string(),
         template_id: "t".into(),
         ..Instance::default()
     }]));
-    boots.index().workflow(News::All(vec![]));
+    boots.index().workflow(FeedEvent::Snapshot(vec![]));
     let plain = ask(&boots, "192.0.2.10").unwrap();
     assert_eq!((plain.kind, plain.text.as_str()), ("local_disk", "#!ipxe\nexit 1\n"));
     record(&boots, id, |record| netboot(record).local_boot = 1);
@@ -363,7 +363,7 @@ fn the_shell_is_served_where_the_site_says_so() {
     let (mut site, id) = (site(), HardwareId::new());
     site.policy.no_instance = crate::decision::NoInstance::Shell;
     let boots = boots_at(id, site);
-    boots.index().workflow(News::All(vec![]));
+    boots.index().workflow(FeedEvent::Snapshot(vec![]));
     assert_eq!(ask(&boots, "192.0.2.10").unwrap().text, "#!ipxe\nshell ||\nexit 1\n");
 }
 

@@ -27,9 +27,12 @@ fn workflow(id: &str, hardware: &str, wants_machine: bool) -> Workflow {
 
 fn index() -> Index {
     let index = Index::default();
-    index.hardware(News::All(vec![hardware(H1, 1, "192.0.2.1"), hardware(H2, 2, "192.0.2.2")]));
-    index.instance(News::All(vec![instance("i1", H1)]));
-    index.workflow(News::All(vec![workflow("w1", H1, true)]));
+    index.hardware(FeedEvent::Snapshot(vec![
+        hardware(H1, 1, "192.0.2.1"),
+        hardware(H2, 2, "192.0.2.2"),
+    ]));
+    index.instance(FeedEvent::Snapshot(vec![instance("i1", H1)]));
+    index.workflow(FeedEvent::Snapshot(vec![workflow("w1", H1, true)]));
     index
 }
 
@@ -51,10 +54,10 @@ fn a_machine_is_found_by_mac_and_address_with_what_occupies_and_wants_it() {
 #[test]
 fn an_address_that_moves_is_the_new_machines_at_once_and_stays_so() {
     let index = index();
-    index.hardware(News::Put(hardware(H1, 1, "192.0.2.9")));
+    index.hardware(FeedEvent::Put(hardware(H1, 1, "192.0.2.9")));
     assert!(index.by_address(at("192.0.2.1")).is_none());
-    index.hardware(News::Put(hardware(H2, 2, "192.0.2.1")));
-    index.hardware(News::Deleted(H1.into()));
+    index.hardware(FeedEvent::Put(hardware(H2, 2, "192.0.2.1")));
+    index.hardware(FeedEvent::Deleted(H1.into()));
     assert_eq!(index.by_address(at("192.0.2.1")).unwrap().hardware.id, H2);
 }
 
@@ -62,28 +65,28 @@ fn an_address_that_moves_is_the_new_machines_at_once_and_stays_so() {
 fn of_several_interfaces_with_one_address_the_first_stands_for_it() {
     let (index, mut bonded) = (index(), hardware(H1, 7, "192.0.2.1"));
     bonded.interfaces.extend(hardware(H1, 8, "192.0.2.1").interfaces);
-    index.hardware(News::Put(bonded));
+    index.hardware(FeedEvent::Put(bonded));
     let first = || index.by_address(at("192.0.2.1")).unwrap().mac;
     assert_eq!(first(), Mac([2, 0, 0, 0, 0, 7]));
-    index.instance(News::Put(instance("i2", H1)));
+    index.instance(FeedEvent::Put(instance("i2", H1)));
     assert_eq!(first(), Mac([2, 0, 0, 0, 0, 7]));
 }
 
 #[test]
 fn a_late_word_of_an_old_instance_does_not_unseat_the_new_one() {
     let index = index();
-    index.instance(News::Put(instance("i2", H1)));
-    index.instance(News::Deleted("i1".into()));
+    index.instance(FeedEvent::Put(instance("i2", H1)));
+    index.instance(FeedEvent::Deleted("i1".into()));
     assert_eq!(index.by_id(H1).unwrap().instance.as_ref().unwrap().id, "i2");
 }
 
 #[test]
 fn a_machine_is_wanted_while_any_workflow_wants_it() {
     let index = index();
-    index.workflow(News::Put(workflow("w2", H1, true)));
-    index.workflow(News::Put(workflow("w1", H1, false)));
+    index.workflow(FeedEvent::Put(workflow("w2", H1, true)));
+    index.workflow(FeedEvent::Put(workflow("w1", H1, false)));
     assert!(index.by_id(H1).unwrap().worker_wanted);
-    index.workflow(News::Deleted("w2".into()));
+    index.workflow(FeedEvent::Deleted("w2".into()));
     assert!(!index.by_id(H1).unwrap().worker_wanted);
 }
 
@@ -93,9 +96,9 @@ fn a_machine_is_worked_on_until_no_workflow_on_it_is_left_that_is_not_over() {
     let worked_on = || index.by_mac(Mac([2, 0, 0, 0, 0, 1])).unwrap().worked_on;
     let ended = Workflow { state: WorkflowState::Failed.into(), ..workflow("w1", H1, false) };
     assert!(worked_on());
-    index.workflow(News::Put(workflow("w1", H1, false)));
+    index.workflow(FeedEvent::Put(workflow("w1", H1, false)));
     assert!(worked_on());
-    index.workflow(News::Put(ended));
+    index.workflow(FeedEvent::Put(ended));
     assert!(!worked_on());
 }
 
@@ -104,15 +107,15 @@ fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
     let (index, mac) = (index(), Mac([2, 0, 0, 0, 0, 1]));
     let hostname = || index.by_mac(mac).unwrap().reservation().hostname.clone();
     let occupied = || index.by_address(at("192.0.2.1")).unwrap().machine().instance.is_some();
-    index.instance(News::Put(Instance {
+    index.instance(FeedEvent::Put(Instance {
         hostname: "web-1".into(),
         state: "active".into(),
         ..instance("i1", H1)
     }));
     assert_eq!((hostname().as_str(), occupied()), ("web-1", true));
-    index.instance(News::Deleted("i1".into()));
+    index.instance(FeedEvent::Deleted("i1".into()));
     assert_eq!((hostname().as_str(), occupied()), ("", false));
-    index.hardware(News::Put(hardware(H1, 1, "192.0.2.9")));
+    index.hardware(FeedEvent::Put(hardware(H1, 1, "192.0.2.9")));
     let own = index.by_mac(mac).unwrap().reservation().address.unwrap().address;
     assert_eq!(IpAddr::from(own), at("192.0.2.9"));
 }
@@ -121,10 +124,10 @@ fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
 fn one_cut_feed_makes_all_stale_and_what_was_told_stays() {
     let index = index();
     assert_eq!(index.feed(), FeedState::Live);
-    index.workflow(News::Cut);
+    index.workflow(FeedEvent::Disconnected);
     assert_eq!(index.feed(), FeedState::Stale);
     assert!(index.by_id(H1).unwrap().worker_wanted);
-    index.workflow(News::All(vec![]));
+    index.workflow(FeedEvent::Snapshot(vec![]));
     assert_eq!(index.feed(), FeedState::Live);
     assert!(!index.by_id(H1).unwrap().worker_wanted);
 }

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use futures_util::Stream;
 use store::serving;
 use tinwright::Mac;
-use tinwright::fault::{self, Violations};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::lease_service_server::{LeaseService, LeaseServiceServer};
+use tinwright::status::{self, Violations};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -75,12 +75,12 @@ impl LeaseService for Api {
     ) -> Result<Response<pb::GetLeaseResponse>, Status> {
         use pb::get_lease_request::By;
         let address = match request.into_inner().by {
-            None => return Err(Violations::one("by", "is missing: give address or mac").into()),
+            None => return Err(Violations::single("by", "is missing: give address or mac").into()),
             Some(By::Address(text)) => address(&text)?,
             Some(By::Mac(text)) => {
-                let mac: Mac = text.parse().map_err(|why| Violations::one("mac", why))?;
+                let mac: Mac = text.parse().map_err(|why| Violations::single("mac", why))?;
                 let own = self.leases.addresses(mac).into_iter().next();
-                own.ok_or_else(|| fault::not_found("lease", &mac.to_string()))?
+                own.ok_or_else(|| status::not_found("lease", &mac.to_string()))?
             }
         };
         let lease = self.shown(self.leases.get(address).await?);
@@ -120,7 +120,7 @@ impl LeaseService for Api {
         let pb::ListUnknownMachinesRequest { page_size, page_token } = request.into_inner();
         let after = match page_token.as_str() {
             "" => None,
-            token => Some(token.parse().map_err(|why| Violations::one("page_token", why))?),
+            token => Some(token.parse().map_err(|why| Violations::single("page_token", why))?),
         };
         let (seen, next) = self.unknown.page(after, serving::page_size(page_size)?);
         let unknown_machines = seen.into_iter().map(Into::into).collect();
@@ -130,5 +130,5 @@ impl LeaseService for Api {
 }
 
 fn address(text: &str) -> Result<std::net::Ipv4Addr, Violations> {
-    text.parse().map_err(|_| Violations::one("address", "is no IPv4 address"))
+    text.parse().map_err(|_| Violations::single("address", "is no IPv4 address"))
 }

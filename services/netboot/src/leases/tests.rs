@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Versioned};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -29,14 +29,14 @@ fn returned(n: u8, event: Event, at: SystemTime) -> Returned {
 
 /// A store that can be away, and that lets commits through only so many at a time.
 struct Moody {
-    inner: Memory,
+    inner: MemoryStore,
     away: AtomicBool,
     together: Barrier,
 }
 
 impl Moody {
     fn new(together: usize) -> Arc<Self> {
-        let (inner, away) = (Memory::default(), AtomicBool::new(false));
+        let (inner, away) = (MemoryStore::default(), AtomicBool::new(false));
         Arc::new(Self { inner, away, together: Barrier::new(together) })
     }
 
@@ -88,7 +88,7 @@ async fn with_the_store_away_nobody_is_given_anything_and_who_renews_gets_what_r
 
 #[tokio::test]
 async fn two_processes_over_one_store_never_give_one_address_to_two_clients() {
-    let (store, now): (Arc<dyn Store>, _) = (Arc::new(Memory::default()), SystemTime::now());
+    let (store, now): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::default()), SystemTime::now());
     let (one, other) = (Leases::new(store.clone()), Leases::new(store));
     assert_eq!(one.claim(claim(1), now).await, Granted::For(HOUR));
     // The other one has not heard of it: it tries, is told, and knows.
@@ -136,7 +136,7 @@ async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
 
 #[tokio::test]
 async fn a_deleted_lease_is_nobodys_and_what_is_over_is_removed() {
-    let (leases, now) = (Leases::new(Arc::new(Memory::default())), SystemTime::now());
+    let (leases, now) = (Leases::new(Arc::new(MemoryStore::default())), SystemTime::now());
     leases.claim(claim(1), now).await;
     let stale = leases.delete(X, 77).await.unwrap_err();
     assert!(matches!(stale, records::Error::Changed { .. }), "{stale}");
@@ -152,7 +152,7 @@ async fn a_deleted_lease_is_nobodys_and_what_is_over_is_removed() {
 
 #[tokio::test]
 async fn where_a_client_got_its_address_is_kept_until_a_relay_says_otherwise() {
-    let (leases, now) = (Leases::new(Arc::new(Memory::default())), SystemTime::now());
+    let (leases, now) = (Leases::new(Arc::new(MemoryStore::default())), SystemTime::now());
     for (n, at_port, kept) in [
         (1, Some(true), true),
         (1, None, true),
@@ -170,7 +170,7 @@ async fn where_a_client_got_its_address_is_kept_until_a_relay_says_otherwise() {
 
 #[tokio::test]
 async fn a_declined_address_is_withheld_and_a_released_one_stays_preferred_after_a_restart() {
-    let (store, now): (Arc<dyn Store>, _) = (Arc::new(Memory::default()), SystemTime::now());
+    let (store, now): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::default()), SystemTime::now());
     let leases = Leases::new(store.clone());
     leases.claim(claim(1), now).await;
     leases.give_back(returned(1, Event::Release, now)).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_declined_address_is_withheld_and_a_released_one_stays_preferred_after
 
 #[tokio::test]
 async fn what_clients_give_back_is_stored_while_the_leases_run() {
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryStore::default());
     let (leases, now) = (Leases::new(store.clone()), SystemTime::now());
     assert_eq!(leases.claim(claim(1), now).await, Granted::For(HOUR));
     leases.take_back(returned(1, Event::Release, now));

@@ -3,8 +3,8 @@
 
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
-use runtime::feed::News;
-use store::memory::Memory;
+use runtime::feed::FeedEvent;
+use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -34,14 +34,14 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     machine.state = tinwright::hardware::v1::State::Provisionable.into();
     machine.interfaces[0].dhcp = None;
     let index = Arc::new(Index::default());
-    index.hardware(News::All(vec![machine]));
-    index.instance(News::All(vec![]));
-    index.workflow(News::All(vec![]));
+    index.hardware(FeedEvent::Snapshot(vec![machine]));
+    index.instance(FeedEvent::Snapshot(vec![]));
+    index.workflow(FeedEvent::Snapshot(vec![]));
     let network = Network { address: [192, 0, 2, 0].into(), prefix: 24 };
     let last = LENT.octets()[3] + addresses - 1;
     let ranges = vec![format!("{LENT}-192.0.2.{last}").parse().unwrap()];
     let subnet = Subnet { unknown, ..Subnet::new(network, ranges) };
-    let leases = Leases::new(Arc::new(Memory::default()));
+    let leases = Leases::new(Arc::new(MemoryStore::default()));
     let (stop, running) = (CancellationToken::new(), leases.clone());
     tokio::spawn(running.run(stop.clone()));
     leases.ready().await;

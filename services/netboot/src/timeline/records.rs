@@ -10,8 +10,8 @@
 use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
-use store::records::{Change, Error, Index, Kind, Listing, Records, Report};
-use store::{Commit, Handle, Write};
+use store::records::{Change, CheckReport, Error, Index, Kind, Listing, Records};
+use store::{Commit, ScopedStore, Write};
 use tinwright::netboot::v1::Boot;
 
 use super::BootOwner;
@@ -68,7 +68,7 @@ pub struct BootStore(Records<BootKind>);
 
 impl BootStore {
     /// Those in `store`, under netboot's own keys.
-    pub fn new(store: Handle) -> Self {
+    pub fn new(store: ScopedStore) -> Self {
         Self(Records::new(store))
     }
 
@@ -96,7 +96,7 @@ impl BootStore {
     }
 
     /// Whether they can all be read; with `mend`, as for every noun.
-    pub async fn check(&self, mend: bool) -> Result<Report, Error> {
+    pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
         self.0.check(mend).await
     }
 

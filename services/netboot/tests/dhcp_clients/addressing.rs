@@ -157,9 +157,9 @@ fn dhcping_informs_itself_without_a_lease() {
 /// What has changed in the record is in force with the next answer.
 #[test]
 fn udhcpc_gets_the_new_address_once_the_record_has_it() {
-    use runtime::feed::News;
+    use runtime::feed::FeedEvent;
     let lab = lab();
     assert_eq!(udhcpc(&lab, "").unwrap()["ip"], "198.51.100.51");
-    lab.index.hardware(News::All(vec![machine(2, "198.51.100.52")]));
+    lab.index.hardware(FeedEvent::Snapshot(vec![machine(2, "198.51.100.52")]));
     assert_eq!(udhcpc(&lab, "").unwrap()["ip"], "198.51.100.52");
 }

@@ -10,7 +10,7 @@ use netboot::pool::Subnet;
 use netboot::site::Dhcp;
 use netboot::{Netboot, Reports, Site};
 use runtime::SiteKey;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tempfile::TempDir;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::{self as hw, Hardware, Interface};
@@ -119,9 +119,9 @@ impl Lab {
                 let http = tokio::net::TcpListener::bind((US, 7080)).await.expect("port 7080");
                 let key = SiteKey::new([1; 32]);
                 let mut netboot = Netboot::bind(site, &key, http).await.expect("every port");
-                netboot.index().hardware(News::All(machines));
-                netboot.index().instance(News::All(Vec::new()));
-                netboot.index().workflow(News::All(Vec::new()));
+                netboot.index().hardware(FeedEvent::Snapshot(machines));
+                netboot.index().instance(FeedEvent::Snapshot(Vec::new()));
+                netboot.index().workflow(FeedEvent::Snapshot(Vec::new()));
                 if let Some(store) = store {
                     netboot.keep_leases(store);
                 }

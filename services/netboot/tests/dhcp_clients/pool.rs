@@ -6,7 +6,7 @@ use netboot::dhcp::MessageType;
 use netboot::dhcp::site::Network;
 use netboot::pool::{Subnet, Unknown};
 use store::Store;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::sled::Sled;
 use tinwright::hardware::v1::{Dhcp, Hardware};
 
@@ -65,7 +65,7 @@ fn thousands_of_machines_behind_a_relay_are_lent_an_address_each() {
     let network = Network { address: [198, 18, 0, 0].into(), prefix: 15 };
     let ranges = vec!["198.18.1.0-198.18.16.255".parse().unwrap()];
     let fleet = (0..2000).map(unaddressed_of).collect();
-    let kept = Arc::new(Memory::default());
+    let kept = Arc::new(MemoryStore::default());
     let lab = Lab::lending(Subnet::new(network, ranges), fleet, kept);
     assert_lost_none(&perfdhcp_far(&lab, "-r 1000 -n 4000 -R 2000"), 4000);
 }

@@ -16,7 +16,7 @@ use netboot::tftp::{self, Directories, Name, Refusal};
 use netboot::{Mac, Metrics, site::Serving};
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use runtime::serve::{self, Bounds, Door};
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
@@ -120,15 +120,15 @@ fn record(id: HardwareId) -> hw::Hardware {
 
 fn index(id: HardwareId) -> Arc<Index> {
     let index = Arc::new(Index::default());
-    index.hardware(News::All(vec![record(id)]));
-    index.instance(News::All(vec![]));
+    index.hardware(FeedEvent::Snapshot(vec![record(id)]));
+    index.instance(FeedEvent::Snapshot(vec![]));
     let waiting = Workflow {
         id: "w".into(),
         hardware_id: id.to_string(),
         wants_machine: true,
         ..Workflow::default()
     };
-    index.workflow(News::All(vec![waiting]));
+    index.workflow(FeedEvent::Snapshot(vec![waiting]));
     index
 }
 

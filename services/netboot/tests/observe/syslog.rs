@@ -8,7 +8,7 @@ use netboot::index::Index;
 use netboot::syslog::lines::Line;
 use netboot::syslog::{Lines, server::Server};
 use prometheus_client::registry::Registry;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::hardware::v1 as hw;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -37,7 +37,7 @@ fn site() -> Site {
     };
     let machine =
         hw::Hardware { id: ID.into(), interfaces: vec![interface], ..hw::Hardware::default() };
-    index.hardware(News::All(vec![machine]));
+    index.hardware(FeedEvent::Snapshot(vec![machine]));
     let socket = network.at_server(|| std::net::UdpSocket::bind((SERVER, 514))).unwrap();
     socket.set_nonblocking(true).unwrap();
     let socket = tokio::net::UdpSocket::from_std(socket).unwrap();

@@ -2,11 +2,11 @@
 
 use super::*;
 use runtime::secret::SiteKey;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::records;
 
-fn bmcs() -> (Arc<Memory>, Bmcs) {
-    let store = Arc::new(Memory::default());
+fn bmcs() -> (Arc<MemoryStore>, Bmcs) {
+    let store = Arc::new(MemoryStore::default());
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
     (store.clone(), Bmcs::new(store, seal, Clear::Refused))
 }

@@ -8,17 +8,17 @@ use prost::Message as _;
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
 use store::Store as _;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::power::v1::operation::{Power, What};
 
 /// The jobs in `store`, as `process` sees them.
-fn seen_by(process: &str, store: &Arc<Memory>) -> Jobs {
+fn seen_by(process: &str, store: &Arc<MemoryStore>) -> Jobs {
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
     Jobs::new(Bmcs::new(store.clone(), seal, Clear::Refused), process.into())
 }
 
-async fn jobs() -> (Arc<Memory>, Jobs, HardwareId, pb::Bmc) {
-    let store = Arc::new(Memory::default());
+async fn jobs() -> (Arc<MemoryStore>, Jobs, HardwareId, pb::Bmc) {
+    let store = Arc::new(MemoryStore::default());
     let jobs = seen_by("a", &store);
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
@@ -63,7 +63,7 @@ async fn a_request_asked_twice_makes_one_job_even_if_the_bmc_is_gone() {
     let (_, jobs, hardware, bmc) = jobs().await;
     let request = || {
         let body = pb::CreatePowerJobRequest { operations: on(), ..Default::default() };
-        Request::new("r", &body)
+        IdempotentRequest::new("r", &body)
     };
     let made = jobs.create(hardware, on(), request()).await.unwrap();
     let ended = jobs.cancel(made.id.parse().unwrap()).await.unwrap();

@@ -9,7 +9,7 @@ use crate::proxy::{Extras, Proxy};
 use crate::site::{self, bmc, boot, power, work};
 use async_trait::async_trait;
 use power::Pace;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
 use tinwright::power::v1::operation::Power;
@@ -30,7 +30,7 @@ enum Cut {
 
 /// A store that lets nothing through once its process is dead.
 struct Mortal {
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     cut: Cut,
     commits: AtomicUsize,
 }
@@ -77,7 +77,7 @@ impl Store for Mortal {
 /// What a BMC was asked by a job whose process was killed at `cut` and started again; nothing if the job ended before.
 async fn asked(emulator: &str, system: usize, cut: Cut) -> Option<Vec<String>> {
     let proxy = Proxy::start(emulator, Extras::default()).await;
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
     // By id: looking for a name reads the other systems, and the emulator loses a change that is made during a reading.
     let record = bmc(hardware, &proxy.url, &emulator::id(system));
@@ -124,7 +124,7 @@ async fn a_job_killed_anywhere_is_finished_and_only_what_was_in_flight_is_asked_
 async fn nothing_is_asked_before_it_is_stored_that_it_will_be() {
     let emulator = Emulator::open(&["node0".into()]);
     let proxy = Proxy::start(&emulator.url, Extras::default()).await;
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
     jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
     jobs.create(hardware, vec![power(Power::On)], None).await.unwrap();

@@ -8,7 +8,7 @@ use crate::proxy::{Extras, Fault, Proxy};
 use crate::site::{self, PACE, bmc, boot, power, work};
 use axum::http::Method;
 use power::{Jobs, Pace};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::power::v1::operation::Power;
 use tinwright::power::v1::operation::boot::Device;
@@ -27,7 +27,7 @@ impl Rig {
     async fn new(extras: Extras) -> Self {
         let emulator = Emulator::open(&["node1".into()]);
         let proxy = Proxy::start(&emulator.url, extras).await;
-        let jobs = site::jobs(Arc::new(Memory::default()));
+        let jobs = site::jobs(Arc::new(MemoryStore::default()));
         let hardware = HardwareId::new();
         jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
         Self { proxy, jobs, hardware, _emulator: emulator }

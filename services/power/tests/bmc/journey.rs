@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::emulator::Emulator;
 use crate::site::{self, PACE, bmc, boot, power};
 use power::Api;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::in_process;
 use tinwright::power::v1 as pb;
@@ -28,10 +28,10 @@ struct Service {
 }
 
 async fn service() -> Service {
-    service_over(Arc::new(Memory::default())).await
+    service_over(Arc::new(MemoryStore::default())).await
 }
 
-async fn service_over(store: Arc<Memory>) -> Service {
+async fn service_over(store: Arc<MemoryStore>) -> Service {
     let stop = CancellationToken::new();
     let api = Api::new(site::jobs(store), PACE, stop.clone());
     let (channel, accepted) = in_process::pair();
@@ -188,7 +188,7 @@ async fn a_request_asked_twice_makes_one_bmc_and_no_answer_holds_its_password() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_on_in_the_process_that_comes_after() {
     let emulator = Emulator::open(&["node1".into()]);
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryStore::default());
     let mut service = service_over(store.clone()).await;
     let hardware = HardwareId::new();
     service.add(bmc(hardware, &emulator.url, "")).await;

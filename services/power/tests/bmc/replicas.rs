@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::http::Method;
 use power::reconcile::{Outcome, Worker};
 use power::{Error, Jobs, Pace};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::records;
 use tinwright::HardwareId;
 use tinwright::power::v1::PowerJob;
@@ -35,7 +35,7 @@ impl Rig {
     async fn new() -> Self {
         let emulator = Emulator::open(&["node1".into()]);
         let proxy = Proxy::start(&emulator.url, Extras::default()).await;
-        let store = Arc::new(Memory::default());
+        let store = Arc::new(MemoryStore::default());
         let (a, b) = (site::jobs_of("a", store.clone()), site::jobs_of("b", store));
         let hardware = HardwareId::new();
         a.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();

@@ -2,7 +2,7 @@
 
 use runtime::{Caller, Role};
 use tinwright::HardwareId;
-use tinwright::fault::Violations;
+use tinwright::status::Violations;
 use tonic::{Request, Status};
 
 /// The metadata in which a service or an admin names the machine it speaks for, as a door for somebody else's workers
@@ -54,5 +54,5 @@ impl Machines {
 fn named<T>(request: &Request<T>) -> Result<Machines, Status> {
     let Some(name) = request.metadata().get(MACHINE) else { return Ok(Machines::Any) };
     let id = name.to_str().unwrap_or_default().parse();
-    Ok(Machines::Only(id.map_err(|reason| Violations::one(MACHINE, reason))?))
+    Ok(Machines::Only(id.map_err(|reason| Violations::single(MACHINE, reason))?))
 }

@@ -4,10 +4,10 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 use runtime::access;
-use store::records::requests::Request as Asked;
+use store::records::requests::IdempotentRequest;
 use store::serving;
 use tinwright::common::v1::View;
-use tinwright::fault::Violations;
+use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::template_service_server::TemplateService;
 use tinwright::{TemplateId, check};
@@ -24,8 +24,8 @@ impl TemplateService for Api {
         request: Request<pb::CreateTemplateRequest>,
     ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
         let request = request.into_inner();
-        check::length(&request.request_id, 128).map_err(|e| Violations::one("request_id", e))?;
-        let asked = Asked::new(&request.request_id, &request);
+        check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
+        let asked = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateTemplateRequest { template, request_id: _ } = request;
         let template = self.templates.create(given(template)?, asked).await?;
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
@@ -106,17 +106,17 @@ fn shown(template: pb::Template, view: View) -> pb::Template {
 }
 
 fn given(template: Option<pb::Template>) -> Result<pb::Template, Violations> {
-    template.ok_or_else(|| Violations::one("template", "is missing"))
+    template.ok_or_else(|| Violations::single("template", "is missing"))
 }
 
 pub(super) fn id(field: &str, text: &str) -> Result<TemplateId, Violations> {
-    text.parse().map_err(|reason| Violations::one(field, reason))
+    text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
 fn by(request: pb::GetTemplateRequest) -> Result<By, Violations> {
     use pb::get_template_request::By as Given;
     match request.by {
-        None => Err(Violations::one("by", "is missing: give id or name")),
+        None => Err(Violations::single("by", "is missing: give id or name")),
         Some(Given::Id(text)) => id("id", &text).map(By::Id),
         Some(Given::Name(name)) => Ok(By::Name(name)),
     }

@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use prost_types::Timestamp;
 use runtime::serve::Ends;
 use store::records;
-use tinwright::fault::Violations;
+use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
 use tinwright::{WorkflowId, check};
@@ -124,7 +124,7 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::AppendLogRequest>,
     ) -> Result<Response<pb::AppendLogResponse>, Status> {
-        check::length(&request.get_ref().data, CHUNK).map_err(|e| Violations::one("data", e))?;
+        check::length(&request.get_ref().data, CHUNK).map_err(|e| Violations::single("data", e))?;
         let seen = self.seen(Machines::of(&request)?, &request.get_ref().workflow_id).await?;
         let pb::AppendLogRequest { workflow_id: _, lease_id, offset, data } = request.into_inner();
         let (of, attempt) = self.log_under(seen, LeaseId(lease_id)).await?;
@@ -163,7 +163,8 @@ impl WorkerService for Api {
 impl Api {
     /// The workflow `id` as it lately was, if `machines` are its.
     async fn seen(&self, machines: Machines, id: &str) -> Result<pb::Workflow, Status> {
-        let id: WorkflowId = id.parse().map_err(|reason| Violations::one("workflow_id", reason))?;
+        let id: WorkflowId =
+            id.parse().map_err(|reason| Violations::single("workflow_id", reason))?;
         let seen = match self.mirrors.1.get(&id.to_string()) {
             Some(seen) => seen,
             None => self.workflows.get(&id.to_string()).await?,
@@ -244,7 +245,7 @@ fn holder(holder: Option<pb::Holder>) -> Result<Holder, Violations> {
         }
     }
     let (boot, process) = (boot_id.as_str().into(), process_id.as_str().into());
-    wrong.or(Holder { boot, process })
+    wrong.into_result(Holder { boot, process })
 }
 
 /// How an action ended, as its worker says.
@@ -255,7 +256,7 @@ fn end(request: &pb::FinishActionRequest) -> Result<End, Violations> {
         State::Failed => Ok(End::Failed { reason: one_line(&request.reason) }),
         State::Timeout => Ok(End::Timeout),
         State::Unspecified | State::Pending | State::Leased | State::Running | State::Skipped => {
-            Err(Violations::one("state", "is neither success, failed nor timeout"))
+            Err(Violations::single("state", "is neither success, failed nor timeout"))
         }
     }
 }
@@ -280,7 +281,7 @@ impl From<redeeming::Error> for Status {
             Why::Bad(_) | Why::Elsewhere(_) | Why::Spent => {
                 Self::permission_denied(error.to_string())
             }
-            Why::NotIssued(NotIssued::Request) => Violations::one("csr", error).into(),
+            Why::NotIssued(NotIssued::Request) => Violations::single("csr", error).into(),
             Why::NotIssued(NotIssued::Authority(cause)) => {
                 tracing::error!(
                     error = cause.as_ref() as &dyn std::error::Error,

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use futures_util::{Stream, stream};
 use runtime::access;
-use store::records::requests::Request as Asked;
+use store::records::requests::IdempotentRequest;
 use store::serving;
 use tinwright::common::v1::View;
-use tinwright::fault::{self, Violations};
 use tinwright::hardware::v1 as hw;
+use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
 use tinwright::{HardwareId, WorkflowId};
@@ -33,7 +33,7 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
         let asked = request.into_inner();
         making::check(&asked)?;
-        let known = Asked::new(&asked.request_id, &asked);
+        let known = IdempotentRequest::new(&asked.request_id, &asked);
         let made = match self.workflows.answered(known.as_ref()).await? {
             Some(made) => made,
             None => {
@@ -105,7 +105,7 @@ impl WorkflowService for Api {
         let found = self.workflows.get(&id("id", &request.get_ref().id)?).await?;
         if record::standing(&found) != Standing::Over {
             let text = format!("workflow {} has not ended: cancel it first", found.id);
-            return Err(fault::precondition("STATE", "workflow", text));
+            return Err(status::failed_precondition("STATE", "workflow", text));
         }
         self.workflows.delete(&found, &self.logs).await?;
         Ok(Response::new(pb::DeleteWorkflowResponse {}))
@@ -139,7 +139,7 @@ impl WorkflowService for Api {
         let pb::ReadLogRequest { workflow_id, action_id, attempt, follow } = request.into_inner();
         let workflow = self.workflows.get(&id("workflow_id", &workflow_id)?).await?;
         if !workflow.actions.iter().any(|action| action.id == action_id) {
-            return Err(fault::not_found("action", &action_id));
+            return Err(status::not_found("action", &action_id));
         }
         let of = Of { workflow: workflow.id, action: action_id };
         let (log, workflow) =
@@ -187,29 +187,29 @@ impl Api {
         let by = hw::get_hardware_request::By::Id(machine_id(id)?.to_string());
         let request = hw::GetHardwareRequest { by: Some(by), view: View::Full.into() };
         let found = self.hardware.clone().get_hardware(request).await?;
-        found.into_inner().hardware.ok_or_else(|| fault::not_found("hardware", id))
+        found.into_inner().hardware.ok_or_else(|| status::not_found("hardware", id))
     }
 }
 
 fn id(field: &str, text: &str) -> Result<String, Violations> {
     let id: Result<WorkflowId, _> = text.parse();
-    id.map(|id| id.to_string()).map_err(|reason| Violations::one(field, reason))
+    id.map(|id| id.to_string()).map_err(|reason| Violations::single(field, reason))
 }
 
 fn machine_id(text: &str) -> Result<HardwareId, Violations> {
-    text.parse().map_err(|reason| Violations::one("hardware_id", reason))
+    text.parse().map_err(|reason| Violations::single("hardware_id", reason))
 }
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         match error {
             Error::Refused(refused @ Refused::Illegal { .. }) => {
-                fault::precondition("STATE", "workflow", refused.to_string())
+                status::failed_precondition("STATE", "workflow", refused.to_string())
             }
             Error::Refused(refused @ Refused::Superseded(_)) => {
-                fault::precondition("LEASE", "action", refused.to_string())
+                status::failed_precondition("LEASE", "action", refused.to_string())
             }
-            Error::Held(_) => fault::precondition("QUEUE", "workflow", error.to_string()),
+            Error::Held(_) => status::failed_precondition("QUEUE", "workflow", error.to_string()),
             Error::Damaged(damaged) => {
                 tracing::error!(error = &damaged as &dyn std::error::Error, "check the store");
                 Self::data_loss(damaged.to_string())

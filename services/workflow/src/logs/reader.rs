@@ -3,7 +3,7 @@
 use std::vec::IntoIter;
 
 use store::mirror::Watcher;
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 
 use super::{Error, LogKind, Logs, Of};
@@ -62,14 +62,14 @@ impl Growth {
         loop {
             tokio::select! {
                 told = self.log.next() => match told {
-                    Ok(Event::Put(_)) | Err(_) => return false,
-                    Ok(Event::Deleted(_)) => return true,
-                    Ok(Event::Synced) => {}
+                    Ok(WatchEvent::Put(_)) | Err(_) => return false,
+                    Ok(WatchEvent::Deleted(_)) => return true,
+                    Ok(WatchEvent::Synced) => {}
                 },
                 told = self.workflow.next() => match told {
-                    Ok(Event::Put(record)) if !has_ended(&record, action) => {}
-                    Ok(Event::Put(_) | Event::Deleted(_)) | Err(_) => return true,
-                    Ok(Event::Synced) => {}
+                    Ok(WatchEvent::Put(record)) if !has_ended(&record, action) => {}
+                    Ok(WatchEvent::Put(_) | WatchEvent::Deleted(_)) | Err(_) => return true,
+                    Ok(WatchEvent::Synced) => {}
                 },
             }
         }

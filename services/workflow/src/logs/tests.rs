@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use super::*;
 
 fn logs() -> Logs {
-    Logs::new(Handle::new(Arc::new(Memory::default()), "workflow"))
+    Logs::new(ScopedStore::new(Arc::new(MemoryStore::default()), "workflow"))
 }
 
 fn of() -> Of {

@@ -6,7 +6,7 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Boot, Power, What, boot};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
-use tinwright::watch::{Event, Watched as _};
+use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -94,12 +94,12 @@ impl Bmcs {
         let request = pb::WatchPowerJobsRequest { id: id.to_owned() };
         let mut stream = self.0.clone().watch_power_jobs(request).await?.into_inner();
         while let Some(message) = stream.message().await? {
-            let end = match message.event() {
-                Some(Event::Put(job)) => end(&job),
-                Some(Event::Deleted(_)) => {
+            let end = match message.into_event() {
+                Some(WatchEvent::Put(job)) => end(&job),
+                Some(WatchEvent::Deleted(_)) => {
                     Some(Err(Failed("the power job was deleted".to_owned())))
                 }
-                Some(Event::Synced) | None => None,
+                Some(WatchEvent::Synced) | None => None,
             };
             if let Some(end) = end {
                 return Ok(end);

@@ -1,7 +1,7 @@
 //! Before the actions: the machine is switched off, told to boot from the network once, and switched on.
 
 use tinwright::power::v1::operation::{Power, boot::Device};
-use tinwright::watch::Event as Told;
+use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 
 use super::Reconciler;
@@ -35,8 +35,8 @@ async fn left(reconciler: &Reconciler, id: &str) {
     let mut watcher = reconciler.mirror.watch_one(id);
     loop {
         match watcher.next().await {
-            Ok(Told::Deleted(_)) => return,
-            Ok(Told::Put(record)) => match record.state() {
+            Ok(WatchEvent::Deleted(_)) => return,
+            Ok(WatchEvent::Put(record)) => match record.state() {
                 State::Post
                 | State::Success
                 | State::Failed
@@ -45,7 +45,7 @@ async fn left(reconciler: &Reconciler, id: &str) {
                 // The mirror may be behind the store, which said preparing.
                 State::Unspecified | State::Pending | State::Preparing | State::Running => {}
             },
-            Ok(Told::Synced) => {}
+            Ok(WatchEvent::Synced) => {}
             Err(_) => watcher = reconciler.mirror.watch_one(id),
         }
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use store::records;
-use tinwright::watch::Event as Told;
+use tinwright::watch::WatchEvent;
 
 use super::Reconciler;
 use crate::queue::Standing;
@@ -42,9 +42,9 @@ impl Reconciler {
         let (mut past, mut watcher) = (Past::default(), self.mirror.watch());
         loop {
             match watcher.next().await {
-                Ok(Told::Put(workflow)) => past.add(&workflow),
-                Ok(Told::Deleted(_)) => {}
-                Ok(Told::Synced) => return past,
+                Ok(WatchEvent::Put(workflow)) => past.add(&workflow),
+                Ok(WatchEvent::Deleted(_)) => {}
+                Ok(WatchEvent::Synced) => return past,
                 Err(_) => (past, watcher) = (Past::default(), self.mirror.watch()),
             }
             // There may be very many, and others have work to do.

@@ -1,7 +1,7 @@
 //! Tokens turned into certificates.
 
 use runtime::SiteKey;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn tokens() -> Tokens {
 }
 
 fn redeeming() -> Redeeming {
-    let store = Handle::new(Arc::new(Memory::default()), "workflow");
+    let store = ScopedStore::new(Arc::new(MemoryStore::default()), "workflow");
     Redeeming::new(store, Arc::new(tokens()), Arc::new(Clerk))
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use super::*;
 
 fn templates() -> Templates {
-    Templates::new(Handle::new(Arc::new(Memory::default()), "workflow"))
+    Templates::new(ScopedStore::new(Arc::new(MemoryStore::default()), "workflow"))
 }
 
 fn template(data: &str) -> pb::Template {

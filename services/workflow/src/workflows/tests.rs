@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use super::*;
 use crate::ids::LeaseId;
 use crate::lifecycle::Holder;
 
 fn workflows() -> Workflows {
-    Workflows::new(Handle::new(Arc::new(Memory::default()), "workflow"))
+    Workflows::new(ScopedStore::new(Arc::new(MemoryStore::default()), "workflow"))
 }
 
 fn record(id: &str, machine: &str) -> pb::Workflow {

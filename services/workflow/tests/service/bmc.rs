@@ -32,7 +32,7 @@ async fn a_machine_is_booted_from_the_network_before_and_freed_of_it_after() {
 async fn what_a_bmc_refuses_is_told_and_cleaned_up_after() {
     let power = Power::default();
     power.end(Ends::Badly("no such device".into()));
-    let store = std::sync::Arc::new(store::memory::Memory::default());
+    let store = std::sync::Arc::new(store::memory::MemoryStore::default());
     let (mut site, machine) = (Site::over(store, power).await, HardwareId::new());
     let made = site.workflow_with(machine, TWO, netboot(false)).await;
     let ended = site.ended(&made.id).await;

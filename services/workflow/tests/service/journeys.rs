@@ -4,7 +4,7 @@ use runtime::Role;
 use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
-use tinwright::watch::{Event, Watched as _};
+use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
@@ -159,8 +159,8 @@ async fn environments_are_shown_only_in_full_and_full_only_to_admins() {
         viewer.list_workflows(pb::ListWorkflowsRequest::default()).await.unwrap().into_inner();
     let all = pb::WatchWorkflowsRequest::default();
     let mut watch = viewer.watch_workflows(all).await.unwrap().into_inner();
-    let told = watch.message().await.unwrap().unwrap().event().unwrap();
-    let Event::Put(watched) = told else { panic!("{told:?}") };
+    let told = watch.message().await.unwrap().unwrap().into_event().unwrap();
+    let WatchEvent::Put(watched) = told else { panic!("{told:?}") };
     for seen in [&basic.workflows[0], &watched] {
         assert!(seen.actions[0].environment.is_empty() && seen.rendered.is_empty());
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use runtime::Role;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
@@ -19,7 +19,7 @@ use crate::worker::Worker;
 
 /// A store that is gone at a commit, for good: before it is made, or after it is and before anybody hears of it.
 struct Mortal {
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     made: AtomicUsize,
     at: usize,
     applied: bool,
@@ -103,7 +103,7 @@ async fn toil(worker: &Worker) -> Result<Infallible, Status> {
 /// Dies at the commit `at`, if there are as many. Answers what there is at the end, and whether it died.
 async fn killed(at: usize, applied: bool) -> (String, bool) {
     let (memory, power, machine) =
-        (Arc::new(Memory::default()), Power::default(), HardwareId::new());
+        (Arc::new(MemoryStore::default()), Power::default(), HardwareId::new());
     let (made, dead) = (AtomicUsize::new(0), watch::Sender::new(false));
     let mortal = Arc::new(Mortal { store: memory.clone(), made, at, applied, dead });
     let mut site = Site::over(mortal.clone(), power.clone()).await;

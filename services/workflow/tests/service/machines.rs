@@ -3,9 +3,9 @@
 use std::pin::Pin;
 
 use futures_util::Stream;
-use tinwright::fault;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_server::HardwareService;
+use tinwright::status;
 use tonic::{Request, Response, Status};
 
 /// Has every machine whose id it is asked for, but the one that is `NOBODY`.
@@ -31,7 +31,7 @@ impl HardwareService for Machines {
             return closed();
         };
         if id == NOBODY {
-            return Err(fault::not_found("hardware", &id));
+            return Err(status::not_found("hardware", &id));
         }
         let interface = pb::Interface { mac: "02:00:00:00:00:01".into(), ..Default::default() };
         let hardware = pb::Hardware { id, interfaces: vec![interface], ..Default::default() };

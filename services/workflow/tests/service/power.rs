@@ -10,7 +10,7 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Power as Switch, What};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_server::PowerService;
-use tinwright::watch::Event;
+use tinwright::watch::WatchEvent;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
@@ -67,7 +67,7 @@ impl Power {
     fn by_id(&self, id: &str) -> Result<watch::Receiver<pb::PowerJob>, Status> {
         let jobs = self.jobs.lock().unwrap();
         let found = jobs.values().find(|job| job.borrow().id == id).map(watch::Sender::subscribe);
-        found.ok_or_else(|| tinwright::fault::not_found("power job", id))
+        found.ok_or_else(|| tinwright::status::not_found("power job", id))
     }
 
     fn make(&self, asked: pb::CreatePowerJobRequest) -> pb::PowerJob {
@@ -135,7 +135,7 @@ impl PowerService for Power {
         request: Request<pb::WatchPowerJobsRequest>,
     ) -> Answer<Self::WatchPowerJobsStream> {
         let job = self.by_id(&request.get_ref().id)?;
-        let told = WatchStream::new(job).map(|job| Ok(Event::Put(job).into()));
+        let told = WatchStream::new(job).map(|job| Ok(WatchEvent::Put(job).into()));
         Ok(Response::new(Box::pin(told)))
     }
 

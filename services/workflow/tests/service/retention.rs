@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use store::memory::Memory;
-use store::{Handle, Store as _};
+use store::memory::MemoryStore;
+use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, WorkflowId};
 use workflow::logs::{Logs, Of};
@@ -17,8 +17,8 @@ use crate::site::{Site, soon};
 const CHUNKS: u64 = 150;
 
 /// Puts a workflow with a log into `store` that ended so many days ago.
-async fn ended(store: &Arc<Memory>, machine: HardwareId, days: u64) {
-    let handle = Handle::new(store.clone(), "workflow");
+async fn ended(store: &Arc<MemoryStore>, machine: HardwareId, days: u64) {
+    let handle = ScopedStore::new(store.clone(), "workflow");
     let at = SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60);
     let (time, state) = (Some(at.into()), pb::WorkflowState::Failed.into());
     let workflow = pb::Workflow {
@@ -39,7 +39,7 @@ async fn ended(store: &Arc<Memory>, machine: HardwareId, days: u64) {
 
 #[tokio::test]
 async fn what_is_old_and_not_among_a_machines_newest_goes_with_its_logs() {
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryStore::default());
     let (machine, other) = (HardwareId::new(), HardwareId::new());
     for days in 20..43 {
         ended(&store, machine, days).await;

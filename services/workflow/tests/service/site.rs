@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use runtime::boot_token::Tokens;
 use runtime::{Caller, Role, SiteKey};
 use store::Store;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::in_process;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
-use tinwright::watch::{Event, Watched as _};
+use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
@@ -59,7 +59,7 @@ impl Issuer for Clerk {
 impl Site {
     /// A new one.
     pub(crate) async fn new() -> Self {
-        Self::over(Arc::new(Memory::default()), Power::default()).await
+        Self::over(Arc::new(MemoryStore::default()), Power::default()).await
     }
 
     /// One over what `store` keeps already.
@@ -147,7 +147,8 @@ impl Site {
             let request = pb::WatchWorkflowsRequest { id: id.into(), view: View::Full.into() };
             let mut stream = workflows.watch_workflows(request).await.unwrap().into_inner();
             loop {
-                if let Some(Event::Put(found)) = stream.message().await.unwrap().unwrap().event()
+                if let Some(WatchEvent::Put(found)) =
+                    stream.message().await.unwrap().unwrap().into_event()
                     && wanted(&found)
                 {
                     return found;

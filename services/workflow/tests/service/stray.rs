@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
 
@@ -43,7 +43,7 @@ const LEFT: &str = "the machine does not boot its disk: rebooted 3 times, now le
 
 #[tokio::test]
 async fn three_boots_that_stray_are_told_to_reboot_and_the_fourth_is_left() {
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryStore::default());
     let mut site = Site::over(store.clone(), Power::default()).await;
     let machine = HardwareId::new();
     let worker = site.worker(machine);

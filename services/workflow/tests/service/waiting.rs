@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use runtime::{Caller, Role};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
@@ -18,7 +18,7 @@ use crate::site::{Site, TWO, soon};
 /// Counts what is asked of a store.
 #[derive(Default)]
 struct Counting {
-    store: Memory,
+    store: MemoryStore,
     gets: AtomicUsize,
     lists: AtomicUsize,
 }

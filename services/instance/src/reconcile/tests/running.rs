@@ -1,6 +1,6 @@
 //! The whole service: records, watches, workflows and time drive each other.
 
-use tinwright::watch::Event as Told;
+use tinwright::watch::WatchEvent;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -17,7 +17,7 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
-        let (site, store) = (Site::new(), Arc::new(Memory::default()));
+        let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
         let instances = Instances::new(store.clone());
         let [hardware, workflow, power] = site.channels();
         let stop = CancellationToken::new();
@@ -33,9 +33,9 @@ impl Running {
             let mut watcher = self.mirror.watch();
             loop {
                 let seen = match watcher.next().await.unwrap() {
-                    Told::Put(instance) => wanted(Some(&instance)),
-                    Told::Deleted(_) => wanted(None),
-                    Told::Synced => false,
+                    WatchEvent::Put(instance) => wanted(Some(&instance)),
+                    WatchEvent::Deleted(_) => wanted(None),
+                    WatchEvent::Synced => false,
                 };
                 if seen {
                     return;

@@ -8,7 +8,7 @@ use tinwright::instance::v1::{self as occ, Instance};
 use super::*;
 use crate::bootscripts::BootFile;
 use crate::bootscripts::tests::{MAC, ask, at, boots, hardware, netboot, now, record};
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 
 const HERE: &str = "192.0.2.10";
 
@@ -122,7 +122,7 @@ fn instance(boots: &BootScripts, id: HardwareId, state: &str, ran: bool) {
         contents: "#!ipxe\necho theirs".into(),
         ..occ::instance::CustomIpxe::default()
     };
-    boots.index().instance(News::All(vec![Instance {
+    boots.index().instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: state.into(),
         hardware_id: id.to_string(),
@@ -137,7 +137,7 @@ fn instance(boots: &BootScripts, id: HardwareId, state: &str, ran: bool) {
 fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() {
     let id = HardwareId::new();
     let boots = boots(id);
-    boots.index().workflow(News::All(vec![]));
+    boots.index().workflow(FeedEvent::Snapshot(vec![]));
     instance(&boots, id, "provisioning", false);
     let theirs = place(&ask(&boots, HERE).unwrap().text);
     let (hardware_id, instance_id) = (id.to_string(), "i".to_owned());

@@ -59,7 +59,7 @@ fn a_call_home_is_noted_once_and_by_its_machine() {
         ..Instance::default()
     };
     for _ in 0..2 {
-        let news = News::Put(instance.clone());
+        let news = FeedEvent::Put(instance.clone());
         boots.record_phone_home(&news, now());
         boots.index.instance(news);
     }

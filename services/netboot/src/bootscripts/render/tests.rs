@@ -3,7 +3,7 @@
 
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 
@@ -28,12 +28,12 @@ fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> BootScripts {
     let kernel_params = vec!["quiet loglevel=7".into(), "no${way} last".into()];
     record.policy = Some(hw::Policy { kernel_params, ..hw::Policy::default() });
     change(&mut record);
-    boots.index().hardware(News::Put(record));
+    boots.index().hardware(FeedEvent::Put(record));
     boots
 }
 
 fn with_instance(boots: BootScripts, id: HardwareId, state: &str) -> BootScripts {
-    boots.index().instance(News::All(vec![occ::Instance {
+    boots.index().instance(FeedEvent::Snapshot(vec![occ::Instance {
         id: "i-1".into(),
         state: state.into(),
         hardware_id: id.to_string(),

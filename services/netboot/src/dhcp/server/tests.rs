@@ -6,7 +6,7 @@ mod at_port;
 use super::*;
 use crate::bootscripts::tests::{MAC, boots_at, site};
 use crate::dhcp::options::{Options, code};
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 
 const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
@@ -84,9 +84,9 @@ fn firmware_that_asks_is_told_of_where_a_workflow_may_wait_for_it() {
     };
     assert_eq!(told(MessageType::Discover, 1), Some(known.hardware.id.clone()));
     assert_eq!(told(MessageType::Request, 2), None);
-    server.boots.index().workflow(News::All(vec![]));
+    server.boots.index().workflow(FeedEvent::Snapshot(vec![]));
     assert_eq!(told(MessageType::Discover, 3), None, "no workflow is on the machine");
-    server.boots.index().workflow(News::Cut);
+    server.boots.index().workflow(FeedEvent::Disconnected);
     assert!(told(MessageType::Discover, 4).is_some(), "there may be one we do not know of");
 }
 

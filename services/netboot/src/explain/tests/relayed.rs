@@ -16,7 +16,7 @@ fn pinned() -> BootScripts {
         link_address: String::new(),
         pinned: true,
     });
-    boots.index().hardware(News::All(vec![machine]));
+    boots.index().hardware(FeedEvent::Snapshot(vec![machine]));
     boots
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use store::memory::Memory;
-use store::{Changes, Commit, Handle, Page, Revision, Store, Versioned};
+use store::memory::MemoryStore;
+use store::{Changes, Commit, Page, Revision, ScopedStore, Store, Versioned};
 use tinwright::HardwareId;
 use tinwright::netboot::v1::Boot;
 
@@ -18,7 +18,7 @@ use crate::timeline::{BootStep, BootSubject, Timeline};
 /// A store that may be away.
 #[derive(Default)]
 struct Moody {
-    store: Memory,
+    store: MemoryStore,
     away: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ struct Site {
 
 fn site() -> Site {
     let (store, metrics) = (Arc::new(Moody::default()), Metrics::default());
-    let kept = BootStore::new(Handle::new(store.clone(), "netboot"));
+    let kept = BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     let (_, events) = Timeline::new(metrics.clone());
     let recorder = Recorder::new(events, kept.clone(), metrics.clone());
     Site { store, kept, recorder, metrics }
@@ -125,7 +125,7 @@ async fn what_happened_while_the_store_was_away_is_kept_once_it_is_back() {
 #[tokio::test(start_paused = true)]
 async fn few_are_kept_within_a_moment_and_all_of_them_at_the_end() {
     let metrics = Metrics::default();
-    let kept = BootStore::new(Handle::new(Arc::new(Memory::default()), "netboot"));
+    let kept = BootStore::new(ScopedStore::new(Arc::new(MemoryStore::default()), "netboot"));
     let (timeline, queue) = Timeline::new(metrics.clone());
     let (stop, ids) = (CancellationToken::new(), [HardwareId::new(), HardwareId::new()]);
     let recorder = Recorder::new(queue, kept.clone(), metrics);

@@ -3,7 +3,7 @@
 
 use runtime::SiteKey;
 use runtime::boot_token::Tokens;
-use runtime::feed::News;
+use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::RelayPort;
 
@@ -26,9 +26,9 @@ fn telling(id: HardwareId, timeline: Timeline) -> Server {
     let port = RelayPort { circuit_id: "65746837".into(), ..RelayPort::default() };
     machine.interfaces[0].relay_port = Some(port);
     let index = Arc::new(Index::default());
-    index.hardware(News::All(vec![machine]));
-    index.instance(News::All(vec![]));
-    index.workflow(News::All(vec![]));
+    index.hardware(FeedEvent::Snapshot(vec![machine]));
+    index.instance(FeedEvent::Snapshot(vec![]));
+    index.workflow(FeedEvent::Snapshot(vec![]));
     let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
     let boots = BootScripts::new(index, tokens, site()).telling(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! feed/<feed>/object/<id>     an object, sealed
-//! feed/<feed>/heard           when the feed was last live: seconds since 1970 (u64); there once a first batch is whole
+//! feed/<feed>/last_live           when the feed was last live: seconds since 1970 (u64); there once a first batch is whole
 //! feed/<feed>/next/<id>       of a batch too long for one commit: 1 ‖ what the object becomes, or 0 where it goes
-//! feed/<feed>/ready           that batch is whole: heard, as it becomes
+//! feed/<feed>/ready           that batch is whole: last_live, as it becomes
 //! ```
 //!
 //! A batch that fits one commit is one. A longer one is laid beside the objects first; from the commit that writes `ready`
@@ -17,24 +17,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::Sealing;
-use crate::{Commit, Error, Handle, Store as _, Write, limits};
+use super::Sealer;
+use crate::{Commit, Error, ScopedStore, Store as _, Write, limits};
 
 /// How many pairs are read at a time.
 const STEP: usize = 100;
 /// How full a commit of a long batch is made, in bytes: half of what it may hold, so that its keys find room.
-const FULL: usize = limits::COMMIT / 2;
+const FULL: usize = limits::MAX_COMMIT_BYTES / 2;
 
 /// Where the copy of one feed lies.
 #[derive(Debug)]
 pub(super) struct Disk {
-    store: Handle,
+    store: ScopedStore,
     prefix: String,
-    seal: Arc<dyn Sealing>,
+    seal: Arc<dyn Sealer>,
 }
 
 impl Disk {
-    pub(super) fn new(store: Handle, feed: &str, seal: Arc<dyn Sealing>) -> Self {
+    pub(super) fn new(store: ScopedStore, feed: &str, seal: Arc<dyn Sealer>) -> Self {
         Self { store, prefix: format!("feed/{feed}/"), seal }
     }
 
@@ -55,14 +55,16 @@ impl Disk {
         &self,
     ) -> Result<Option<(BTreeMap<String, Vec<u8>>, SystemTime)>, Error> {
         self.mend().await?;
-        let heard = self.store.get(&self.key("heard")).await?;
-        let Some(heard) = heard.and_then(|heard| time(&heard.value)) else { return Ok(None) };
+        let last_live = self.store.get(&self.key("last_live")).await?;
+        let Some(last_live) = last_live.and_then(|last_live| time(&last_live.value)) else {
+            return Ok(None);
+        };
         let (mut found, objects, mut after) = (BTreeMap::new(), self.object(""), String::new());
         loop {
             let page = self.store.list(&objects, &after, STEP).await?;
             for (key, at) in &page.pairs {
                 let id = key.strip_prefix(&objects).unwrap_or(key);
-                let Some(plain) = self.seal.open(key, &at.value) else {
+                let Some(plain) = self.seal.unseal(key, &at.value) else {
                     tracing::warn!(key, "a copy that this site's key does not open is given up");
                     self.clear().await?;
                     return Ok(None);
@@ -70,7 +72,7 @@ impl Disk {
                 found.insert(id.to_owned(), plain);
             }
             let Some((last, _)) = page.pairs.last().filter(|_| page.more) else {
-                return Ok(Some((found, heard)));
+                return Ok(Some((found, last_live)));
             };
             after.clone_from(last);
         }
@@ -80,20 +82,20 @@ impl Disk {
     pub(super) async fn write(
         &self,
         changes: &BTreeMap<String, Option<Bytes>>,
-        heard: SystemTime,
+        last_live: SystemTime,
     ) -> Result<(), Error> {
-        let at_once = changes.len() < limits::WRITES
+        let at_once = changes.len() < limits::MAX_WRITES
             && changes.values().flatten().map(Bytes::len).sum::<usize>() <= FULL;
         if at_once {
             let mut writes: Vec<_> =
                 changes.iter().map(|(id, change)| self.placed(id, change.as_ref())).collect();
-            writes.push(Write::Put(self.key("heard"), seconds(heard)));
+            writes.push(Write::Put(self.key("last_live"), seconds(last_live)));
             return self.commit(writes).await;
         }
         let staged = changes.iter().map(|(id, change)| vec![self.staged(id, change.as_ref())]);
         self.in_steps(staged).await?;
-        self.commit(vec![Write::Put(self.key("ready"), seconds(heard))]).await?;
-        self.move_on(seconds(heard)).await
+        self.commit(vec![Write::Put(self.key("ready"), seconds(last_live))]).await?;
+        self.move_on(seconds(last_live)).await
     }
 
     /// Finishes a long batch that is ready, and takes away one that is not.
@@ -106,12 +108,12 @@ impl Disk {
 
     /// Takes all of it away; what says that it is whole first.
     pub(super) async fn clear(&self) -> Result<(), Error> {
-        self.commit(vec![Write::Delete(self.key("heard"))]).await?;
+        self.commit(vec![Write::Delete(self.key("last_live"))]).await?;
         self.delete(&self.prefix).await
     }
 
     /// Moves a batch that is ready to its place.
-    async fn move_on(&self, heard: Bytes) -> Result<(), Error> {
+    async fn move_on(&self, last_live: Bytes) -> Result<(), Error> {
         let staged = self.next("");
         loop {
             let page = self.store.list(&staged, "", STEP).await?;
@@ -128,7 +130,7 @@ impl Disk {
             });
             self.in_steps(moves).await?;
         }
-        let done = [Write::Put(self.key("heard"), heard), Write::Delete(self.key("ready"))];
+        let done = [Write::Put(self.key("last_live"), last_live), Write::Delete(self.key("ready"))];
         self.commit(done.into()).await
     }
 
@@ -149,7 +151,7 @@ impl Disk {
         for writes in all {
             let more = writes.iter().map(length).sum::<usize>();
             if !step.is_empty()
-                && (step.len() + writes.len() > limits::WRITES || size + more > FULL)
+                && (step.len() + writes.len() > limits::MAX_WRITES || size + more > FULL)
             {
                 self.commit(std::mem::take(&mut step)).await?;
                 size = 0;
@@ -180,8 +182,8 @@ impl Disk {
 
     /// What there is to keep; one object that cannot be kept is no reason to keep none.
     fn sealed(&self, key: &str, change: Option<&Bytes>) -> Option<Vec<u8>> {
-        let sealed = self.seal.close(key, change?);
-        let kept = sealed.filter(|sealed| sealed.len() < limits::VALUE);
+        let sealed = self.seal.seal(key, change?);
+        let kept = sealed.filter(|sealed| sealed.len() < limits::MAX_VALUE_BYTES);
         if kept.is_none() {
             tracing::warn!(key, "too long to be kept, or it cannot be sealed");
         }

@@ -20,7 +20,7 @@ pub struct Violation {
 
 impl Violations {
     /// A single violation.
-    pub fn one(field: impl Into<String>, reason: impl fmt::Display) -> Self {
+    pub fn single(field: impl Into<String>, reason: impl fmt::Display) -> Self {
         let mut violations = Self::default();
         violations.add(field, reason);
         violations
@@ -41,13 +41,13 @@ impl Violations {
     }
 
     /// Notes what `inner` found, its paths below `path`.
-    pub fn below(&mut self, path: &str, inner: Self) {
+    pub fn add_nested(&mut self, path: &str, inner: Self) {
         let under = |v: Violation| Violation { field: format!("{path}.{}", v.field), ..v };
         self.0.extend(inner.0.into_iter().map(under));
     }
 
     /// `value` if nothing is wrong.
-    pub fn or<T>(self, value: T) -> Result<T, Self> {
+    pub fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 
@@ -97,7 +97,7 @@ pub fn changed_meanwhile(noun: &str, name: &str) -> Status {
 }
 
 /// `FAILED_PRECONDITION` with a `PreconditionFailure` of this `kind` about `subject`.
-pub fn precondition(kind: &str, subject: &str, text: impl Into<String>) -> Status {
+pub fn failed_precondition(kind: &str, subject: &str, text: impl Into<String>) -> Status {
     let text = text.into();
     let violation = PreconditionViolation::new(kind, subject, text.clone());
     let details = ErrorDetails::with_precondition_failure(vec![violation]);
@@ -115,11 +115,11 @@ mod tests {
 
     #[test]
     fn a_bad_request_names_every_field_in_one_line_and_in_its_details() {
-        let mut inner = Violations::one("mac", "is empty");
+        let mut inner = Violations::single("mac", "is empty");
         inner.add("name", "is too long");
         let mut violations = Violations::default();
-        violations.below("interfaces[1]", inner);
-        let status = Status::from(violations.or(()).unwrap_err());
+        violations.add_nested("interfaces[1]", inner);
+        let status = Status::from(violations.into_result(()).unwrap_err());
         assert_eq!(status.code(), Code::InvalidArgument);
         assert_eq!(
             status.message(),

@@ -2,8 +2,8 @@
 //! that service is out of reach.
 //!
 //! ```text
-//! watch ─▶ LocalCopy::note ─▶ pending, the latest of each object ─▶ LocalCopy::run ─▶ disk, batch by batch
-//! start ─▶ LocalCopy::load ─▶ what the watch had told when it was last written, and when it was last live
+//! watch ─▶ FeedCache::record ─▶ pending, the latest of each object ─▶ FeedCache::run ─▶ disk, batch by batch
+//! start ─▶ FeedCache::load ─▶ what the watch had told when it was last written, and when it was last live
 //! ```
 //!
 //! Noting never waits: what comes while a batch is written is in the next one. A batch is there as a whole or not at all,
@@ -20,48 +20,48 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
-use tinwright::watch::News;
+use tinwright::watch::FeedEvent;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::disk::Disk;
-use crate::{Error, Handle};
+use crate::{Error, ScopedStore};
 
 /// How often it is written down that a feed is still live.
 const STILL_LIVE: Duration = Duration::from_secs(60);
 
 /// Seals what is kept. Its owner's name is bound to it.
-pub trait Sealing: fmt::Debug + Send + Sync + 'static {
+pub trait Sealer: fmt::Debug + Send + Sync + 'static {
     /// `plain` of `owner`, as it may be on a disk; none if it cannot be sealed.
-    fn close(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>>;
+    fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>>;
 
     /// What of `owner` is in `sealed`; none if it is another one's, or another site's.
-    fn open(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>>;
+    fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// What is kept of the objects of a feed.
 #[derive(Debug)]
-pub struct Part<T> {
+pub struct Projection<T> {
     /// What an object goes by.
     pub id: fn(&T) -> &str,
     /// What of it is kept; none: it need not be.
-    pub kept: fn(&T) -> Option<T>,
+    pub project: fn(&T) -> Option<T>,
 }
 
 /// What a feed had told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept<T> {
+pub struct CachedFeed<T> {
     /// All there was, in id order.
     pub objects: Vec<T>,
     /// When the feed was last known to be live.
-    pub heard: SystemTime,
+    pub last_live: SystemTime,
 }
 
 /// The copy of one feed.
 #[derive(Debug)]
-pub struct LocalCopy<T> {
+pub struct FeedCache<T> {
     disk: Disk,
-    part: Part<T>,
+    projection: Projection<T>,
     pending: Mutex<Pending>,
     work: Notify,
 }
@@ -72,23 +72,28 @@ struct Pending {
     /// The digest of each object that will be on disk once `changes` are.
     known: HashMap<String, [u8; 32]>,
     changes: BTreeMap<String, Option<Bytes>>,
-    heard: Option<SystemTime>,
+    last_live: Option<SystemTime>,
     live: bool,
     /// The last batch may have been cut short.
     torn: bool,
 }
 
-impl<T: Message + Default> LocalCopy<T> {
+impl<T: Message + Default> FeedCache<T> {
     /// The copy of `feed` in the follower's own `store`, sealed with `seal`.
-    pub fn new(store: Handle, feed: &str, seal: Arc<dyn Sealing>, part: Part<T>) -> Self {
+    pub fn new(
+        store: ScopedStore,
+        feed: &str,
+        seal: Arc<dyn Sealer>,
+        projection: Projection<T>,
+    ) -> Self {
         let disk = Disk::new(store, feed, seal);
-        Self { disk, part, pending: Mutex::default(), work: Notify::new() }
+        Self { disk, projection, pending: Mutex::default(), work: Notify::new() }
     }
 
     /// What was kept; none before the feed has told everything once, or where it cannot be read with this site's key. To be
     /// called before anything is noted.
-    pub async fn load(&self) -> Result<Option<Kept<T>>, Error> {
-        let Some((found, heard)) = self.disk.load().await? else { return Ok(None) };
+    pub async fn load(&self) -> Result<Option<CachedFeed<T>>, Error> {
+        let Some((found, last_live)) = self.disk.load().await? else { return Ok(None) };
         let objects: Result<Vec<T>, _> =
             found.values().map(|bytes| T::decode(bytes.as_slice())).collect();
         let Ok(objects) = objects else {
@@ -98,25 +103,25 @@ impl<T: Message + Default> LocalCopy<T> {
         };
         let known = found.iter().map(|(id, bytes)| (id.clone(), Sha256::digest(bytes).into()));
         self.pending().known = known.collect();
-        Ok(Some(Kept { objects, heard }))
+        Ok(Some(CachedFeed { objects, last_live }))
     }
 
     /// Takes `news` of the feed, which came at `now`. Does not wait for any disk.
-    pub fn note(&self, news: &News<T>, now: SystemTime) {
+    pub fn record(&self, news: &FeedEvent<T>, now: SystemTime) {
         let mut pending = self.pending();
         match news {
-            News::All(all) => {
+            FeedEvent::Snapshot(all) => {
                 let before: HashSet<String> = pending.known.keys().cloned().collect();
-                let there: HashSet<&str> = all.iter().map(self.part.id).collect();
+                let there: HashSet<&str> = all.iter().map(self.projection.id).collect();
                 for gone in before.iter().filter(|id| !there.contains(id.as_str())) {
                     pending.remove(gone);
                 }
                 all.iter().for_each(|object| self.put(&mut pending, object));
                 pending.live = true;
             }
-            News::Put(object) => self.put(&mut pending, object),
-            News::Deleted(id) => pending.remove(id),
-            News::Cut => {
+            FeedEvent::Put(object) => self.put(&mut pending, object),
+            FeedEvent::Deleted(id) => pending.remove(id),
+            FeedEvent::Disconnected => {
                 pending.still_live(now);
                 pending.live = false;
             }
@@ -127,8 +132,8 @@ impl<T: Message + Default> LocalCopy<T> {
     }
 
     fn put(&self, pending: &mut Pending, object: &T) {
-        let id = (self.part.id)(object);
-        match (self.part.kept)(object) {
+        let id = (self.projection.id)(object);
+        match (self.projection.project)(object) {
             Some(kept) => pending.put(id, kept.encode_to_vec().into()),
             None => pending.remove(id),
         }
@@ -156,12 +161,12 @@ impl<T: Message + Default> LocalCopy<T> {
 
     /// Writes what is noted by now.
     pub async fn write(&self) -> Result<(), Error> {
-        let (changes, heard, torn) = {
+        let (changes, last_live, torn) = {
             let mut pending = self.pending();
-            let Some(heard) = pending.heard.take() else { return Ok(()) };
+            let Some(last_live) = pending.last_live.take() else { return Ok(()) };
             (
                 std::mem::take(&mut pending.changes),
-                heard,
+                last_live,
                 std::mem::replace(&mut pending.torn, true),
             )
         };
@@ -169,7 +174,7 @@ impl<T: Message + Default> LocalCopy<T> {
             if torn {
                 self.disk.mend().await?;
             }
-            self.disk.write(&changes, heard).await
+            self.disk.write(&changes, last_live).await
         };
         let written = written.await;
         let mut pending = self.pending();
@@ -179,7 +184,7 @@ impl<T: Message + Default> LocalCopy<T> {
                 for (id, change) in changes {
                     pending.changes.entry(id).or_insert(change);
                 }
-                pending.heard.get_or_insert(heard);
+                pending.last_live.get_or_insert(last_live);
             }
         }
         written
@@ -206,7 +211,7 @@ impl Pending {
 
     fn still_live(&mut self, now: SystemTime) {
         if self.live {
-            self.heard = Some(now);
+            self.last_live = Some(now);
         }
     }
 }

@@ -3,22 +3,22 @@
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
 
-use crate::fault::Violations;
 use crate::json;
+use crate::status::Violations;
 
 /// Which top-level fields of a message a caller may replace, by their proto names.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields {
+pub struct UpdatableFields {
     /// All of them.
     pub mutable: &'static [&'static str],
     /// Those of them that basic views leave empty.
     pub hidden: &'static [&'static str],
 }
 
-impl Fields {
+impl UpdatableFields {
     /// `old` with the fields that `paths` names from `update`. Without a path it is every mutable one, but for hidden ones
     /// that `update` leaves empty: who writes back what a basic view showed takes nothing away.
-    pub fn merged<M: Message + Name + Default>(
+    pub fn merge<M: Message + Name + Default>(
         &self,
         old: &M,
         update: &M,
@@ -28,8 +28,8 @@ impl Fields {
         for path in paths.iter().filter(|path| !self.mutable.contains(&path.as_str())) {
             wrong.add("update_mask", format!("{path:?} is no field that can be updated"));
         }
-        wrong.or(())?;
-        let failed = |error: json::Error| Violations::one("update_mask", error);
+        wrong.into_result(())?;
+        let failed = |error: json::Error| Violations::single("update_mask", error);
         let mut new = json::dynamic(old).map_err(failed)?;
         let update = json::dynamic(update).map_err(failed)?;
         for name in self.mutable {
@@ -59,7 +59,7 @@ mod tests {
     use crate::instance::v1::Instance;
     use crate::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
 
-    const FIELDS: Fields = Fields {
+    const FIELDS: UpdatableFields = UpdatableFields {
         mutable: &["hostname", "tags", "userdata", "custom_ipxe", "operating_system"],
         hidden: &["userdata"],
     };
@@ -78,7 +78,7 @@ mod tests {
 
     fn merged(update: Instance, paths: &[&str]) -> Result<Instance, Violations> {
         let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
-        FIELDS.merged(&old(), &update, &paths)
+        FIELDS.merge(&old(), &update, &paths)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tinwright::instance::v1::Instance;
 
 use super::*;
-use crate::memory::Memory;
+use crate::memory::MemoryStore;
 use crate::sled::Sled;
 use crate::{Changes, Commit, Page, Revision, Store, Versioned};
 
@@ -15,13 +15,13 @@ use crate::{Changes, Commit, Page, Revision, Store, Versioned};
 #[derive(Debug)]
 struct Turned(u8);
 
-impl Sealing for Turned {
-    fn close(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>> {
+impl Sealer for Turned {
+    fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>> {
         let turned = plain.iter().map(|byte| byte ^ self.0);
         Some(owner.bytes().chain([0]).chain(turned).collect())
     }
 
-    fn open(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let rest = sealed.strip_prefix(owner.as_bytes())?.strip_prefix(&[0])?;
         let plain: Vec<_> = rest.iter().map(|byte| byte ^ self.0).collect();
         plain.is_ascii().then_some(plain)
@@ -57,13 +57,13 @@ impl Store for Frail {
     }
 }
 
-fn copy(store: &Arc<dyn Store>) -> LocalCopy<Instance> {
+fn copy(store: &Arc<dyn Store>) -> FeedCache<Instance> {
     sealed_with(0x80, store)
 }
 
-fn sealed_with(key: u8, store: &Arc<dyn Store>) -> LocalCopy<Instance> {
-    let part = Part { id: |instance: &Instance| &instance.id, kept };
-    LocalCopy::new(Handle::new(store.clone(), "edge"), "instance", Arc::new(Turned(key)), part)
+fn sealed_with(key: u8, store: &Arc<dyn Store>) -> FeedCache<Instance> {
+    let part = Projection { id: |instance: &Instance| &instance.id, project: kept };
+    FeedCache::new(ScopedStore::new(store.clone(), "edge"), "instance", Arc::new(Turned(key)), part)
 }
 
 /// All but tags, and of a released one nothing.
@@ -76,8 +76,8 @@ fn instance(id: usize, hostname: &str) -> Instance {
     Instance { id: format!("i{id:04}"), hostname: hostname.into(), ..Instance::default() }
 }
 
-fn all(count: usize, hostname: &str) -> News<Instance> {
-    News::All((0..count).map(|n| instance(n, hostname)).collect())
+fn all(count: usize, hostname: &str) -> FeedEvent<Instance> {
+    FeedEvent::Snapshot((0..count).map(|n| instance(n, hostname)).collect())
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -101,16 +101,16 @@ async fn what_was_told_is_there_after_a_restart_sealed_and_no_more_of_it_than_is
         let store: Arc<dyn Store> = Arc::new(Sled::open(dir.path()).unwrap());
         let copy = copy(&store);
         assert_eq!(copy.load().await.unwrap(), None);
-        copy.note(&all(3, "web"), at(1));
+        copy.record(&all(3, "web"), at(1));
         let tagged = Instance { tags: vec!["t".into()], ..instance(1, "db") };
-        copy.note(&News::Put(tagged), at(2));
-        copy.note(&News::Deleted("i0000".into()), at(3));
-        copy.note(&News::Put(Instance { released: true, ..instance(2, "web") }), at(4));
+        copy.record(&FeedEvent::Put(tagged), at(2));
+        copy.record(&FeedEvent::Deleted("i0000".into()), at(3));
+        copy.record(&FeedEvent::Put(Instance { released: true, ..instance(2, "web") }), at(4));
         copy.write().await.unwrap();
     }
     let store: Arc<dyn Store> = Arc::new(Sled::open(dir.path()).unwrap());
     let kept = copy(&store).load().await.unwrap().unwrap();
-    assert_eq!(kept, Kept { objects: vec![instance(1, "db")], heard: at(4) });
+    assert_eq!(kept, CachedFeed { objects: vec![instance(1, "db")], last_live: at(4) });
     let page = store.list("edge/", "", 10).await.unwrap();
     for (key, at) in page.pairs {
         assert!(!at.value.windows(2).any(|part| part == b"db"), "{key} is in plain");
@@ -119,24 +119,24 @@ async fn what_was_told_is_there_after_a_restart_sealed_and_no_more_of_it_than_is
 
 #[tokio::test]
 async fn the_time_of_the_last_word_is_kept_and_silence_does_not_renew_it() {
-    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let copy = copy(&store);
-    copy.note(&all(1, "web"), at(1));
-    copy.note(&News::Cut, at(5));
-    copy.note(&News::Cut, at(9));
+    copy.record(&all(1, "web"), at(1));
+    copy.record(&FeedEvent::Disconnected, at(5));
+    copy.record(&FeedEvent::Disconnected, at(9));
     copy.write().await.unwrap();
-    assert_eq!(sealed_with(0x80, &store).load().await.unwrap().unwrap().heard, at(5));
+    assert_eq!(sealed_with(0x80, &store).load().await.unwrap().unwrap().last_live, at(5));
 }
 
 #[tokio::test]
 async fn a_listing_takes_away_what_it_does_not_name_and_writes_only_what_changed() {
-    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let first = copy(&store);
-    first.note(&all(5, "web"), at(1));
+    first.record(&all(5, "web"), at(1));
     first.write().await.unwrap();
     let again = copy(&store);
     again.load().await.unwrap();
-    again.note(&all(4, "web"), at(2));
+    again.record(&all(4, "web"), at(2));
     assert_eq!(again.pending().changes.keys().collect::<Vec<_>>(), ["i0004"]);
     again.write().await.unwrap();
     assert_eq!(found(&store).await, named(4, "web"));
@@ -147,16 +147,16 @@ async fn wherever_a_long_batch_is_cut_off_the_next_start_finds_all_of_it_or_noth
     const MANY: usize = 250;
     let mut outcomes = HashSet::new();
     for commits in 0.. {
-        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let before = copy(&store);
-        before.note(&all(MANY, "old"), at(1));
+        before.record(&all(MANY, "old"), at(1));
         before.write().await.unwrap();
 
         let left = AtomicUsize::new(commits);
         let frail: Arc<dyn Store> = Arc::new(Frail { inner: store.clone(), left });
         let cut = copy(&frail);
         cut.load().await.unwrap();
-        cut.note(&all(MANY - 20, "new"), at(2));
+        cut.record(&all(MANY - 20, "new"), at(2));
         let whole = cut.write().await.is_ok();
         let found = found(&store).await;
         assert!(found == named(MANY, "old") || found == named(MANY - 20, "new"), "{commits}");
@@ -171,15 +171,15 @@ async fn wherever_a_long_batch_is_cut_off_the_next_start_finds_all_of_it_or_noth
 #[tokio::test]
 async fn what_could_not_be_written_is_written_with_the_next() {
     for commits in 0..8 {
-        let inner: Arc<dyn Store> = Arc::new(Memory::default());
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let frail = Arc::new(Frail { inner: inner.clone(), left: AtomicUsize::new(commits) });
         let store: Arc<dyn Store> = frail.clone();
         let copy = copy(&store);
-        copy.note(&all(250, "old"), at(1));
+        copy.record(&all(250, "old"), at(1));
         assert!(copy.write().await.is_err(), "{commits}");
         frail.left.store(1000, Ordering::Relaxed);
-        copy.note(&News::Put(instance(0, "old")), at(2));
-        copy.note(&News::Deleted("i0249".into()), at(2));
+        copy.record(&FeedEvent::Put(instance(0, "old")), at(2));
+        copy.record(&FeedEvent::Deleted("i0249".into()), at(2));
         copy.write().await.unwrap();
         assert_eq!(found(&inner).await, named(249, "old"), "{commits}");
     }
@@ -187,9 +187,9 @@ async fn what_could_not_be_written_is_written_with_the_next() {
 
 #[tokio::test]
 async fn a_copy_of_another_site_is_given_up() {
-    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let theirs = copy(&store);
-    theirs.note(&all(2, "web"), at(1));
+    theirs.record(&all(2, "web"), at(1));
     theirs.write().await.unwrap();
     assert_eq!(sealed_with(0, &store).load().await.unwrap(), None);
     assert_eq!(found(&store).await, None, "nothing of it is left");
@@ -197,13 +197,13 @@ async fn a_copy_of_another_site_is_given_up() {
 
 #[tokio::test]
 async fn it_is_written_as_it_comes_and_for_the_last_time_at_the_end() {
-    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let (copy, stop) = (Arc::new(copy(&store)), CancellationToken::new());
     let running = tokio::spawn({
         let (copy, stop) = (copy.clone(), stop.clone());
         async move { copy.run(stop).await }
     });
-    copy.note(&all(2, "web"), SystemTime::now());
+    copy.record(&all(2, "web"), SystemTime::now());
     stop.cancel();
     running.await.unwrap();
     assert_eq!(found(&store).await, named(2, "web"));

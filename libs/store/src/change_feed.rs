@@ -1,7 +1,7 @@
 //! The names of what changed lately.
 //!
 //! A commit that is durable is published here: its revision and the keys it wrote, in a ring of at most
-//! [`CAPACITY`] names. Followers wait on the ring and never hold up a writer; one who is overtaken by it is told
+//! [`MAX_NAMES`] names. Followers wait on the ring and never hold up a writer; one who is overtaken by it is told
 //! so and lists. Nothing here is stored: after a restart the ring is empty and begins at the store's revision, so
 //! whoever followed before is told to list, too. When the writer ends, for whatever reason, so does the waiting.
 //!
@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use crate::{Error, Revision};
 
 /// How many names the ring keeps.
-pub const CAPACITY: usize = 16 * 1024;
+pub const MAX_NAMES: usize = 16 * 1024;
 
-/// Where to look again. Begin following with [`Revision::NOTHING_SEEN`], and go on with the `revision` given here.
+/// Where to look again. Begin following with [`Revision::UNKNOWN`], and go on with the `revision` given here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// Read these again.
@@ -50,7 +50,7 @@ impl Ring {
 
     fn push(&mut self, revision: Revision, key: &str) {
         self.names.push_back((revision, key.to_owned()));
-        if self.names.len() > CAPACITY {
+        if self.names.len() > MAX_NAMES {
             self.floor = self.names.pop_front().map_or(self.floor, |(dropped, _)| dropped);
         }
         self.revision = revision;
@@ -71,11 +71,11 @@ impl Ring {
 
 /// The writer's end. Dropping it ends the feed.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct ChangeFeed {
     ring: watch::Sender<Ring>,
 }
 
-impl Feed {
+impl ChangeFeed {
     /// An empty feed that begins at `revision`.
     pub(crate) fn new(revision: Revision) -> Self {
         Self { ring: watch::Sender::new(Ring::new(revision)) }
@@ -102,18 +102,18 @@ impl Feed {
     }
 
     /// A reader's end.
-    pub(crate) fn follow(&self) -> Follower {
-        Follower { ring: self.ring.subscribe() }
+    pub(crate) fn follow(&self) -> ChangeFollower {
+        ChangeFollower { ring: self.ring.subscribe() }
     }
 }
 
 /// A reader's end.
 #[derive(Clone, Debug)]
-pub(crate) struct Follower {
+pub(crate) struct ChangeFollower {
     ring: watch::Receiver<Ring>,
 }
 
-impl Follower {
+impl ChangeFollower {
     /// [`Store::changed`](crate::Store::changed), for every engine that is the only one to write what it stores.
     pub(crate) async fn changed(self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         let revision = self.revision();

@@ -28,18 +28,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 struct Away;
 
 /// A store, once it is there.
-pub struct Late {
+pub struct DeferredStore {
     there: watch::Receiver<Option<Arc<dyn Store>>>,
     _opening: JoinSet<()>,
 }
 
-impl fmt::Debug for Late {
+impl fmt::Debug for DeferredStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Late").field("there", &self.there.borrow().is_some()).finish()
+        f.debug_struct("DeferredStore").field("there", &self.there.borrow().is_some()).finish()
     }
 }
 
-impl Late {
+impl DeferredStore {
     /// What `open` opens, tried until it succeeds.
     pub fn new<F>(open: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -70,7 +70,7 @@ impl Late {
 }
 
 #[async_trait]
-impl Store for Late {
+impl Store for DeferredStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         self.there()?.get(key).await
     }
@@ -97,16 +97,16 @@ mod tests {
 
     use super::*;
     use crate::Write;
-    use crate::memory::Memory;
+    use crate::memory::MemoryStore;
 
     /// One that can be opened at the third attempt.
-    fn third_time() -> Late {
+    fn third_time() -> DeferredStore {
         let tried = AtomicU32::new(0);
-        Late::new(move || {
+        DeferredStore::new(move || {
             let there = tried.fetch_add(1, Ordering::Relaxed) == 2;
             async move {
                 anyhow::ensure!(there, "nobody answers");
-                Ok(Arc::new(Memory::default()) as Arc<dyn Store>)
+                Ok(Arc::new(MemoryStore::default()) as Arc<dyn Store>)
             }
         })
     }
@@ -118,7 +118,7 @@ mod tests {
         assert!(matches!(late.get("a").await, Err(Error::Unavailable(_))));
         assert!(matches!(late.list("", "", 1).await, Err(Error::Unavailable(_))));
         assert!(matches!(late.commit(put.clone()).await, Err(Error::Unavailable(_))));
-        let told = late.changed("", Revision::NOTHING_SEEN).await.unwrap();
+        let told = late.changed("", Revision::UNKNOWN).await.unwrap();
         assert!(matches!(told, Changes::Lost { .. }));
         let revision = late.commit(put).await.unwrap();
         assert_eq!(late.get("a").await.unwrap().unwrap().revision, revision);
@@ -127,7 +127,7 @@ mod tests {
     #[tokio::test]
     async fn once_there_it_keeps_what_every_store_keeps() {
         let late = third_time();
-        late.changed("", Revision::NOTHING_SEEN).await.unwrap();
+        late.changed("", Revision::UNKNOWN).await.unwrap();
         crate::conformance::all(&late).await;
     }
 }

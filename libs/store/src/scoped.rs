@@ -9,12 +9,12 @@ use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Wr
 
 /// The keys under `name/`, named without it.
 #[derive(Clone)]
-pub struct Handle {
+pub struct ScopedStore {
     store: Arc<dyn Store>,
     prefix: String,
 }
 
-impl Handle {
+impl ScopedStore {
     /// What `store` keeps for the service `name`.
     pub fn new(store: Arc<dyn Store>, name: &str) -> Self {
         Self { store, prefix: format!("{name}/") }
@@ -36,14 +36,14 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for ScopedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("ScopedStore").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Store for Handle {
+impl Store for ScopedStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         self.store.get(&self.full(key)).await
     }
@@ -79,12 +79,13 @@ impl Store for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::MemoryStore;
 
     #[tokio::test]
     async fn two_services_share_a_store_and_no_key() {
-        let store: Arc<dyn Store> = Arc::new(Memory::default());
-        let (ours, theirs) = (Handle::new(store.clone(), "a"), Handle::new(store.clone(), "ab"));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let (ours, theirs) =
+            (ScopedStore::new(store.clone(), "a"), ScopedStore::new(store.clone(), "ab"));
         for handle in [&ours, &theirs] {
             let create = Commit {
                 expect: vec![Expect::Absent("k".into())],
