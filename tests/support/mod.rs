@@ -8,7 +8,7 @@ use std::time::Duration;
 use all_in_one::Server;
 use all_in_one::config::{Config, Flags};
 use runtime::Role;
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use tempfile::TempDir;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::task::JoinHandle;
@@ -61,7 +61,7 @@ impl Running {
 
     /// A channel of somebody with `role`, or with none.
     pub async fn channel(&self, role: Option<Role>) -> Channel {
-        let site = Site::open(&self.secrets()).unwrap();
+        let site = SiteAuthority::open(&self.secrets()).unwrap();
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(site.authority()));
         let tls = match role.map(|role| site.client(role).unwrap()) {
             Some(own) => tls.identity(Identity::from_pem(&own.certificate, own.key.expose())),
@@ -83,6 +83,6 @@ pub async fn connect(
 }
 
 /// Another site's authority.
-pub fn stranger(dir: &Path) -> Site {
-    Site::open(dir).unwrap()
+pub fn stranger(dir: &Path) -> SiteAuthority {
+    SiteAuthority::open(dir).unwrap()
 }

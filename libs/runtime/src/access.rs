@@ -16,105 +16,105 @@ use crate::identity::{Caller, Role};
 
 /// Who may make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
+pub enum Audience {
     /// Anybody, certificate or not.
-    ToAll,
+    Everyone,
     /// Whoever may look.
-    ToViewers,
+    Viewers,
     /// Whoever may change things.
-    ToOperators,
+    Operators,
     /// Machines, for what is theirs.
-    ToMachines,
+    Machines,
     /// Processes of Tinwright's own.
-    ToServices,
+    Services,
 }
 
-const CALLS: &[(&str, Open)] = &[
-    ("/grpc.health.v1.Health/Check", Open::ToAll),
-    ("/grpc.health.v1.Health/Watch", Open::ToAll),
-    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Open::ToViewers),
-    ("/tinwright.hardware.v1.HardwareService/CreateHardware", Open::ToOperators),
-    ("/tinwright.hardware.v1.HardwareService/DeleteHardware", Open::ToOperators),
-    ("/tinwright.hardware.v1.HardwareService/GetHardware", Open::ToViewers),
-    ("/tinwright.hardware.v1.HardwareService/ListHardware", Open::ToViewers),
-    ("/tinwright.hardware.v1.HardwareService/SetHardwareState", Open::ToOperators),
-    ("/tinwright.hardware.v1.HardwareService/UpdateHardware", Open::ToOperators),
-    ("/tinwright.hardware.v1.HardwareService/WatchHardware", Open::ToViewers),
-    ("/tinwright.instance.v1.InstanceService/CreateInstance", Open::ToOperators),
-    ("/tinwright.instance.v1.InstanceService/DeleteInstance", Open::ToOperators),
-    ("/tinwright.instance.v1.InstanceService/GetInstance", Open::ToViewers),
-    ("/tinwright.instance.v1.InstanceService/ListInstances", Open::ToViewers),
-    ("/tinwright.instance.v1.InstanceService/ReportPhoneHome", Open::ToServices),
-    ("/tinwright.instance.v1.InstanceService/ReportScript", Open::ToServices),
-    ("/tinwright.instance.v1.InstanceService/RetryInstance", Open::ToOperators),
-    ("/tinwright.instance.v1.InstanceService/UpdateInstance", Open::ToOperators),
-    ("/tinwright.instance.v1.InstanceService/WatchInstances", Open::ToViewers),
-    ("/tinwright.metadata.v1.MetadataService/ExplainMetadata", Open::ToViewers),
-    ("/tinwright.netboot.v1.LeaseService/DeleteLease", Open::ToOperators),
-    ("/tinwright.netboot.v1.LeaseService/GetLease", Open::ToViewers),
-    ("/tinwright.netboot.v1.LeaseService/ListLeases", Open::ToViewers),
-    ("/tinwright.netboot.v1.LeaseService/ListUnknownMachines", Open::ToViewers),
-    ("/tinwright.netboot.v1.LeaseService/WatchLeases", Open::ToViewers),
-    ("/tinwright.netboot.v1.NetbootService/ExplainBoot", Open::ToViewers),
-    ("/tinwright.netboot.v1.NetbootService/GetBoot", Open::ToViewers),
-    ("/tinwright.netboot.v1.NetbootService/ListBoots", Open::ToViewers),
-    ("/tinwright.netboot.v1.NetbootService/ReadBootLog", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/CancelPowerJob", Open::ToOperators),
-    ("/tinwright.power.v1.PowerService/CreateBmc", Open::ToOperators),
-    ("/tinwright.power.v1.PowerService/CreatePowerJob", Open::ToOperators),
-    ("/tinwright.power.v1.PowerService/DeleteBmc", Open::ToOperators),
-    ("/tinwright.power.v1.PowerService/GetBmc", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/GetPowerJob", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/GetPowerState", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/ListBmcs", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/ListPowerJobs", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/UpdateBmc", Open::ToOperators),
-    ("/tinwright.power.v1.PowerService/WatchBmcs", Open::ToViewers),
-    ("/tinwright.power.v1.PowerService/WatchPowerJobs", Open::ToViewers),
-    ("/tinwright.workflow.v1.TemplateService/CreateTemplate", Open::ToOperators),
-    ("/tinwright.workflow.v1.TemplateService/DeleteTemplate", Open::ToOperators),
-    ("/tinwright.workflow.v1.TemplateService/GetTemplate", Open::ToViewers),
-    ("/tinwright.workflow.v1.TemplateService/ListTemplates", Open::ToViewers),
-    ("/tinwright.workflow.v1.TemplateService/UpdateTemplate", Open::ToOperators),
-    ("/tinwright.workflow.v1.TemplateService/WatchTemplates", Open::ToViewers),
-    ("/tinwright.workflow.v1.WorkerService/AppendLog", Open::ToMachines),
-    ("/tinwright.workflow.v1.WorkerService/FinishAction", Open::ToMachines),
-    ("/tinwright.workflow.v1.WorkerService/NextAction", Open::ToMachines),
-    ("/tinwright.workflow.v1.WorkerService/Redeem", Open::ToAll),
-    ("/tinwright.workflow.v1.WorkerService/Renew", Open::ToMachines),
-    ("/tinwright.workflow.v1.WorkerService/ReportProgress", Open::ToMachines),
-    ("/tinwright.workflow.v1.WorkerService/StartAction", Open::ToMachines),
-    ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Open::ToOperators),
-    ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Open::ToOperators),
-    ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Open::ToOperators),
-    ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Open::ToViewers),
-    ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Open::ToViewers),
-    ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Open::ToServices),
-    ("/tinwright.workflow.v1.WorkflowService/ReadLog", Open::ToViewers),
-    ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Open::ToViewers),
+const CALLS: &[(&str, Audience)] = &[
+    ("/grpc.health.v1.Health/Check", Audience::Everyone),
+    ("/grpc.health.v1.Health/Watch", Audience::Everyone),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Audience::Viewers),
+    ("/tinwright.hardware.v1.HardwareService/CreateHardware", Audience::Operators),
+    ("/tinwright.hardware.v1.HardwareService/DeleteHardware", Audience::Operators),
+    ("/tinwright.hardware.v1.HardwareService/GetHardware", Audience::Viewers),
+    ("/tinwright.hardware.v1.HardwareService/ListHardware", Audience::Viewers),
+    ("/tinwright.hardware.v1.HardwareService/SetHardwareState", Audience::Operators),
+    ("/tinwright.hardware.v1.HardwareService/UpdateHardware", Audience::Operators),
+    ("/tinwright.hardware.v1.HardwareService/WatchHardware", Audience::Viewers),
+    ("/tinwright.instance.v1.InstanceService/CreateInstance", Audience::Operators),
+    ("/tinwright.instance.v1.InstanceService/DeleteInstance", Audience::Operators),
+    ("/tinwright.instance.v1.InstanceService/GetInstance", Audience::Viewers),
+    ("/tinwright.instance.v1.InstanceService/ListInstances", Audience::Viewers),
+    ("/tinwright.instance.v1.InstanceService/ReportPhoneHome", Audience::Services),
+    ("/tinwright.instance.v1.InstanceService/ReportScript", Audience::Services),
+    ("/tinwright.instance.v1.InstanceService/RetryInstance", Audience::Operators),
+    ("/tinwright.instance.v1.InstanceService/UpdateInstance", Audience::Operators),
+    ("/tinwright.instance.v1.InstanceService/WatchInstances", Audience::Viewers),
+    ("/tinwright.metadata.v1.MetadataService/ExplainMetadata", Audience::Viewers),
+    ("/tinwright.netboot.v1.LeaseService/DeleteLease", Audience::Operators),
+    ("/tinwright.netboot.v1.LeaseService/GetLease", Audience::Viewers),
+    ("/tinwright.netboot.v1.LeaseService/ListLeases", Audience::Viewers),
+    ("/tinwright.netboot.v1.LeaseService/ListUnknownMachines", Audience::Viewers),
+    ("/tinwright.netboot.v1.LeaseService/WatchLeases", Audience::Viewers),
+    ("/tinwright.netboot.v1.NetbootService/ExplainBoot", Audience::Viewers),
+    ("/tinwright.netboot.v1.NetbootService/GetBoot", Audience::Viewers),
+    ("/tinwright.netboot.v1.NetbootService/ListBoots", Audience::Viewers),
+    ("/tinwright.netboot.v1.NetbootService/ReadBootLog", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/CancelPowerJob", Audience::Operators),
+    ("/tinwright.power.v1.PowerService/CreateBmc", Audience::Operators),
+    ("/tinwright.power.v1.PowerService/CreatePowerJob", Audience::Operators),
+    ("/tinwright.power.v1.PowerService/DeleteBmc", Audience::Operators),
+    ("/tinwright.power.v1.PowerService/GetBmc", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/GetPowerJob", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/GetPowerState", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/ListBmcs", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/ListPowerJobs", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/UpdateBmc", Audience::Operators),
+    ("/tinwright.power.v1.PowerService/WatchBmcs", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/WatchPowerJobs", Audience::Viewers),
+    ("/tinwright.workflow.v1.TemplateService/CreateTemplate", Audience::Operators),
+    ("/tinwright.workflow.v1.TemplateService/DeleteTemplate", Audience::Operators),
+    ("/tinwright.workflow.v1.TemplateService/GetTemplate", Audience::Viewers),
+    ("/tinwright.workflow.v1.TemplateService/ListTemplates", Audience::Viewers),
+    ("/tinwright.workflow.v1.TemplateService/UpdateTemplate", Audience::Operators),
+    ("/tinwright.workflow.v1.TemplateService/WatchTemplates", Audience::Viewers),
+    ("/tinwright.workflow.v1.WorkerService/AppendLog", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/FinishAction", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/NextAction", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/Redeem", Audience::Everyone),
+    ("/tinwright.workflow.v1.WorkerService/Renew", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Audience::Operators),
+    ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Audience::Operators),
+    ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Audience::Operators),
+    ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Audience::Viewers),
+    ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Audience::Viewers),
+    ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Audience::Services),
+    ("/tinwright.workflow.v1.WorkflowService/ReadLog", Audience::Viewers),
+    ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Audience::Viewers),
 ];
 
 /// Who may call `path`. A call that is not in the table is nobody's.
-pub fn open(path: &str) -> Option<Open> {
-    CALLS.iter().find(|(call, _)| *call == path).map(|(_, open)| *open)
+pub fn audience(path: &str) -> Option<Audience> {
+    CALLS.iter().find(|(call, _)| *call == path).map(|(_, audience)| *audience)
 }
 
-impl Open {
+impl Audience {
     /// Whether `caller` is among them.
     pub fn admits(self, caller: Caller) -> bool {
         match (self, caller.0) {
-            (Self::ToAll, _) | (_, Some(Role::Admin | Role::Service)) => true,
-            (Self::ToViewers, Some(Role::Viewer | Role::Operator)) => true,
-            (Self::ToOperators, Some(Role::Operator)) => true,
-            (Self::ToMachines, Some(Role::Machine(_))) => true,
-            (Self::ToViewers | Self::ToOperators | Self::ToMachines | Self::ToServices, _) => false,
+            (Self::Everyone, _) | (_, Some(Role::Admin | Role::Service)) => true,
+            (Self::Viewers, Some(Role::Viewer | Role::Operator)) => true,
+            (Self::Operators, Some(Role::Operator)) => true,
+            (Self::Machines, Some(Role::Machine(_))) => true,
+            (Self::Viewers | Self::Operators | Self::Machines | Self::Services, _) => false,
         }
     }
 }
 
 /// The view that is shown to whoever makes `request` and asks for `wanted`: secrets and user data are for services and
 /// admins, everybody else who asks for them is refused.
-pub fn view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status> {
+pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status> {
     let caller = request.extensions().get().copied().unwrap_or(Caller(None));
     match (wanted, caller.0) {
         (View::Unspecified | View::Basic, _) => Ok(View::Basic),
@@ -126,23 +126,23 @@ pub fn view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status
 /// Refuses what the table does not allow: `UNIMPLEMENTED` for a call that is not in it, `UNAUTHENTICATED` for a caller
 /// without a role, `PERMISSION_DENIED` for one of another.
 #[derive(Clone, Copy, Debug)]
-pub struct Access;
+pub struct AccessLayer;
 
-impl<S> Layer<S> for Access {
-    type Service = Guarded<S>;
+impl<S> Layer<S> for AccessLayer {
+    type Service = AccessControl<S>;
 
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { inner }
+    fn layer(&self, inner: S) -> AccessControl<S> {
+        AccessControl { inner }
     }
 }
 
 /// A service behind the table.
 #[derive(Clone, Debug)]
-pub struct Guarded<S> {
+pub struct AccessControl<S> {
     inner: S,
 }
 
-impl<S, B, T: Default> Service<Request<B>> for Guarded<S>
+impl<S, B, T: Default> Service<Request<B>> for AccessControl<S>
 where
     S: Service<Request<B>, Response = Response<T>>,
 {
@@ -164,9 +164,9 @@ where
 }
 
 fn refusal(path: &str, caller: Caller) -> Option<Status> {
-    match (open(path), caller.0) {
+    match (audience(path), caller.0) {
         (None, _) => Some(Status::unimplemented(format!("no call {path}"))),
-        (Some(open), _) if open.admits(caller) => None,
+        (Some(audience), _) if audience.admits(caller) => None,
         (Some(_), None) => {
             Some(Status::unauthenticated("a client certificate of this site is needed"))
         }
@@ -204,15 +204,15 @@ mod tests {
     #[test]
     fn viewers_read_machines_work_and_whoever_has_no_certificate_gets_one() {
         let machine = Role::Machine(HardwareId::new());
-        for (path, open) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {
+        for (path, audience) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {
             let (service, call) = path.rsplit_once('/').unwrap();
             let verbs = ["Explain", "Get", "List", "Read", "Watch"];
             let reads = verbs.iter().any(|verb| call.starts_with(verb));
             let works = service.ends_with(".WorkerService");
             let redeems = call == "Redeem";
-            assert_eq!(open.admits(Caller(Some(Role::Viewer))), reads || redeems, "{path}");
-            assert_eq!(open.admits(Caller(Some(machine))), works, "{path}");
-            assert_eq!(open.admits(Caller(None)), redeems, "{path}");
+            assert_eq!(audience.admits(Caller(Some(Role::Viewer))), reads || redeems, "{path}");
+            assert_eq!(audience.admits(Caller(Some(machine))), works, "{path}");
+            assert_eq!(audience.admits(Caller(None)), redeems, "{path}");
         }
     }
 

@@ -38,18 +38,18 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::extensions::GeneralName;
 
 use crate::identity::Role;
-use crate::secret::{KEY, Secret, SiteKey};
+use crate::secret::{KEY_BYTES, Secret, SiteKey};
 
 /// How long before its issue a certificate is valid already.
 const BACKDATED: Duration = Duration::days(1);
 /// How long the authority lasts.
-const AUTHORITY: Duration = Duration::days(3650);
+const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 /// How long a certificate lasts that is issued anew at every start, or before it ends.
-const ISSUED: Duration = Duration::days(398);
+const ISSUED_VALIDITY: Duration = Duration::days(398);
 /// How long a machine's certificate lasts; its worker has it renewed.
-const CERTIFIED: Duration = Duration::days(1);
+const MACHINE_VALIDITY: Duration = Duration::days(1);
 /// A kept certificate that lasts no longer than this is replaced at start.
-const RENEWED: Duration = Duration::days(90);
+const MIN_REMAINING_VALIDITY: Duration = Duration::days(90);
 
 /// Why the site's secrets cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -84,12 +84,12 @@ pub enum Error {
     Tls(#[from] rustls::Error),
     /// No randomness.
     #[error(transparent)]
-    Random(#[from] crate::secret::Refused),
+    Random(#[from] crate::secret::CryptoError),
 }
 
 /// A certificate and its key, in PEM.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct CertificateAndKey {
     /// The certificate.
     pub certificate: String,
     /// Its private key.
@@ -98,13 +98,13 @@ pub struct Identity {
 
 /// The site's secrets, as one folder keeps them.
 #[derive(Debug)]
-pub struct Site {
+pub struct SiteAuthority {
     folder: PathBuf,
     authority: String,
     key: SiteKey,
 }
 
-impl Site {
+impl SiteAuthority {
     /// Opens the secrets in `folder`, or makes them.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
@@ -113,7 +113,7 @@ impl Site {
         }
         let key_file = folder.join("site.key");
         let bytes = fs::read(&key_file).map_err(file(&key_file))?;
-        let bytes: [u8; KEY] = bytes.try_into().map_err(|_| Error::Damaged(key_file))?;
+        let bytes: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| Error::Damaged(key_file))?;
         let authority = read(&mark)?;
         Ok(Self { folder: folder.to_owned(), authority, key: SiteKey::new(bytes) })
     }
@@ -151,7 +151,7 @@ impl Site {
     }
 
     /// A certificate, with a key, that makes its holder `role`.
-    pub fn client(&self, role: Role) -> Result<Identity, Error> {
+    pub fn client(&self, role: Role) -> Result<CertificateAndKey, Error> {
         self.issue(&role.to_string(), client_params(role)?)
     }
 
@@ -160,7 +160,7 @@ impl Site {
     pub fn certify(&self, role: Role, request: &[u8]) -> Result<(String, SystemTime), Error> {
         let request = CertificateSigningRequestParams::from_der(&request.into());
         let request = request.map_err(Error::Request)?;
-        let ends = OffsetDateTime::now_utc() + CERTIFIED;
+        let ends = OffsetDateTime::now_utc() + MACHINE_VALIDITY;
         let certificate =
             self.sign(client_params(role)?, &role.to_string(), &request.public_key, ends)?;
         Ok((certificate, ends.into()))
@@ -173,12 +173,12 @@ impl Site {
     }
 
     /// Sees to it that the operator's certificate lies in the folder and will last a while.
-    pub fn keep_admin(&self) -> Result<(), Error> {
+    pub fn ensure_admin_certificate(&self) -> Result<(), Error> {
         self.keep("admin", Role::Admin, client_params(Role::Admin)?)
     }
 
     /// The same for the certificate of split-off processes, which are given a copy. As servers they go by `names`.
-    pub fn keep_service(&self, names: &[String]) -> Result<(), Error> {
+    pub fn ensure_service_certificate(&self, names: &[String]) -> Result<(), Error> {
         let mut params = client_params(Role::Service)?;
         let server = server_params(names)?;
         params.subject_alt_names.extend(server.subject_alt_names);
@@ -187,18 +187,18 @@ impl Site {
     }
 
     /// How this process shows other processes that it is one of the site's: as the folder keeps it.
-    pub fn service(&self) -> Result<Identity, Error> {
+    pub fn service(&self) -> Result<CertificateAndKey, Error> {
         let (path, key) = (self.folder.join("service.pem"), self.folder.join("service-key.pem"));
         let (certificate, key) = (read(&path)?, Secret::new(read(&key)?));
         match lasts(&path, OffsetDateTime::now_utc()) {
-            true => Ok(Identity { certificate, key }),
+            true => Ok(CertificateAndKey { certificate, key }),
             false => Err(Error::Ended(path)),
         }
     }
 
     fn keep(&self, name: &str, role: Role, params: CertificateParams) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
-        let lasts = lasts(&path, OffsetDateTime::now_utc() + RENEWED);
+        let lasts = lasts(&path, OffsetDateTime::now_utc() + MIN_REMAINING_VALIDITY);
         if lasts && names(&path) == wanted(&params) {
             return Ok(());
         }
@@ -214,10 +214,11 @@ impl Site {
         write(&path, own.certificate.as_bytes())
     }
 
-    fn issue(&self, name: &str, params: CertificateParams) -> Result<Identity, Error> {
+    fn issue(&self, name: &str, params: CertificateParams) -> Result<CertificateAndKey, Error> {
         let key = KeyPair::generate()?;
-        let certificate = self.sign(params, name, &key, OffsetDateTime::now_utc() + ISSUED)?;
-        Ok(Identity { certificate, key: Secret::new(key.serialize_pem()) })
+        let certificate =
+            self.sign(params, name, &key, OffsetDateTime::now_utc() + ISSUED_VALIDITY)?;
+        Ok(CertificateAndKey { certificate, key: Secret::new(key.serialize_pem()) })
     }
 
     fn sign(
@@ -270,7 +271,7 @@ fn make(folder: &Path) -> Result<(), Error> {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     // A name of its own: OpenSSL takes a leaf of the same name for self-signed.
     params.distinguished_name.push(DnType::CommonName, "tinwright site authority");
-    (params.not_before, params.not_after) = (now - BACKDATED, now + AUTHORITY);
+    (params.not_before, params.not_after) = (now - BACKDATED, now + AUTHORITY_VALIDITY);
     let key = KeyPair::generate()?;
     write(&folder.join("ca-key.pem"), key.serialize_pem().as_bytes())?;
     write(&folder.join("ca.pem"), params.self_signed(&key)?.pem().as_bytes())
@@ -350,8 +351,8 @@ mod tests {
     fn a_site_is_made_once_and_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("secrets");
-        let first = Site::open(&folder).unwrap();
-        let again = Site::open(&folder).unwrap();
+        let first = SiteAuthority::open(&folder).unwrap();
+        let again = SiteAuthority::open(&folder).unwrap();
         assert_eq!(first.authority(), again.authority());
         assert_eq!(first.key().expose(), again.key().expose());
         for name in ["site.key", "ca-key.pem", "ca.pem"] {
@@ -363,23 +364,26 @@ mod tests {
     #[test]
     fn a_client_certificate_carries_its_role() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
         let viewer = site.client(Role::Viewer).unwrap();
-        assert_eq!(crate::identity::role(&der(&viewer.certificate)), Some(Role::Viewer));
-        assert_eq!(crate::identity::role(&der(site.authority())), None);
+        assert_eq!(
+            crate::identity::role_in_certificate(&der(&viewer.certificate)),
+            Some(Role::Viewer)
+        );
+        assert_eq!(crate::identity::role_in_certificate(&der(site.authority())), None);
     }
 
     #[test]
     fn a_machines_request_gets_its_role_and_not_what_it_asks_for() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut greedy = CertificateParams::default();
         greedy.subject_alt_names = vec![SanType::URI("tinwright:admin".try_into().unwrap())];
         let request = greedy.serialize_request(&key).unwrap();
         let role = Role::Machine(tinwright::HardwareId::new());
         let (pem, ends) = site.certify(role, request.der()).unwrap();
-        assert_eq!(crate::identity::role(&der(&pem)), Some(role));
+        assert_eq!(crate::identity::role_in_certificate(&der(&pem)), Some(role));
         let left = ends.duration_since(SystemTime::now()).unwrap();
         assert!(left <= std::time::Duration::from_secs(24 * 60 * 60));
         assert!(site.certify(role, b"no request").is_err());
@@ -388,12 +392,12 @@ mod tests {
     #[test]
     fn the_operators_certificate_is_kept_until_it_nears_its_end() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
-        site.keep_admin().unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
+        site.ensure_admin_certificate().unwrap();
         let first = read(&folder.path().join("admin.pem")).unwrap();
-        site.keep_admin().unwrap();
+        site.ensure_admin_certificate().unwrap();
         assert_eq!(read(&folder.path().join("admin.pem")).unwrap(), first);
-        let end = OffsetDateTime::now_utc() + ISSUED;
+        let end = OffsetDateTime::now_utc() + ISSUED_VALIDITY;
         assert!(lasts(&folder.path().join("admin.pem"), end - Duration::days(1)));
         assert!(!lasts(&folder.path().join("admin.pem"), end + Duration::days(1)));
     }
@@ -401,12 +405,15 @@ mod tests {
     #[test]
     fn a_copy_without_the_authoritys_key_shows_the_services_certificate_until_it_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
         assert!(matches!(site.service(), Err(Error::File { .. })));
-        site.keep_service(&["edge.lab".into(), "127.0.0.1".into()]).unwrap();
+        site.ensure_service_certificate(&["edge.lab".into(), "127.0.0.1".into()]).unwrap();
         fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
         let own = site.service().unwrap();
-        assert_eq!(crate::identity::role(&der(&own.certificate)), Some(Role::Service));
+        assert_eq!(
+            crate::identity::role_in_certificate(&der(&own.certificate)),
+            Some(Role::Service)
+        );
         assert!(site.server(&[]).is_ok());
         fs::write(folder.path().join("service.pem"), "").unwrap();
         assert!(matches!(site.service(), Err(Error::Ended(_))));
@@ -415,9 +422,12 @@ mod tests {
     #[test]
     fn the_services_certificate_is_made_anew_where_its_names_are_not_those_wanted() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
         let kept = |names: &[&str]| {
-            site.keep_service(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+            site.ensure_service_certificate(
+                &names.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            )
+            .unwrap();
             read(&folder.path().join("service.pem")).unwrap()
         };
         let first = kept(&["edge.lab", "192.0.2.1", "::1"]);
@@ -428,10 +438,10 @@ mod tests {
     #[test]
     fn without_the_authoritys_key_nothing_is_issued_and_a_damaged_site_is_not_made_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
         fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
         assert!(matches!(site.client(Role::Admin), Err(Error::NoKey(_))));
         fs::write(folder.path().join("site.key"), b"short").unwrap();
-        assert!(matches!(Site::open(folder.path()), Err(Error::Damaged(_))));
+        assert!(matches!(SiteAuthority::open(folder.path()), Err(Error::Damaged(_))));
     }
 }

@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tinwright::HardwareId;
 
-use crate::secret::{Refused, SiteKey};
+use crate::secret::{CryptoError, SiteKey};
 
 /// What a token opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +30,11 @@ pub enum Purpose {
     Identity,
 }
 
-/// How many nonces are drawn at a time: one call of the generator takes as long as the octets of many.
-const DRAWN: usize = 64;
+/// How many nonces are unused_nonces at a time: one call of the generator takes as long as the octets of many.
+const NONCES_PER_DRAW: usize = 64;
 
 /// The longest token, in octets before they are written in letters.
-const LONGEST: usize = NONCE_LEN + 8 + 16 + 16 + MAX_TAG_LEN;
+const MAX_TOKEN_BYTES: usize = NONCE_LEN + 8 + 16 + 16 + MAX_TAG_LEN;
 
 /// How long a token is good.
 pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -52,7 +52,7 @@ pub struct Claims {
 
 /// What a token said that is good, and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct VerifiedToken {
     /// What it says.
     pub claims: Claims,
     /// Unlike any other token's.
@@ -61,7 +61,7 @@ pub struct Opened {
 
 /// The token opens nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Bad {
+pub enum InvalidToken {
     /// Not one of this site's, or for another purpose.
     #[error("it is no token of this site for this purpose")]
     Foreign,
@@ -72,18 +72,18 @@ pub enum Bad {
 
 /// Makes and opens tokens.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct BootTokens {
     key: LessSafeKey,
     /// Nonces for the next tokens. They are no secrets: every token begins with one.
-    drawn: Mutex<Vec<[u8; NONCE_LEN]>>,
+    unused_nonces: Mutex<Vec<[u8; NONCE_LEN]>>,
 }
 
-impl Tokens {
+impl BootTokens {
     /// With the key that `site` has for them.
-    pub fn new(site: &SiteKey) -> Result<Self, Refused> {
+    pub fn new(site: &SiteKey) -> Result<Self, CryptoError> {
         let key = site.derive("boot token")?;
-        let key = UnboundKey::new(&AES_256_GCM, key.expose()).map_err(|_| Refused::KEY)?;
-        Ok(Self { key: LessSafeKey::new(key), drawn: Mutex::default() })
+        let key = UnboundKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
+        Ok(Self { key: LessSafeKey::new(key), unused_nonces: Mutex::default() })
     }
 
     /// A fresh token for `hardware` at `address`, good for [`LIFETIME`] from `now`.
@@ -93,40 +93,46 @@ impl Tokens {
         hardware: HardwareId,
         address: IpAddr,
         now: SystemTime,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, CryptoError> {
         let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
         let (claims, nonce) = (Claims { hardware, address, expiry }, self.nonce()?);
-        let mut raw = Vec::with_capacity(LONGEST);
+        let mut raw = Vec::with_capacity(MAX_TOKEN_BYTES);
         raw.extend_from_slice(&nonce);
         claims.encode(&mut raw);
         let unique = Nonce::assume_unique_for_key(nonce);
         let (_nonce, plain) = raw.split_at_mut(NONCE_LEN);
         let tag = self.key.seal_in_place_separate_tag(unique, purpose.data(), plain);
-        raw.extend_from_slice(tag.map_err(|_| Refused::KEY)?.as_ref());
+        raw.extend_from_slice(tag.map_err(|_| CryptoError::KEY)?.as_ref());
         Ok(URL_SAFE_NO_PAD.encode(raw))
     }
 
     /// One that no other token has.
-    fn nonce(&self) -> Result<[u8; NONCE_LEN], Refused> {
-        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        if drawn.is_empty() {
-            let mut fresh = [[0; NONCE_LEN]; DRAWN];
-            rand::fill(fresh.as_flattened_mut()).map_err(|_| Refused::RANDOM)?;
-            drawn.extend(fresh);
+    fn nonce(&self) -> Result<[u8; NONCE_LEN], CryptoError> {
+        let mut unused_nonces = self.unused_nonces.lock().unwrap_or_else(PoisonError::into_inner);
+        if unused_nonces.is_empty() {
+            let mut fresh = [[0; NONCE_LEN]; NONCES_PER_DRAW];
+            rand::fill(fresh.as_flattened_mut()).map_err(|_| CryptoError::RANDOM)?;
+            unused_nonces.extend(fresh);
         }
-        drawn.pop().ok_or(Refused::RANDOM)
+        unused_nonces.pop().ok_or(CryptoError::RANDOM)
     }
 
     /// What `token` says, if it is good for `purpose` at `now`.
-    pub fn open(&self, purpose: Purpose, token: &str, now: SystemTime) -> Result<Opened, Bad> {
-        let raw = URL_SAFE_NO_PAD.decode(token).map_err(|_| Bad::Foreign)?;
-        let (nonce, sealed) = raw.split_first_chunk::<NONCE_LEN>().ok_or(Bad::Foreign)?;
+    pub fn open(
+        &self,
+        purpose: Purpose,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<VerifiedToken, InvalidToken> {
+        let raw = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken::Foreign)?;
+        let (nonce, sealed) = raw.split_first_chunk::<NONCE_LEN>().ok_or(InvalidToken::Foreign)?;
         let (unique, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
         let plain = self.key.open_in_place(unique, purpose.data(), &mut sealed);
-        let claims = Claims::decode(plain.map_err(|_| Bad::Foreign)?).ok_or(Bad::Foreign)?;
+        let claims = Claims::decode(plain.map_err(|_| InvalidToken::Foreign)?)
+            .ok_or(InvalidToken::Foreign)?;
         match claims.expiry > seconds(now) {
-            true => Ok(Opened { claims, nonce: *nonce }),
-            false => Err(Bad::Expired),
+            true => Ok(VerifiedToken { claims, nonce: *nonce }),
+            false => Err(InvalidToken::Expired),
         }
     }
 }
@@ -173,8 +179,8 @@ mod tests {
 
     use super::*;
 
-    fn tokens(site: u8) -> Tokens {
-        Tokens::new(&SiteKey::new([site; 32])).unwrap()
+    fn tokens(site: u8) -> BootTokens {
+        BootTokens::new(&SiteKey::new([site; 32])).unwrap()
     }
 
     fn at(seconds: u64) -> SystemTime {
@@ -189,7 +195,7 @@ mod tests {
         let token = tokens.mint(Purpose::Identity, hardware, ADDRESS, at(0)).unwrap();
         let opened = tokens.open(Purpose::Identity, &token, at(899)).unwrap();
         assert_eq!((opened.claims.hardware, opened.claims.address), (hardware, ADDRESS));
-        assert_eq!(tokens.open(Purpose::Identity, &token, at(900)), Err(Bad::Expired));
+        assert_eq!(tokens.open(Purpose::Identity, &token, at(900)), Err(InvalidToken::Expired));
         let there = "2001:db8::7".parse().unwrap();
         let token = tokens.mint(Purpose::Files, hardware, there, at(0)).unwrap();
         assert_eq!(tokens.open(Purpose::Files, &token, at(0)).unwrap().claims.address, there);
@@ -199,15 +205,19 @@ mod tests {
     #[test]
     fn a_token_of_another_purpose_or_site_or_with_a_changed_letter_opens_nothing() {
         let token = tokens(1).mint(Purpose::Files, HardwareId::new(), ADDRESS, at(0)).unwrap();
-        assert_eq!(tokens(1).open(Purpose::Identity, &token, at(1)), Err(Bad::Foreign));
-        assert_eq!(tokens(2).open(Purpose::Files, &token, at(1)), Err(Bad::Foreign));
+        assert_eq!(tokens(1).open(Purpose::Identity, &token, at(1)), Err(InvalidToken::Foreign));
+        assert_eq!(tokens(2).open(Purpose::Files, &token, at(1)), Err(InvalidToken::Foreign));
         for n in 0..token.len() {
             let mut changed = token.clone().into_bytes();
             changed[n] = if changed[n] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            assert_eq!(tokens(1).open(Purpose::Files, &changed, at(1)), Err(Bad::Foreign), "{n}");
+            assert_eq!(
+                tokens(1).open(Purpose::Files, &changed, at(1)),
+                Err(InvalidToken::Foreign),
+                "{n}"
+            );
         }
-        assert_eq!(tokens(1).open(Purpose::Files, "", at(1)), Err(Bad::Foreign));
+        assert_eq!(tokens(1).open(Purpose::Files, "", at(1)), Err(InvalidToken::Foreign));
     }
 
     #[test]
@@ -216,7 +226,7 @@ mod tests {
         let mint = || tokens.mint(Purpose::Files, hardware, ADDRESS, at(0)).unwrap();
         assert_ne!(mint(), mint());
         let nonce = |token: String| tokens.open(Purpose::Files, &token, at(0)).unwrap().nonce;
-        let many: HashSet<_> = (0..3 * DRAWN).map(|_| nonce(mint())).collect();
-        assert_eq!(many.len(), 3 * DRAWN);
+        let many: HashSet<_> = (0..3 * NONCES_PER_DRAW).map(|_| nonce(mint())).collect();
+        assert_eq!(many.len(), 3 * NONCES_PER_DRAW);
     }
 }

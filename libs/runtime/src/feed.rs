@@ -10,10 +10,10 @@ use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-/// The first pause after a failure; doubled up to [`LONGEST`].
-const FIRST: Duration = Duration::from_secs(1);
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(30);
+use crate::retry::Backoff;
+
+/// The delays between two attempts.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Opens the watch with `open` and tells what it brings, again and again until `stop`. `noun` is for the log.
 pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, Status>>>(
@@ -22,15 +22,17 @@ pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, St
     mut tell: impl FnMut(FeedEvent<W::Object>),
     stop: CancellationToken,
 ) {
-    let mut pause = FIRST;
+    let mut backoff = BACKOFF;
     let endless = async {
         loop {
             let mut live = false;
             let Err(status) = once(open(), &mut tell, &mut live).await;
             tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
             tell(FeedEvent::Disconnected);
-            pause = if live { FIRST } else { (pause * 2).min(LONGEST) };
-            tokio::time::sleep(jittered(pause)).await;
+            if live {
+                backoff.reset();
+            }
+            backoff.wait().await;
         }
     };
     stop.run_until_cancelled(endless).await;
@@ -57,30 +59,6 @@ async fn once<W: WatchResponse>(
             (Some(WatchEvent::Deleted(id)), true) => tell(FeedEvent::Deleted(id)),
             // Before synced only what is there is told.
             (Some(WatchEvent::Deleted(_)), false) | (None, _) => {}
-        }
-    }
-}
-
-/// Half of `pause` to all of it: those who were cut off together do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    let mut byte = [0_u8];
-    // Without randomness the pause is simply the whole.
-    let part = aws_lc_rs::rand::fill(&mut byte).map_or(255, |()| u32::from(byte[0]));
-    pause / 2 + pause * part / 510
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_is_shortened_by_half_at_the_most() {
-        for _ in 0..1000 {
-            let pause = jittered(Duration::from_secs(10));
-            assert!(
-                pause >= Duration::from_secs(5) && pause <= Duration::from_secs(10),
-                "{pause:?}"
-            );
         }
     }
 }

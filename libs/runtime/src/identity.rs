@@ -36,7 +36,7 @@ pub struct Caller(pub Option<Role>);
 /// The text names no role.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no role")]
-pub struct NoRole(String);
+pub struct UnknownRole(String);
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,10 +51,10 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = NoRole;
+    type Err = UnknownRole;
 
     fn from_str(uri: &str) -> Result<Self, Self::Err> {
-        let no = || NoRole(uri.chars().take(80).collect());
+        let no = || UnknownRole(uri.chars().take(80).collect());
         match uri.strip_prefix(SCHEME).ok_or_else(no)? {
             "admin" => Ok(Self::Admin),
             "operator" => Ok(Self::Operator),
@@ -69,7 +69,7 @@ impl FromStr for Role {
 }
 
 /// The role in a certificate (DER) that TLS has already verified; none if it names none, or more than one.
-pub fn role(certificate: &[u8]) -> Option<Role> {
+pub fn role_in_certificate(certificate: &[u8]) -> Option<Role> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;
     let mut roles = names.value.general_names.iter().filter_map(|name| {

@@ -1,32 +1,46 @@
-//! What every process of Tinwright needs once. There is no store in here: workers and nodes import it too.
+//! Everything that each process of Tinwright needs once. There is no store in here: workers and nodes import it too.
 //!
-//! - [`secret`]: values that no log shows, and the site's key.
-//! - [`boot_token`]: what a boot script shows for its machine; [`seal`]: secrets at rest.
-//! - [`feed`]: following another service's watch.
-//! - [`authority`]: the site's certificate authority, and what it issues.
-//! - [`identity`]: who calls, read from a certificate; [`access`]: who may call what, one table.
-//! - [`listen`]: sockets, bound or inherited; [`serve`]: connections on them, in TLS, in clear, or inside the process.
-//! - [`prefix`]: networks; [`forwarded`]: for whom a proxy asks; [`limit`]: how often one may ask.
-//! - [`phone_home`]: the call home of an installed system.
-//! - [`observe`]: one span and one count a request.
-//! - [`telemetry`]: logs, metrics, health; [`supervise`]: starting together, ending in order.
+//! Identity and secrets:
+//! - [`secret`]: values that no log shows, and the site's key; [`seal`]: encryption of secrets at rest.
+//! - [`authority`]: the site's certificate authority, and the certificates that it issues.
+//! - [`boot_token`]: the tokens in boot scripts.
+//! - [`identity`]: the caller, read from a certificate; [`access`]: the roles that may make each call, one table.
+//!
+//! Connections:
+//! - [`listen`]: sockets, bound or inherited; [`serve`]: connections over TLS, in clear, or inside the process.
+//! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
+//! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
+//! - [`call_metrics`]: one span and one count for each call.
+//! - [`telemetry`]: logs, metrics, health; [`supervise`]: starting together and stopping in order.
+//!
+//! Toolbox:
+//! - [`clock`]: wall and monotonic time, passed in.
+//! - [`retry`]: errors that are final, and exponential backoff for the others.
+//! - [`rate_limit`]: token buckets, one for each key.
+//! - [`bounded_map`]: maps that evict their oldest entries, and entries that expire.
+//! - [`work_queue`]: one task at a time for each key, with retries.
 
 pub mod access;
 pub mod authority;
 pub mod boot_token;
+pub mod bounded_map;
+pub mod call_metrics;
+pub mod client_address;
+pub mod clock;
 pub mod feed;
-pub mod forwarded;
 pub mod identity;
-pub mod limit;
 pub mod listen;
-pub mod observe;
+pub mod network;
 pub mod phone_home;
-pub mod prefix;
+pub mod rate_limit;
+pub mod retry;
 pub mod seal;
 pub mod secret;
 pub mod serve;
 pub mod supervise;
 pub mod telemetry;
+pub mod work_queue;
 
+pub use clock::Clock;
 pub use identity::{Caller, Role};
 pub use secret::{Secret, SiteKey};

@@ -20,7 +20,7 @@ pub async fn report(instance: Channel, call: ReportPhoneHomeRequest) -> Result<(
 }
 
 /// What a call says: a JSON object, a form, or nothing. The body tells which, since its declared type often does not.
-pub fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
+pub fn parse_fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
     match body.trim_ascii_start() {
         object @ [b'{', ..] => {
             let object: BTreeMap<String, Value> = serde_json::from_slice(object).ok()?;
@@ -39,7 +39,7 @@ pub fn fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
 }
 
 /// What a call says (its `type`), at most 64 characters of it. Empty: the installed system is up.
-pub fn kind(said: &BTreeMap<String, String>) -> String {
+pub fn event_type(said: &BTreeMap<String, String>) -> String {
     let kind = said.get("type").map_or("", String::as_str);
     let own = !kind.is_empty() && kind != "phone-home";
     if own { kind.chars().take(64).collect() } else { String::new() }
@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn said(body: &str) -> Option<Vec<(String, String)>> {
-        Some(fields(body.as_bytes())?.into_iter().collect())
+        Some(parse_fields(body.as_bytes())?.into_iter().collect())
     }
 
     fn pair(name: &str, value: &str) -> (String, String) {
@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn the_keys_are_those_that_are_called_so() {
-        let said = fields(b"hostname=node1&pub_key_rsa=ssh-rsa+A&pub_key_ed25519=ssh-ed25519+B");
+        let said =
+            parse_fields(b"hostname=node1&pub_key_rsa=ssh-rsa+A&pub_key_ed25519=ssh-ed25519+B");
         assert_eq!(host_keys(&said.unwrap()), ["ssh-ed25519 B", "ssh-rsa A"]);
     }
 
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_kind_of_a_systems_call_is_empty() {
-        let kind = |body: &str| kind(&fields(body.as_bytes()).unwrap());
+        let kind = |body: &str| event_type(&parse_fields(body.as_bytes()).unwrap());
         for body in ["", "{}", "type=phone-home", r#"{"type": ""}"#, "hostname=node1"] {
             assert_eq!(kind(body), "", "{body}");
         }
@@ -103,7 +104,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_body_is_too_odd(body: Vec<u8>) {
-            let _either = fields(&body);
+            let _either = parse_fields(&body);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 
-use crate::secret::{Refused, Secret, SiteKey};
+use crate::secret::{CryptoError, Secret, SiteKey};
 
 /// Seals and opens secrets of one kind.
 #[derive(Debug)]
@@ -17,27 +17,28 @@ pub struct Seal {
 /// What is stored is none of this site's secrets, or another owner's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sealed secret of {0} cannot be opened with this site's key")]
-pub struct Broken(String);
+pub struct UnsealError(String);
 
 impl Seal {
     /// With the key that `site` has for secrets of this `kind`.
-    pub fn new(site: &SiteKey, kind: &str) -> Result<Self, Refused> {
+    pub fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
         let key = site.derive(&format!("seal {kind}"))?;
-        let key = RandomizedNonceKey::new(&AES_256_GCM, key.expose()).map_err(|_| Refused::KEY)?;
+        let key =
+            RandomizedNonceKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
         Ok(Self { key })
     }
 
     /// `secret` of `owner`, as it may be stored.
-    pub fn close(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, Refused> {
+    pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut sealed = secret.to_vec();
         let nonce = self.key.seal_in_place_append_tag(Aad::from(owner.as_bytes()), &mut sealed);
-        let nonce = nonce.map_err(|_| Refused::KEY)?;
+        let nonce = nonce.map_err(|_| CryptoError::KEY)?;
         Ok([&nonce.as_ref()[..], &sealed].concat())
     }
 
     /// The secret of `owner` in `sealed`.
-    pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Broken> {
-        let broken = || Broken(owner.to_owned());
+    pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
+        let broken = || UnsealError(owner.to_owned());
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or_else(broken)?;
         let (nonce, mut rest) = (Nonce::from(nonce), rest.to_vec());
         let plain = self.key.open_in_place(nonce, Aad::from(owner.as_bytes()), &mut rest);
@@ -53,7 +54,7 @@ mod tests {
     fn a_secret_is_opened_for_its_owner_by_its_site_and_kind_alone() {
         let (site, other) = (SiteKey::new([1; 32]), SiteKey::new([2; 32]));
         let seal = Seal::new(&site, "bmc").unwrap();
-        let sealed = seal.close("a", b"hunter2").unwrap();
+        let sealed = seal.seal("a", b"hunter2").unwrap();
         assert_eq!(seal.open("a", &sealed).unwrap().expose(), b"hunter2");
         assert!(seal.open("b", &sealed).is_err());
         assert!(Seal::new(&site, "imds").unwrap().open("a", &sealed).is_err());

@@ -30,45 +30,45 @@ impl<T> fmt::Debug for Secret<T> {
 /// No randomness, or no such derivation: the process cannot go on safely.
 #[derive(Debug, thiserror::Error)]
 #[error("the cryptographic library refused: {0}")]
-pub struct Refused(&'static str);
+pub struct CryptoError(&'static str);
 
-impl Refused {
+impl CryptoError {
     pub(crate) const RANDOM: Self = Self("random bytes");
     pub(crate) const KEY: Self = Self("a key or its use");
 }
 
 /// How many bytes every key has.
-pub const KEY: usize = 32;
+pub const KEY_BYTES: usize = 32;
 
 /// The site's one symmetric key. Every other is derived from it by label, so replicas agree without asking.
 #[derive(Clone, Debug)]
-pub struct SiteKey(Secret<[u8; KEY]>);
+pub struct SiteKey(Secret<[u8; KEY_BYTES]>);
 
 impl SiteKey {
     /// The key with these bytes.
-    pub fn new(bytes: [u8; KEY]) -> Self {
+    pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(Secret::new(bytes))
     }
 
     /// A fresh one.
-    pub fn random() -> Result<Self, Refused> {
-        let mut bytes = [0; KEY];
-        rand::fill(&mut bytes).map_err(|_| Refused::RANDOM)?;
+    pub fn random() -> Result<Self, CryptoError> {
+        let mut bytes = [0; KEY_BYTES];
+        rand::fill(&mut bytes).map_err(|_| CryptoError::RANDOM)?;
         Ok(Self::new(bytes))
     }
 
     /// Its bytes, for the file that keeps it.
-    pub fn expose(&self) -> &[u8; KEY] {
+    pub fn expose(&self) -> &[u8; KEY_BYTES] {
         self.0.expose()
     }
 
     /// The key for `label` (HKDF-SHA-256, RFC 5869, without salt). Keys of different labels tell nothing of each other.
-    pub fn derive(&self, label: &str) -> Result<Secret<[u8; KEY]>, Refused> {
+    pub fn derive(&self, label: &str) -> Result<Secret<[u8; KEY_BYTES]>, CryptoError> {
         let extracted = Salt::new(HKDF_SHA256, &[]).extract(self.expose());
-        let mut bytes = [0; KEY];
+        let mut bytes = [0; KEY_BYTES];
         let info = [label.as_bytes()];
         let expanded = extracted.expand(&info, Length);
-        expanded.and_then(|expanded| expanded.fill(&mut bytes)).map_err(|_| Refused::KEY)?;
+        expanded.and_then(|expanded| expanded.fill(&mut bytes)).map_err(|_| CryptoError::KEY)?;
         Ok(Secret::new(bytes))
     }
 }
@@ -78,7 +78,7 @@ struct Length;
 
 impl KeyType for Length {
     fn len(&self) -> usize {
-        KEY
+        KEY_BYTES
     }
 }
 
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn a_derived_key_depends_on_label_and_site() {
-        let (site, other) = (SiteKey::new([1; KEY]), SiteKey::new([2; KEY]));
+        let (site, other) = (SiteKey::new([1; KEY_BYTES]), SiteKey::new([2; KEY_BYTES]));
         let key = site.derive("boot").unwrap();
-        assert_eq!(key, SiteKey::new([1; KEY]).derive("boot").unwrap());
+        assert_eq!(key, SiteKey::new([1; KEY_BYTES]).derive("boot").unwrap());
         assert_ne!(key, site.derive("imds").unwrap());
         assert_ne!(key, other.derive("boot").unwrap());
         assert_ne!(key.expose(), site.expose());
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_secret() {
-        let shown = format!("{:?} {:?}", Secret::new("hunter2"), SiteKey::new([7; KEY]));
+        let shown = format!("{:?} {:?}", Secret::new("hunter2"), SiteKey::new([7; KEY_BYTES]));
         assert!(!shown.contains("hunter2") && !shown.contains('7'), "{shown}");
     }
 }

@@ -4,7 +4,7 @@
 //! HTTP/1.1 and HTTP/2 on one port, the same in clear on loopback, and pipes inside the process. What is clear by nature
 //! is asked by firmware and by probes, in HTTP/1: there nobody has to find out which of the two it is.
 
-mod plain;
+mod plaintext;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -35,18 +35,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use self::plain::Plain;
-use crate::forwarded::Trusted;
-use crate::identity::{Caller, Role, role};
+use self::plaintext::Plaintext;
+use crate::client_address::TrustedProxies;
+use crate::identity::{Caller, Role, role_in_certificate};
 
 /// How long a client may take to agree on TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a silent HTTP/2 peer is left alone before it is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// The pause after the system refused another connection.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How many calls one connection may have open: in the process, one connection carries all of a client's.
-const STREAMS: u32 = 4096;
+const MAX_CONCURRENT_STREAMS: u32 = 4096;
 
 /// What answers requests: a router, or what stands before one. It is ready at any time, so nobody asks: what takes a while is
 /// its answer.
@@ -73,25 +73,25 @@ where
 
 /// What a listener asks of those who come.
 #[derive(Clone, Debug)]
-pub enum Door {
+pub enum Transport {
     /// TLS; who shows a certificate of the site has the role that it names.
     Tls(Arc<ServerConfig>),
     /// In clear, on loopback, where it was said aloud: whoever gets there is admin.
-    Trusting,
+    TrustedPlaintext,
     /// In clear, by nature: nobody is anybody.
-    Open,
+    Plaintext,
 }
 
 /// The two ends of a connection; in every request's extensions. A pipe inside the process has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct Peers {
     /// Who called.
     pub remote: SocketAddr,
     /// Our own address that was called.
     pub local: SocketAddr,
 }
 
-impl Door {
+impl Transport {
     /// TLS with the certificate chain and the key in these files (PEM), for clients that show no certificate.
     pub fn from_key_pair(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let chain = CertificateDer::pem_file_iter(certificate)
@@ -107,39 +107,39 @@ impl Door {
 
 /// How much one who comes from outside may take.
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub struct ConnectionLimits {
     /// How many connections of one address there may be at once.
-    pub of_one: usize,
+    pub per_address: usize,
     /// Proxies, which speak for many.
-    pub exempt: Trusted,
+    pub exempt: TrustedProxies,
     /// How many octets a request's head may have over HTTP/1, 8192 at least.
-    pub head: usize,
+    pub max_head_bytes: usize,
 }
 
 /// Serves `app` to who comes through `door` until `stop`; then ends what is open in order.
 pub async fn tcp(
     listener: TcpListener,
-    door: Door,
+    transport: Transport,
     app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    accept(listener, door, Server::new(app, None), stop).await
+    accept(listener, transport, Server::new(app, None), stop).await
 }
 
-/// The same, within `bounds`: one connection too many is closed at once.
-pub async fn bounded(
+/// The same, within `limits`: one connection too many is closed at once.
+pub async fn limited_tcp(
     listener: TcpListener,
-    door: Door,
-    bounds: Bounds,
+    transport: Transport,
+    limits: ConnectionLimits,
     app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    accept(listener, door, Server::new(app, Some(bounds)), stop).await
+    accept(listener, transport, Server::new(app, Some(limits)), stop).await
 }
 
 async fn accept(
     listener: TcpListener,
-    door: Door,
+    transport: Transport,
     server: Server<impl App>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -159,11 +159,11 @@ async fn accept(
                     tracing::warn!(%remote, "too many connections; this one is closed");
                     continue;
                 };
-                server.begin(&mut tasks, stream, &door, Ends { remote, local }, place);
+                server.begin(&mut tasks, stream, &transport, Peers { remote, local }, place);
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "no connection accepted");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -193,7 +193,7 @@ pub async fn in_process(
 struct Server<A> {
     app: A,
     graceful: GracefulShutdown,
-    bounds: Option<Bounds>,
+    limits: Option<ConnectionLimits>,
     /// How a connection is served that speaks HTTP/1 and nothing else.
     http1: http1::Builder,
 }
@@ -207,9 +207,9 @@ struct Place(Open, IpAddr);
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of_one) = open.get_mut(&self.1) {
-            *of_one = of_one.saturating_sub(1);
-            if *of_one == 0 {
+        if let Some(per_address) = open.get_mut(&self.1) {
+            *per_address = per_address.saturating_sub(1);
+            if *per_address == 0 {
                 open.remove(&self.1);
             }
         }
@@ -217,25 +217,25 @@ impl Drop for Place {
 }
 
 impl<A: App> Server<A> {
-    fn new(app: A, bounds: Option<Bounds>) -> Self {
+    fn new(app: A, limits: Option<ConnectionLimits>) -> Self {
         let mut http1 = http1::Builder::new();
         // Some clients say that they have said all (nc does), and then wait for the answer.
-        http1.half_close(true).timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-        if let Some(bounds) = &bounds {
-            http1.max_buf_size(bounds.head);
+        http1.half_close(true).timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
+        if let Some(limits) = &limits {
+            http1.max_buf_size(limits.max_head_bytes);
         }
-        Self { app, graceful: GracefulShutdown::new(), bounds, http1 }
+        Self { app, graceful: GracefulShutdown::new(), limits, http1 }
     }
 
     /// A place for one more connection from `address`, if there is one.
     fn place(&self, open: &Open, address: IpAddr) -> Option<Place> {
-        let bounds = self.bounds.as_ref().filter(|bounds| !bounds.exempt.contains(address));
+        let limits = self.limits.as_ref().filter(|limits| !limits.exempt.contains(address));
         let mut counted = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_one = counted.entry(address).or_insert(0);
-        if bounds.is_some_and(|bounds| *of_one >= bounds.of_one) {
+        let per_address = counted.entry(address).or_insert(0);
+        if limits.is_some_and(|limits| *per_address >= limits.per_address) {
             return None;
         }
-        *of_one += 1;
+        *per_address += 1;
         Some(Place(open.clone(), address))
     }
 
@@ -244,28 +244,28 @@ impl<A: App> Server<A> {
         &self,
         tasks: &mut JoinSet<()>,
         stream: TcpStream,
-        door: &Door,
-        ends: Ends,
+        transport: &Transport,
+        peers: Peers,
         place: Place,
     ) {
-        match door {
-            Door::Tls(tls) => {
+        match transport {
+            Transport::Tls(tls) => {
                 let (tls, connection) = (TlsAcceptor::from(tls.clone()), self.connection());
                 tasks.spawn(async move {
-                    connection.agree(tls, stream, ends).await;
+                    connection.agree(tls, stream, peers).await;
                     drop(place);
                 });
             }
-            Door::Trusting => {
+            Transport::TrustedPlaintext => {
                 let connection = self.connection();
                 tasks.spawn(async move {
-                    connection.run(stream, Caller(Some(Role::Admin)), Some(ends)).await;
+                    connection.run(stream, Caller(Some(Role::Admin)), Some(peers)).await;
                     drop(place);
                 });
             }
-            Door::Open => {
-                let app = told(self.app.clone(), Caller(None), Some(ends));
-                let connection = self.http1.serve_connection(TokioIo::new(Plain(stream)), app);
+            Transport::Plaintext => {
+                let app = told(self.app.clone(), Caller(None), Some(peers));
+                let connection = self.http1.serve_connection(TokioIo::new(Plaintext(stream)), app);
                 let served = self.graceful.watch(connection);
                 tasks.spawn(async move {
                     if let Err(error) = served.await {
@@ -278,8 +278,8 @@ impl<A: App> Server<A> {
     }
 
     fn connection(&self) -> Connection<A> {
-        let head = self.bounds.as_ref().map(|bounds| bounds.head);
-        Connection { app: self.app.clone(), open: self.graceful.watcher(), head }
+        let max_head_bytes = self.limits.as_ref().map(|limits| limits.max_head_bytes);
+        Connection { app: self.app.clone(), open: self.graceful.watcher(), max_head_bytes }
     }
 
     async fn end(self, mut tasks: JoinSet<()>) {
@@ -292,17 +292,17 @@ impl<A: App> Server<A> {
 struct Connection<A> {
     app: A,
     open: Watcher,
-    head: Option<usize>,
+    max_head_bytes: Option<usize>,
 }
 
 impl<A: App> Connection<A> {
-    async fn agree(self, tls: TlsAcceptor, stream: TcpStream, ends: Ends) {
-        match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+    async fn agree(self, tls: TlsAcceptor, stream: TcpStream, peers: Peers) {
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates();
                 let leaf = shown.and_then(|chain| chain.first());
-                let caller = Caller(leaf.and_then(|leaf| role(leaf)));
-                self.run(stream, caller, Some(ends)).await;
+                let caller = Caller(leaf.and_then(|leaf| role_in_certificate(leaf)));
+                self.run(stream, caller, Some(peers)).await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no TLS agreed on");
@@ -315,20 +315,20 @@ impl<A: App> Connection<A> {
         self,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         caller: Caller,
-        ends: Option<Ends>,
+        peers: Option<Peers>,
     ) {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http2()
             .timer(TokioTimer::new())
-            .keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .max_concurrent_streams(STREAMS);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-        if let Some(head) = self.head {
-            builder.http1().max_buf_size(head);
+            .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(KEEP_ALIVE_INTERVAL)
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
+        if let Some(max_head_bytes) = self.max_head_bytes {
+            builder.http1().max_buf_size(max_head_bytes);
         }
-        let app = told(self.app, caller, ends);
+        let app = told(self.app, caller, peers);
         let connection = builder.serve_connection(TokioIo::new(io), app);
         if let Err(error) = self.open.watch(connection.into_owned()).await {
             broke(error.as_ref());
@@ -340,7 +340,7 @@ impl<A: App> Connection<A> {
 fn told<A: App>(
     app: A,
     caller: Caller,
-    ends: Option<Ends>,
+    peers: Option<Peers>,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
     Response = Response<Body>,
@@ -352,7 +352,7 @@ fn told<A: App>(
         let mut app = app.clone();
         // Who is not told of is nobody, too.
         caller.0.map(|_| request.extensions_mut().insert(caller));
-        ends.map(|ends| request.extensions_mut().insert(ends));
+        peers.map(|peers| request.extensions_mut().insert(peers));
         app.call(request)
     })
 }
@@ -385,7 +385,7 @@ mod tests {
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        (address, tokio::spawn(tcp(listener, Door::Open, app, stop)))
+        (address, tokio::spawn(tcp(listener, Transport::Plaintext, app, stop)))
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@ pub enum Format {
 
 /// Begins logging to standard error. `filter` is in `tracing`'s notation, such as `info,store=debug`; the error says
 /// what is wrong with it.
-pub fn log(format: Format, filter: &str) -> anyhow::Result<()> {
+pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::builder().parse(filter)?;
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
@@ -39,19 +39,19 @@ pub fn log(format: Format, filter: &str) -> anyhow::Result<()> {
 
 /// What the outside may ask of a process: its metrics, whether it lives, whether it is ready.
 #[derive(Clone, Debug)]
-pub struct Vitals {
+pub struct Diagnostics {
     registry: Arc<Mutex<Registry>>,
     ready: Arc<watch::Sender<bool>>,
 }
 
-impl Default for Vitals {
+impl Default for Diagnostics {
     fn default() -> Self {
         let registry = Arc::new(Mutex::new(Registry::with_prefix("tinwright")));
         Self { registry, ready: Arc::new(watch::Sender::new(false)) }
     }
 }
 
-impl Vitals {
+impl Diagnostics {
     /// Adds metrics.
     pub fn register<T>(&self, metrics: impl FnOnce(&mut Registry) -> T) -> T {
         metrics(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
@@ -72,9 +72,9 @@ impl Vitals {
     }
 }
 
-async fn metrics(State(vitals): State<Vitals>) -> Response {
+async fn metrics(State(diagnostics): State<Diagnostics>) -> Response {
     let mut text = String::new();
-    let registry = vitals.registry.lock().unwrap_or_else(PoisonError::into_inner);
+    let registry = diagnostics.registry.lock().unwrap_or_else(PoisonError::into_inner);
     match encode(&mut text, &registry) {
         Ok(()) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -84,8 +84,8 @@ async fn metrics(State(vitals): State<Vitals>) -> Response {
     }
 }
 
-async fn readiness(State(vitals): State<Vitals>) -> (StatusCode, &'static str) {
-    if *vitals.ready.borrow() {
+async fn readiness(State(diagnostics): State<Diagnostics>) -> (StatusCode, &'static str) {
+    if *diagnostics.ready.borrow() {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "starting\n")

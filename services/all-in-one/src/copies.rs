@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use runtime::seal::Seal;
 use store::Store;
 use store::feed_cache::Sealer;
@@ -21,7 +21,10 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// Opens the store of copies, if `config` has edges that are told by other processes, and anything is to be kept.
-    pub(crate) async fn open(config: &Config, site: &Site) -> anyhow::Result<Option<Self>> {
+    pub(crate) async fn open(
+        config: &Config,
+        site: &SiteAuthority,
+    ) -> anyhow::Result<Option<Self>> {
         let edges = config.netboot.is_some() || !config.metadata_listen.is_empty();
         let told = [Service::Hardware, Service::Instance, Service::Workflow];
         let elsewhere = told.into_iter().any(|service| config.split.peer(service).is_some());
@@ -53,7 +56,7 @@ struct Sealed(Seal);
 
 impl Sealer for Sealed {
     fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>> {
-        self.0.close(owner, plain).ok()
+        self.0.seal(owner, plain).ok()
     }
 
     fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>> {

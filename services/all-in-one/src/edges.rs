@@ -8,11 +8,11 @@ use std::sync::Arc;
 use netboot::decision::Policy;
 use netboot::dhcp::site::Mode;
 use netboot::{Netboot, Site as NetbootSite, Sources};
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
-use runtime::serve::Door;
+use runtime::serve::Transport;
 use runtime::supervise::Tier;
-use runtime::telemetry::Vitals;
+use runtime::telemetry::Diagnostics;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,7 @@ impl Known {
 
 impl Edges {
     /// Binds the ports of what `config` asks for.
-    pub(crate) async fn bind(config: &Config, site: &Site) -> anyhow::Result<Self> {
+    pub(crate) async fn bind(config: &Config, site: &SiteAuthority) -> anyhow::Result<Self> {
         let netboot = match &config.netboot {
             Some(wanted) => bind_netboot(config, wanted, site).await?,
             None => None,
@@ -80,7 +80,7 @@ impl Edges {
     }
 
     /// The metadata service, which calls those that `reach` reaches; it is started by itself.
-    pub(crate) fn metadata(&mut self, reach: &Reach, vitals: &Vitals) -> Option<Metadata> {
+    pub(crate) fn metadata(&mut self, reach: &Reach, vitals: &Diagnostics) -> Option<Metadata> {
         self.metadata.take().map(|bound| bound.wire(reach, vitals))
     }
 
@@ -91,7 +91,7 @@ impl Edges {
         reach: &Reach,
         store: Option<Arc<dyn Store>>,
         copies: Option<&Copies>,
-        vitals: &Vitals,
+        vitals: &Diagnostics,
         tier: &mut Tier,
     ) -> Known {
         let lending = self.netboot.as_ref().filter(|netboot| netboot.lends());
@@ -119,7 +119,7 @@ impl Edges {
 async fn bind_netboot(
     config: &Config,
     wanted: &config::Netboot,
-    site: &Site,
+    site: &SiteAuthority,
 ) -> anyhow::Result<Option<Netboot>> {
     let mut bound: Option<Netboot> = None;
     for link in &wanted.links {
@@ -133,7 +133,7 @@ async fn bind_netboot(
             }
         };
         if let Some(https) = &wanted.boot.https {
-            let door = Door::from_key_pair(&https.certificate, &https.key)?;
+            let door = Transport::from_key_pair(&https.certificate, &https.key)?;
             let listener = Sockets::bind("boot HTTPS", (link.address, https.port).into()).await?;
             netboot.listen_too(listener, door);
         }
@@ -148,7 +148,7 @@ fn settings(
     wanted: &config::Netboot,
     link: &config::Link,
     http_port: u16,
-    site: &Site,
+    site: &SiteAuthority,
 ) -> anyhow::Result<NetbootSite> {
     let boot_unknown = link.dhcp.link.mode == Mode::AutoProxy;
     Ok(NetbootSite {

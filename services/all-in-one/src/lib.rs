@@ -18,11 +18,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
-use runtime::serve::{self, Door};
+use runtime::serve::{self, Transport};
 use runtime::supervise::{self, Tier};
-use runtime::telemetry::Vitals;
+use runtime::telemetry::Diagnostics;
 use store::Store;
 use store::deferred::DeferredStore;
 use tinwright::in_process;
@@ -41,7 +41,7 @@ pub struct Server {
     grpc: Vec<TcpListener>,
     vitals: TcpListener,
     edges: Edges,
-    site: Arc<Site>,
+    site: Arc<SiteAuthority>,
     /// None where no service keeps records.
     store: Option<Arc<dyn Store>>,
     /// Only where edges are told by other processes.
@@ -85,7 +85,7 @@ impl Server {
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { config, grpc, vitals: page, edges: mut doors, site, store, copies } = self;
-        let vitals = Vitals::default();
+        let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
 
@@ -105,8 +105,8 @@ impl Server {
 
         if !grpc.is_empty() {
             let door = match config.tls {
-                true => Door::Tls(Arc::new(site.server(&config.names())?)),
-                false => Door::Trusting,
+                true => Transport::Tls(Arc::new(site.server(&config.names())?)),
+                false => Transport::TrustedPlaintext,
             };
             for listener in grpc {
                 let until = edges.stop.clone();
@@ -117,7 +117,7 @@ impl Server {
         let told = told.transpose()?;
         let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
-        inner.tasks.spawn(serve::tcp(page, Door::Open, answers, until));
+        inner.tasks.spawn(serve::tcp(page, Transport::Plaintext, answers, until));
 
         edges.tasks.spawn(until_stopped(edges.stop.clone(), async move {
             services.ready().await;
@@ -144,7 +144,7 @@ async fn until_stopped(
 }
 
 /// Opens the site's secrets. The first process makes them; edges are given a copy.
-fn open_site(config: &Config) -> anyhow::Result<Site> {
+fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
     let folder = config.secrets();
     let owns = config.split.owns();
     anyhow::ensure!(
@@ -152,11 +152,11 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
         "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them",
         folder.display()
     );
-    let site = Site::open(&folder).context("opening the site's secrets")?;
+    let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
     if owns {
-        site.keep_admin().context("keeping the operator's certificate")?;
-        site.keep_document_key().context("keeping the key for identity documents")?;
-        site.keep_service(&config.names())
+        site.ensure_admin_certificate().context("keeping the operator's certificate")?;
+        site.ensure_document_key().context("keeping the key for identity documents")?;
+        site.ensure_service_certificate(&config.names())
             .context("keeping the certificate of split-off processes")?;
     }
     Ok(site)
@@ -164,7 +164,7 @@ fn open_site(config: &Config) -> anyhow::Result<Site> {
 
 /// The store of this process. An edge starts without it where it is out of reach: machines are answered from what the feeds
 /// told, and boots are recorded later.
-async fn store_of(config: &Config, site: &Arc<Site>) -> anyhow::Result<Arc<dyn Store>> {
+async fn store_of(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Arc<dyn Store>> {
     let away = match open_store(config, site).await {
         Err(error) if !config.split.owns() && is_away(&error) => error,
         outcome => return outcome,
@@ -186,7 +186,10 @@ fn is_away(error: &anyhow::Error) -> bool {
 }
 
 /// Opens what keeps the records, as `config` says.
-pub(crate) async fn open_store(config: &Config, site: &Site) -> anyhow::Result<Arc<dyn Store>> {
+pub(crate) async fn open_store(
+    config: &Config,
+    site: &SiteAuthority,
+) -> anyhow::Result<Arc<dyn Store>> {
     let store: Arc<dyn Store> = match config.store.clone() {
         Storage::Memory => Arc::new(store::memory::MemoryStore::default()),
         Storage::Sled => {

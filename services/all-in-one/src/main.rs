@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let Arguments { command, serve } = Arguments::parse();
     match command.unwrap_or(Command::Serve(serve)) {
         Command::Serve(flags) => configured(flags, |config| {
-            runtime::telemetry::log(config.log_format, &config.log)?;
+            runtime::telemetry::init_logging(config.log_format, &config.log)?;
             run(config).map(|()| ExitCode::SUCCESS)
         }),
         Command::Store(StoreCommand::Check { mend, flags }) => {

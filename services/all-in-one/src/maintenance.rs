@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use store::ScopedStore;
 use store::records::CheckReport;
 use tinwright::in_process;
@@ -15,7 +15,8 @@ use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
 pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
-    let site = Arc::new(Site::open(&config.secrets()).context("opening the site's secrets")?);
+    let site =
+        Arc::new(SiteAuthority::open(&config.secrets()).context("opening the site's secrets")?);
     let store = crate::open_store(config, &site).await?;
     // Nobody is called: looking at records takes no peer.
     let nobody = Reach::inside(&in_process::pair().0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
 use crate::config::{Config, Service};
@@ -33,7 +33,11 @@ impl Reach {
     }
 
     /// Each where `config` says. Nobody is called yet: a peer may start later, and come and go.
-    pub(crate) fn new(config: &Config, site: &Site, inside: &Channel) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        config: &Config,
+        site: &SiteAuthority,
+        inside: &Channel,
+    ) -> anyhow::Result<Self> {
         let to = |service| match config.split.peer(service) {
             Some(peer) => remote(peer, site).with_context(|| format!("{service} at {peer}")),
             None => Ok(inside.clone()),
@@ -50,7 +54,7 @@ impl Reach {
 }
 
 /// A channel to `peer`, which knows us for one of the site's services.
-fn remote(peer: &Uri, site: &Site) -> anyhow::Result<Channel> {
+fn remote(peer: &Uri, site: &SiteAuthority) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from(peer.clone())
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)

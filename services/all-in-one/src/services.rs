@@ -6,13 +6,13 @@ use axum::Router;
 use futures_util::future::OptionFuture;
 use hardware::{Machines, Occupancy};
 use power::{Bmcs, Clear, Jobs, Pace};
-use runtime::access::Access;
-use runtime::authority::Site;
-use runtime::boot_token::Tokens;
-use runtime::observe::Observe;
+use runtime::access::AccessLayer;
+use runtime::authority::SiteAuthority;
+use runtime::boot_token::BootTokens;
+use runtime::call_metrics::CallMetricsLayer;
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
-use runtime::telemetry::Vitals;
+use runtime::telemetry::Diagnostics;
 use runtime::{Role, authority};
 use store::Store;
 use store::records::CheckReport;
@@ -39,7 +39,7 @@ impl Services {
     pub(crate) fn new(
         config: &Config,
         store: &Arc<dyn Store>,
-        site: &Arc<Site>,
+        site: &Arc<SiteAuthority>,
         reach: &Reach,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -47,7 +47,8 @@ impl Services {
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear = if config.insecure_bmcs { Clear::Allowed } else { Clear::Refused };
         let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear);
-        let (tokens, issuer) = (Arc::new(Tokens::new(site.key())?), Arc::new(Issuer(site.clone())));
+        let (tokens, issuer) =
+            (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);
         Ok(Self {
             hardware: serves(Service::Hardware).then(|| {
@@ -74,7 +75,7 @@ impl Services {
             Option<netboot::leases::Api>,
             Option<metadata::Api>,
         ),
-        vitals: &Vitals,
+        vitals: &Diagnostics,
     ) -> anyhow::Result<Router> {
         let about = || {
             tonic_reflection::server::Builder::configure()
@@ -109,7 +110,7 @@ impl Services {
             routes.add_service(metadata.into_service());
         }
         let app = routes.routes().into_axum_router();
-        Ok(app.layer(Access).layer(vitals.register(Observe::new)))
+        Ok(app.layer(AccessLayer).layer(vitals.register(CallMetricsLayer::new)))
     }
 
     /// Starts what each does besides answering.
@@ -164,7 +165,7 @@ fn process(config: &Config) -> String {
 
 /// The site's authority, as the workflow service asks it.
 #[derive(Debug)]
-struct Issuer(Arc<Site>);
+struct Issuer(Arc<SiteAuthority>);
 
 impl workflow::redeeming::Issuer for Issuer {
     fn issue(&self, role: Role, csr: &[u8]) -> Result<Issued, NotIssued> {

@@ -78,7 +78,7 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::GetHardwareRequest>,
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let hardware = self.machines.get(&by(request.into_inner())?).await?;
         Ok(Response::new(pb::GetHardwareResponse { hardware: Some(shown(hardware, view)) }))
     }
@@ -88,7 +88,7 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::ListHardwareRequest>,
     ) -> Result<Response<pb::ListHardwareResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
         let listing =
@@ -143,7 +143,7 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::WatchHardwareRequest>,
     ) -> Result<Response<Self::WatchHardwareStream>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let watcher = match request.get_ref().id.as_str() {
             "" => self.mirror.watch(),
             one => self.mirror.watch_one(&id("id", one)?.to_string()),

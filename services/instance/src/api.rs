@@ -95,7 +95,7 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::GetInstanceRequest>,
     ) -> Result<Response<pb::GetInstanceResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let found = self.instances.get(&by(request.into_inner().by)?).await?;
         Ok(Response::new(pb::GetInstanceResponse { instance: Some(shown(found, view)) }))
     }
@@ -105,7 +105,7 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListInstancesRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
         let size = serving::page_size(page_size)?;
@@ -185,7 +185,7 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::WatchInstancesRequest>,
     ) -> Result<Response<Self::WatchInstancesStream>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let watcher = match request.get_ref().id.as_str() {
             "" => self.mirror.watch(),
             one => self.mirror.watch_one(&id("id", one)?.to_string()),

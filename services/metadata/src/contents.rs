@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use axum::http::uri::Authority;
-use runtime::boot_token::{Purpose, Tokens as BootTokens};
+use runtime::boot_token::{BootTokens, Purpose};
 use serde_json::Value;
 
 use crate::endpoints::Endpoints;

@@ -123,7 +123,7 @@ pub struct CallsHome(pub Channel);
 impl PhoneHome for CallsHome {
     async fn report(&self, call: Call) -> Result<(), NotStored> {
         let Call { hardware, instance_id, fields } = call;
-        let (host_keys, kind) = (phone_home::host_keys(&fields), phone_home::kind(&fields));
+        let (host_keys, kind) = (phone_home::host_keys(&fields), phone_home::event_type(&fields));
         let hardware_id = hardware.to_string();
         // A machine without an instance goes by its own id; nobody waits for its call.
         let instance_id = if instance_id == hardware_id { String::new() } else { instance_id };

@@ -53,8 +53,7 @@ use asking::Asking;
 use limit::Limits;
 use refusal::Refusal;
 use route::Route;
-use runtime::forwarded::Caller;
-use runtime::prefix::normal;
+use runtime::client_address::ClientAddress;
 use seen::{Event, Seen};
 use tracing::Instrument as _;
 use wire::Wire;
@@ -65,13 +64,13 @@ pub use explain::Subject;
 pub use hegel::Hegel;
 pub use listen::{serve, serve_calls};
 pub use phone_home::{Call, NotStored, PhoneHome};
-pub use runtime::forwarded::{Everyone, Trusted};
+pub use runtime::client_address::{TrustedProxies, TrustsEveryone};
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Whose word about a client's address is believed.
-    pub trusted_proxies: Trusted,
+    pub trusted_proxies: TrustedProxies,
     /// Whether secrets are kept from requests that somebody passed on: a proxy on the machine, misused to reach us.
     pub refuse_forwarded: bool,
     /// The hosts that may be asked for, without port; empty for any. Guards browsers against rebound names.
@@ -85,7 +84,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            trusted_proxies: Trusted::default(),
+            trusted_proxies: TrustedProxies::default(),
             refuse_forwarded: true,
             allowed_hosts: Vec::new(),
             source_check: SourceCheck::default(),
@@ -181,7 +180,7 @@ impl Service {
         self.admit_host(&head.headers, &head.uri)?;
         let (route, path) = asking.what.ok_or(Refusal::NotFound)?;
         route.admit(&head.method)?;
-        let caller = Caller::of(peer.ip(), &head.headers, &self.config.trusted_proxies)?;
+        let caller = ClientAddress::of(peer.ip(), &head.headers, &self.config.trusted_proxies)?;
         if route == Route::Health {
             return health::answer(&self.index, path, self.started.elapsed());
         }
@@ -218,7 +217,7 @@ impl Service {
     /// The machine that asks, or `None` for an address nobody has. One that knows its secret name may ask from anywhere.
     fn machine(
         &self,
-        caller: Caller,
+        caller: ClientAddress,
         path: &[&str],
         now: Instant,
     ) -> Result<Option<Arc<Machine>>, Refusal> {
@@ -232,7 +231,7 @@ impl Service {
     /// What was `found`, unless `caller` asks too often.
     fn counted_in(
         &self,
-        caller: Caller,
+        caller: ClientAddress,
         found: Lookup,
         now: Instant,
     ) -> Result<Option<Arc<Machine>>, Refusal> {
@@ -250,7 +249,7 @@ impl Service {
         &self,
         machine: &Machine,
         peer: SocketAddr,
-        caller: Caller,
+        caller: ClientAddress,
     ) -> Result<(), Refusal> {
         let (place, admitted) = self.admitted(machine, peer, caller).await;
         admitted.map_err(|denied| {
@@ -264,14 +263,14 @@ impl Service {
         &self,
         machine: &Machine,
         peer: SocketAddr,
-        caller: Caller,
+        caller: ClientAddress,
     ) -> (Place, Result<(), Denied>) {
         let check = machine.guard.source.unwrap_or(self.config.source_check);
         let place = self.place(check, peer, caller).await;
         (place, check.admits(machine.macs(), place))
     }
 
-    async fn place(&self, check: SourceCheck, peer: SocketAddr, caller: Caller) -> Place {
+    async fn place(&self, check: SourceCheck, peer: SocketAddr, caller: ClientAddress) -> Place {
         let address = caller.address;
         let Some(neighbours) = &self.neighbours else { return Place::Unseen };
         match check {
@@ -281,7 +280,7 @@ impl Service {
             SourceCheck::Address | SourceCheck::Port => return Place::Unseen,
             SourceCheck::OnLink | SourceCheck::Neighbour => {}
         }
-        if normal(peer.ip()) != address {
+        if peer.ip().to_canonical() != address {
             return Place::Beyond;
         }
         if address.is_loopback() {
@@ -303,7 +302,7 @@ impl Service {
     async fn look_up(
         &self,
         machine: &Machine,
-        caller: Caller,
+        caller: ClientAddress,
         path: &[&str],
         asking: &Asking<'_>,
     ) -> Result<Response, Refusal> {
@@ -372,7 +371,7 @@ fn limit_hops(
     Ok(opened)
 }
 
-fn warn_of(caller: Caller, place: Place, denied: Denied) {
+fn warn_of(caller: ClientAddress, place: Place, denied: Denied) {
     tracing::warn!(address = %caller.address, ?place, reason = %denied, "not the machine");
 }
 

@@ -20,7 +20,6 @@ use tokio::sync::watch;
 pub use self::lent::Lease;
 use self::lent::Lent;
 use crate::machine::Machine;
-use runtime::prefix::normal;
 
 /// How long secrets are still told once the control plane is out of reach.
 pub const SECRETS_LAST: Duration = Duration::from_secs(15 * 60);
@@ -125,7 +124,7 @@ impl Index {
     pub fn lookup(&self, address: IpAddr, now: Instant) -> Lookup {
         let machines = self.machines.borrow();
         let Some(secrets) = machines.feed.tells_secrets(now) else { return Lookup::NotReady };
-        let address = normal(address);
+        let address = address.to_canonical();
         let claims = machines.by_address.get(&address);
         match claims.and_then(|claims| claims.first()) {
             Some(machine) => Lookup::Known { machine: machine.clone(), secrets },
@@ -159,7 +158,7 @@ impl Index {
 
     /// The lease of `address`, while it lasts.
     pub fn lease(&self, address: IpAddr, now: Instant) -> Option<Lease> {
-        self.machines.borrow().lent.of(normal(address), now)
+        self.machines.borrow().lent.of(address.to_canonical(), now)
     }
 
     /// The addresses that the machine with this id is lent. Looks at all leases.

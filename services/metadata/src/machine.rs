@@ -14,7 +14,8 @@ use bytes::Bytes;
 use runtime::secret::Secret;
 use tinwright::{HardwareId, Mac};
 
-use runtime::prefix::Prefix;
+use ipnet::IpNet;
+use runtime::network;
 
 use crate::guard::Guard;
 
@@ -110,15 +111,15 @@ pub struct Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Where to.
-    pub network: Prefix,
+    pub network: IpNet,
     /// Through whom.
     pub gateway: IpAddr,
 }
 
 impl Address {
     /// The network it is in.
-    pub fn network(&self) -> Prefix {
-        Prefix::of(self.ip, self.prefix_length)
+    pub fn network(&self) -> IpNet {
+        network::of(self.ip, self.prefix_length)
     }
 }
 

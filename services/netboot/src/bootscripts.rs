@@ -26,7 +26,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use tinwright::instance::v1::BootGate;
 
 use self::boot_loop::BootLoops;
@@ -57,7 +57,7 @@ const BOOT_LOOP: &str = "more than 10 scripts in 10 minutes";
 #[derive(Clone, Debug)]
 pub struct BootScripts {
     index: Arc<Index>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<BootTokens>,
     site: Site,
     said: Arc<UrlSettings>,
     timeline: Timeline,
@@ -137,7 +137,7 @@ impl BootRefusal {
 
 impl BootScripts {
     /// With what `index` knows, on `site`.
-    pub fn new(index: Arc<Index>, tokens: Tokens, site: Site) -> Self {
+    pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
         let (timeline, lending) = Default::default();
         let (loops, once, dhcp_uuids) = Default::default();
         let (tokens, said) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));

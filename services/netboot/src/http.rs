@@ -66,7 +66,7 @@ impl std::fmt::Debug for Http {
 }
 
 impl Http {
-    /// As a service; whoever serves it says with [`runtime::serve::Ends`] who asks.
+    /// As a service; whoever serves it says with [`runtime::serve::Peers`] who asks.
     pub fn front(self) -> BootHttp {
         let http = Arc::new(self);
         BootHttp::new(http.clone(), routes().with_state(http))

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
-use runtime::serve::Door;
+use runtime::boot_token::BootTokens;
+use runtime::serve::Transport;
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -87,7 +87,7 @@ impl Netboot {
         let served = Served::open(&site)?;
         let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
         let (timeline, events) = Timeline::new(metrics.clone());
-        let boots = BootScripts::new(index.clone(), Tokens::new(key)?, site).telling(timeline);
+        let boots = BootScripts::new(index.clone(), BootTokens::new(key)?, site).telling(timeline);
         let chain = Arc::default();
         let first = Attached::bind(boots, http, &chain).await?;
         Ok(Self {
@@ -113,7 +113,7 @@ impl Netboot {
     }
 
     /// Serves what the HTTP of the latest link serves to those who come through `door` to `listener`, too.
-    pub fn listen_too(&mut self, listener: TcpListener, door: Door) {
+    pub fn listen_too(&mut self, listener: TcpListener, door: Transport) {
         self.others.last_mut().unwrap_or(&mut self.first).listen_too(listener, door);
     }
 

@@ -159,7 +159,7 @@ impl Bmcs {
     }
 
     fn sealed(&self, id: &str, password: &str) -> Result<Password, Error> {
-        let sealed = self.seal.close(id, password.as_bytes())?;
+        let sealed = self.seal.seal(id, password.as_bytes())?;
         Ok(Password { id: id.to_owned(), revision: 0, sealed })
     }
 }

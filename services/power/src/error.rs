@@ -1,7 +1,7 @@
 //! Why a request to this service failed, and what its caller is told.
 
-use runtime::seal::Broken;
-use runtime::secret::Refused;
+use runtime::seal::UnsealError;
+use runtime::secret::CryptoError;
 use store::records;
 use tinwright::status::{self, Violations};
 use tonic::Status;
@@ -25,10 +25,10 @@ pub enum Error {
     Records(#[from] records::Error),
     /// The stored password was sealed with another key, or for another BMC.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] UnsealError),
     /// The password cannot be sealed.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] CryptoError),
     /// The BMC said no, or nothing.
     #[error(transparent)]
     Bmc(#[from] redfish::Error),

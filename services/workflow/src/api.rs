@@ -8,7 +8,7 @@ mod workflow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
@@ -55,7 +55,7 @@ impl Api {
         store: Arc<dyn Store>,
         hardware: Channel,
         power: Channel,
-        tokens: Arc<Tokens>,
+        tokens: Arc<BootTokens>,
         issuer: Arc<dyn Issuer>,
         stop: CancellationToken,
     ) -> Self {

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use runtime::Role;
-use runtime::boot_token::{Bad, Purpose, Tokens};
+use runtime::boot_token::{BootTokens, InvalidToken, Purpose};
 use sha2::{Digest as _, Sha256};
 use store::records::{self, Index, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
@@ -57,7 +57,7 @@ pub enum NotIssued {
 pub enum Error {
     /// It is not good.
     #[error("the boot token is not good: {0}")]
-    Bad(Bad),
+    InvalidToken(InvalidToken),
     /// It was given to another address.
     #[error("the boot token was given to another address than {0}")]
     Elsewhere(IpAddr),
@@ -119,7 +119,7 @@ impl Kind for SpentKind {
 #[derive(Clone)]
 pub struct Redeeming {
     records: Records<SpentKind>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<BootTokens>,
     issuer: Arc<dyn Issuer>,
 }
 
@@ -131,7 +131,7 @@ impl std::fmt::Debug for Redeeming {
 
 impl Redeeming {
     /// With tokens spent in `store`.
-    pub fn new(store: ScopedStore, tokens: Arc<Tokens>, issuer: Arc<dyn Issuer>) -> Self {
+    pub fn new(store: ScopedStore, tokens: Arc<BootTokens>, issuer: Arc<dyn Issuer>) -> Self {
         Self { records: Records::new(store), tokens, issuer }
     }
 
@@ -149,7 +149,8 @@ impl Redeeming {
         now: SystemTime,
     ) -> Result<(HardwareId, Issued), Error> {
         let key = key(csr)?;
-        let opened = self.tokens.open(Purpose::Identity, token, now).map_err(Error::Bad)?;
+        let opened =
+            self.tokens.open(Purpose::Identity, token, now).map_err(Error::InvalidToken)?;
         let claims = opened.claims;
         if let Some(from) =
             from.map(|from| from.to_canonical()).filter(|from| *from != claims.address)

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use metadata::http::{Call, Config, NotStored, PhoneHome, Service, Trusted};
+use metadata::http::{Call, Config, NotStored, PhoneHome, Service, TrustedProxies};
 use metadata::machine::{Machine, TokenPolicy};
 use metadata::path::Path;
 use metadata::token::Tokens;
@@ -165,7 +165,7 @@ fn service(tokens: TokenPolicy, rate_limits: bool) -> anyhow::Result<Service> {
     });
     index.replace(known.collect::<anyhow::Result<Vec<_>>>()?);
     let relay = Ipv4Addr::from(RELAY);
-    let trusted_proxies = Trusted::new([format!("{relay}/32").parse()?])?;
+    let trusted_proxies = TrustedProxies::new([format!("{relay}/32").parse()?])?;
     let config = Config { trusted_proxies, rate_limits, ..Config::default() };
     let service = Service::new(index, Tokens::new(&[7; 32]), Arc::new(Nowhere), config);
     Ok(service.with(Contents::default()))

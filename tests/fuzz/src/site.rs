@@ -7,7 +7,7 @@ use netboot::decision::Policy;
 use netboot::index::Index;
 use netboot::site::{Dhcp, Serving, Site};
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::{self as hw, Hardware, Interface};
 use tinwright::instance::v1::Instance;
@@ -93,7 +93,7 @@ pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<
         subnets: Vec::new(),
         serving: Serving::default(),
     };
-    Ok(Arc::new(BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32]))?, site)))
+    Ok(Arc::new(BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32]))?, site)))
 }
 
 fn machine(id: &str, mac: &str, address: [u8; 4]) -> Hardware {

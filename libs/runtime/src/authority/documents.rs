@@ -10,36 +10,40 @@
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use time::OffsetDateTime;
 
-use super::{AUTHORITY, Error, Identity, RENEWED, Site, lasts, read, write};
+use super::{
+    AUTHORITY_VALIDITY, CertificateAndKey, Error, MIN_REMAINING_VALIDITY, SiteAuthority, lasts,
+    read, write,
+};
 use crate::secret::Secret;
 
 const CERTIFICATE: &str = "identity.pem";
 const KEY: &str = "identity-key.pem";
 
-impl Site {
+impl SiteAuthority {
     /// Sees to it that the signing key lies in the folder, with a certificate that will last a while.
-    pub fn keep_document_key(&self) -> Result<(), Error> {
+    pub fn ensure_document_key(&self) -> Result<(), Error> {
         let path = self.folder.join(CERTIFICATE);
         let now = OffsetDateTime::now_utc();
-        if lasts(&path, now + RENEWED) {
+        if lasts(&path, now + MIN_REMAINING_VALIDITY) {
             return Ok(());
         }
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
         let name = "tinwright instance identity";
-        let certificate = self.sign(CertificateParams::default(), name, &key, now + AUTHORITY)?;
+        let certificate =
+            self.sign(CertificateParams::default(), name, &key, now + AUTHORITY_VALIDITY)?;
         // The certificate is the mark that both are there: it is written last.
         write(&self.folder.join(KEY), key.serialize_pem().as_bytes())?;
         write(&path, certificate.as_bytes())
     }
 
     /// The signing key and its certificate; nothing where this process was not given them.
-    pub fn document_key(&self) -> Result<Option<Identity>, Error> {
+    pub fn document_key(&self) -> Result<Option<CertificateAndKey>, Error> {
         let (certificate, key) = (self.folder.join(CERTIFICATE), self.folder.join(KEY));
         if !certificate.exists() || !key.exists() {
             return Ok(None);
         }
         let (certificate, key) = (read(&certificate)?, Secret::new(read(&key)?));
-        Ok(Some(Identity { certificate, key }))
+        Ok(Some(CertificateAndKey { certificate, key }))
     }
 }
 
@@ -50,11 +54,11 @@ mod tests {
     #[test]
     fn the_key_for_documents_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::open(folder.path()).unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
         assert!(site.document_key().unwrap().is_none());
-        site.keep_document_key().unwrap();
+        site.ensure_document_key().unwrap();
         let first = site.document_key().unwrap().unwrap();
-        site.keep_document_key().unwrap();
+        site.ensure_document_key().unwrap();
         let again = site.document_key().unwrap().unwrap();
         assert_eq!((first.certificate, first.key), (again.certificate, again.key));
     }

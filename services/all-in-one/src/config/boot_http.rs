@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use ipnet::IpNet;
 use netboot::decision::{NoInstance, Policy};
 use netboot::iso::scan::PLACEHOLDER;
 use netboot::site::Serving;
 use netboot::site::serving::Iso;
-use runtime::forwarded::Trusted;
-use runtime::prefix::Prefix;
+use runtime::client_address::TrustedProxies;
+use runtime::network;
 use serde::Deserialize;
 
 /// What can be said of booting; in the file without the `boot_` before it.
@@ -229,7 +230,7 @@ impl Flags {
         );
         let iso = self.iso.map(|directory| Iso { directory, placeholder, sources });
         Ok(Serving {
-            trusted_proxies: Trusted::new(proxies).context("boot.trusted_proxies")?,
+            trusted_proxies: TrustedProxies::new(proxies).context("boot.trusted_proxies")?,
             mac_only: networks("boot.mac_only", self.mac_only)?,
             refuse_by_401: self.refuse_by_401.unwrap_or(false),
             hold_boot_loops: self.hold_loops.unwrap_or(false),
@@ -242,8 +243,8 @@ impl Flags {
 }
 
 /// Each of `texts` as a network.
-fn networks(field: &str, texts: Option<Vec<String>>) -> anyhow::Result<Vec<Prefix>> {
-    let read = |text: String| text.parse().with_context(|| field.to_owned());
+fn networks(field: &str, texts: Option<Vec<String>>) -> anyhow::Result<Vec<IpNet>> {
+    let read = |text: String| network::parse(&text).with_context(|| field.to_owned());
     texts.unwrap_or_default().into_iter().map(read).collect()
 }
 

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use metadata::Endpoints;
 use metadata::guard::SourceCheck;
-use runtime::forwarded::Trusted;
-use runtime::prefix::Prefix;
+use runtime::client_address::TrustedProxies;
+use runtime::network;
 use serde::Deserialize;
 
 use super::{Flags, Service, Split};
@@ -52,7 +52,7 @@ pub struct Metadata {
     /// The site's own paths.
     pub endpoints: Endpoints,
     /// Whose word on who asks is believed.
-    pub trusted_proxies: Trusted,
+    pub trusted_proxies: TrustedProxies,
     /// Whether secrets are kept from what was passed on.
     pub refuse_forwarded: bool,
     /// The hosts that may be asked for; empty for any.
@@ -96,7 +96,8 @@ impl Metadata {
 }
 
 /// The proxies at `networks`.
-fn trusted(networks: Vec<String>) -> anyhow::Result<Trusted> {
-    let networks = networks.iter().map(|text| text.parse()).collect::<Result<Vec<Prefix>, _>>()?;
-    Ok(Trusted::new(networks)?)
+fn trusted(networks: Vec<String>) -> anyhow::Result<TrustedProxies> {
+    let networks =
+        networks.iter().map(|text| network::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    Ok(TrustedProxies::new(networks)?)
 }

@@ -12,11 +12,11 @@ use metadata::neighbour::Kernel;
 use metadata::token::Tokens;
 use metadata::tree::signed::Signer;
 use metadata::{Api, Contents, Hegel, Index, Service, serve, serve_calls};
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use runtime::boot_token;
 use runtime::listen::Sockets;
 use runtime::supervise::Tier;
-use runtime::telemetry::Vitals;
+use runtime::telemetry::Diagnostics;
 use tinwright::hegel::hegel_server::HegelServer;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
@@ -51,7 +51,10 @@ pub(crate) struct Metadata {
 
 impl Bound {
     /// Binds what `config` asks for; nothing where it asks for nothing.
-    pub(super) async fn bind(config: &Config, site: &Site) -> anyhow::Result<Option<Self>> {
+    pub(super) async fn bind(
+        config: &Config,
+        site: &SiteAuthority,
+    ) -> anyhow::Result<Option<Self>> {
         let mut addresses = config.metadata_listen.clone();
         let link_local = match &config.metadata.link_local {
             Some(interface) => {
@@ -84,7 +87,7 @@ impl Bound {
     }
 
     /// The service, which calls those that `reach` reaches and counts in `vitals`.
-    pub(super) fn wire(self, reach: &Reach, vitals: &Vitals) -> Metadata {
+    pub(super) fn wire(self, reach: &Reach, vitals: &Diagnostics) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
         let index = Arc::new(Index::new());
         let calls = Arc::new(CallsHome(reach.instance.clone()));
@@ -167,10 +170,10 @@ fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::
 }
 
 /// What the site adds to what machines are told. An edge without the key for identity documents tells them unsigned.
-fn contents(site: &Site, config: &Config) -> anyhow::Result<Contents> {
+fn contents(site: &SiteAuthority, config: &Config) -> anyhow::Result<Contents> {
     let key = site.document_key().context("opening the key for identity documents")?;
     let signer = key.map(|key| Signer::new(&key)).transpose()?;
-    let boot_tokens = Some(boot_token::Tokens::new(site.key())?);
+    let boot_tokens = Some(boot_token::BootTokens::new(site.key())?);
     let endpoints = config.metadata.endpoints.clone();
     Ok(Contents { signer, boot_tokens, endpoints })
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use runtime::Role;
-use runtime::authority::Site;
+use runtime::authority::SiteAuthority;
 use rustix::process::{Pid, Signal, kill_process};
 use tinwright::hardware::v1 as hw;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -129,7 +129,7 @@ impl Process {
 
     /// The same, as the administrator whom `owner` has a certificate for.
     pub(crate) async fn channel_of(&self, owner: &Self) -> Channel {
-        let site = Site::open(&owner.place.secrets()).unwrap();
+        let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
         let own = site.client(Role::Admin).unwrap();
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(site.authority()))

@@ -11,7 +11,7 @@ use super::Service;
 use crate::guard::SourceCheck;
 use crate::index::{Lookup, SECRETS_LAST};
 use crate::machine::{Machine, TokenPolicy};
-use runtime::forwarded::Caller;
+use runtime::client_address::ClientAddress;
 
 /// Who is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Service {
     }
 
     async fn decided(&self, machine: &Machine, address: IpAddr) -> (bool, String) {
-        let caller = Caller { address, forwarded: false };
+        let caller = ClientAddress { address, forwarded: false };
         let (place, admitted) = self.admitted(machine, SocketAddr::new(address, 0), caller).await;
         match (admitted, machine.tokens) {
             (Err(denied), _) => (false, format!("{denied} ({place:?}): 403")),

@@ -18,7 +18,7 @@ use std::time::{Instant, SystemTime};
 use axum::extract::ConnectInfo;
 use axum::http::HeaderMap;
 use futures_util::stream::{BoxStream, StreamExt as _, try_unfold};
-use runtime::forwarded::Caller;
+use runtime::client_address::ClientAddress;
 use tinwright::HardwareId;
 use tinwright::hegel::hegel_server::{self, HegelServer};
 use tinwright::hegel::{GetRequest, GetResponse, SubscribeRequest, SubscribeResponse};
@@ -48,7 +48,7 @@ pub struct Hegel {
 #[derive(Clone, Debug)]
 struct Asker {
     peer: SocketAddr,
-    caller: Caller,
+    caller: ClientAddress,
     headers: HeaderMap,
 }
 
@@ -71,7 +71,7 @@ impl Hegel {
             return Err(Refusal::Forbidden("no_peer"));
         };
         let headers = request.metadata().clone().into_headers();
-        let caller = Caller::of(peer.ip(), &headers, &self.service.config.trusted_proxies)?;
+        let caller = ClientAddress::of(peer.ip(), &headers, &self.service.config.trusted_proxies)?;
         let now = Instant::now();
         let found = self.service.index.lookup(caller.address, now);
         let Some(machine) = self.service.counted_in(caller, found, now)? else {

@@ -1,9 +1,8 @@
 //! How often one may ask.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
-use runtime::limit::{Limit, TooMany};
+use runtime::rate_limit::{Rate, RateLimiter, TooManyRequests};
 use tinwright::HardwareId;
 
 use super::refusal::Refusal;
@@ -12,19 +11,19 @@ use super::refusal::Refusal;
 #[derive(Debug)]
 pub(super) struct Limits {
     /// A machine's requests: 100 a second, 1000 at once. cloud-init's crawl is 60 to 90.
-    pub(super) requests: Limit<HardwareId>,
+    pub(super) requests: RateLimiter<HardwareId>,
     /// A machine's calls home: 10 a minute.
-    pub(super) calls: Limit<HardwareId>,
+    pub(super) calls: RateLimiter<HardwareId>,
     /// An unknown address's requests: 30 a minute.
-    pub(super) misses: Limit<IpAddr>,
+    pub(super) misses: RateLimiter<IpAddr>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            requests: Limit::new(Duration::from_millis(10), 1000),
-            calls: Limit::new(Duration::from_secs(6), 10),
-            misses: Limit::new(Duration::from_secs(2), 30),
+            requests: RateLimiter::new(Rate::per_second(100).with_burst(1000)),
+            calls: RateLimiter::new(Rate::per_minute(10)),
+            misses: RateLimiter::new(Rate::per_minute(30)),
         }
     }
 }
@@ -32,13 +31,13 @@ impl Default for Limits {
 impl Limits {
     /// No limit to what machines ask. There is one to strangers' requests, as always.
     pub(super) fn none() -> Self {
-        let free = || Limit::new(Duration::ZERO, 1);
-        Self { requests: free(), calls: free(), ..Self::default() }
+        let requests = RateLimiter::new(Rate::UNLIMITED);
+        Self { requests, calls: RateLimiter::new(Rate::UNLIMITED), ..Self::default() }
     }
 }
 
-impl From<TooMany> for Refusal {
-    fn from(_: TooMany) -> Self {
+impl From<TooManyRequests> for Refusal {
+    fn from(_: TooManyRequests) -> Self {
         Self::TooMany
     }
 }

@@ -26,8 +26,7 @@ use tower::ServiceExt as _;
 
 use super::Service;
 use super::wire;
-use runtime::forwarded::Trusted;
-use runtime::prefix::normal;
+use runtime::client_address::TrustedProxies;
 
 /// How many connections there may be at once.
 const CONNECTIONS: usize = 1024;
@@ -97,7 +96,7 @@ impl Open {
 /// Lets each of `listener`'s connections be what `serve` makes of it, until `stop`.
 async fn accept<C>(
     listener: TcpListener,
-    trusted: &Trusted,
+    trusted: &TrustedProxies,
     serve: impl Fn(TcpStream, SocketAddr) -> C,
     stop: CancellationToken,
 ) -> Open
@@ -161,7 +160,7 @@ impl Drop for Place {
 
 impl Connections {
     /// A place for one more, if there is room. A trusted proxy speaks for many machines.
-    fn admit(&mut self, peer: SocketAddr, trusted: &Trusted) -> Option<Place> {
+    fn admit(&mut self, peer: SocketAddr, trusted: &TrustedProxies) -> Option<Place> {
         // Those that ended wake nobody: they are cleared away when the next one comes.
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(error) = ended {
@@ -169,7 +168,7 @@ impl Connections {
                 tracing::error!(error, "a connection's task failed");
             }
         }
-        let address = normal(peer.ip());
+        let address = peer.ip().to_canonical();
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         let of_one = peers.of.get(&address).copied().unwrap_or_default();
         let greedy = of_one >= CONNECTIONS_OF_ONE && !trusted.contains(address);

@@ -61,7 +61,7 @@ impl Service {
             return Err(Refusal::Conflict);
         }
         let host_keys = fields.keys().filter(|name| name.starts_with("pub_key_")).count();
-        let kind = runtime::phone_home::kind(&fields);
+        let kind = runtime::phone_home::event_type(&fields);
         tracing::debug!(host_keys, kind, "a machine called home");
         self.store(Call { hardware: machine.id, instance_id, fields }).await?;
         // An installer's word is not the installed system's.
@@ -93,7 +93,7 @@ impl Service {
         self.limits.calls.take(machine.id, Instant::now())?;
         let arrived = tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await;
         let body = arrived.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
-        runtime::phone_home::fields(&body).ok_or(Refusal::Malformed)
+        runtime::phone_home::parse_fields(&body).ok_or(Refusal::Malformed)
     }
 
     async fn store(&self, call: Call) -> Result<(), Refusal> {

@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime};
 
 use axum::http::{HeaderMap, header};
-use runtime::forwarded::Caller;
+use runtime::client_address::ClientAddress;
 
 use super::Service;
 use super::refusal::Refusal;
@@ -16,7 +16,7 @@ impl Service {
     pub(super) fn check_policy(
         &self,
         machine: &Machine,
-        caller: Caller,
+        caller: ClientAddress,
         headers: &HeaderMap,
         (family, secret): (Family, bool),
         now: SystemTime,
@@ -35,7 +35,7 @@ impl Service {
     pub(super) fn trusts(
         &self,
         machine: &Machine,
-        caller: Caller,
+        caller: ClientAddress,
         headers: &HeaderMap,
         now: SystemTime,
     ) -> bool {
@@ -45,7 +45,7 @@ impl Service {
     }
 
     /// Whether the control plane was heard of recently enough to tell secrets.
-    fn tells_secrets(&self, caller: Caller) -> bool {
+    fn tells_secrets(&self, caller: ClientAddress) -> bool {
         match self.index.lookup(caller.address, Instant::now()) {
             Lookup::Known { secrets, .. } => secrets,
             Lookup::Unknown | Lookup::NotReady => false,

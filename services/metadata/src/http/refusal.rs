@@ -67,8 +67,8 @@ impl From<Failure> for Refusal {
     }
 }
 
-impl From<runtime::forwarded::Malformed> for Refusal {
-    fn from(_: runtime::forwarded::Malformed) -> Self {
+impl From<runtime::client_address::MalformedForwarding> for Refusal {
+    fn from(_: runtime::client_address::MalformedForwarding) -> Self {
         Self::Malformed
     }
 }

@@ -16,7 +16,6 @@ use tinwright::HardwareId;
 
 use super::Service;
 use crate::machine::{Machine, Nic, UserData};
-use runtime::prefix::normal;
 
 /// What the instances on machines did, as far as it is worth a word.
 #[derive(Debug, Default)]
@@ -140,7 +139,7 @@ impl Service {
         address: IpAddr,
         now: Instant,
     ) -> Cow<'m, Machine> {
-        let address = normal(address);
+        let address = address.to_canonical();
         let reserved = machine.addresses().any(|own| own == address);
         let lease = self.index.lease(address, now).filter(|_| !reserved);
         let own = |nic: &Nic| lease.is_some_and(|lease| lease.mac == nic.mac);

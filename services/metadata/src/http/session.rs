@@ -9,7 +9,7 @@ use super::Service;
 use super::refusal::Refusal;
 use crate::machine::{Machine, TokenPolicy};
 use crate::token::{LONGEST, Refused};
-use runtime::forwarded::Caller;
+use runtime::client_address::ClientAddress;
 
 const TTL: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
 const TOKEN: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");
@@ -20,7 +20,7 @@ impl Service {
     pub(super) fn open_session(
         &self,
         machine: &Machine,
-        caller: Caller,
+        caller: ClientAddress,
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Response, Refusal> {

@@ -255,7 +255,7 @@ async fn secrets_are_kept_from_who_asks_through_the_machine() {
 
 #[tokio::test]
 async fn a_trusted_proxy_asks_for_whom_it_names() {
-    let trusted_proxies = Trusted::new([format!("{PROXY}/32").parse().unwrap()]).unwrap();
+    let trusted_proxies = TrustedProxies::new([format!("{PROXY}/32").parse().unwrap()]).unwrap();
     let config = Config { trusted_proxies, ..Config::default() };
     let site = site_with(vec![node1()], Told::default(), config);
     let path = "/latest/user-data";

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::{Address, Instance, Machine, Nic};
-use runtime::prefix::normal;
 
 impl Machine {
     /// The instance's id, else the hardware's. Never empty: cloud-init takes an empty one for a server that is not
@@ -64,7 +63,7 @@ impl Machine {
     /// Every address the machine may ask from, in normal form.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let on_nics = self.nics.iter().flat_map(|nic| &nic.addresses);
-        on_nics.chain(self.instance_addresses()).map(|address| normal(address.ip))
+        on_nics.chain(self.instance_addresses()).map(|address| address.ip.to_canonical())
     }
 
     fn instance_addresses(&self) -> &[Address] {
@@ -99,7 +98,9 @@ impl Machine {
     pub fn addresses_of(&self, nic: &Nic) -> Vec<Address> {
         let mut addresses = nic.addresses.clone();
         if self.primary_nic().is_some_and(|primary| primary.mac == nic.mac) {
-            let has = |nic: &Nic, ip| nic.addresses.iter().any(|a| normal(a.ip) == normal(ip));
+            let has = |nic: &Nic, ip: IpAddr| {
+                nic.addresses.iter().any(|a| a.ip.to_canonical() == ip.to_canonical())
+            };
             let elsewhere = |ip| self.nics.iter().any(|other| has(other, ip));
             let own = self.instance_addresses().iter();
             addresses
@@ -112,7 +113,9 @@ impl Machine {
     /// has, which the network translates.
     pub fn public_ipv4s_of(&self, nic: &Nic) -> Vec<IpAddr> {
         let primary = self.primary_nic().is_some_and(|primary| primary.mac == nic.mac);
-        let has = |nic: &Nic, ip| nic.addresses.iter().any(|a| normal(a.ip) == normal(ip));
+        let has = |nic: &Nic, ip: IpAddr| {
+            nic.addresses.iter().any(|a| a.ip.to_canonical() == ip.to_canonical())
+        };
         let public = self.instance_addresses().iter().filter(|a| a.ip.is_ipv4() && a.public);
         let here = |ip| has(nic, ip) || (primary && !self.nics.iter().any(|other| has(other, ip)));
         public.map(|a| a.ip).filter(|ip| here(*ip)).collect()

@@ -13,7 +13,7 @@ use std::fmt;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use runtime::authority::Identity;
+use runtime::authority::CertificateAndKey;
 use x509_parser::pem::parse_x509_pem;
 use yasna::models::ObjectIdentifier;
 use yasna::{DERWriter, Tag};
@@ -62,7 +62,7 @@ impl fmt::Debug for Signer {
 
 impl Signer {
     /// One that signs with `identity`'s RSA key.
-    pub fn new(identity: &Identity) -> Result<Self, Unusable> {
+    pub fn new(identity: &CertificateAndKey) -> Result<Self, Unusable> {
         let bad = |what| move |_| Unusable(what);
         let (_, pem) = parse_x509_pem(identity.key.expose().as_bytes())
             .map_err(|_| Unusable("its key is no PEM"))?;
@@ -168,8 +168,8 @@ mod tests {
 
     fn signer() -> (tempfile::TempDir, Signer) {
         let folder = tempfile::tempdir().unwrap();
-        let site = runtime::authority::Site::open(folder.path()).unwrap();
-        site.keep_document_key().unwrap();
+        let site = runtime::authority::SiteAuthority::open(folder.path()).unwrap();
+        site.ensure_document_key().unwrap();
         let signer = Signer::new(&site.document_key().unwrap().unwrap()).unwrap();
         (folder, signer)
     }
@@ -228,11 +228,11 @@ mod tests {
     fn a_key_and_another_ones_certificate_sign_nothing() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let [one, two] = [one, two].map(|folder| {
-            let site = runtime::authority::Site::open(folder.path()).unwrap();
-            site.keep_document_key().unwrap();
+            let site = runtime::authority::SiteAuthority::open(folder.path()).unwrap();
+            site.ensure_document_key().unwrap();
             site.document_key().unwrap().unwrap()
         });
-        let mixed = Identity { certificate: one.certificate.clone(), key: two.key };
+        let mixed = CertificateAndKey { certificate: one.certificate.clone(), key: two.key };
         assert_eq!(Signer::new(&mixed).unwrap_err(), Unusable("its certificate is another key's"));
     }
 }

@@ -223,8 +223,8 @@ fn the_identity_document_is_json_and_stays_the_same() {
 #[test]
 fn what_is_signed_is_listed_only_where_it_can_be_signed() {
     let folder = tempfile::tempdir().unwrap();
-    let site = runtime::authority::Site::open(folder.path()).unwrap();
-    site.keep_document_key().unwrap();
+    let site = runtime::authority::SiteAuthority::open(folder.path()).unwrap();
+    site.ensure_document_key().unwrap();
     let signer = Signer::new(&site.document_key().unwrap().unwrap()).unwrap();
     let asked = |path: &str| get(&node1(), &Path::parse(path).unwrap().segments(), Some(&signer));
     let text = |path: &str| String::from_utf8(asked(path)?.bytes.to_vec()).ok();

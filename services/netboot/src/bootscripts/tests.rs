@@ -70,7 +70,7 @@ pub(crate) fn boots_at(id: HardwareId, site: Site) -> BootScripts {
         ..Workflow::default()
     };
     index.workflow(FeedEvent::Snapshot(vec![workflow]));
-    BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site)
+    BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
 pub(crate) fn at(address: &str) -> IpAddr {
@@ -143,7 +143,7 @@ fn a_boots_files_are_for_its_address_while_its_token_lasts() {
 fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
     let index = boots(HardwareId::new()).index;
     let [ours, theirs] = [[1; 32], [2; 32]].map(|key| {
-        let tokens = Tokens::new(&SiteKey::new(key)).unwrap();
+        let tokens = BootTokens::new(&SiteKey::new(key)).unwrap();
         BootScripts::new(index.clone(), tokens, site())
     });
     let other = Mac([2, 0, 0, 0, 0, 2]);
@@ -180,7 +180,7 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
 fn before_everything_was_told_machines_are_to_ask_again() {
     let index = Arc::new(Index::default());
     index.hardware(FeedEvent::Snapshot(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
-    let boots = BootScripts::new(index, Tokens::new(&SiteKey::new([1; 32])).unwrap(), site());
+    let boots = BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
         let told = boots.script(&ScriptRequest::new(None, at(source)), now());

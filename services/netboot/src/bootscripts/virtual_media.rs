@@ -26,7 +26,7 @@ impl BootScripts {
         let unknown = || BootRefusal::Nothing("no machine has this address".into());
         let known = known.ok_or_else(unknown)?;
         let bmcs = self.site.serving.iso.iter().flat_map(|iso| &iso.sources);
-        if !known.has(source) && !bmcs.clone().any(|network| network.contains(source)) {
+        if !known.has(source) && !bmcs.clone().any(|network| network.contains(&source)) {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
         }
         let decision = self.decision(Some(&known), self.index.feed(), now);

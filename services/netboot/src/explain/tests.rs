@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
 use std::sync::Arc;
 use tinwright::HardwareId;
@@ -54,7 +54,7 @@ fn boots(id: HardwareId) -> BootScripts {
     let workflow =
         Workflow { id: "w".into(), hardware_id, wants_machine: true, ..Workflow::default() };
     index.workflow(FeedEvent::Snapshot(vec![workflow]));
-    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     BootScripts::new(index, tokens, crate::bootscripts::tests::site())
 }
 

@@ -61,11 +61,11 @@ async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body:
         };
     };
     let fields = match read(body).await {
-        Some(body) => runtime::phone_home::fields(&body),
+        Some(body) => runtime::phone_home::parse_fields(&body),
         None => None,
     };
     let Some(mut fields) = fields else { return StatusCode::BAD_REQUEST.into_response() };
-    let kind = runtime::phone_home::kind(&fields);
+    let kind = runtime::phone_home::event_type(&fields);
     tracing::info!(hardware.id = known.hardware.id, kind, "a machine called home");
     let instance_id = fields.remove("instance_id").unwrap_or_default();
     // A machine without an instance goes by its own id.
@@ -125,7 +125,7 @@ async fn at_work(http: &Http, source: std::net::IpAddr, what: &str, body: Body) 
 const TOLD: [&str; 6] = ["code", "state", "message", "type", "problem", "components"];
 
 fn told(known: &Known, what: &str, body: &[u8]) -> Response {
-    let Some(fields) = runtime::phone_home::fields(body) else {
+    let Some(fields) = runtime::phone_home::parse_fields(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let said: Vec<_> = fields

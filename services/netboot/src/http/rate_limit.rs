@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use axum::extract::FromRequestParts;
 use axum::http::Request;
 use axum::http::request::Parts;
-use runtime::forwarded::{Caller, Trusted};
-use runtime::limit::{Limit, TooMany};
-use runtime::serve::Ends;
+use runtime::client_address::{ClientAddress, TrustedProxies};
+use runtime::rate_limit::{Rate, RateLimiter, TooManyRequests};
+use runtime::serve::Peers;
 
 /// How long one who was refused too often is not listened to.
 const PENALTY: Duration = Duration::from_secs(60);
@@ -22,28 +22,33 @@ pub(super) struct Source(pub(super) IpAddr);
 #[derive(Debug)]
 pub(super) struct Limits {
     /// Scripts: 10 a second.
-    scripts: Limit<IpAddr>,
+    scripts: RateLimiter<IpAddr>,
     /// Refusals: 30 a minute.
-    refusals: Limit<IpAddr>,
+    refusals: RateLimiter<IpAddr>,
     /// One penalty at a time.
-    penalties: Limit<IpAddr>,
+    penalties: RateLimiter<IpAddr>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            scripts: Limit::new(Duration::from_millis(100), 10),
-            refusals: Limit::new(Duration::from_secs(2), 30),
-            penalties: Limit::new(PENALTY, 1),
+            scripts: RateLimiter::new(Rate::per_second(10)),
+            refusals: RateLimiter::new(Rate::per_minute(30)),
+            penalties: RateLimiter::new(Rate::new(PENALTY, 1)),
         }
     }
 }
 
 impl Limits {
     /// Whether `source` may ask for `path`.
-    pub(super) fn admit(&self, source: IpAddr, path: &str, now: Instant) -> Result<(), TooMany> {
-        if self.penalties.is_full(&source, now) {
-            return Err(TooMany);
+    pub(super) fn admit(
+        &self,
+        source: IpAddr,
+        path: &str,
+        now: Instant,
+    ) -> Result<(), TooManyRequests> {
+        if self.penalties.is_exhausted(&source, now) {
+            return Err(TooManyRequests);
         }
         let script = path == "/ipxe" || path.ends_with("/auto.ipxe");
         if script { self.scripts.take(source, now) } else { Ok(()) }
@@ -59,9 +64,9 @@ impl Limits {
 }
 
 /// Where `request` comes from. A header that cannot be read leaves the proxy itself, which is no machine.
-pub(super) fn source<B>(request: &Request<B>, trusted: &Trusted) -> Option<IpAddr> {
-    let peer = request.extensions().get::<Ends>()?.remote.ip();
-    let caller = Caller::of(peer, request.headers(), trusted);
+pub(super) fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Option<IpAddr> {
+    let peer = request.extensions().get::<Peers>()?.remote.ip();
+    let caller = ClientAddress::of(peer, request.headers(), trusted);
     Some(caller.map_or(peer.to_canonical(), |caller| caller.address))
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
@@ -45,7 +45,7 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     let (stop, running) = (CancellationToken::new(), leases.clone());
     tokio::spawn(running.run(stop.clone()));
     leases.ready().await;
-    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     let boots = BootScripts::new(index.clone(), tokens, crate::bootscripts::tests::site());
     let seen = Arc::new(Machines::default());
     let lending = Lending::new(vec![subnet.clone()], leases.clone(), index, seen.clone());

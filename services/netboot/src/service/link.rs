@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use runtime::serve::{self, Bounds, Door};
+use runtime::serve::{self, ConnectionLimits, Transport};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -57,7 +57,7 @@ struct Sockets {
     dhcp: Option<Socket>,
     boot_service: Option<Socket>,
     tftp: UdpSocket,
-    http: Vec<(TcpListener, Door)>,
+    http: Vec<(TcpListener, Transport)>,
     syslog: Option<UdpSocket>,
     advertisements: Option<ra::server::Socket>,
 }
@@ -81,7 +81,7 @@ impl Sockets {
             dhcp: on(67, site.dhcp.port_67)?,
             boot_service: on(4011, site.dhcp.port_4011)?,
             tftp: udp(site.address, 69).await?,
-            http: vec![(http, Door::Open)],
+            http: vec![(http, Transport::Plaintext)],
             syslog,
             advertisements: site.ra_assist.then(|| advertising(site)).flatten(),
         })
@@ -102,7 +102,7 @@ impl Attached {
     }
 
     /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
-    pub(super) fn listen_too(&mut self, listener: TcpListener, door: Door) {
+    pub(super) fn listen_too(&mut self, listener: TcpListener, door: Transport) {
         self.sockets.http.push((listener, door));
     }
 
@@ -210,17 +210,21 @@ fn http(boots: Arc<BootScripts>, tftp: Arc<dyn tftp::Files>, common: &Common) ->
 /// Starts answering on `listeners`.
 fn serve_http(
     http: Http,
-    listeners: Vec<(TcpListener, Door)>,
+    listeners: Vec<(TcpListener, Transport)>,
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) {
     let site = http.boots.site();
     let of_one = if site.rate_limits { CONNECTIONS } else { usize::MAX };
-    let bounds = Bounds { of_one, exempt: site.serving.trusted_proxies.clone(), head: HEAD };
+    let bounds = ConnectionLimits {
+        per_address: of_one,
+        exempt: site.serving.trusted_proxies.clone(),
+        max_head_bytes: HEAD,
+    };
     let front = http.front();
     for (listener, door) in listeners {
         let (bounds, front, until) = (bounds.clone(), front.clone(), stop.clone());
-        tasks.spawn(serve::bounded(listener, door, bounds, front, until));
+        tasks.spawn(serve::limited_tcp(listener, door, bounds, front, until));
     }
 }
 

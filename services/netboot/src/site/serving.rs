@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use runtime::forwarded::Trusted;
-use runtime::prefix::Prefix;
+use ipnet::IpNet;
+use runtime::client_address::TrustedProxies;
 
 /// What the operator said of boot HTTP and TFTP.
 #[derive(Clone, Debug, Default)]
 pub struct Serving {
     /// Proxies whose word on who asks is believed.
-    pub trusted_proxies: Trusted,
+    pub trusted_proxies: TrustedProxies,
     /// Networks whose machines hide behind another address: there the Ethernet address in the path is believed, and the
     /// script holds no identity (netboot specification, G3).
-    pub mac_only: Vec<Prefix>,
+    pub mac_only: Vec<IpNet>,
     /// Whether a refusal is 401, which iPXE shows as "Permission denied", in the place of 403 (G6).
     pub refuse_by_401: bool,
     /// Whether a machine that boots again and again has to wait (13.1, `boot_loop`).
@@ -36,7 +36,7 @@ pub struct Iso {
     /// What the text to be replaced begins with.
     pub placeholder: String,
     /// Where BMCs ask from. A BMC's address is in no record of netboot's, so its network is.
-    pub sources: Vec<Prefix>,
+    pub sources: Vec<IpNet>,
 }
 
 impl Serving {
@@ -48,6 +48,6 @@ impl Serving {
 
     /// Whether at `source` the Ethernet address has to do.
     pub fn is_mac_only(&self, source: IpAddr) -> bool {
-        self.mac_only.iter().any(|network| network.contains(source))
+        self.mac_only.iter().any(|network| network.contains(&source))
     }
 }

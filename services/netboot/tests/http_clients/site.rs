@@ -15,9 +15,9 @@ use netboot::iso::Images;
 use netboot::tftp::{self, Directories, Name, Refusal};
 use netboot::{Mac, Metrics, site::Serving};
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
-use runtime::serve::{self, Bounds, Door};
+use runtime::serve::{self, ConnectionLimits, Transport};
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1::ReportPhoneHomeRequest;
@@ -172,9 +172,12 @@ impl Site {
         let files = Directories::open([directory.path()]).unwrap();
         let base = site.base_url();
         let images = site.serving.iso.as_ref().map(|iso| Arc::new(Images::open(iso).unwrap()));
-        let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
-        let bounds =
-            Bounds { of_one: 64, exempt: site.serving.trusted_proxies.clone(), head: 16 * 1024 };
+        let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
+        let bounds = ConnectionLimits {
+            per_address: 64,
+            exempt: site.serving.trusted_proxies.clone(),
+            max_head_bytes: 16 * 1024,
+        };
         let boots = Arc::new(BootScripts::new(index(id), tokens, site));
         let (scripts, reports) = mpsc::unbounded_channel();
         let told = Arc::new(Told::default());
@@ -190,7 +193,8 @@ impl Site {
             metrics: Metrics::default(),
         };
         let (front, stop) = (http.front(), CancellationToken::new());
-        let serving = serve::bounded(listener, Door::Open, bounds, front.clone(), stop.clone());
+        let serving =
+            serve::limited_tcp(listener, Transport::Plaintext, bounds, front.clone(), stop.clone());
         tokio::spawn(serving);
         let (reports, _stop) = (Mutex::new(reports), stop.drop_guard());
         Self { base, id, boots, told, reports, directory, front, _stop }
@@ -202,7 +206,7 @@ impl Site {
         let [certificate, key] = ["c.pem", "k.pem"].map(|name| self.directory.path().join(name));
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let door = Door::from_key_pair(&certificate, &key).unwrap();
+        let door = Transport::from_key_pair(&certificate, &key).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         // It lives as long as the test's runtime.

@@ -1,7 +1,7 @@
 //! Whoever is not who a thing is for gets not one octet of it.
 
+use runtime::client_address::TrustedProxies;
 use runtime::feed::FeedEvent;
-use runtime::forwarded::Trusted;
 
 use super::site::{MACHINE, OTHER, Site};
 
@@ -29,7 +29,7 @@ async fn a_refusal_is_401_where_the_site_says_so() {
 #[tokio::test]
 async fn a_trusted_proxy_is_believed_and_what_it_cannot_tell_is_not() {
     let proxy = format!("{OTHER}/32").parse().unwrap();
-    let trusted = Trusted::new([proxy]).unwrap();
+    let trusted = TrustedProxies::new([proxy]).unwrap();
     let site = Site::with(|site| site.serving.trusted_proxies = trusted).await;
     let tells = format!("X-Forwarded-For: 127.0.0.66, {MACHINE}");
     assert_eq!(site.curl(OTHER, &["-H", &tells], PATH).await.status, 200);

@@ -9,8 +9,8 @@ use rcgen::{
     CertificateSigningRequestParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
-use runtime::authority::Site;
-use runtime::serve::{self, Door};
+use runtime::authority::SiteAuthority;
+use runtime::serve::{self, Transport};
 use runtime::{Caller, Role};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -104,7 +104,7 @@ impl Plane {
         let app = Routes::new(WorkerServiceServer::new(service)).into_axum_router();
         let never = CancellationToken::new();
         self.server = Some(tokio::spawn(async move {
-            serve::tcp(listener, Door::Tls(Arc::new(tls)), app, never).await.unwrap();
+            serve::tcp(listener, Transport::Tls(Arc::new(tls)), app, never).await.unwrap();
         }));
     }
 
@@ -116,8 +116,8 @@ impl Plane {
         }
     }
 
-    fn site(&self) -> Site {
-        Site::open(self.secrets.path()).unwrap()
+    fn site(&self) -> SiteAuthority {
+        SiteAuthority::open(self.secrets.path()).unwrap()
     }
 
     pub(crate) fn ca(&self) -> String {

@@ -45,7 +45,7 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::ListTemplatesRequest>,
     ) -> Result<Response<pb::ListTemplatesResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListTemplatesRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
         let size = serving::page_size(page_size)?;
@@ -86,7 +86,7 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::WatchTemplatesRequest>,
     ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let watcher = match request.get_ref().id.as_str() {
             "" => self.mirrors.0.watch(),
             one => self.mirrors.0.watch_one(&id("id", one)?.to_string()),

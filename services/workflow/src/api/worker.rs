@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
 use prost_types::Timestamp;
-use runtime::serve::Ends;
+use runtime::serve::Peers;
 use store::records;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
@@ -231,7 +231,7 @@ fn tried_under(action: &pb::Action, lease: &str) -> bool {
 
 /// The address of whoever calls, where the connection has one.
 fn peer<T>(request: &Request<T>) -> Option<IpAddr> {
-    let told = request.extensions().get::<Ends>().map(|ends| ends.remote);
+    let told = request.extensions().get::<Peers>().map(|ends| ends.remote);
     told.or_else(|| request.remote_addr()).map(|address| address.ip())
 }
 
@@ -278,7 +278,7 @@ impl From<redeeming::Error> for Status {
     fn from(error: redeeming::Error) -> Self {
         use redeeming::Error as Why;
         match error {
-            Why::Bad(_) | Why::Elsewhere(_) | Why::Spent => {
+            Why::InvalidToken(_) | Why::Elsewhere(_) | Why::Spent => {
                 Self::permission_denied(error.to_string())
             }
             Why::NotIssued(NotIssued::Request) => Violations::single("csr", error).into(),

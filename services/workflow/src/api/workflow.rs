@@ -56,7 +56,7 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::GetWorkflowRequest>,
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let found = self.workflows.get(&id("id", &request.get_ref().id)?).await?;
         Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.shown(found, view)) }))
     }
@@ -66,7 +66,7 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::ListWorkflowsRequest>,
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListWorkflowsRequest { page_size, page_token, labels, hardware_id, view: _ } =
             request.into_inner();
         let size = serving::page_size(page_size)?;
@@ -119,7 +119,7 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::WatchWorkflowsRequest>,
     ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
-        let view = access::view(&request, request.get_ref().view())?;
+        let view = access::effective_view(&request, request.get_ref().view())?;
         let watcher = match request.get_ref().id.as_str() {
             "" => self.mirrors.1.watch(),
             one => self.mirrors.1.watch_one(&id("id", one)?),

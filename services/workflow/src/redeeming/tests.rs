@@ -1,4 +1,4 @@
-//! Tokens turned into certificates.
+//! BootTokens turned into certificates.
 
 use runtime::SiteKey;
 use store::memory::MemoryStore;
@@ -16,8 +16,8 @@ impl Issuer for Clerk {
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
-fn tokens() -> Tokens {
-    Tokens::new(&SiteKey::new([1; 32])).unwrap()
+fn tokens() -> BootTokens {
+    BootTokens::new(&SiteKey::new([1; 32])).unwrap()
 }
 
 fn redeeming() -> Redeeming {
@@ -59,7 +59,7 @@ async fn a_token_is_good_only_at_its_address_in_its_time_and_with_a_request() {
     assert!(matches!(elsewhere, Err(Error::Elsewhere(_))));
     let late =
         redeeming.redeem(&token, &csr, Some(HERE), now + runtime::boot_token::LIFETIME).await;
-    assert!(matches!(late, Err(Error::Bad(Bad::Expired))));
+    assert!(matches!(late, Err(Error::InvalidToken(InvalidToken::Expired))));
     let none = redeeming.redeem(&token, b"x", Some(HERE), now).await;
     assert!(matches!(none, Err(Error::NotIssued(NotIssued::Request))));
     let mapped = Some("::ffff:192.0.2.7".parse().unwrap());

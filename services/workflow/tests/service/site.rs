@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::{Caller, Role, SiteKey};
 use store::Store;
 use store::memory::MemoryStore;
@@ -42,7 +42,7 @@ tasks:
 pub(crate) struct Site {
     pub(crate) api: Api,
     pub(crate) power: Power,
-    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) tokens: Arc<BootTokens>,
     tasks: JoinSet<()>,
     _stop: DropGuard,
 }
@@ -72,7 +72,7 @@ impl Site {
         let (bmcs, pipes) = in_process::pair();
         let server = Server::builder().add_service(PowerServiceServer::new(power.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
-        let tokens = Arc::new(Tokens::new(&SiteKey::new([1; 32])).unwrap());
+        let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
         let api = Api::new(store, hardware, bmcs, tokens.clone(), Arc::new(Clerk), stop.clone());
         let (running, until) = (api.clone(), stop.clone());
         tasks.spawn(async move { running.run(until).await.unwrap() });

@@ -12,7 +12,6 @@ use super::instance::{address, operating_system};
 use crate::contents::Asked;
 use crate::machine::{Address, Kind, Machine};
 use crate::tree::seconds;
-use runtime::prefix::Prefix;
 
 /// Everything that is said in Equinix Metal's words (specification, section 7.3).
 pub(super) fn fields(machine: &Machine, asked: Asked) -> Map<String, Value> {
@@ -86,17 +85,16 @@ fn addresses(machine: &Machine) -> Vec<Address> {
 
 fn numbered(machine: &Machine, n: usize, own: &Address) -> Value {
     let network = own.network();
-    let netmask = Prefix::netmask(network.base().is_ipv4(), network.bits());
     let mut value = address(own);
     value["gateway"] = json!(gateway(machine, own));
     value["id"] = format!("{}-{n}", machine.instance_id()).into();
     value["created_at"] = machine.instance.as_ref().and_then(|i| seconds(i.created)).into();
     value["enabled"] = true.into();
-    value["network"] = json!(network.base());
+    value["network"] = json!(network.addr());
     value["parent_block"] = json!({
-        "network": network.base(),
-        "netmask": netmask,
-        "cidr": network.bits(),
+        "network": network.addr(),
+        "netmask": network.netmask(),
+        "cidr": network.prefix_len(),
         "href": null,
     });
     value

@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use crate::contents::{Asked, user_data};
 use crate::machine::{Address, Instance, Machine};
-use runtime::prefix::Prefix;
 
 /// What is said of the instance; of a machine without one, only who it is. What the owner's record says besides
 /// (`storage`, …) stands among the fields, and never in place of one.
@@ -78,7 +77,7 @@ pub(super) fn address(address: &Address) -> Value {
     let v4 = address.ip.is_ipv4();
     json!({
         "address": address.ip,
-        "netmask": Prefix::netmask(v4, address.prefix_length),
+        "netmask": address.network().netmask(),
         "cidr": address.prefix_length,
         "gateway": address.gateway,
         "family": if v4 { 4 } else { 6 },

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::machine::{Address, Kind, Link, Machine};
-use runtime::prefix::Prefix;
 
 /// How the machine's network is to be set up.
 pub(super) fn data(machine: &Machine) -> Value {
@@ -70,7 +69,7 @@ fn network(id: &str, link: &Link, address: &Address) -> Value {
         "link": link.name,
         "type": kind,
         "ip_address": address.ip,
-        "netmask": Prefix::netmask(address.ip.is_ipv4(), address.prefix_length),
+        "netmask": address.network().netmask(),
     });
     // Routes are the link's: they are said once, beside its first address of the family.
     if first == Some(address) {
@@ -88,8 +87,8 @@ fn routes(link: &Link, v4: bool) -> Vec<Value> {
         );
     let others = link.routes.iter().filter(|route| of_family(&route.gateway)).map(|route| {
         json!({
-            "network": route.network.base(),
-            "netmask": Prefix::netmask(v4, route.network.bits()),
+            "network": route.network.addr(),
+            "netmask": route.network.netmask(),
             "gateway": route.gateway,
         })
     });

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
@@ -45,7 +45,7 @@ fn with_instance(boots: BootScripts, id: HardwareId, state: &str) -> BootScripts
 /// The script with names in the place of its tokens, which open what they are for and nothing else.
 fn text(boots: &BootScripts, mac: Mac, id: HardwareId) -> String {
     let mut text = boots.script(&ScriptRequest::new(Some(mac), at(SOURCE)), now()).unwrap().text;
-    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     for (purpose, before, name) in [
         (Purpose::Files, "http://192.0.2.1:7080/v1/boot/", "FILES"),
         (Purpose::Identity, "boot_token=", "IDENTITY"),

@@ -102,7 +102,7 @@ fn failed(reason: &str) -> ExitCode {
 
 #[tokio::main]
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    telemetry::log(Format::Human, &arguments.log)?;
+    telemetry::init_logging(Format::Human, &arguments.log)?;
     let line = fs::read_to_string(&arguments.cmdline);
     let boot = Boot::parse(&line.with_context(|| arguments.cmdline.display().to_string())?)?;
     tracing::info!(

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use runtime::SiteKey;
-use runtime::boot_token::Tokens;
+use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::RelayPort;
@@ -29,7 +29,7 @@ fn telling(id: HardwareId, timeline: Timeline) -> Server {
     index.hardware(FeedEvent::Snapshot(vec![machine]));
     index.instance(FeedEvent::Snapshot(vec![]));
     index.workflow(FeedEvent::Snapshot(vec![]));
-    let tokens = Tokens::new(&SiteKey::new([1; 32])).unwrap();
+    let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     let boots = BootScripts::new(index, tokens, site()).telling(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];

@@ -29,12 +29,12 @@ struct Call {
 
 /// Counts calls by outcome, and measures how long they take.
 #[derive(Clone, Debug)]
-pub struct Observe {
+pub struct CallMetricsLayer {
     calls: Family<Call, Counter>,
     seconds: Histogram,
 }
 
-impl Observe {
+impl CallMetricsLayer {
     /// With metrics in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
         let calls = Family::<Call, Counter>::default();
@@ -46,29 +46,29 @@ impl Observe {
 
     fn count(&self, call: &str, code: tonic::Code, since: Instant) {
         // A path that is no call of ours is the peer's word: it must not make labels.
-        let call = if access::open(call).is_some() { call } else { "unknown" };
+        let call = if access::audience(call).is_some() { call } else { "unknown" };
         let call = Call { call: call.to_owned(), code: format!("{code:?}") };
         self.calls.get_or_create(&call).inc();
         self.seconds.observe(since.elapsed().as_secs_f64());
     }
 }
 
-impl<S> Layer<S> for Observe {
-    type Service = Observed<S>;
+impl<S> Layer<S> for CallMetricsLayer {
+    type Service = CallMetrics<S>;
 
-    fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner, observe: Arc::new(self.clone()) }
+    fn layer(&self, inner: S) -> CallMetrics<S> {
+        CallMetrics { inner, layer: Arc::new(self.clone()) }
     }
 }
 
 /// A service that is observed.
 #[derive(Clone, Debug)]
-pub struct Observed<S> {
+pub struct CallMetrics<S> {
     inner: S,
-    observe: Arc<Observe>,
+    layer: Arc<CallMetricsLayer>,
 }
 
-impl<S, B, T> Service<Request<B>> for Observed<S>
+impl<S, B, T> Service<Request<B>> for CallMetrics<S>
 where
     S: Service<Request<B>, Response = Response<T>>,
     S::Future: Send + 'static,
@@ -83,7 +83,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (observe, began) = (self.observe.clone(), Instant::now());
+        let (layer, began) = (self.layer.clone(), Instant::now());
         let call = request.uri().path().to_owned();
         let span = span(&call, request.extensions().get().copied());
         let answer = self.inner.call(request).instrument(span.clone());
@@ -93,7 +93,7 @@ where
             let status = Status::from_header_map(answer.headers());
             let code = status.map_or(tonic::Code::Ok, |status| status.code());
             span.in_scope(|| tracing::debug!(?code, elapsed = ?began.elapsed(), "answered"));
-            observe.count(&call, code, began);
+            layer.count(&call, code, began);
             Ok(answer)
         })
     }

@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 
 /// A stream that is not shut down before it is closed: nothing comes in between, and closing says the same to the peer.
 #[derive(Debug)]
-pub(super) struct Plain(pub(super) TcpStream);
+pub(super) struct Plaintext(pub(super) TcpStream);
 
-impl AsyncRead for Plain {
+impl AsyncRead for Plaintext {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -21,7 +21,7 @@ impl AsyncRead for Plain {
     }
 }
 
-impl AsyncWrite for Plain {
+impl AsyncWrite for Plaintext {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

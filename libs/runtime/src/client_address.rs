@@ -6,67 +6,71 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
-
-use crate::prefix::{Prefix, normal};
+use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The proxies whose word is believed; none by default.
 #[derive(Clone, Debug, Default)]
-pub struct Trusted(Vec<Prefix>);
+pub struct TrustedProxies(Vec<IpNet>);
 
 /// Every machine would be a trusted proxy, and could speak for every other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} would trust everybody: name the proxies themselves")]
-pub struct Everyone(Prefix);
+pub struct TrustsEveryone(IpNet);
 
-impl Trusted {
+impl TrustedProxies {
     /// The proxies in these networks.
-    pub fn new(networks: impl IntoIterator<Item = Prefix>) -> Result<Self, Everyone> {
+    pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Result<Self, TrustsEveryone> {
         let networks: Vec<_> = networks.into_iter().collect();
-        match networks.iter().find(|network| network.is_everyone()) {
-            Some(everyone) => Err(Everyone(*everyone)),
+        match networks.iter().find(|network| network.prefix_len() == 0) {
+            Some(everyone) => Err(TrustsEveryone(*everyone)),
             None => Ok(Self(networks)),
         }
     }
 
     /// Whether `address` is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.0.iter().any(|network| network.contains(address))
+        self.0.iter().any(|network| network.contains(&address.to_canonical()))
     }
 }
 
 /// A forwarding header of a trusted proxy's makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the forwarding header makes no sense")]
-pub struct Malformed;
+pub struct MalformedForwarding;
 
 /// Who is asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct ClientAddress {
     /// Its address, in normal form.
     pub address: IpAddr,
     /// Whether the peer, which we do not trust, says it asks for somebody else.
     pub forwarded: bool,
 }
 
-impl Caller {
+impl ClientAddress {
     /// Who asks through `peer` with these headers.
-    pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &Trusted) -> Result<Self, Malformed> {
+    pub fn of(
+        peer: IpAddr,
+        headers: &HeaderMap,
+        trusted: &TrustedProxies,
+    ) -> Result<Self, MalformedForwarding> {
         let by_list = headers.contains_key(X_FORWARDED_FOR);
         let by_element = headers.contains_key(header::FORWARDED);
-        let address = normal(peer);
+        let address = peer.to_canonical();
         if !trusted.contains(address) {
             return Ok(Self { address, forwarded: by_list || by_element });
         }
         let chain = match (by_list, by_element) {
             (false, false) => return Ok(Self { address, forwarded: false }),
             // A proxy writes one of them, and lets the client's other one pass: no telling which.
-            (true, true) => return Err(Malformed),
+            (true, true) => return Err(MalformedForwarding),
             (true, false) => values(headers, X_FORWARDED_FOR)?,
             (false, true) => {
                 let elements = values(headers, header::FORWARDED)?;
-                let nodes = elements.into_iter().map(|element| node(element).ok_or(Malformed));
+                let nodes =
+                    elements.into_iter().map(|element| node(element).ok_or(MalformedForwarding));
                 nodes.collect::<Result<_, _>>()?
             }
         };
@@ -75,9 +79,9 @@ impl Caller {
 }
 
 /// The comma-separated values of a header, over all its lines, the last proxy's last.
-fn values(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, Malformed> {
+fn values(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, MalformedForwarding> {
     let lines = headers.get_all(name).iter().map(|line| line.to_str());
-    let lines = lines.collect::<Result<Vec<_>, _>>().map_err(|_| Malformed)?;
+    let lines = lines.collect::<Result<Vec<_>, _>>().map_err(|_| MalformedForwarding)?;
     Ok(lines.into_iter().flat_map(|line| line.split(',')).map(str::trim).collect())
 }
 
@@ -90,10 +94,10 @@ fn node(element: &str) -> Option<&str> {
 }
 
 /// From the right the first who is no trusted proxy; if all are, the one it began with.
-fn furthest(chain: &[&str], trusted: &Trusted) -> Result<IpAddr, Malformed> {
-    let mut last = Err(Malformed);
+fn furthest(chain: &[&str], trusted: &TrustedProxies) -> Result<IpAddr, MalformedForwarding> {
+    let mut last = Err(MalformedForwarding);
     for hop in chain.iter().rev() {
-        let hop = address(hop).ok_or(Malformed)?;
+        let hop = address(hop).ok_or(MalformedForwarding)?;
         last = Ok(hop);
         if !trusted.contains(hop) {
             break;
@@ -106,7 +110,7 @@ fn furthest(chain: &[&str], trusted: &Trusted) -> Result<IpAddr, Malformed> {
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse().ok().or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()));
-    address.map(normal)
+    address.map(|address: IpAddr| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -116,21 +120,24 @@ mod tests {
 
     const PROXY: &str = "192.0.2.1";
 
-    fn trusted() -> Trusted {
-        Trusted::new(["192.0.2.0/30".parse().unwrap()]).unwrap()
+    fn trusted() -> TrustedProxies {
+        TrustedProxies::new(["192.0.2.0/30".parse().unwrap()]).unwrap()
     }
 
     /// Who `peer` speaks for with these header lines; an error's status otherwise.
-    fn caller(peer: &str, lines: &[(&'static str, &str)]) -> Result<Caller, Malformed> {
+    fn caller(
+        peer: &str,
+        lines: &[(&'static str, &str)],
+    ) -> Result<ClientAddress, MalformedForwarding> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        Caller::of(peer.parse().unwrap(), &headers, &trusted())
+        ClientAddress::of(peer.parse().unwrap(), &headers, &trusted())
     }
 
-    fn from(address: &str, forwarded: bool) -> Result<Caller, Malformed> {
-        Ok(Caller { address: address.parse().unwrap(), forwarded })
+    fn from(address: &str, forwarded: bool) -> Result<ClientAddress, MalformedForwarding> {
+        Ok(ClientAddress { address: address.parse().unwrap(), forwarded })
     }
 
     #[test]
@@ -176,16 +183,16 @@ mod tests {
     fn a_chain_that_cannot_be_read_is_malformed() {
         for value in ["", "unknown", "198.51.100.50,", "198.51.100.50, 300.1.1.1"] {
             let lines = [("x-forwarded-for", value)];
-            assert_eq!(caller(PROXY, &lines), Err(Malformed), "{value}");
+            assert_eq!(caller(PROXY, &lines), Err(MalformedForwarding), "{value}");
         }
-        assert_eq!(caller(PROXY, &[("forwarded", "for=_hidden")]), Err(Malformed));
-        assert_eq!(caller(PROXY, &[("forwarded", "by=192.0.2.1")]), Err(Malformed));
+        assert_eq!(caller(PROXY, &[("forwarded", "for=_hidden")]), Err(MalformedForwarding));
+        assert_eq!(caller(PROXY, &[("forwarded", "by=192.0.2.1")]), Err(MalformedForwarding));
     }
 
     #[test]
     fn two_kinds_of_header_at_once_are_malformed() {
         let lines = [("forwarded", "for=198.51.100.50"), ("x-forwarded-for", "198.51.100.60")];
-        assert_eq!(caller(PROXY, &lines), Err(Malformed));
+        assert_eq!(caller(PROXY, &lines), Err(MalformedForwarding));
     }
 
     #[test]
@@ -197,7 +204,7 @@ mod tests {
     #[test]
     fn everybody_is_no_proxy() {
         for everyone in ["0.0.0.0/0", "::/0"] {
-            let error = Trusted::new([everyone.parse().unwrap()]).unwrap_err();
+            let error = TrustedProxies::new([everyone.parse().unwrap()]).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!("{everyone} would trust everybody: name the proxies themselves")
