@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What every crate may import.
-const FOUNDATIONS: [&str; 3] = ["tinwright", "store", "runtime"];
+const FOUNDATIONS: [&str; 4] = ["tinwright", "store", "runtime", "tftp"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// What runs on machines and in clouds of other people: no store comes along.

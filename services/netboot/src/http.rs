@@ -23,6 +23,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tftp::file_name::without_trace_context;
 use tokio::sync::mpsc;
 
 pub use self::middleware::BootHttp;
@@ -33,8 +34,7 @@ use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
 use crate::iso::Images;
 use crate::metrics::Metrics;
-use crate::tftp::name::without_trace;
-use crate::tftp::{Directories, Files, Name};
+use crate::tftp::{Directories, FileSource, RequestedFile};
 use crate::timeline::BootStep;
 
 /// What the listener serves from.
@@ -48,7 +48,7 @@ pub struct Http {
     /// Public files; none where the site has none.
     pub files: Option<Directories>,
     /// What TFTP serves: the same below `/tftp/`.
-    pub tftp: Arc<dyn Files>,
+    pub tftp: Arc<dyn FileSource>,
     /// Images for virtual media; none where the site has none.
     pub images: Option<Arc<Images>>,
     /// Where calls home go.
@@ -117,7 +117,7 @@ async fn loader(
         },
         None => (None, &*path),
     };
-    let name = without_trace(name);
+    let name = without_trace_context(name);
     if name == "autoexec.ipxe" {
         return scripts::autoexec(&http, mac);
     }
@@ -195,13 +195,14 @@ async fn tftp_file(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    let (std::net::IpAddr::V4(source), Ok(name)) = (source, Name::try_from(path.as_bytes())) else {
+    let (std::net::IpAddr::V4(source), Ok(file)) = (source, RequestedFile::parse(path.as_bytes()))
+    else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    if name == Name::Refused {
+    if file == RequestedFile::Refused {
         return StatusCode::NOT_FOUND.into_response();
     }
-    match http.tftp.open(&name, source).await {
+    match http.tftp.open(&file, source).await {
         Ok(file) => file::opened(file, file::BYTES, &method, &headers).await,
         Err(refusal) => {
             let by_401 = http.boots.site().serving.refuse_by_401;

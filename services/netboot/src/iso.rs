@@ -24,8 +24,7 @@ use self::scan::Scanned;
 use crate::Mac;
 use crate::bootscripts::{BootRefusal, BootScripts};
 use crate::site::serving::Iso;
-use crate::tftp::Directories;
-use crate::tftp::files::Refusal as NoFile;
+use crate::tftp::{Directories, FileError};
 
 /// How long one machine is given the same arguments. Its tokens last longer.
 const SAME: Duration = Duration::from_secs(10 * 60);
@@ -121,9 +120,11 @@ impl Images {
     /// The source file, and what is in it.
     async fn find(&self, name: &str) -> Result<(std::fs::File, Arc<Scanned>), BootRefusal> {
         let found = self.directory.find_file(name.to_owned()).await;
-        let (file, _) = found.map_err(|refusal| match refusal {
-            NoFile::NotFound | NoFile::NotAllowed => BootRefusal::Nothing("no such image".into()),
-            NoFile::Later | NoFile::Unreadable(_) => unreadable(&refusal),
+        let (file, _) = found.map_err(|error| match error {
+            FileError::NotFound | FileError::NotAllowed => {
+                BootRefusal::Nothing("no such image".into())
+            }
+            FileError::TryLater | FileError::Unreadable(_) => unreadable(&error),
         })?;
         let stamp = stamp(&file).map_err(unreadable)?;
         let mut scanned = self.scanned.lock().await;

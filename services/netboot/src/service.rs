@@ -1,9 +1,9 @@
 //! Netboot as a whole: sockets, feeds, and the loops over them.
 
-mod by_tftp;
 mod feeds;
 mod link;
 mod served;
+mod tftp_files;
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;

@@ -1,25 +1,17 @@
-//! TFTP for firmware (RFC 1350, 2347, 2348, 2349, 7440): reading only.
+//! The TFTP server for firmware: reading only. The protocol is in the crate `tftp`.
 //!
-//! - [`packet`]: the five packets and the answer to options.
-//! - [`negotiation`]: what a request's options come to.
-//! - [`transfer`]: one transfer as a state machine, without a socket, a clock or a file; [`window`]: what is under way
-//!   of it, `pace`: how fast that goes out.
-//! - [`name`]: what a file name means; [`files`]: where its bytes come from; [`blocks`]: cutting them.
-//! - [`admission`]: how much one client, and all of them, may ask for.
-//! - [`server`]: sockets, and a task per transfer.
+//! - [`requested_file`]: the meaning of a file name; [`files`]: finding and opening files; [`file_reader`]: reading them in
+//!   blocks.
+//! - [`admission`]: limits for one client, and for all together.
+//! - [`server`]: receives requests; `session`: a task with its own socket for each transfer.
 
 pub mod admission;
-pub mod blocks;
+pub mod file_reader;
 pub mod files;
-pub mod name;
-pub mod negotiation;
-mod pace;
-pub mod packet;
+pub mod requested_file;
 pub mod server;
-mod serving;
-pub mod transfer;
-pub mod window;
+mod session;
 
-pub use files::{Directories, File, Files, Refusal};
-pub use name::Name;
-pub use server::{Ended, Observer, Server};
+pub use files::{Directories, FileError, FileSource, OpenFile};
+pub use requested_file::RequestedFile;
+pub use server::{FinishedRequest, RequestResult, Server};

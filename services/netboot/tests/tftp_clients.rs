@@ -1,4 +1,4 @@
-//! Other people's TFTP clients against the server: tftp-hpa, atftp, curl, busybox; and a line that loses packets.
+//! The TFTP server with the clients tftp-hpa, atftp, curl and busybox, and over a line that loses packets.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -8,43 +8,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use netboot::tftp::packet::{Code, Packet, Request};
-use netboot::tftp::server::{Settings, Verdict};
-use netboot::tftp::transfer::Outcome;
-use netboot::tftp::{Directories, Ended, File, Files, Name, Refusal, Server};
+use netboot::tftp::server::Settings;
+use netboot::tftp::{
+    Directories, FileError, FileSource, FinishedRequest, OpenFile, RequestResult, RequestedFile,
+    Server,
+};
+use tftp::packet::FileRequest;
+use tftp::{ErrorCode, Packet, TransferOutcome};
 use tokio::net::UdpSocket;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Longer than anything here takes, shorter than anybody's patience.
-const BOUND: Duration = Duration::from_secs(60);
-/// The size of Debian's snponly.efi: no multiple of any block.
-const LOADER: usize = 173_792;
+/// The longest time that any step may take.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The size of Debian's snponly.efi, which is no multiple of any block size.
+const LOADER_BYTES: usize = 173_792;
 
-/// A server on a port of its own, and a directory for a client to work in. Both end with it.
-struct Site {
+/// A server on its own port, and a work directory for clients. Both end when this is dropped.
+struct TestServer {
     port: u16,
-    ended: mpsc::UnboundedReceiver<Ended>,
+    finished: mpsc::UnboundedReceiver<FinishedRequest>,
     served: tempfile::TempDir,
     work: tempfile::TempDir,
     _stop: DropGuard,
 }
 
-/// Directories that would even serve the file that never is.
-struct AllNames(Directories);
+/// Directories that would serve even the refused file, to show that the server does not open it.
+struct AllFiles(Directories);
 
 #[async_trait::async_trait]
-impl Files for AllNames {
-    async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<File, Refusal> {
-        if *name == Name::Refused {
+impl FileSource for AllFiles {
+    async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
+        if *file == RequestedFile::Refused {
             return Ok(bytes::Bytes::from_static(b"a loader").into());
         }
-        self.0.open(name, client).await
+        self.0.open(file, client).await
     }
 }
 
-impl Site {
+impl TestServer {
     async fn start() -> Self {
         Self::start_on(Ipv4Addr::LOCALHOST).await
     }
@@ -57,28 +60,34 @@ impl Site {
         let served = tempfile::tempdir().unwrap();
         std::fs::write(served.path().join("loader.efi"), loader()).unwrap();
         std::fs::write(served.path().join("notes.txt"), "one\ntwo\r\n").unwrap();
-        let files = Arc::new(AllNames(Directories::open([served.path()]).unwrap()));
+        let files = Arc::new(AllFiles(Directories::open([served.path()]).unwrap()));
         let socket = UdpSocket::bind((address, 0)).await.unwrap();
         let port = socket.local_addr().unwrap().port();
-        let (tell, ended) = mpsc::unbounded_channel();
-        let observer = Arc::new(move |end| drop(tell.send(end)));
+        let (sender, finished) = mpsc::unbounded_channel();
+        let observer = Arc::new(move |request| drop(sender.send(request)));
         let server = Server::new(socket, files, settings, observer).unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(server.run(stop.clone()));
-        Self { port, ended, served, work: tempfile::tempdir().unwrap(), _stop: stop.drop_guard() }
+        Self {
+            port,
+            finished,
+            served,
+            work: tempfile::tempdir().unwrap(),
+            _stop: stop.drop_guard(),
+        }
     }
 
-    fn got(&self) -> PathBuf {
+    fn downloaded(&self) -> PathBuf {
         self.work.path().join("got")
     }
 
-    /// Runs a client in the work directory, `{port}` standing for the server's.
+    /// Runs a client in the work directory, with `port` in place of `{port}`.
     async fn run(&self, port: u16, line: &str) -> Output {
         let line = line.replace("{port}", &port.to_string());
         let mut words = line.split(' ');
         let mut command = Command::new(words.next().unwrap());
         command.args(words).current_dir(self.work.path()).kill_on_drop(true);
-        tokio::time::timeout(BOUND, command.output())
+        tokio::time::timeout(TEST_TIMEOUT, command.output())
             .await
             .expect("the client ends")
             .expect("the client is installed")
@@ -88,49 +97,51 @@ impl Site {
         self.run(self.port, line).await
     }
 
-    /// What the server says of the next request that ends.
-    async fn verdict(&mut self) -> Verdict {
-        tokio::time::timeout(BOUND, self.ended.recv())
+    /// Returns the result of the next request that ends.
+    async fn result(&mut self) -> RequestResult {
+        tokio::time::timeout(TEST_TIMEOUT, self.finished.recv())
             .await
             .expect("the request ends")
             .unwrap()
-            .verdict
+            .result
     }
 
-    async fn socket(&self) -> Talk {
+    async fn client_socket(&self) -> ClientSocket {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        Talk { socket, server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port) }
+        ClientSocket { socket, server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port) }
     }
 }
 
-/// Octets in which any two blocks differ.
+/// Bytes in which any two blocks differ.
 fn loader() -> Vec<u8> {
-    (0..LOADER as u32 / 4).flat_map(|word| word.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
+    (0..LOADER_BYTES as u32 / 4)
+        .flat_map(|word| word.wrapping_mul(2_654_435_761).to_be_bytes())
+        .collect()
 }
 
 #[track_caller]
-fn same(got: &Path, expected: &[u8]) {
-    assert!(std::fs::read(got).unwrap() == expected, "the file differs");
+fn assert_content(path: &Path, expected: &[u8]) {
+    assert!(std::fs::read(path).unwrap() == expected, "the file differs");
 }
 
 #[tokio::test]
 async fn tftp_hpa_reads_a_file() {
-    let mut site = Site::start().await;
-    site.client("tftp -m binary 127.0.0.1 {port} -c get loader.efi got").await;
-    same(&site.got(), &loader());
-    assert_eq!(site.verdict().await, Verdict::Served(Outcome::Complete));
+    let mut server = TestServer::start().await;
+    server.client("tftp -m binary 127.0.0.1 {port} -c get loader.efi got").await;
+    assert_content(&server.downloaded(), &loader());
+    assert_eq!(server.result().await, RequestResult::Transfer(TransferOutcome::Complete));
 }
 
 #[tokio::test]
-async fn tftp_hpa_reads_text_in_its_own_line_ends() {
-    let site = Site::start().await;
-    site.client("tftp -m ascii 127.0.0.1 {port} -c get notes.txt got").await;
-    same(&site.got(), b"one\ntwo\r\n");
+async fn tftp_hpa_reads_text_with_the_line_ends_of_its_system() {
+    let server = TestServer::start().await;
+    server.client("tftp -m ascii 127.0.0.1 {port} -c get notes.txt got").await;
+    assert_content(&server.downloaded(), b"one\ntwo\r\n");
 }
 
 #[tokio::test]
-async fn atftp_reads_a_file_with_every_option_it_has() {
-    let site = Site::start().await;
+async fn atftp_reads_a_file_with_each_of_its_options() {
+    let server = TestServer::start().await;
     for options in [
         "",
         "--option|blksize 1428|",
@@ -138,221 +149,230 @@ async fn atftp_reads_a_file_with_every_option_it_has() {
     ] {
         let mut command = Command::new("atftp");
         command.args(options.split('|').filter(|word| !word.is_empty()));
-        command.args(["-g", "-r", "loader.efi", "-l", "got", "127.0.0.1", &site.port.to_string()]);
-        command.current_dir(site.work.path()).kill_on_drop(true);
-        let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
+        command.args([
+            "-g",
+            "-r",
+            "loader.efi",
+            "-l",
+            "got",
+            "127.0.0.1",
+            &server.port.to_string(),
+        ]);
+        command.current_dir(server.work.path()).kill_on_drop(true);
+        let output = tokio::time::timeout(TEST_TIMEOUT, command.output()).await.unwrap().unwrap();
         assert!(output.status.success(), "{options}: {output:?}");
-        same(&site.got(), &loader());
-        std::fs::remove_file(site.got()).unwrap();
+        assert_content(&server.downloaded(), &loader());
+        std::fs::remove_file(server.downloaded()).unwrap();
     }
 }
 
 #[tokio::test]
 async fn curl_reads_a_file_in_blocks_of_any_size() {
-    let site = Site::start().await;
+    let server = TestServer::start().await;
     for size in [8, 512, 1024, 1428, 65464] {
         let line =
             format!("curl -s -o got --tftp-blksize {size} tftp://127.0.0.1:{{port}}/loader.efi");
-        assert!(site.client(&line).await.status.success(), "{size}");
-        same(&site.got(), &loader());
+        assert!(server.client(&line).await.status.success(), "{size}");
+        assert_content(&server.downloaded(), &loader());
     }
 }
 
 #[tokio::test]
-async fn curl_reads_a_file_named_with_its_interface() {
-    let site = Site::start().await;
+async fn curl_reads_a_file_below_the_mac_address() {
+    let server = TestServer::start().await;
     let line = "curl -s -o got tftp://127.0.0.1:{port}/52-54-00-00-00-01/loader.efi";
-    assert!(site.client(line).await.status.success());
-    same(&site.got(), &loader());
+    assert!(server.client(line).await.status.success());
+    assert_content(&server.downloaded(), &loader());
 }
 
 #[tokio::test]
 async fn busybox_reads_a_file() {
-    let site = Site::start().await;
+    let server = TestServer::start().await;
     assert!(
-        site.client("busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}")
+        server
+            .client("busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}")
             .await
             .status
             .success()
     );
-    same(&site.got(), &loader());
+    assert_content(&server.downloaded(), &loader());
 }
 
 #[tokio::test]
-async fn an_empty_file_is_a_file() {
-    let site = Site::start().await; // curl takes a size of 0 for an error
+async fn an_empty_file_is_served() {
+    let server = TestServer::start().await; // not with curl: it takes a size of 0 for an error
     let line = "busybox tftp -g -r 52-54-00-00-00-01/autoexec.ipxe -l got 127.0.0.1 {port}";
-    assert!(site.client(line).await.status.success());
-    same(&site.got(), b"");
+    assert!(server.client(line).await.status.success());
+    assert_content(&server.downloaded(), b"");
 }
 
 #[tokio::test]
-async fn a_refused_machine_is_told_that_there_is_no_such_file() {
-    let mut site = Site::start().await;
-    let output = site.client("curl -s -o got tftp://127.0.0.1:{port}/netboot-not-allowed").await;
+async fn the_file_for_refused_machines_is_not_found() {
+    let mut server = TestServer::start().await;
+    let output = server.client("curl -s -o got tftp://127.0.0.1:{port}/netboot-not-allowed").await;
     assert_eq!(output.status.code(), Some(68), "curl's code for error 1");
-    assert_eq!(site.verdict().await, Verdict::Refused(Code::NOT_FOUND.0));
+    assert_eq!(server.result().await, RequestResult::Refused(ErrorCode::NOT_FOUND.0));
 }
 
 #[tokio::test]
-async fn nobody_climbs_out_or_writes() {
-    let mut site = Site::start().await;
-    site.client("tftp -m binary 127.0.0.1 {port} -c get ../../etc/passwd got").await;
-    assert_eq!(site.verdict().await, Verdict::Refused(Code::ACCESS_VIOLATION.0));
-    std::fs::write(site.got(), "mine").unwrap();
-    let output = site.client("curl -s -T got tftp://127.0.0.1:{port}/got").await;
+async fn no_client_reads_outside_the_directory_or_writes() {
+    let mut server = TestServer::start().await;
+    server.client("tftp -m binary 127.0.0.1 {port} -c get ../../etc/passwd got").await;
+    assert_eq!(server.result().await, RequestResult::Refused(ErrorCode::ACCESS_VIOLATION.0));
+    std::fs::write(server.downloaded(), "mine").unwrap();
+    let output = server.client("curl -s -T got tftp://127.0.0.1:{port}/got").await;
     assert_eq!(output.status.code(), Some(69), "curl's code for error 2");
-    assert!(!site.served.path().join("got").exists());
+    assert!(!server.served.path().join("got").exists());
 }
 
-/// A client of our own, packet by packet.
-struct Talk {
+/// A client that sends and receives single packets.
+struct ClientSocket {
     socket: UdpSocket,
     server: SocketAddrV4,
 }
 
-impl Talk {
-    async fn say(&self, packet: &Packet, to: std::net::SocketAddr) {
+impl ClientSocket {
+    async fn send(&self, packet: &Packet, to: std::net::SocketAddr) {
         self.socket.send_to(&packet.encode(), to).await.unwrap();
     }
 
-    async fn ask(&self, options: &[(&str, &str)]) {
+    async fn request(&self, options: &[(&str, &str)]) {
         let options = options
             .iter()
             .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-        let request = Request {
+        let request = FileRequest {
             name: b"loader.efi".into(),
             mode: b"octet".into(),
             options: options.collect(),
         };
-        self.say(&Packet::Read(request), self.server.into()).await;
+        self.send(&Packet::Read(request), self.server.into()).await;
     }
 
-    async fn hear(&self) -> (Packet, std::net::SocketAddr) {
+    async fn receive(&self) -> (Packet, std::net::SocketAddr) {
         let mut buffer = [0; 2048];
-        let heard = tokio::time::timeout(BOUND, self.socket.recv_from(&mut buffer)).await;
-        let (length, from) = heard.expect("the server answers").unwrap();
+        let received = tokio::time::timeout(TEST_TIMEOUT, self.socket.recv_from(&mut buffer)).await;
+        let (length, from) = received.expect("the server responds").unwrap();
         (Packet::parse(&buffer[..length]).unwrap(), from)
     }
 }
 
 #[tokio::test]
-async fn asking_for_the_size_and_giving_up_is_no_failure() {
-    let mut site = Site::start().await;
-    let talk = site.socket().await;
-    talk.ask(&[("tsize", "0"), ("blksize", "1468"), ("windowsize", "4")]).await;
-    let (answer, from) = talk.hear().await;
+async fn a_client_that_ends_after_the_option_acknowledgement_is_a_size_probe() {
+    let mut server = TestServer::start().await;
+    let client = server.client_socket().await;
+    client.request(&[("tsize", "0"), ("blksize", "1468"), ("windowsize", "4")]).await;
+    let (response, from) = client.receive().await;
     let granted = [("tsize", "173792"), ("blksize", "1428"), ("windowsize", "4")];
     let granted =
         granted.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-    assert_eq!(answer, Packet::OptionAck(granted.into()));
-    talk.say(&Packet::error(Code::OPTIONS_REFUSED, "User aborted"), from).await;
-    assert_eq!(site.verdict().await, Verdict::Served(Outcome::SizeProbe));
+    assert_eq!(response, Packet::OptionAck(granted.into()));
+    client.send(&Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted"), from).await;
+    assert_eq!(server.result().await, RequestResult::Transfer(TransferOutcome::SizeProbe));
 }
 
 #[tokio::test]
-async fn a_repeated_request_is_answered_by_the_transfer_it_began() {
-    let site = Site::start().await;
-    let talk = site.socket().await;
-    talk.ask(&[]).await;
-    let first = talk.hear().await;
-    talk.ask(&[]).await;
-    assert_eq!(talk.hear().await, first);
+async fn a_repeated_request_is_answered_by_its_running_transfer() {
+    let server = TestServer::start().await;
+    let client = server.client_socket().await;
+    client.request(&[]).await;
+    let first = client.receive().await;
+    client.request(&[]).await;
+    assert_eq!(client.receive().await, first);
 }
 
 #[tokio::test]
-async fn a_stranger_on_a_transfers_port_is_sent_away_and_the_transfer_goes_on() {
-    let site = Site::start().await;
-    let (talk, stranger) = (site.socket().await, site.socket().await);
-    talk.ask(&[]).await;
-    let (_, transfer) = talk.hear().await;
-    stranger.say(&Packet::Ack(1), transfer).await;
-    let (answer, _) = stranger.hear().await;
-    assert_eq!(answer, Packet::error(Code::UNKNOWN_TRANSFER, "unknown transfer"));
-    talk.say(&Packet::Ack(1), transfer).await;
-    assert!(matches!(talk.hear().await.0, Packet::Data { block: 2, .. }));
+async fn another_client_at_a_transfers_port_gets_an_error_and_the_transfer_goes_on() {
+    let server = TestServer::start().await;
+    let (client, other) = (server.client_socket().await, server.client_socket().await);
+    client.request(&[]).await;
+    let (_, transfer) = client.receive().await;
+    other.send(&Packet::Ack(1), transfer).await;
+    let (response, _) = other.receive().await;
+    assert_eq!(response, Packet::error(ErrorCode::UNKNOWN_TRANSFER, "unknown transfer"));
+    client.send(&Packet::Ack(1), transfer).await;
+    assert!(matches!(client.receive().await.0, Packet::Data { block: 2, .. }));
 }
 
 #[tokio::test]
-async fn the_address_that_was_asked_is_the_one_that_answers() {
-    let site = Site::start_on(Ipv4Addr::UNSPECIFIED).await;
-    let talk = Talk {
-        server: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 5), site.port),
-        ..site.socket().await
+async fn a_transfer_is_sent_from_the_address_that_received_the_request() {
+    let server = TestServer::start_on(Ipv4Addr::UNSPECIFIED).await;
+    let client = ClientSocket {
+        server: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 5), server.port),
+        ..server.client_socket().await
     };
-    talk.ask(&[]).await;
-    let (_, from) = talk.hear().await;
+    client.request(&[]).await;
+    let (_, from) = client.receive().await;
     assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 5));
-    assert_ne!(from.port(), site.port);
-    talk.say(&Packet::Data { block: 1, data: vec![] }, talk.server.into()).await;
-    let (answer, from) = talk.hear().await;
-    assert!(matches!(answer, Packet::Error { code: Code::ILLEGAL_OPERATION, .. }));
-    assert_eq!(from, talk.server.into());
+    assert_ne!(from.port(), server.port);
+    client.send(&Packet::Data { block: 1, data: vec![] }, client.server.into()).await;
+    let (response, from) = client.receive().await;
+    assert!(matches!(response, Packet::Error { code: ErrorCode::ILLEGAL_OPERATION, .. }));
+    assert_eq!(from, client.server.into());
 }
 
 #[tokio::test]
-async fn one_port_is_enough_for_every_client() {
+async fn every_client_works_with_a_single_port() {
     let settings = Settings { single_port: true, ..Settings::default() };
-    let mut site = Site::start_with(Ipv4Addr::LOCALHOST, settings).await;
+    let mut server = TestServer::start_with(Ipv4Addr::LOCALHOST, settings).await;
     for line in [
         "busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}",
         "tftp -m binary 127.0.0.1 {port} -c get loader.efi got",
         "curl -s -o got --tftp-blksize 512 tftp://127.0.0.1:{port}/loader.efi",
     ] {
-        site.client(line).await;
-        same(&site.got(), &loader());
-        assert_eq!(site.verdict().await, Verdict::Served(Outcome::Complete));
-        std::fs::remove_file(site.got()).unwrap();
+        server.client(line).await;
+        assert_content(&server.downloaded(), &loader());
+        assert_eq!(server.result().await, RequestResult::Transfer(TransferOutcome::Complete));
+        std::fs::remove_file(server.downloaded()).unwrap();
     }
-    let talk = site.socket().await;
-    talk.ask(&[("windowsize", "8")]).await;
-    assert_eq!(talk.hear().await.1, talk.server.into());
+    let client = server.client_socket().await;
+    client.request(&[("windowsize", "8")]).await;
+    assert_eq!(client.receive().await.1, client.server.into());
 }
 
 #[tokio::test]
 async fn one_client_has_at_most_eight_transfers_at_a_time() {
-    let site = Site::start().await;
+    let server = TestServer::start().await;
     for _ in 0..8 {
-        let talk = site.socket().await;
-        talk.ask(&[]).await;
-        assert!(matches!(talk.hear().await.0, Packet::Data { .. }));
+        let client = server.client_socket().await;
+        client.request(&[]).await;
+        assert!(matches!(client.receive().await.0, Packet::Data { .. }));
     }
-    let talk = site.socket().await;
-    talk.ask(&[]).await;
-    assert_eq!(talk.hear().await.0, Packet::error(Code::UNDEFINED, "busy"));
+    let client = server.client_socket().await;
+    client.request(&[]).await;
+    assert_eq!(client.receive().await.0, Packet::error(ErrorCode::UNDEFINED, "busy"));
 }
 
 /// A line to a server, for one client. Ends with the test's runtime.
-struct Line {
+struct LossyLine {
     port: u16,
-    /// Octets that the server sent.
-    sent: Arc<AtomicUsize>,
-    /// Whether what the client said last was lost.
-    mute: Arc<AtomicBool>,
+    /// Bytes that the server sent.
+    sent_bytes: Arc<AtomicUsize>,
+    /// True if the client's last packet was lost.
+    last_packet_lost: Arc<AtomicBool>,
 }
 
-impl Line {
-    /// Carries what `passes` lets through, both ways counted together. Every `rest` the client takes what there is, and
-    /// it has room for `room` datagrams.
+impl LossyLine {
+    /// Delivers a packet if `passes` returns true; it is called for both directions. Packets to the client go through a
+    /// queue of `queue_length`, which is emptied once in `interval`.
     async fn to(
         server: SocketAddrV4,
         mut passes: impl FnMut() -> bool + Send + 'static,
-        (room, rest): (usize, Duration),
+        (queue_length, interval): (usize, Duration),
     ) -> Self {
         let near = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
         let far = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let (port, sent) = (near.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
-        let mute = Arc::new(AtomicBool::new(false));
-        let lost = mute.clone();
-        let (queue, mut waiting) = mpsc::channel::<(Vec<u8>, SocketAddr)>(room);
-        let (out, counted) = (near.clone(), sent.clone());
+        let (port, sent_bytes) = (near.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+        let last_packet_lost = Arc::new(AtomicBool::new(false));
+        let lost = last_packet_lost.clone();
+        let (queue, mut waiting) = mpsc::channel::<(Vec<u8>, SocketAddr)>(queue_length);
+        let (to_client, counter) = (near.clone(), sent_bytes.clone());
         tokio::spawn(async move {
-            let mut taken = Vec::new();
-            while waiting.recv_many(&mut taken, room).await > 0 {
-                for (datagram, client) in taken.drain(..) {
-                    out.send_to(&datagram, client).await.unwrap();
+            let mut datagrams = Vec::new();
+            while waiting.recv_many(&mut datagrams, queue_length).await > 0 {
+                for (datagram, client) in datagrams.drain(..) {
+                    to_client.send_to(&datagram, client).await.unwrap();
                 }
-                tokio::time::sleep(rest).await;
+                tokio::time::sleep(interval).await;
             }
         });
         tokio::spawn(async move {
@@ -368,7 +388,7 @@ impl Line {
                     }
                     Ok((length, from)) = far.recv_from(&mut back) => {
                         transfer = from;
-                        counted.fetch_add(length, Ordering::Relaxed);
+                        counter.fetch_add(length, Ordering::Relaxed);
                         if let Some(client) = client.filter(|_| passes()) {
                             let _full = queue.try_send((back[..length].to_vec(), client));
                         }
@@ -376,11 +396,11 @@ impl Line {
                 }
             }
         });
-        Self { port, sent, mute }
+        Self { port, sent_bytes, last_packet_lost }
     }
 
-    /// One that loses two of every `2 * every + 1` packets. What is sent again and again is never as long as that, or the same
-    /// block would be lost for ever.
+    /// Loses two of every `2 * every + 1` packets. This must differ from the number of packets in a retransmission, or the same
+    /// block would be lost each time.
     async fn losing(server: SocketAddrV4, every: usize) -> Self {
         let mut count = 0_usize;
         let passes = move || {
@@ -391,69 +411,76 @@ impl Line {
         Self::to(server, passes, (1024, Duration::ZERO)).await
     }
 
-    /// What a transfer comes to by which the client has the whole file: where its last word is lost, the server cannot
-    /// know. To be asked once the server has given its verdict: by then the line has passed all there was.
-    fn verdict(&self) -> Verdict {
-        let mute = self.mute.load(Ordering::Relaxed);
-        Verdict::Served(if mute { Outcome::TimedOut } else { Outcome::Complete })
+    /// Returns the expected result of a complete download. If the client's last acknowledgement is lost, the server times out.
+    /// To be called after the server has reported its result: then no packet is on the line.
+    fn expected_result(&self) -> RequestResult {
+        let lost = self.last_packet_lost.load(Ordering::Relaxed);
+        RequestResult::Transfer(if lost {
+            TransferOutcome::TimedOut
+        } else {
+            TransferOutcome::Complete
+        })
     }
 
-    /// How many octets the server sent for each of the loader's.
-    fn spent(&self) -> f64 {
-        self.sent.load(Ordering::Relaxed) as f64 / LOADER as f64
+    /// Returns the bytes that the server sent per byte of the loader.
+    fn overhead(&self) -> f64 {
+        self.sent_bytes.load(Ordering::Relaxed) as f64 / LOADER_BYTES as f64
     }
 }
 
-impl Site {
+impl TestServer {
     fn address(&self) -> SocketAddrV4 {
         SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port)
     }
 
-    /// atftp reads the loader in windows of eight over `line`.
-    async fn reads_windows(&mut self, line: &Line) {
+    /// Reads the loader with atftp in windows of eight blocks over `line`.
+    async fn atftp_reads_windows(&mut self, line: &LossyLine) {
         let mut command = Command::new("atftp");
         command.args(["--option", "blksize 1428", "--option", "windowsize 8"]);
         command.args(["-g", "-r", "loader.efi", "-l", "got", "127.0.0.1", &line.port.to_string()]);
         command.current_dir(self.work.path()).kill_on_drop(true);
-        let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
+        let output = tokio::time::timeout(TEST_TIMEOUT, command.output()).await.unwrap().unwrap();
         assert!(output.status.success(), "{output:?}");
-        same(&self.got(), &loader());
-        let verdict = self.verdict().await;
-        assert_eq!(verdict, line.verdict());
+        assert_content(&self.downloaded(), &loader());
+        let result = self.result().await;
+        assert_eq!(result, line.expected_result());
     }
 }
 
 #[tokio::test]
 async fn busybox_reads_a_file_over_a_line_that_loses_packets() {
-    let mut site = Site::start().await;
+    let mut server = TestServer::start().await;
     // 244 packets: seven are lost, some of either direction.
-    let line = Line::losing(site.address(), 31).await;
+    let line = LossyLine::losing(server.address(), 31).await;
     let busybox = "busybox tftp -g -b 1428 -r loader.efi -l got 127.0.0.1 {port}";
-    let output = site.run(line.port, busybox).await;
+    let output = server.run(line.port, busybox).await;
     assert!(output.status.success(), "{output:?}");
-    same(&site.got(), &loader());
-    let verdict = site.verdict().await;
-    assert_eq!(verdict, line.verdict());
+    assert_content(&server.downloaded(), &loader());
+    let result = server.result().await;
+    assert_eq!(result, line.expected_result());
 }
 
 #[tokio::test]
 async fn atftp_reads_windows_over_a_line_that_loses_packets() {
-    let mut site = Site::start().await;
-    // A host that stands still for a moment makes the server ask again: so much is let pass.
+    let mut server = TestServer::start().await;
+    // The bounds leave room for retransmissions on a busy host.
     for (every, most) in [(29, 2.0), (10, 2.0), (6, 2.5)] {
-        let line = Line::losing(site.address(), every).await;
-        site.reads_windows(&line).await;
-        let spent = line.spent();
-        assert!(spent < most, "{spent} octets for each, with about every {every}th packet lost");
+        let line = LossyLine::losing(server.address(), every).await;
+        server.atftp_reads_windows(&line).await;
+        let overhead = line.overhead();
+        assert!(
+            overhead < most,
+            "{overhead} bytes for each, with about every {every}th packet lost"
+        );
     }
 }
 
 #[tokio::test]
-async fn atftp_reads_windows_that_its_buffer_has_no_room_for() {
-    let mut site = Site::start().await;
-    let line = Line::to(site.address(), || true, (3, Duration::from_millis(1))).await;
-    site.reads_windows(&line).await;
-    let spent = line.spent();
-    // Of every window sent whole, five blocks of eight would be sent again.
-    assert!(spent < 2.0, "{spent} octets for each");
+async fn atftp_reads_windows_that_are_larger_than_a_buffer_on_the_way() {
+    let mut server = TestServer::start().await;
+    let line = LossyLine::to(server.address(), || true, (3, Duration::from_millis(1))).await;
+    server.atftp_reads_windows(&line).await;
+    let overhead = line.overhead();
+    // If each window were sent at once, five of its eight blocks would be sent again.
+    assert!(overhead < 2.0, "{overhead} bytes for each");
 }

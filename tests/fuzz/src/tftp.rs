@@ -1,6 +1,6 @@
-//! TFTP: packets, what names and options come to, and whole transfers.
+//! TFTP: packets, file names, option negotiation and whole transfers.
 //!
-//! An input is several packets, each after its length in two octets: a request, and what the client says then.
+//! An input is a sequence of packets, each after its length in two bytes: a request, and the client's next packets.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -8,24 +8,25 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use netboot::tftp::Name;
+use netboot::tftp::RequestedFile;
 use netboot::tftp::admission::{Admission, Limits};
-use netboot::tftp::blocks::Blocks;
-use netboot::tftp::files::Content;
-use netboot::tftp::negotiation::{Mode, Offer, Terms};
-use netboot::tftp::packet::{Code, Packet, Request};
-use netboot::tftp::transfer::{Event, Next, Transfer};
+use netboot::tftp::file_reader::FileReader;
+use netboot::tftp::files::FileContent;
+use tftp::packet::FileRequest;
+use tftp::{
+    ErrorCode, Event, NextStep, OptionLimits, Packet, Transfer, TransferMode, TransferOptions,
+};
 
 use crate::Target;
 
-/// The longest packet read.
-const LONGEST: usize = 1024;
-/// How often a silent client is sent something, and more: a window over and over again, in as many portions as it has blocks.
-const PATIENCE: usize = 1000;
-/// Octets before the data of a block.
-const HEAD: usize = 4;
+/// The longest packet that is parsed.
+const MAX_PACKET_BYTES: usize = 1024;
+/// More than the bursts that a silent client is sent: a window some times over, with one block in a burst.
+const MAX_BURSTS: usize = 1000;
+/// Bytes before the data of a DATA packet.
+const HEADER_BYTES: usize = 4;
 
-/// What is counted, by a clock that is set forward by the inputs.
+/// A file, and the limits of requests. The inputs advance the time.
 #[derive(Debug)]
 pub struct Tftp {
     file: Bytes,
@@ -40,74 +41,79 @@ impl Default for Tftp {
 }
 
 impl Tftp {
-    /// With one file of many lines.
+    /// Creates the target with one file of many lines.
     pub fn new() -> Self {
         let file = Bytes::from("a line\r\nand another\n".repeat(5000));
         Self { file, admission: Admission::new(Limits::default()), now: Instant::now() }
     }
 
-    /// What every packet has to hold, and the request where it is one.
-    fn read(&self, packet: &[u8]) -> anyhow::Result<Option<Packet>> {
-        let Ok(read) = Packet::parse(packet) else { return Ok(None) };
-        anyhow::ensure!(Packet::parse(&read.encode()) == Ok(read.clone()), "not read as written");
-        Ok(Some(read))
+    /// Parses a packet, and checks that its encoding is parsed to the same packet.
+    fn parse(&self, bytes: &[u8]) -> anyhow::Result<Option<Packet>> {
+        let Ok(packet) = Packet::parse(bytes) else { return Ok(None) };
+        anyhow::ensure!(Packet::parse(&packet.encode()) == Ok(packet.clone()), "encoding differs");
+        Ok(Some(packet))
     }
 
-    /// A transfer of the file, as `request` wants it, to a client that says `said` and then nothing more.
-    fn serve(&mut self, request: &Request, said: &[Packet]) -> anyhow::Result<()> {
-        let (Some(mode), Ok(name)) = (Mode::of(request), named(request)?) else { return Ok(()) };
-        let length = name_length(&name).min(self.file.len());
-        let size = (mode == Mode::Octet).then_some(length as u64);
-        let offer = Offer::default();
-        let terms = Terms::agree(&request.options, size, &offer);
-        anyhow::ensure!(terms.block >= 8 && terms.block <= offer.block, "{} octets", terms.block);
-        let most = offer.window_octets.max(terms.block.into());
-        let mut sending = Sending {
-            blocks: Blocks::new(Content::Shared(self.file.slice(..length)), mode),
-            transfer: Transfer::new(terms, self.now),
-            most,
+    /// Transfers the file of `request` to a client that sends `packets` and is silent after them.
+    fn serve(&mut self, request: &FileRequest, packets: &[Packet]) -> anyhow::Result<()> {
+        let Some(mode) = TransferMode::of(request) else { return Ok(()) };
+        let Some(file) = requested_file(request)? else { return Ok(()) };
+        let length = file_length(&file).min(self.file.len());
+        let size = (mode == TransferMode::Octet).then_some(length as u64);
+        let limits = OptionLimits::default();
+        let options = TransferOptions::negotiate(&request.options, size, &limits);
+        let block_bytes = options.block_bytes;
+        anyhow::ensure!((8..=limits.block_bytes).contains(&block_bytes), "{block_bytes} bytes");
+        let max_burst_bytes = limits.window_bytes.max(block_bytes.into());
+        let mut session = TestSession {
+            file: FileReader::new(FileContent::Shared(self.file.slice(..length)), mode),
+            transfer: Transfer::new(options, self.now),
+            max_burst_bytes,
         };
-        let mut next = Next::Send;
-        for packet in said {
-            next = sending.step(next, &event(packet, request), self.now)?;
+        let mut next = NextStep::Send;
+        for packet in packets {
+            next = session.step(next, &event(packet, request), self.now)?;
         }
-        for _ in 0..PATIENCE {
-            if let Next::End(_) = next {
+        for _ in 0..MAX_BURSTS {
+            if let NextStep::End(_) = next {
                 break;
             }
-            self.now = self.now.max(sending.transfer.deadline());
-            next = sending.step(next, &Event::Overdue, self.now)?;
+            self.now = self.now.max(session.transfer.deadline());
+            next = session.step(next, &Event::DeadlinePassed, self.now)?;
         }
-        anyhow::ensure!(matches!(next, Next::End(_)), "a silent client is served for ever");
-        let delivered = sending.transfer.delivered();
-        // A block more than there is, and netascii has two octets for some.
-        let file = 2 * length as u64 + u64::from(offer.block);
-        anyhow::ensure!(delivered <= file, "{delivered} octets of {length} delivered");
+        anyhow::ensure!(
+            matches!(next, NextStep::End(_)),
+            "a transfer to a silent client does not end"
+        );
+        let acknowledged = session.transfer.acknowledged_bytes();
+        // Rounded up to a block; netascii has two bytes for some.
+        let max = 2 * length as u64 + u64::from(limits.block_bytes);
+        anyhow::ensure!(acknowledged <= max, "{acknowledged} bytes of {length} acknowledged");
         Ok(())
     }
 }
 
 impl Target for Tftp {
     fn corpus(&self) -> Vec<Vec<u8>> {
-        let asks = |name: &str, mode: &str, options: &[(&str, &str)]| {
+        let read = |name: &str, mode: &str, options: &[(&str, &str)]| {
             let options = options.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
-            Packet::Read(Request { name: bytes(name), mode: bytes(mode), options })
+            Packet::Read(FileRequest { name: bytes(name), mode: bytes(mode), options })
         };
         let ovmf = [("tsize", "0"), ("blksize", "1468"), ("windowsize", "4")];
         let acks = |step: usize| (0..200).step_by(step).map(Packet::Ack).collect::<Vec<_>>();
-        let probe = Packet::error(Code::OPTIONS_REFUSED, "User aborted the transfer");
+        let probe = Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted the transfer");
         let write =
-            Packet::Write(Request { name: bytes("x"), mode: bytes("octet"), options: vec![] });
+            Packet::Write(FileRequest { name: bytes("x"), mode: bytes("octet"), options: vec![] });
         let conversations = [
-            [vec![asks("snponly.efi", "octet", &ovmf)], acks(4)].concat(),
-            [vec![asks("undionly.kpxe", "octet", &[("blksize", "1456")])], acks(1)].concat(),
-            [vec![asks("52-54-00-00-00-01/auto.ipxe", "netascii", &[])], acks(1)].concat(),
+            [vec![read("snponly.efi", "octet", &ovmf)], acks(4)].concat(),
+            [vec![read("undionly.kpxe", "octet", &[("blksize", "1456")])], acks(1)].concat(),
+            [vec![read("52-54-00-00-00-01/auto.ipxe", "netascii", &[])], acks(1)].concat(),
             [
-                vec![asks("pxelinux.cfg/01-52-54-00-00-00-01", "octet", &[("timeout", "6")])],
+                vec![read("pxelinux.cfg/01-52-54-00-00-00-01", "octet", &[("timeout", "6")])],
                 acks(1),
             ]
             .concat(),
-            vec![asks("snponly.efi", "octet", &ovmf), probe.clone()],
+            vec![read("snponly.efi", "octet", &ovmf), probe.clone()],
             vec![write, Packet::Data { block: 1, data: vec![7; 512] }, probe],
             vec![Packet::OptionAck(vec![(bytes("blksize"), bytes("8"))])],
         ];
@@ -148,82 +154,85 @@ impl Target for Tftp {
     }
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
-        let parts = unframed(input);
-        let read = |part: &&[u8]| self.read(part.get(..LONGEST).unwrap_or(part)).transpose();
-        let packets = parts.iter().filter_map(read).collect::<anyhow::Result<Vec<_>>>()?;
-        let [first, said @ ..] = &packets[..] else { return Ok(()) };
+        let frames = unframed(input);
+        let parse =
+            |frame: &&[u8]| self.parse(frame.get(..MAX_PACKET_BYTES).unwrap_or(frame)).transpose();
+        let packets = frames.iter().filter_map(parse).collect::<anyhow::Result<Vec<_>>>()?;
+        let [first, packets @ ..] = &packets[..] else { return Ok(()) };
         self.now += Duration::from_millis(input.len() as u64);
-        let source = said.len().wrapping_mul(input.len()) as u32;
+        let source = packets.len().wrapping_mul(input.len()) as u32;
         let source = Ipv4Addr::from(source.wrapping_mul(0x9e37_79b9));
         let Packet::Read(request) = first else { return Ok(()) };
         if self.admission.request(source, self.now).is_err() {
             return Ok(());
         }
         if self.admission.begin(source).is_ok() {
-            self.serve(request, said)?;
+            self.serve(request, packets)?;
             self.admission.end(source);
         }
         Ok(())
     }
 }
 
-/// A file on its way.
-struct Sending {
+struct TestSession {
     transfer: Transfer,
-    blocks: Blocks,
-    /// The most octets of data on the way at a time.
-    most: usize,
+    file: FileReader,
+    /// The most bytes of data in a burst.
+    max_burst_bytes: usize,
 }
 
-impl Sending {
-    /// Does `next`, and then takes `event`; nothing once it is over.
-    fn step(&mut self, next: Next, event: &Event, now: Instant) -> anyhow::Result<Next> {
+impl TestSession {
+    /// Performs `next`, then applies `event`. Does nothing after the end.
+    fn step(&mut self, next: NextStep, event: &Event, now: Instant) -> anyhow::Result<NextStep> {
         match next {
-            Next::End(_) => return Ok(next),
-            Next::Wait => {}
-            Next::Send => {
-                while self.transfer.wants() {
-                    let block = self.blocks.next(self.transfer.block()).now_or_never();
-                    self.transfer.push(block.context("a file in memory that waits")??);
+            NextStep::End(_) => return Ok(next),
+            NextStep::Wait => {}
+            NextStep::Send => {
+                while self.transfer.needs_block() {
+                    let block = self.file.next(self.transfer.block_bytes()).now_or_never();
+                    self.transfer.push_block(block.context("a file in memory that blocks")??);
                 }
-                let packets = self.transfer.burst(now).packets();
-                let data = packets.map(|packet| packet.len().saturating_sub(HEAD));
-                let all: usize = data.sum();
-                anyhow::ensure!(all <= self.most.max(LONGEST), "{all} octets at a time");
+                let packets = self.transfer.next_burst(now).packets();
+                let data = packets.map(|packet| packet.len().saturating_sub(HEADER_BYTES));
+                let bytes: usize = data.sum();
+                anyhow::ensure!(
+                    bytes <= self.max_burst_bytes.max(MAX_PACKET_BYTES),
+                    "{bytes} bytes in a burst"
+                );
             }
         }
-        Ok(self.transfer.on(event, now))
+        Ok(self.transfer.handle(event, now))
     }
 }
 
-/// What a packet of the client's means to its transfer.
-fn event(packet: &Packet, request: &Request) -> Event {
+/// Returns the event of the client's `packet`.
+fn event(packet: &Packet, request: &FileRequest) -> Event {
     match packet {
-        Packet::Ack(block) => Event::Acked(*block),
-        Packet::Error { code, .. } => Event::Failed(*code),
-        Packet::Read(again) if again == request => Event::AskedAgain,
+        Packet::Ack(block) => Event::Acknowledged(*block),
+        Packet::Error { code, .. } => Event::ClientError(*code),
+        Packet::Read(repeated) if repeated == request => Event::RequestRepeated,
         Packet::Read(_) | Packet::Write(_) | Packet::Data { .. } | Packet::OptionAck(_) => {
-            Event::Overdue
+            Event::DeadlinePassed
         }
     }
 }
 
-/// What `request` names, which never leads out of where files are.
-fn named(request: &Request) -> anyhow::Result<Result<Name, ()>> {
-    let Ok(name) = Name::try_from(request.name.as_slice()) else { return Ok(Err(())) };
-    if let Name::File { path, .. } = &name {
+/// Parses the file name of `request`, and checks that it does not lead out of the directory.
+fn requested_file(request: &FileRequest) -> anyhow::Result<Option<RequestedFile>> {
+    let Ok(file) = RequestedFile::parse(&request.name) else { return Ok(None) };
+    if let RequestedFile::File { path, .. } = &file {
         let leads_out = path.starts_with('/') || path.split('/').any(|part| part == "..");
         anyhow::ensure!(!leads_out, "{path:?} leads out");
     }
-    Ok(Ok(name))
+    Ok(Some(file))
 }
 
-/// How long the file of this name is: none of two lengths is alike for long.
-fn name_length(name: &Name) -> usize {
-    match name {
-        Name::File { path, .. } => path.len() * path.len() * 16,
-        Name::Script(_) => 512,
-        Name::Autoexec(_) | Name::Pxelinux(_) | Name::Refused => 0,
+/// Returns the length of `file`, which depends on the length of its path.
+fn file_length(file: &RequestedFile) -> usize {
+    match file {
+        RequestedFile::File { path, .. } => path.len() * path.len() * 16,
+        RequestedFile::Script(_) => 512,
+        RequestedFile::Autoexec(_) | RequestedFile::Pxelinux(_) | RequestedFile::Refused => 0,
     }
 }
 
@@ -231,21 +240,21 @@ fn bytes(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// `packet` after its length.
+/// Encodes `packet` after its length.
 fn framed(packet: &Packet) -> Vec<u8> {
     let packet = packet.encode();
     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
     [&length.to_be_bytes(), &packet[..]].concat()
 }
 
-/// The packets of `input`; a length that is too long stands for all that is left.
+/// Splits `input` into frames. A length beyond the end takes the rest.
 fn unframed(mut input: &[u8]) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
+    let mut frames = Vec::new();
     while let Some((length, rest)) = input.split_first_chunk::<2>() {
         let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
-        let (part, rest) = rest.split_at(length);
-        parts.push(part);
+        let (frame, rest) = rest.split_at(length);
+        frames.push(frame);
         input = rest;
     }
-    parts
+    frames
 }

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use netboot::tftp::packet::{Code, Options, Packet, Request};
+use tftp::packet::FileRequest;
+use tftp::{ErrorCode, Options, Packet};
 use tokio::net::UdpSocket;
 
 /// Where servers hear requests.
@@ -70,7 +71,7 @@ impl Fetch {
         let socket = UdpSocket::bind((own, 0)).await?;
         let mut options = wishes.options();
         options.insert(0, (b"tsize".to_vec(), b"0".to_vec()));
-        let request = Request { name: name.into(), mode: b"octet".into(), options };
+        let request = FileRequest { name: name.into(), mode: b"octet".into(), options };
         let last = Packet::Read(request).encode();
         let (block, window, buffer) = (BLOCK, 1, vec![0; LONGEST]);
         let mut fetch = Self { socket, last, again: 0, block, window, buffer };
@@ -103,7 +104,7 @@ impl Fetch {
 
     /// Ends it before it has begun: firmware that wanted to know the size does so.
     pub async fn refuse(self) -> anyhow::Result<Fetched> {
-        let end = Packet::error(Code::OPTIONS_REFUSED, "User aborted").encode();
+        let end = Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted").encode();
         self.socket.send(&end).await?;
         Ok(Fetched { octets: 0, again: self.again })
     }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use runtime::feed::FeedEvent;
+use tftp::TransferOutcome;
 use tinwright::instance::v1::Instance;
 
 use super::{BootRefusal, BootScripts, Found, ScriptRequest};
 use crate::Mac;
 use crate::index::Known;
-use crate::tftp::name::Name;
-use crate::tftp::server::{Ended, Verdict};
-use crate::tftp::transfer::Outcome;
+use crate::tftp::{FinishedRequest, RequestResult, RequestedFile};
 use crate::timeline::{BootStep, BootSubject, Event};
 
 impl BootScripts {
@@ -76,20 +75,23 @@ impl BootScripts {
     }
 
     /// Notes how a transfer by TFTP ended. Scripts are noted where they are made.
-    pub fn record_transfer(&self, ended: &Ended, at: SystemTime) {
-        let Ok(Name::File { mac, path }) = Name::try_from(ended.name.as_bytes()) else { return };
-        let source = IpAddr::V4(*ended.client.ip());
+    pub fn record_transfer(&self, request: &FinishedRequest, at: SystemTime) {
+        let file = RequestedFile::parse(request.file_name.as_bytes());
+        let Ok(RequestedFile::File { mac, path }) = file else { return };
+        let source = IpAddr::V4(*request.client.ip());
         if self.whose(mac, Some(source), at).is_none() {
             return;
         }
-        let what = match ended.verdict {
-            Verdict::Served(Outcome::Complete) => BootStep::Binary(path),
+        let what = match request.result {
+            RequestResult::Transfer(TransferOutcome::Complete) => BootStep::Binary(path),
             // The client asks for the size first, and comes again.
-            Verdict::Served(Outcome::SizeProbe | Outcome::Restarted) => return,
-            Verdict::Served(Outcome::Aborted(_) | Outcome::TimedOut)
-            | Verdict::Refused(_)
-            | Verdict::Broken => {
-                BootStep::Failed(format!("{path} by TFTP: {}", ended.verdict.label()))
+            RequestResult::Transfer(TransferOutcome::SizeProbe | TransferOutcome::Restarted) => {
+                return;
+            }
+            RequestResult::Transfer(TransferOutcome::Aborted(_) | TransferOutcome::TimedOut)
+            | RequestResult::Refused(_)
+            | RequestResult::Failed => {
+                BootStep::Failed(format!("{path} by TFTP: {}", request.result.label()))
             }
         };
         self.record(mac, Some(source), what, at);

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, SeekFrom};
 use tokio_util::io::ReaderStream;
 
-use crate::tftp::files::{Content, Refusal};
-use crate::tftp::{Directories, File};
+use crate::tftp::files::FileContent;
+use crate::tftp::{Directories, FileError, OpenFile};
 
 /// The content type of bytes that mean nothing to HTTP.
 pub(super) const BYTES: &str = "application/octet-stream";
@@ -31,8 +31,8 @@ pub(super) async fn answer(
             let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
             part_of(size, &tag, kind, method, asked, body).await
         }
-        Err(Refusal::NotFound | Refusal::NotAllowed) => StatusCode::NOT_FOUND.into_response(),
-        Err(Refusal::Later | Refusal::Unreadable(_)) => {
+        Err(FileError::NotFound | FileError::NotAllowed) => StatusCode::NOT_FOUND.into_response(),
+        Err(FileError::TryLater | FileError::Unreadable(_)) => {
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -40,17 +40,17 @@ pub(super) async fn answer(
 
 /// The answer with a file that is open already. One of ours, made for this asker, is nobody else's to keep.
 pub(super) async fn opened(
-    file: File,
+    file: OpenFile,
     kind: &'static str,
     method: &Method,
     asked: &HeaderMap,
 ) -> Response {
     match file.content {
-        Content::Shared(bytes) => {
+        FileContent::Shared(bytes) => {
             let whole = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
             super::scripts::not_kept((whole, Body::from(bytes)).into_response())
         }
-        Content::Open(file) => {
+        FileContent::Open(file) => {
             let size = file.metadata().map_or(0, |about| about.len());
             let tag = tag(&file, size);
             let body = |from, length| body(tokio::fs::File::from_std(file), from, length);

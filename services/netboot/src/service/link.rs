@@ -9,8 +9,8 @@ use runtime::serve::{self, ConnectionLimits, Transport};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-use super::by_tftp::{self, Fetched};
 use super::served::Served;
+use super::tftp_files::{LoaderTracker, TftpFiles};
 use super::{Reports, Tasks};
 use crate::bootscripts::BootScripts;
 use crate::datagram::Socket;
@@ -26,7 +26,7 @@ use crate::metrics::Metrics;
 use crate::ra::{self, Booting};
 use crate::site::Site;
 use crate::syslog::{self, Lines};
-use crate::tftp::{self, admission};
+use crate::tftp::{FileSource, FinishedRequest, Server, admission};
 
 /// How many connections one source may have (netboot specification, H12).
 const CONNECTIONS: usize = 64;
@@ -155,7 +155,7 @@ impl Attached {
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = link.loaders.present.clone();
-        let fetched = Fetched { index: common.index.clone(), loaders, heard: heard.clone() };
+        let tracker = LoaderTracker { index: common.index.clone(), loaders, heard: heard.clone() };
         let (known, metrics, firmware) =
             (boots.clone(), common.metrics.clone(), common.reports.firmware.clone());
         let dhcp = server::Server::new(known, link, metrics, firmware, heard).telling(booting);
@@ -167,41 +167,41 @@ impl Attached {
                 tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
             }
         }
-        let by_tftp = by_tftp(&boots, common, fetched, sockets.tftp, tasks, stop)?;
-        serve_http(http(boots, by_tftp, common), sockets.http, tasks, stop);
+        let tftp_files = serve_tftp(&boots, common, tracker, sockets.tftp, tasks, stop)?;
+        serve_http(http(boots, tftp_files, common), sockets.http, tasks, stop);
         Ok(())
     }
 }
 
-/// Starts answering on `socket`, with what this answers, too.
-fn by_tftp(
+/// Starts the TFTP server on `socket`. Returns its files.
+fn serve_tftp(
     boots: &Arc<BootScripts>,
     common: &Common,
-    fetched: Fetched,
+    tracker: LoaderTracker,
     socket: UdpSocket,
     tasks: &mut Tasks,
     stop: &CancellationToken,
-) -> anyhow::Result<Arc<dyn tftp::Files>> {
-    let files = by_tftp::Files { files: common.served.by_tftp.clone(), boots: boots.clone() };
-    let files: Arc<dyn tftp::Files> = Arc::new(files);
-    let (counted, noting) = (common.metrics.clone(), boots.clone());
-    let observer = Arc::new(move |ended: tftp::server::Ended| {
-        counted.transfer(ended.verdict.label(), ended.octets);
-        fetched.note(&ended);
-        noting.record_transfer(&ended, SystemTime::now());
+) -> anyhow::Result<Arc<dyn FileSource>> {
+    let files = TftpFiles { files: common.served.tftp.clone(), boots: boots.clone() };
+    let files: Arc<dyn FileSource> = Arc::new(files);
+    let (metrics, timelines) = (common.metrics.clone(), boots.clone());
+    let observer = Arc::new(move |request: FinishedRequest| {
+        metrics.transfer(request.result.label(), request.acknowledged_bytes);
+        tracker.record(&request);
+        timelines.record_transfer(&request, SystemTime::now());
     });
     let mut settings = boots.site().serving.tftp();
     if !boots.site().rate_limits {
         settings.limits = admission::Limits::NONE;
     }
-    let server = tftp::Server::new(socket, files.clone(), settings, observer)?;
+    let server = Server::new(socket, files.clone(), settings, observer)?;
     let until = stop.clone();
     tasks.spawn(async move { Ok(server.run(until).await?) });
     Ok(files)
 }
 
-fn http(boots: Arc<BootScripts>, tftp: Arc<dyn tftp::Files>, common: &Common) -> Http {
-    let Served { loaders, by_tftp: _, images, osie, files } = common.served.clone();
+fn http(boots: Arc<BootScripts>, tftp: Arc<dyn FileSource>, common: &Common) -> Http {
+    let Served { loaders, tftp: _, images, osie, files } = common.served.clone();
     let Reports { firmware: _, scripts, home } = &common.reports;
     let (scripts, home, metrics) = (scripts.clone(), home.clone(), common.metrics.clone());
     Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics }

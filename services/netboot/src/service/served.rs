@@ -14,7 +14,7 @@ use crate::tftp::Directories;
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) loaders: Directories,
-    pub(super) by_tftp: Directories,
+    pub(super) tftp: Directories,
     pub(super) images: Option<Arc<Images>>,
     pub(super) osie: Option<Directories>,
     pub(super) files: Option<Directories>,
@@ -22,7 +22,7 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) fn open(site: &Site) -> anyhow::Result<Self> {
-        let by_tftp = site.loaders.iter().chain(&site.serving.tftp_assets);
+        let tftp = site.loaders.iter().chain(&site.serving.tftp_assets);
         let images = site.serving.iso.as_ref().map(Images::open).transpose();
         let files = |path: &PathBuf| {
             let opened = Directories::open([path]);
@@ -30,7 +30,7 @@ impl Served {
         };
         Ok(Self {
             loaders: Directories::open(&site.loaders).context("the directories of loaders")?,
-            by_tftp: Directories::open(by_tftp).context("the directory of TFTP's files")?,
+            tftp: Directories::open(tftp).context("the directory of TFTP's files")?,
             images: images.context("the directory of images")?.map(Arc::new),
             osie: optional(&site.osie).context("the directory of the OSIE")?,
             files: site.files.as_ref().map(files).transpose()?,

@@ -1,4 +1,4 @@
-//! Where the bytes come from.
+//! Finding and opening the files that are served.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,85 +13,85 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use tftp::ErrorCode;
 
-use super::name::Name;
-use super::packet::Code;
+use super::requested_file::RequestedFile;
 
 /// A file to send.
 #[derive(Debug)]
-pub struct File {
-    /// Its octets.
-    pub content: Content,
-    /// How many they are.
+pub struct OpenFile {
+    /// The bytes.
+    pub content: FileContent,
+    /// The number of bytes.
     pub size: u64,
 }
 
-impl From<Bytes> for File {
+impl From<Bytes> for OpenFile {
     fn from(bytes: Bytes) -> Self {
-        Self { size: bytes.len() as u64, content: Content::Shared(bytes) }
+        Self { size: bytes.len() as u64, content: FileContent::Shared(bytes) }
     }
 }
 
-/// The octets of a file, read as they are sent.
+/// The bytes of a file.
 #[derive(Debug)]
-pub enum Content {
-    /// In memory, shared by all who send it.
+pub enum FileContent {
+    /// In memory, shared by all transfers.
     Shared(Bytes),
-    /// On disk.
+    /// On disk, read during the transfer.
     Open(std::fs::File),
 }
 
-/// Why there is no file.
+/// The reason why a file is not served.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// There is none of this name.
+pub enum FileError {
+    /// The file does not exist.
     #[error("no such file")]
     NotFound,
-    /// This client may not have it.
+    /// The client may not read it.
     #[error("access violation")]
     NotAllowed,
-    /// It cannot be told now; the client may ask again.
+    /// The file is not available now; the client may retry.
     #[error("busy, ask again")]
-    Later,
-    /// It is there and cannot be read.
+    TryLater,
+    /// The file exists and cannot be read.
     #[error("file cannot be read")]
     Unreadable(#[source] io::Error),
 }
 
-impl Refusal {
-    /// As the client is told.
-    pub fn code(&self) -> Code {
+impl FileError {
+    /// The error code for the client.
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::NotFound => Code::NOT_FOUND,
-            Self::NotAllowed => Code::ACCESS_VIOLATION,
-            Self::Later | Self::Unreadable(_) => Code::UNDEFINED,
+            Self::NotFound => ErrorCode::NOT_FOUND,
+            Self::NotAllowed => ErrorCode::ACCESS_VIOLATION,
+            Self::TryLater | Self::Unreadable(_) => ErrorCode::UNDEFINED,
         }
     }
 }
 
-/// What is served.
+/// A source of files.
 #[async_trait]
-pub trait Files: Send + Sync + 'static {
-    /// The file `name` means to the client at `client`. [`Name::Refused`] is never asked for.
-    async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<File, Refusal>;
+pub trait FileSource: Send + Sync + 'static {
+    /// Opens `file` for `client`. Never called with [`RequestedFile::Refused`].
+    async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError>;
 }
 
-/// Directories of loaders and other public files; of two files with one name the earlier directory's is served.
+/// Directories of loaders and other public files. If two have a file of one name, that of the first directory is served.
 ///
 /// The kernel resolves every name beneath the directory (openat2(2), `RESOLVE_BENEATH`): a link may point elsewhere
-/// inside it, and nowhere out.
+/// inside it, and not out of it.
 #[derive(Clone, Debug)]
 pub struct Directories(Arc<[OwnedFd]>);
 
 impl Directories {
-    /// Opens the directories at `paths`. Fails on the first that cannot be.
+    /// Opens the directories at `paths`.
     pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         let open = |path: P| Ok(rustix::fs::open(path.as_ref(), flags, Mode::empty())?);
         Ok(Self(paths.into_iter().map(open).collect::<io::Result<Vec<_>>>()?.into()))
     }
 
-    /// The names at the top of the directories that can be served: the loaders there are.
+    /// Lists the files at the top of the directories that can be served: the loaders.
     pub fn names(&self) -> io::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for root in self.0.iter() {
@@ -106,49 +106,51 @@ impl Directories {
         Ok(names)
     }
 
-    /// The file at `path` and its size in octets.
-    pub async fn find_file(&self, path: String) -> Result<(std::fs::File, u64), Refusal> {
+    /// Opens the file at `path` and returns its size in bytes.
+    pub async fn find_file(&self, path: String) -> Result<(std::fs::File, u64), FileError> {
         let directories = self.clone();
         let found = tokio::task::spawn_blocking(move || directories.find(&path));
-        found.await.map_err(|failed| Refusal::Unreadable(failed.into()))?
+        found.await.map_err(|failed| FileError::Unreadable(failed.into()))?
     }
 
-    fn find(&self, path: &str) -> Result<(std::fs::File, u64), Refusal> {
+    fn find(&self, path: &str) -> Result<(std::fs::File, u64), FileError> {
         let found = self.0.iter().map(|root| open_beneath(root, path));
-        let mut found = found.skip_while(|result| matches!(result, Err(Refusal::NotFound)));
-        found.next().unwrap_or(Err(Refusal::NotFound))
+        let mut found = found.skip_while(|result| matches!(result, Err(FileError::NotFound)));
+        found.next().unwrap_or(Err(FileError::NotFound))
     }
 }
 
 #[async_trait]
-impl Files for Directories {
-    /// Files by their path. An empty `autoexec.ipxe` sends newer builds of iPXE on to DHCP; scripts are not ours.
-    async fn open(&self, name: &Name, _: Ipv4Addr) -> Result<File, Refusal> {
-        let path = match name {
-            Name::File { path, .. } => path.clone(),
-            Name::Autoexec(_) => return Ok(Bytes::new().into()),
-            Name::Refused | Name::Script(_) | Name::Pxelinux(_) => return Err(Refusal::NotFound),
+impl FileSource for Directories {
+    /// Opens files by their path. An empty `autoexec.ipxe` makes newer builds of iPXE go on to DHCP. There are no scripts here.
+    async fn open(&self, file: &RequestedFile, _: Ipv4Addr) -> Result<OpenFile, FileError> {
+        let path = match file {
+            RequestedFile::File { path, .. } => path.clone(),
+            RequestedFile::Autoexec(_) => return Ok(Bytes::new().into()),
+            RequestedFile::Refused | RequestedFile::Script(_) | RequestedFile::Pxelinux(_) => {
+                return Err(FileError::NotFound);
+            }
         };
         let (file, size) = self.find_file(path).await?;
-        Ok(File { content: Content::Open(file), size })
+        Ok(OpenFile { content: FileContent::Open(file), size })
     }
 }
 
-/// Opens a regular file and nothing else; not waiting keeps a pipe from holding the thread.
-fn open_beneath(root: impl AsFd, path: &str) -> Result<(std::fs::File, u64), Refusal> {
+/// Opens a regular file. `NONBLOCK`, because opening a pipe would block the thread.
+fn open_beneath(root: impl AsFd, path: &str) -> Result<(std::fs::File, u64), FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let path = OsStr::from_bytes(path.as_bytes());
     let opened = rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
     let file = std::fs::File::from(opened.map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Refusal::NotFound,
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => FileError::NotFound,
         Errno::XDEV | Errno::LOOP | Errno::ACCESS | Errno::PERM | Errno::NXIO => {
-            Refusal::NotAllowed
+            FileError::NotAllowed
         }
-        other => Refusal::Unreadable(other.into()),
+        other => FileError::Unreadable(other.into()),
     })?);
-    let about = file.metadata().map_err(Refusal::Unreadable)?;
-    if about.is_file() { Ok((file, about.len())) } else { Err(Refusal::NotFound) }
+    let metadata = file.metadata().map_err(FileError::Unreadable)?;
+    if metadata.is_file() { Ok((file, metadata.len())) } else { Err(FileError::NotFound) }
 }
 
 #[cfg(test)]
@@ -172,14 +174,14 @@ mod tests {
         directory
     }
 
-    async fn open(directories: &Directories, path: &str) -> Result<u64, Code> {
-        let name = Name::File { mac: None, path: path.into() };
-        let opened = directories.open(&name, Ipv4Addr::LOCALHOST).await;
-        opened.map(|file| file.size).map_err(|refusal| refusal.code())
+    async fn open(directories: &Directories, path: &str) -> Result<u64, ErrorCode> {
+        let file = RequestedFile::File { mac: None, path: path.into() };
+        let opened = directories.open(&file, Ipv4Addr::LOCALHOST).await;
+        opened.map(|file| file.size).map_err(|error| error.code())
     }
 
     #[tokio::test]
-    async fn files_and_links_inside_are_served() {
+    async fn files_and_links_inside_the_directory_are_served() {
         let directory = directory();
         let directories = Directories::open([directory.path()]).unwrap();
         assert_eq!(open(&directories, "snponly.efi").await, Ok(6));
@@ -188,34 +190,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_link_and_no_path_leads_out() {
+    async fn no_link_and_no_path_leads_out_of_the_directory() {
         let directory = directory();
         let directories = Directories::open([directory.path()]).unwrap();
         for path in ["outside", "climbing", "boot/etc/passwd", "../x", "/etc/passwd"] {
-            assert_eq!(open(&directories, path).await, Err(Code::ACCESS_VIOLATION), "{path}");
+            assert_eq!(open(&directories, path).await, Err(ErrorCode::ACCESS_VIOLATION), "{path}");
         }
     }
 
     #[tokio::test]
-    async fn what_is_no_file_is_not_there() {
+    async fn only_regular_files_are_found() {
         let directory = directory();
         let directories = Directories::open([directory.path()]).unwrap();
         for path in ["none", "boot", "pipe", "snponly.efi/x", ""] {
-            assert_eq!(open(&directories, path).await, Err(Code::NOT_FOUND), "{path}");
+            assert_eq!(open(&directories, path).await, Err(ErrorCode::NOT_FOUND), "{path}");
         }
     }
 
     #[tokio::test]
-    async fn the_earlier_directory_goes_before_the_later() {
+    async fn the_file_of_the_first_directory_is_served() {
         let (first, second) = (tempfile::tempdir().unwrap(), directory());
-        std::fs::write(first.path().join("snponly.efi"), "of our own").unwrap();
+        std::fs::write(first.path().join("snponly.efi"), "other file").unwrap();
         let directories = Directories::open([first.path(), second.path()]).unwrap();
         assert_eq!(open(&directories, "snponly.efi").await, Ok(10));
         assert_eq!(open(&directories, "inside").await, Ok(1));
     }
 
     #[test]
-    fn the_names_are_those_that_can_be_served() {
+    fn only_names_that_can_be_served_are_listed() {
         let directory = directory();
         let names = Directories::open([directory.path()]).unwrap().names().unwrap();
         assert_eq!(names, ["inside", "snponly.efi"].map(str::to_owned).into());

@@ -1,4 +1,4 @@
-//! The server: one socket for requests, and a task with a socket of its own for every transfer.
+//! The server: one socket for requests, and a task with its own socket for each transfer.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,6 +6,8 @@ use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use tftp::packet::FileRequest;
+use tftp::{ErrorCode, OptionLimits, Packet, TransferOutcome};
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{Id, JoinSet};
@@ -14,87 +16,84 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::admission::{Admission, Limits};
-use super::files::Files;
-use super::negotiation::Offer;
-use super::packet::{Code, Packet, Request};
-use super::serving::{Line, Shared};
-use super::transfer::Outcome;
+use super::files::FileSource;
+use super::session::{Session, SharedSocket};
 use crate::datagram::{Arrival, Socket};
 
-/// The longest request read: RFC 2347 allows 512 octets.
-const REQUEST: usize = 1024;
-/// How many answers of a client may wait, where there is one port for all.
-const INBOX: usize = 32;
+/// The longest request that is read. RFC 2347 allows 512 bytes.
+const MAX_REQUEST_BYTES: usize = 1024;
+/// Packets of a client that may wait for its transfer if all transfers share one port.
+const MAX_QUEUED_PACKETS: usize = 32;
 
-/// How the server serves.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What it grants.
-    pub offer: Offer,
-    /// How much it takes on.
+    /// Limits of the options that are granted.
+    pub options: OptionLimits,
+    /// Limits of requests and transfers.
     pub limits: Limits,
-    /// The ports transfers are sent from; 0 stands for any free one.
+    /// The ports that transfers are sent from; 0 stands for any free port.
     pub ports: RangeInclusive<u16>,
-    /// Whether transfers are sent from the port that was asked, for paths that are closed to any other.
+    /// True if transfers are sent from the port that receives requests, for networks that filter other ports.
     pub single_port: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let (offer, limits) = (Offer::default(), Limits::default());
-        Self { offer, limits, ports: 0..=0, single_port: false }
+        let (options, limits) = (OptionLimits::default(), Limits::default());
+        Self { options, limits, ports: 0..=0, single_port: false }
     }
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum RequestResult {
     /// There was a transfer.
-    Served(Outcome),
-    /// There was none; the client got this error code.
+    Transfer(TransferOutcome),
+    /// There was no transfer; the client got this error code.
     Refused(u16),
-    /// The server could not go on.
-    Broken,
+    /// An error of the server ended it.
+    Failed,
 }
 
-impl Verdict {
-    /// As a metric label.
+impl RequestResult {
+    /// The metric label.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Served(outcome) => outcome.label(),
+            Self::Transfer(outcome) => outcome.label(),
             Self::Refused(_) => "refused",
-            Self::Broken => "broken",
+            Self::Failed => "broken",
         }
     }
 }
 
 /// A request that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Who asked.
+pub struct FinishedRequest {
+    /// The client's address and port.
     pub client: SocketAddrV4,
-    /// For what, as sent.
-    pub name: String,
+    /// The file name as sent.
+    pub file_name: String,
     /// How it ended.
-    pub verdict: Verdict,
-    /// Octets the client acknowledged, rounded up to a block.
-    pub octets: u64,
+    pub result: RequestResult,
+    /// Bytes that the client acknowledged, rounded up to whole blocks.
+    pub acknowledged_bytes: u64,
 }
 
-/// Told of every request that has ended: for metrics and boot timelines. Must not block.
-pub type Observer = Arc<dyn Fn(Ended) + Send + Sync>;
+/// Called for each request that has ended, for metrics and boot timelines. Must not block.
+pub type Observer = Arc<dyn Fn(FinishedRequest) + Send + Sync>;
 
-/// A request in progress. The same one from the same port is a repetition, not another.
+/// Identifies a request in progress: the same request from the same port is a repetition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct RequestKey {
     client: SocketAddrV4,
-    request: Arc<Request>,
+    request: Arc<FileRequest>,
 }
 
 /// The TFTP server.
 pub struct Server {
     socket: Arc<Socket>,
-    files: Arc<dyn Files>,
+    files: Arc<dyn FileSource>,
     settings: Arc<Settings>,
     observer: Observer,
 }
@@ -108,21 +107,22 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// What runs, and what is counted. A key lives exactly as long as its task.
-struct Running {
+/// The running sessions. A key is in the maps exactly as long as its task runs.
+struct Sessions {
     tasks: JoinSet<()>,
-    keys: HashMap<Id, Key>,
-    repeated: HashMap<Key, Arc<Notify>>,
-    /// Where a client's answers go that come to the one port there is.
-    inboxes: HashMap<SocketAddrV4, mpsc::Sender<Vec<u8>>>,
+    keys: HashMap<Id, RequestKey>,
+    /// Notified when a request is repeated.
+    repeated: HashMap<RequestKey, Arc<Notify>>,
+    /// The queues of clients' packets if all transfers share one port.
+    queues: HashMap<SocketAddrV4, mpsc::Sender<Vec<u8>>>,
     admission: Admission,
 }
 
 impl Server {
-    /// Serves `files` to who asks at `socket`, which must be an IPv4 one.
+    /// Creates a server that receives requests at `socket`, which must be an IPv4 socket.
     pub fn new(
         socket: UdpSocket,
-        files: Arc<dyn Files>,
+        files: Arc<dyn FileSource>,
         settings: Settings,
         observer: Observer,
     ) -> io::Result<Self> {
@@ -130,122 +130,123 @@ impl Server {
         Ok(Self { socket, files, settings: Arc::new(settings), observer })
     }
 
-    /// Serves until `stop`, then until the transfers begun have ended. Fails when the socket does.
+    /// Serves until `stop`, then until the running transfers have ended. Fails if the socket fails.
     pub async fn run(self, stop: CancellationToken) -> io::Result<()> {
-        let admission = Admission::new(self.settings.limits);
-        let (tasks, keys, repeated) = (JoinSet::new(), HashMap::new(), HashMap::new());
-        let inboxes = HashMap::new();
-        let mut running = Running { tasks, keys, repeated, inboxes, admission };
-        let mut buffer = [0; REQUEST];
+        let mut sessions = Sessions {
+            tasks: JoinSet::new(),
+            keys: HashMap::new(),
+            repeated: HashMap::new(),
+            queues: HashMap::new(),
+            admission: Admission::new(self.settings.limits),
+        };
+        let mut buffer = [0; MAX_REQUEST_BYTES];
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(ended) = running.tasks.join_next_with_id() => running.forget(ended),
+                Some(ended) = sessions.tasks.join_next_with_id() => sessions.remove(ended),
                 arrival = self.socket.receive(&mut buffer) => {
                     let arrival = arrival?;
                     let datagram = buffer.get(..arrival.length).unwrap_or_default();
-                    if let Err(error) = self.take(arrival, datagram, &mut running) {
-                        self.deny(arrival, error).await;
+                    if let Err(error) = self.receive(arrival, datagram, &mut sessions) {
+                        self.send_error(arrival, error).await;
                     }
                 }
             }
         }
-        while running.tasks.join_next().await.is_some() {}
+        while sessions.tasks.join_next().await.is_some() {}
         Ok(())
     }
 
-    /// Begins a transfer, or says with which error to answer. What is not a request and not an error is one.
-    fn take(&self, arrival: Arrival, datagram: &[u8], running: &mut Running) -> Result<(), Packet> {
-        // An answer in a transfer is no request, and is not counted as one. One too many counts as lost.
-        if let (Some(inbox), [0, 4 | 5, ..]) = (running.inboxes.get(&arrival.source), datagram) {
-            let _full = inbox.try_send(datagram.to_vec());
+    /// Starts a transfer, or returns the error packet to send.
+    fn receive(
+        &self,
+        arrival: Arrival,
+        datagram: &[u8],
+        sessions: &mut Sessions,
+    ) -> Result<(), Packet> {
+        // An acknowledgement or error in a transfer does not count as a request. One that the queue has no room for is lost.
+        if let (Some(queue), [0, 4 | 5, ..]) = (sessions.queues.get(&arrival.source), datagram) {
+            let _full = queue.try_send(datagram.to_vec());
             return Ok(());
         }
         let source = *arrival.source.ip();
-        let busy = |_| Packet::error(Code::UNDEFINED, "busy");
-        running.admission.request(source, Instant::now().into_std()).map_err(busy)?;
+        let busy = |_| Packet::error(ErrorCode::UNDEFINED, "busy");
+        sessions.admission.request(source, Instant::now().into_std()).map_err(busy)?;
         let request = match Packet::parse(datagram) {
             Ok(Packet::Read(request)) => Arc::new(request),
             Ok(Packet::Write(_)) => {
-                return Err(Packet::error(Code::ACCESS_VIOLATION, "access violation"));
+                return Err(Packet::error(ErrorCode::ACCESS_VIOLATION, "access violation"));
             }
-            // Nobody answers an error, and an acknowledgement has lost its way.
+            // RFC 1350, section 7: an error is not acknowledged. An acknowledgement belongs to a transfer that has ended.
             Ok(Packet::Error { .. } | Packet::Ack(_)) => return Ok(()),
             Ok(Packet::Data { .. } | Packet::OptionAck(_)) | Err(_) => {
-                return Err(Packet::error(
-                    Code::ILLEGAL_OPERATION,
-                    "only read requests are served here",
-                ));
+                let text = "only read requests are served here";
+                return Err(Packet::error(ErrorCode::ILLEGAL_OPERATION, text));
             }
         };
-        let key = Key { client: arrival.source, request };
-        if let Some(again) = running.repeated.get(&key) {
-            again.notify_one();
+        let key = RequestKey { client: arrival.source, request };
+        if let Some(repeated) = sessions.repeated.get(&key) {
+            repeated.notify_one();
             return Ok(());
         }
-        running.admission.begin(source).map_err(busy)?;
-        self.begin(key, arrival, running);
+        sessions.admission.begin(source).map_err(busy)?;
+        self.start_session(key, arrival, sessions);
         Ok(())
     }
 
-    fn begin(&self, key: Key, arrival: Arrival, running: &mut Running) {
-        let again = Arc::new(Notify::new());
+    fn start_session(&self, key: RequestKey, arrival: Arrival, sessions: &mut Sessions) {
+        let repeated = Arc::new(Notify::new());
         let (files, settings, observer) =
             (self.files.clone(), self.settings.clone(), self.observer.clone());
-        let Key { client, request } = key.clone();
-        let name = String::from_utf8_lossy(&request.name).into_owned();
-        let span = tracing::info_span!("tftp", client = %client, file = name);
-        let rung = again.clone();
-        let shared = self.settings.single_port.then(|| {
-            let (inbox, answers) = mpsc::channel(INBOX);
-            running.inboxes.insert(client, inbox);
-            Shared { socket: self.socket.clone(), arrival, answers }
+        let RequestKey { client, request } = key.clone();
+        let file_name = String::from_utf8_lossy(&request.name).into_owned();
+        let span = tracing::info_span!("tftp", client = %client, file = file_name);
+        let shared_socket = self.settings.single_port.then(|| {
+            let (queue, packets) = mpsc::channel(MAX_QUEUED_PACKETS);
+            sessions.queues.insert(client, queue);
+            SharedSocket { socket: self.socket.clone(), arrival, packets }
         });
+        let repetition = repeated.clone();
         let task = async move {
-            let line = match shared {
-                Some(shared) => Ok(Line::on(shared, rung)),
-                None => Line::open(client, arrival.local, rung, &settings).await,
+            let session = match shared_socket {
+                Some(shared) => Ok(Session::on_shared_socket(shared, repetition)),
+                None => Session::open(client, arrival.local, repetition, &settings).await,
             };
-            let (verdict, octets) = match line {
-                Ok(mut line) => line.serve(&request, files.as_ref(), &settings).await,
+            let (result, acknowledged_bytes) = match session {
+                Ok(mut session) => session.serve(&request, files.as_ref(), &settings).await,
                 Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "no socket for a transfer"
-                    );
-                    (Verdict::Broken, 0)
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "transfer refused: no socket");
+                    (RequestResult::Failed, 0)
                 }
             };
-            tracing::info!(result = verdict.label(), octets, "request ended");
-            observer(Ended { client, name, verdict, octets });
+            tracing::info!(result = result.label(), bytes = acknowledged_bytes, "request ended");
+            observer(FinishedRequest { client, file_name, result, acknowledged_bytes });
         };
-        let id = running.tasks.spawn(task.instrument(span)).id();
-        running.keys.insert(id, key.clone());
-        running.repeated.insert(key, again);
+        let id = sessions.tasks.spawn(task.instrument(span)).id();
+        sessions.keys.insert(id, key.clone());
+        sessions.repeated.insert(key, repeated);
     }
 
-    async fn deny(&self, arrival: Arrival, error: Packet) {
-        let sent = self
-            .socket
-            .send(&error.encode(), arrival.source, arrival.local, arrival.interface)
-            .await;
-        if let Err(error) = sent {
-            tracing::debug!(error = &error as &dyn std::error::Error, "error not sent");
+    async fn send_error(&self, arrival: Arrival, error: Packet) {
+        let Arrival { source, local, interface, .. } = arrival;
+        if let Err(error) = self.socket.send(&error.encode(), source, local, interface).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "error packet not sent");
         }
     }
 }
 
-impl Running {
-    fn forget(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+impl Sessions {
+    fn remove(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
         let id = match &ended {
             Ok((id, ())) => *id,
             Err(error) => error.id(),
         };
         if let Some(key) = self.keys.remove(&id) {
             self.repeated.remove(&key);
-            // Unless the next transfer from the same port has one of its own already.
-            if self.inboxes.get(&key.client).is_some_and(mpsc::Sender::is_closed) {
-                self.inboxes.remove(&key.client);
+            // The next transfer from the same port may have inserted its queue already.
+            if self.queues.get(&key.client).is_some_and(mpsc::Sender::is_closed) {
+                self.queues.remove(&key.client);
             }
             self.admission.end(*key.client.ip());
         }

@@ -1,7 +1,7 @@
 //! A BIOS machine whose network interface has iPXE for its firmware (netboot specification, section 16.5).
 
 use netboot::site::Dhcp;
-use netboot::tftp::packet::Packet as Tftp;
+use tftp::Packet;
 
 use crate::capture::{Capture, Seen};
 use crate::lab::{Lab, booting, machine};
@@ -25,7 +25,7 @@ pub(crate) fn asks_for_script(seen: &Seen) -> bool {
 }
 
 fn asks_for(seen: &Seen, name: &str) -> bool {
-    let Ok(Tftp::Read(request)) = Tftp::parse(&seen.payload) else { return false };
+    let Ok(Packet::Read(request)) = Packet::parse(&seen.payload) else { return false };
     seen.to.port() == 69 && request.name == name.as_bytes()
 }
 

@@ -12,7 +12,7 @@ use netboot::http::Http;
 use netboot::http::phone_home::PhoneHomeSink;
 use netboot::index::Index;
 use netboot::iso::Images;
-use netboot::tftp::{self, Directories, Name, Refusal};
+use netboot::tftp::{Directories, FileError, FileSource, OpenFile, RequestedFile};
 use netboot::{Mac, Metrics, site::Serving};
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
@@ -59,9 +59,9 @@ impl PhoneHomeSink for Told {
 struct Scripts(Arc<BootScripts>);
 
 #[async_trait]
-impl tftp::Files for Scripts {
-    async fn open(&self, name: &Name, client: Ipv4Addr) -> Result<tftp::File, Refusal> {
-        let Name::Script(mac) = name else { return Err(Refusal::NotFound) };
+impl FileSource for Scripts {
+    async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
+        let RequestedFile::Script(mac) = file else { return Err(FileError::NotFound) };
         let asked = netboot::bootscripts::ScriptRequest::new(Some(*mac), client.into());
         let served = self.0.script(&asked, std::time::SystemTime::now());
         Ok(bytes::Bytes::from(served?.text).into())

@@ -70,20 +70,18 @@ fn a_call_home_is_noted_once_and_by_its_machine() {
 #[test]
 fn a_loader_is_noted_for_a_machine_of_ours_and_for_nobody_else() {
     let (boots, events) = site(HardwareId::new());
-    let ended = |name: &str, client: [u8; 4], verdict| Ended {
+    let finished = |name: &str, client: [u8; 4], result| FinishedRequest {
         client: std::net::SocketAddrV4::new(client.into(), 2000),
-        name: name.into(),
-        verdict,
-        octets: 0,
+        file_name: name.into(),
+        result,
+        acknowledged_bytes: 0,
     };
-    let complete = Verdict::Served(Outcome::Complete);
-    boots.record_transfer(&ended("snponly.efi", [192, 0, 2, 99], complete), now());
-    boots.record_transfer(
-        &ended("netboot-not-allowed", [192, 0, 2, 10], Verdict::Refused(1)),
-        now(),
-    );
-    boots.record_transfer(&ended("snponly.efi", [192, 0, 2, 10], complete), now());
-    boots.record_transfer(&ended("x.efi", [192, 0, 2, 10], Verdict::Refused(1)), now());
+    let complete = RequestResult::Transfer(TransferOutcome::Complete);
+    let refused = RequestResult::Refused(1);
+    boots.record_transfer(&finished("snponly.efi", [192, 0, 2, 99], complete), now());
+    boots.record_transfer(&finished("netboot-not-allowed", [192, 0, 2, 10], refused), now());
+    boots.record_transfer(&finished("snponly.efi", [192, 0, 2, 10], complete), now());
+    boots.record_transfer(&finished("x.efi", [192, 0, 2, 10], refused), now());
     let next = || events.next().unwrap().what;
     assert_eq!(next(), BootStep::Binary("snponly.efi".into()));
     assert_eq!(next(), BootStep::Failed("x.efi by TFTP: refused".into()));

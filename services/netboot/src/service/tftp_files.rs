@@ -1,0 +1,89 @@
+//! The files that TFTP serves, and the effects of a finished transfer.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use async_trait::async_trait;
+use tftp::TransferOutcome;
+
+use crate::bootscripts::{BootRefusal, BootScripts, ScriptRequest};
+use crate::dhcp::heard::Heard;
+use crate::index::Index;
+use crate::tftp::{
+    Directories, FileError, FileSource, FinishedRequest, OpenFile, RequestResult, RequestedFile,
+};
+
+/// Loaders and firmware, and scripts for builds of iPXE without HTTP.
+#[derive(Debug)]
+pub(super) struct TftpFiles {
+    pub(super) files: Directories,
+    pub(super) boots: Arc<BootScripts>,
+}
+
+#[async_trait]
+impl FileSource for TftpFiles {
+    async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
+        let now = SystemTime::now();
+        let text = match file {
+            RequestedFile::Script(mac) => {
+                let request = ScriptRequest::new(Some(*mac), client.into());
+                self.boots.script(&request, now).map(|served| served.text)
+            }
+            RequestedFile::Autoexec(mac) => self.boots.autoexec(*mac),
+            RequestedFile::Pxelinux(mac) => self.boots.pxelinux(*mac, client.into(), now),
+            RequestedFile::Refused | RequestedFile::File { .. } => {
+                return self.files.open(file, client).await;
+            }
+        };
+        Ok(bytes::Bytes::from(text?).into())
+    }
+}
+
+impl From<BootRefusal> for FileError {
+    fn from(refusal: BootRefusal) -> Self {
+        match refusal {
+            BootRefusal::Nothing(_) => Self::NotFound,
+            BootRefusal::NotYours(_) => Self::NotAllowed,
+            BootRefusal::Later { .. } | BootRefusal::Broken(_) => Self::TryLater,
+        }
+    }
+}
+
+impl From<FileError> for BootRefusal {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::NotFound => Self::Nothing("no such file".into()),
+            FileError::NotAllowed => Self::NotYours("the file is not for this address"),
+            FileError::TryLater => Self::Later {
+                retry: Duration::from_secs(5),
+                why: "the file is not available yet".into(),
+            },
+            FileError::Unreadable(error) => Self::Broken(error.to_string()),
+        }
+    }
+}
+
+/// Records for DHCP that an interface has fetched a loader, and needs none again.
+pub(super) struct LoaderTracker {
+    pub(super) index: Arc<Index>,
+    pub(super) loaders: BTreeSet<String>,
+    pub(super) heard: Arc<Heard>,
+}
+
+impl LoaderTracker {
+    pub(super) fn record(&self, request: &FinishedRequest) {
+        let complete = request.result == RequestResult::Transfer(TransferOutcome::Complete);
+        let file = RequestedFile::parse(request.file_name.as_bytes());
+        let Ok(RequestedFile::File { mac, path }) = file else { return };
+        if !complete || !self.loaders.contains(&path) {
+            return;
+        }
+        // If no record has the address, the path may name the interface. A false name has one effect: a script in place of a
+        // loader.
+        let machine = self.index.by_address((*request.client.ip()).into());
+        let Some(mac) = machine.map(|machine| machine.mac).or(mac) else { return };
+        self.heard.fetched(mac, Instant::now());
+    }
+}

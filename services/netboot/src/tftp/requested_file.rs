@@ -1,0 +1,92 @@
+//! The meaning of the file name in a request.
+
+use tftp::{InvalidFileName, check_file_name};
+
+use crate::Mac;
+use crate::dhcp::REFUSED_FILE;
+
+/// The file that a client requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RequestedFile {
+    /// The file that never exists: DHCP names it to a machine that is refused, so that its firmware goes on.
+    Refused,
+    /// The boot script of the machine with this interface.
+    Script(Mac),
+    /// The script that newer builds of iPXE request before they use DHCP.
+    Autoexec(Option<Mac>),
+    /// The configuration of PXELINUX, for this interface or for all.
+    Pxelinux(Option<Mac>),
+    /// A file by its path.
+    File {
+        /// The interface that the client names. It is a hint for logs and proves nothing.
+        mac: Option<Mac>,
+        /// Relative, with no component that leads up.
+        path: String,
+    },
+}
+
+impl RequestedFile {
+    /// Parses the file name of a TFTP request.
+    pub fn parse(name: &[u8]) -> Result<Self, InvalidFileName> {
+        let path = check_file_name(name)?;
+        let (mac, rest) = match path.split_once('/') {
+            Some((first, rest)) => match first.parse() {
+                Ok(mac) => (Some(mac), rest),
+                Err(_) => (None, path.as_str()),
+            },
+            None => (None, path.as_str()),
+        };
+        Ok(match (mac, rest) {
+            (_, REFUSED_FILE) => Self::Refused,
+            (mac, "autoexec.ipxe") => Self::Autoexec(mac),
+            (Some(mac), "auto.ipxe") => Self::Script(mac),
+            (None, "pxelinux.cfg/default") => Self::Pxelinux(None),
+            (mac, rest) => match rest.strip_prefix("pxelinux.cfg/01-").map(str::parse) {
+                Some(Ok(mac)) => Self::Pxelinux(Some(mac)),
+                Some(Err(_)) | None => Self::File { mac, path: rest.into() },
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+
+    fn parse(name: &str) -> RequestedFile {
+        RequestedFile::parse(name.as_bytes()).unwrap()
+    }
+
+    fn file(mac: Option<Mac>, path: &str) -> RequestedFile {
+        RequestedFile::File { mac, path: path.into() }
+    }
+
+    #[test]
+    fn a_loader_is_a_file_with_or_without_the_interface_before_it() {
+        assert_eq!(parse("snponly.efi"), file(None, "snponly.efi"));
+        assert_eq!(parse("\\boot\\x86\\wdsnbp.com"), file(None, "boot/x86/wdsnbp.com"));
+        for mac in ["52:54:00:00:00:01", "52-54-00-00-00-01", "5254.0000.0001", "525400000001"] {
+            let name = format!("/{mac}/snponly.efi");
+            assert_eq!(parse(&name), file(Some(MAC), "snponly.efi"), "{mac}");
+        }
+    }
+
+    #[test]
+    fn scripts_and_configurations_are_recognized() {
+        assert_eq!(parse("52-54-00-00-00-01/auto.ipxe"), RequestedFile::Script(MAC));
+        assert_eq!(parse("autoexec.ipxe"), RequestedFile::Autoexec(None));
+        assert_eq!(parse("525400000001/autoexec.ipxe"), RequestedFile::Autoexec(Some(MAC)));
+        let pxelinux = parse("pxelinux.cfg/01-52-54-00-00-00-01");
+        assert_eq!(pxelinux, RequestedFile::Pxelinux(Some(MAC)));
+        assert_eq!(parse("pxelinux.cfg/default"), RequestedFile::Pxelinux(None));
+    }
+
+    #[test]
+    fn the_refused_file_is_recognized_in_every_directory() {
+        assert_eq!(parse("netboot-not-allowed"), RequestedFile::Refused);
+        assert_eq!(parse("/52-54-00-00-00-01/netboot-not-allowed"), RequestedFile::Refused);
+    }
+}
