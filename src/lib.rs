@@ -17,6 +17,7 @@ pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
+mod states;
 pub mod status;
 pub mod watch;
 

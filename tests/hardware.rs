@@ -117,7 +117,7 @@ async fn begun(instances: &mut InstanceServiceClient<Channel>, id: &str) {
     let request = GetInstanceRequest { by, ..Default::default() };
     for _ in 0..1000 {
         let found = instances.get_instance(request.clone()).await.unwrap().into_inner();
-        if found.instance.unwrap().state != "queued" {
+        if found.instance.unwrap().state() != tinwright::instance::v1::State::Queued {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use prost_types::FieldMask;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::{HardwareId, Mac};
+use tinwright::{HardwareId, Mac, check};
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -146,7 +147,7 @@ impl Noun for pb::Hardware {
     type Sight = Plain;
     type Removal = Plain;
     const NOUN: &'static str = "hardware";
-    const NAMES: &'static str = "ID|MAC|ADDRESS";
+    const NAMES: &'static str = "ID|NAME|MAC|ADDRESS";
 
     async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         let request = pb::GetHardwareRequest { by: Some(by(name)?), view: view.into() };
@@ -205,7 +206,10 @@ fn by(name: &str) -> anyhow::Result<pb::get_hardware_request::By> {
     } else if name.parse::<std::net::IpAddr>().is_ok() {
         Ok(By::Address(name.into()))
     } else {
-        anyhow::bail!("{name:?} is no machine's id, MAC or address")
+        let name = check::label(name).with_context(|| {
+            format!("{name:?} is not the id, name, MAC or address of a machine")
+        })?;
+        Ok(By::Name(name))
     }
 }
 
@@ -230,12 +234,13 @@ mod tests {
     use pb::get_hardware_request::By;
 
     #[test]
-    fn a_machine_is_known_by_id_mac_or_address() {
+    fn a_machine_is_found_by_id_name_mac_or_address() {
         let id = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
         assert_eq!(by(id).unwrap(), By::Id(id.into()));
         assert_eq!(by("02:00:00:00:00:01").unwrap(), By::Mac("02:00:00:00:00:01".into()));
         assert_eq!(by("2001:db8::1").unwrap(), By::Address("2001:db8::1".into()));
         let wrong = by("rack 1").unwrap_err().to_string();
-        assert_eq!(wrong, "\"rack 1\" is no machine's id, MAC or address");
+        assert_eq!(wrong, "\"rack 1\" is not the id, name, MAC or address of a machine");
+        assert_eq!(by("Rack1").unwrap(), By::Name("rack1".into()));
     }
 }

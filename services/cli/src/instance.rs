@@ -112,16 +112,16 @@ impl Goal {
             let reason = &instance.state_reason;
             format!("instance {id} failed: {reason} (then: tinwright instance retry {id})")
         };
-        match (self, instance.state.as_str()) {
-            (Self::Active, "active") | (Self::Failed, "failed" | "deprovision_failed") => {
-                Some(Ok(()))
+        use pb::State::{Active, DeprovisionFailed, Deprovisioning, Failed};
+        match (self, instance.state()) {
+            (Self::Active, Active) | (Self::Failed, Failed | DeprovisionFailed) => Some(Ok(())),
+            (Self::Active, Failed | DeprovisionFailed) | (Self::Gone, DeprovisionFailed) => {
+                Some(Err(stuck()))
             }
-            (Self::Active, "failed" | "deprovision_failed")
-            | (Self::Gone, "deprovision_failed") => Some(Err(stuck())),
-            (Self::Active, "deprovisioning") => {
+            (Self::Active, Deprovisioning) => {
                 Some(Err(format!("instance {id} is being given back")))
             }
-            _ => None,
+            (Self::Active | Self::Failed | Self::Gone, _) => None,
         }
     }
 
@@ -142,7 +142,7 @@ impl Row for pb::Instance {
         vec![
             self.id.clone(),
             self.hostname.clone(),
-            output::word(&self.state, ""),
+            state_word(self),
             self.hardware_id.clone(),
             self.ips.first().map_or_else(String::new, |ip| ip.address.clone()),
             output::age(self.create_time, now),
@@ -225,6 +225,11 @@ impl Written for pb::Instance {
     }
 }
 
+/// Returns the state of `instance` as tables show it, such as `deprovision-failed`.
+pub fn state_word(instance: &pb::Instance) -> String {
+    output::word(instance.state().as_str_name(), "STATE_")
+}
+
 async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
     let request = pb::GetInstanceRequest { by: Some(by), view: view.into() };
     Ok(client(channel).get_instance(request).await?.into_inner().instance)
@@ -238,7 +243,7 @@ fn client(channel: &Channel) -> InstanceServiceClient<Channel> {
 mod tests {
     use super::*;
 
-    fn seen(state: &str) -> pb::Instance {
+    fn seen(state: pb::State) -> pb::Instance {
         pb::Instance {
             state: state.into(),
             state_reason: "no disk".into(),
@@ -248,21 +253,21 @@ mod tests {
 
     #[test]
     fn waiting_goes_on_while_the_goal_may_still_come() {
-        for state in ["queued", "provisioning"] {
-            assert_eq!(Goal::Active.reached("a", Some(&seen(state))), None, "{state}");
+        for state in [pb::State::Queued, pb::State::Provisioning] {
+            assert_eq!(Goal::Active.reached("a", Some(&seen(state))), None, "{state:?}");
         }
-        assert_eq!(Goal::Active.reached("a", Some(&seen("active"))), Some(Ok(())));
-        assert_eq!(Goal::Gone.reached("a", Some(&seen("deprovisioning"))), None);
+        assert_eq!(Goal::Active.reached("a", Some(&seen(pb::State::Active))), Some(Ok(())));
+        assert_eq!(Goal::Gone.reached("a", Some(&seen(pb::State::Deprovisioning))), None);
         assert_eq!(Goal::Gone.reached("a", None), Some(Ok(())));
     }
 
     #[test]
     fn waiting_ends_with_the_reason_once_the_goal_cannot_come() {
-        let told = Goal::Active.reached("a", Some(&seen("failed")));
+        let told = Goal::Active.reached("a", Some(&seen(pb::State::Failed)));
         let said = "instance a failed: no disk (then: tinwright instance retry a)";
         assert_eq!(told, Some(Err(said.into())));
         assert_eq!(
-            Goal::Gone.reached("a", Some(&seen("deprovision_failed"))),
+            Goal::Gone.reached("a", Some(&seen(pb::State::DeprovisionFailed))),
             Some(Err(said.into()))
         );
         assert_eq!(Goal::Active.reached("a", None), Some(Err("instance a is gone".into())));

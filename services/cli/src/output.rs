@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_state_is_shown_without_its_enum() {
         assert_eq!(word("WORKFLOW_STATE_RUNNING", "WORKFLOW_STATE_"), "running");
-        assert_eq!(word("deprovision_failed", ""), "deprovision-failed");
+        assert_eq!(word("STATE_DEPROVISION_FAILED", "STATE_"), "deprovision-failed");
     }
 
     #[test]

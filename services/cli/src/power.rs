@@ -25,7 +25,7 @@ pub enum Command {
     /// What a machine's BMC says now: power, and what is to be booted
     Status {
         /// The machine
-        #[arg(value_name = "ID|MAC|ADDRESS")]
+        #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
         machine: String,
         /// Where to ask, and how to print
         #[command(flatten)]
@@ -61,7 +61,7 @@ pub enum Command {
     /// List what BMCs were told to do: of all machines, or of one
     Jobs {
         /// The machine
-        #[arg(value_name = "ID|MAC|ADDRESS")]
+        #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
         machine: Option<String>,
         /// Where to ask, and how to print
         #[command(flatten)]
@@ -82,7 +82,7 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct Switch {
     /// The machine
-    #[arg(value_name = "ID|MAC|ADDRESS")]
+    #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
     machine: String,
     /// Until it is done and read back; fail if it fails
     #[arg(long)]

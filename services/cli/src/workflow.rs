@@ -58,7 +58,7 @@ pub struct Create {
     #[arg(long, value_name = "NAME|ID")]
     template: String,
     /// On which machine
-    #[arg(long, value_name = "ID|MAC|ADDRESS")]
+    #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
     /// Value for a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
@@ -78,7 +78,7 @@ pub struct Create {
 #[derive(Debug, clap::Args)]
 pub struct Choice {
     /// Only this machine's
-    #[arg(long, value_name = "ID|MAC|ADDRESS")]
+    #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: Option<String>,
 }
 

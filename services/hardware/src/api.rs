@@ -172,8 +172,12 @@ fn id(field: &str, text: &str) -> Result<HardwareId, Violations> {
 fn by(request: pb::GetHardwareRequest) -> Result<By, Violations> {
     use pb::get_hardware_request::By as Given;
     match request.by {
-        None => Err(Violations::single("by", "is missing: give id, mac or address")),
+        None => Err(Violations::single("by", "is missing: give id, name, mac or address")),
         Some(Given::Id(text)) => id("id", &text).map(By::Id),
+        Some(Given::Name(text)) => match check::label(&text) {
+            Ok(name) => Ok(By::Name(name)),
+            Err(reason) => Err(Violations::single("name", reason)),
+        },
         Some(Given::Mac(text)) => {
             text.parse().map(By::Mac).map_err(|reason| Violations::single("mac", reason))
         }

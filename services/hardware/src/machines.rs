@@ -107,6 +107,8 @@ impl Kind for Machine {
 pub enum By {
     /// The one with this id.
     Id(HardwareId),
+    /// The one with this name, in lower case.
+    Name(String),
     /// The one with this MAC.
     Mac(Mac),
     /// The one with this address, in canonical form.
@@ -144,6 +146,7 @@ impl Machines {
     pub async fn get(&self, by: &By) -> Result<pb::Hardware, Error> {
         Ok(match by {
             By::Id(id) => self.records.require(&id.to_string()).await?,
+            By::Name(name) => self.records.require_by("name", name).await?,
             By::Mac(mac) => self.records.require_by("mac", &mac.to_string()).await?,
             By::Address(address) => self.records.require_by("address", address).await?,
         })

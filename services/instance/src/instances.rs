@@ -26,7 +26,7 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId};
 
 use crate::check;
-use crate::state::{Event, Illegal, NoState, State};
+use crate::state::{Event, Illegal, State, UnknownState};
 
 use self::heard::{Call, Script};
 pub use self::transition::after;
@@ -43,9 +43,9 @@ pub enum Error {
     /// The instance's state does not allow it.
     #[error(transparent)]
     Illegal(#[from] Illegal),
-    /// Somebody wants to say in which state an instance begins.
-    #[error("an instance begins queued, not {0:?}")]
-    NotQueued(String),
+    /// A create asks for another first state.
+    #[error("an instance begins queued, not {}", .0.word())]
+    NotQueued(pb::State),
     /// The machine is being taken back from the instance, which changes no more.
     #[error("instance {0} is being deleted")]
     Leaving(String),
@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// What is stored is in a state that this version does not know.
     #[error(transparent)]
-    Unknown(#[from] NoState),
+    Unknown(#[from] UnknownState),
     /// The system has no random numbers to give.
     #[error("no random numbers")]
     NoRandomness,
@@ -224,7 +224,7 @@ impl Instances {
         &self,
         hardware: HardwareId,
         instance: Option<InstanceId>,
-        change: impl Fn(&pb::Instance) -> Result<pb::Instance, NoState>,
+        change: impl Fn(&pb::Instance) -> Result<pb::Instance, UnknownState>,
     ) -> Result<(), Error> {
         let occupant = self.get(&By::Hardware(hardware)).await?;
         if let Some(instance) = instance
@@ -256,7 +256,7 @@ impl Instances {
         old: &pb::Instance,
         mut new: pb::Instance,
     ) -> Result<pb::Instance, Error> {
-        if new.state == State::Gone.to_string() {
+        if new.state() == pb::State::Deleted {
             self.records.commit(self.records.to_delete(old)).await?;
             return Ok(new);
         }
@@ -292,8 +292,8 @@ impl Instances {
 
 /// A record as it is first stored: what only the server writes is at its beginning, whatever was sent.
 fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
-    if !matches!(given.state.as_str(), "" | "queued") {
-        return Err(Error::NotQueued(given.state.chars().take(40).collect()));
+    if !matches!(given.state(), pb::State::Unspecified | pb::State::Queued) {
+        return Err(Error::NotQueued(given.state()));
     }
     let id = match given.id.as_str() {
         "" => InstanceId::new(),

@@ -3,6 +3,8 @@
 //! A peer that is out of reach, restarting or in doubt is asked again later; only words about the request itself end an
 //! attempt. Whatever makes something carries a request id, so asking again makes nothing twice.
 
+use std::collections::BTreeMap;
+
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::power::v1 as power;
@@ -132,7 +134,12 @@ impl Peers {
     }
 
     /// Has the machine boot from the network once, now. Answers whether it has a BMC to do that.
-    pub async fn boot(&self, hardware: &str, request_id: String) -> Result<bool, Error> {
+    pub async fn boot(
+        &self,
+        hardware: &str,
+        labels: BTreeMap<String, String>,
+        request_id: String,
+    ) -> Result<bool, Error> {
         use power::operation::{Boot, Power, What, boot::Device};
         let boot = Boot { device: Device::Pxe.into(), ..Boot::default() };
         let operations = [What::Boot(boot), What::Power(Power::Cycle.into())]
@@ -140,6 +147,7 @@ impl Peers {
         let request = power::CreatePowerJobRequest {
             hardware_id: hardware.to_owned(),
             operations: operations.into(),
+            labels,
             request_id,
         };
         Ok(found("power", self.power.clone().create_power_job(request).await)?.is_some())

@@ -137,7 +137,7 @@ impl Reconciler {
         tracing::info!(
             instance.id,
             hardware.id = instance.hardware_id,
-            state = new.state,
+            state = new.state().word(),
             reason,
             "instance moved on"
         );

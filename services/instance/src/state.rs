@@ -63,10 +63,10 @@ pub struct Illegal {
     event: Event,
 }
 
-/// The text names no state.
+/// The stored value is not a state that this version has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no state of an instance")]
-pub struct NoState(String);
+#[error("{0} is not a state of an instance")]
+pub struct UnknownState(i32);
 
 impl State {
     /// The state after `event`, or why there is none.
@@ -105,25 +105,28 @@ impl State {
         matches!(self, Self::Deprovisioning | Self::DeprovisionFailed | Self::Gone)
     }
 
+    fn to_proto(self) -> pb::State {
+        match self {
+            Self::Queued => pb::State::Queued,
+            Self::Provisioning => pb::State::Provisioning,
+            Self::Active => pb::State::Active,
+            Self::Failed | Self::Released => pb::State::Failed,
+            Self::Deprovisioning => pb::State::Deprovisioning,
+            Self::DeprovisionFailed => pb::State::DeprovisionFailed,
+            Self::Gone => pb::State::Deleted,
+        }
+    }
+
     /// Writes it into `instance`.
     pub fn write(self, instance: &mut pb::Instance) {
-        instance.state = self.to_string();
+        instance.set_state(self.to_proto());
         instance.released = self == Self::Released;
     }
 }
 
-/// As the wire spells it.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Queued => "queued",
-            Self::Provisioning => "provisioning",
-            Self::Active => "active",
-            Self::Failed | Self::Released => "failed",
-            Self::Deprovisioning => "deprovisioning",
-            Self::DeprovisionFailed => "deprovision_failed",
-            Self::Gone => "deleted",
-        })
+        f.write_str(&self.to_proto().word())
     }
 }
 
@@ -143,19 +146,19 @@ impl fmt::Display for Event {
 }
 
 impl TryFrom<&pb::Instance> for State {
-    type Error = NoState;
+    type Error = UnknownState;
 
-    fn try_from(instance: &pb::Instance) -> Result<Self, NoState> {
-        Ok(match instance.state.as_str() {
-            "queued" => Self::Queued,
-            "provisioning" => Self::Provisioning,
-            "active" => Self::Active,
-            "failed" if instance.released => Self::Released,
-            "failed" => Self::Failed,
-            "deprovisioning" => Self::Deprovisioning,
-            "deprovision_failed" => Self::DeprovisionFailed,
-            other => return Err(NoState(other.chars().take(40).collect())),
-        })
+    fn try_from(instance: &pb::Instance) -> Result<Self, UnknownState> {
+        match instance.state() {
+            pb::State::Queued => Ok(Self::Queued),
+            pb::State::Provisioning => Ok(Self::Provisioning),
+            pb::State::Active => Ok(Self::Active),
+            pb::State::Failed if instance.released => Ok(Self::Released),
+            pb::State::Failed => Ok(Self::Failed),
+            pb::State::Deprovisioning => Ok(Self::Deprovisioning),
+            pb::State::DeprovisionFailed => Ok(Self::DeprovisionFailed),
+            pb::State::Unspecified | pb::State::Deleted => Err(UnknownState(instance.state)),
+        }
     }
 }
 
@@ -191,8 +194,10 @@ mod tests {
             state.write(&mut instance);
             assert_eq!(State::try_from(&instance), Ok(state));
         }
-        let unknown = pb::Instance { state: "deleted".into(), ..Default::default() };
-        assert!(State::try_from(&unknown).is_err(), "what is gone has no record");
+        for state in [pb::State::Unspecified as i32, pb::State::Deleted as i32, 1000] {
+            let unknown = pb::Instance { state, ..Default::default() };
+            assert_eq!(State::try_from(&unknown), Err(UnknownState(state)));
+        }
     }
 
     #[test]

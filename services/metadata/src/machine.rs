@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use runtime::secret::Secret;
+use tinwright::instance::v1::State;
 use tinwright::{HardwareId, Mac};
 
 use ipnet::IpNet;
@@ -131,7 +132,7 @@ pub struct Instance {
     /// When it was made.
     pub created: SystemTime,
     /// `provisioning`, `active`, …
-    pub state: String,
+    pub state: State,
     /// Its host name, with or without a domain.
     pub hostname: String,
     /// Its owner.

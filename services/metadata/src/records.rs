@@ -57,7 +57,7 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Opt
         nics: nics.filter_map(|(n, interface)| nic(interface, n == 0)).collect(),
         bonds: hardware.bonds.iter().map(bond).collect(),
         disks: hardware.disks.iter().map(|disk| disk.device.clone()).collect(),
-        instance: occupant.filter(|occupant| is_told(&occupant.state)).map(instance),
+        instance: occupant.filter(|occupant| is_told(occupant.state())).map(instance),
         tokens,
         guard: Guard::of(hardware.policy.as_ref(), occupant),
         raw_keys: hardware.policy.as_ref().is_some_and(|policy| policy.raw_public_keys),
@@ -78,8 +78,15 @@ fn is_free(state: hw::State) -> bool {
 }
 
 /// Whether an instance's data is still its machine's to know: not from the moment it is being given back.
-fn is_told(state: &str) -> bool {
-    !matches!(state, "deprovisioning" | "deprovision_failed" | "deleted")
+fn is_told(state: occ::State) -> bool {
+    match state {
+        occ::State::Queued
+        | occ::State::Provisioning
+        | occ::State::Active
+        | occ::State::Failed
+        | occ::State::Unspecified => true,
+        occ::State::Deprovisioning | occ::State::DeprovisionFailed | occ::State::Deleted => false,
+    }
 }
 
 fn time(stamp: Option<prost_types::Timestamp>) -> SystemTime {
@@ -125,7 +132,7 @@ fn instance(record: &occ::Instance) -> Instance {
     Instance {
         id: record.id.clone(),
         created: time(record.create_time),
-        state: record.state.clone(),
+        state: record.state(),
         hostname: record.hostname.clone(),
         tenant: String::new(),
         os: os(record),
@@ -166,7 +173,7 @@ fn address(ip: &occ::instance::Ip) -> Option<Address> {
     let alone = if address.is_ipv4() { 32 } else { 128 };
     Some(Address {
         ip: address,
-        prefix_length: ip.cidr.try_into().ok().filter(|bits| *bits != 0).unwrap_or(alone),
+        prefix_length: ip.prefix_length.try_into().ok().filter(|bits| *bits != 0).unwrap_or(alone),
         public: ip.flags().any(|flag| flag == Flag::Public),
         management: ip.flags().any(|flag| flag == Flag::Management),
         gateway: ip.gateway.parse().ok(),
@@ -201,7 +208,7 @@ mod tests {
         hw::Hardware { state: state.into(), ..hardware() }
     }
 
-    fn occupant(state: &str) -> occ::Instance {
+    fn occupant(state: occ::State) -> occ::Instance {
         let ip = occ::instance::Ip {
             address: "192.0.2.7".into(),
             flags: vec![Flag::Public.into()],
@@ -242,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_record_and_what_occupies_it_become_a_machine() {
-        let machine = machine(&hardware(), Some(&occupant("active"))).unwrap();
+        let machine = machine(&hardware(), Some(&occupant(occ::State::Active))).unwrap();
         assert_eq!((machine.facility.as_str(), machine.nics[0].primary), ("lab1", true));
         let instance = machine.instance.unwrap();
         assert_eq!(instance.user_data.0.as_ref(), b"#cloud-config");
@@ -251,7 +258,9 @@ mod tests {
 
     #[test]
     fn what_is_being_given_back_is_not_told_any_more() {
-        for state in ["deprovisioning", "deprovision_failed", "deleted"] {
+        for state in
+            [occ::State::Deprovisioning, occ::State::DeprovisionFailed, occ::State::Deleted]
+        {
             let freed_soon = in_state(hw::State::Provisionable);
             assert!(machine(&freed_soon, Some(&occupant(state))).unwrap().instance.is_none());
         }
@@ -261,7 +270,10 @@ mod tests {
     fn a_free_machine_is_nobody() {
         for state in [hw::State::Provisionable, hw::State::Deleting] {
             assert!(machine(&in_state(state), None).is_none(), "{state:?}");
-            assert!(machine(&in_state(state), Some(&occupant("queued"))).is_some(), "{state:?}");
+            assert!(
+                machine(&in_state(state), Some(&occupant(occ::State::Queued))).is_some(),
+                "{state:?}"
+            );
         }
     }
 

@@ -191,6 +191,7 @@ mod tests {
     use super::*;
     use crate::index::Lookup;
     use tinwright::hardware::v1::{Address, Dhcp, Interface, State};
+    use tinwright::instance::v1 as occ;
 
     fn hardware(id: HardwareId, mac: u8, address: &str) -> Hardware {
         let address = Address { address: address.into(), prefix_length: 24, ..Default::default() };
@@ -202,7 +203,7 @@ mod tests {
         Hardware { id: id.to_string(), interfaces: vec![interface], ..Default::default() }
     }
 
-    fn instance(id: &str, hardware: HardwareId, state: &str) -> Instance {
+    fn instance(id: &str, hardware: HardwareId, state: occ::State) -> Instance {
         Instance {
             id: id.into(),
             hardware_id: hardware.to_string(),
@@ -226,7 +227,7 @@ mod tests {
         let (mut source, id) = (Source::new(index.clone()), HardwareId::new());
         source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "not ready");
-        source.instance(FeedEvent::Snapshot(vec![instance("i-1", id, "active")]));
+        source.instance(FeedEvent::Snapshot(vec![instance("i-1", id, occ::State::Active)]));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
     }
 
@@ -237,7 +238,7 @@ mod tests {
         let cut = Instant::now();
         source.restore(
             vec![hardware(id, 1, "192.0.2.1")],
-            vec![instance("i-1", id, "active")],
+            vec![instance("i-1", id, occ::State::Active)],
             cut,
         );
         source.hardware(FeedEvent::Disconnected);
@@ -248,7 +249,7 @@ mod tests {
             assert!(matches!(lookup, Lookup::Known { secrets, .. } if secrets == told));
         }
         source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
-        source.instance(FeedEvent::Snapshot(vec![instance("i-2", id, "active")]));
+        source.instance(FeedEvent::Snapshot(vec![instance("i-2", id, occ::State::Active)]));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
     }
 
@@ -259,11 +260,11 @@ mod tests {
         source.hardware(FeedEvent::Snapshot(vec![hardware(id, 1, "192.0.2.1")]));
         source.instance(FeedEvent::Snapshot(vec![]));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
-        source.instance(FeedEvent::Put(instance("i-1", id, "provisioning")));
+        source.instance(FeedEvent::Put(instance("i-1", id, occ::State::Provisioning)));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
-        source.instance(FeedEvent::Put(instance("i-1", id, "deprovisioning")));
+        source.instance(FeedEvent::Put(instance("i-1", id, occ::State::Deprovisioning)));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
-        source.instance(FeedEvent::Put(instance("i-2", id, "queued")));
+        source.instance(FeedEvent::Put(instance("i-2", id, occ::State::Queued)));
         source.instance(FeedEvent::Deleted("i-1".into()));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-2");
     }
@@ -276,9 +277,9 @@ mod tests {
         source.hardware(FeedEvent::Snapshot(vec![free.clone()]));
         source.instance(FeedEvent::Snapshot(vec![]));
         assert_eq!(name(&index, "192.0.2.1"), None);
-        source.instance(FeedEvent::Put(instance("i-1", id, "queued")));
+        source.instance(FeedEvent::Put(instance("i-1", id, occ::State::Queued)));
         assert_eq!(name(&index, "192.0.2.1").unwrap(), "i-1");
-        source.instance(FeedEvent::Put(instance("i-1", id, "deprovisioning")));
+        source.instance(FeedEvent::Put(instance("i-1", id, occ::State::Deprovisioning)));
         assert_eq!(name(&index, "192.0.2.1"), Some(id.to_string()));
         source.instance(FeedEvent::Deleted("i-1".into()));
         assert_eq!(name(&index, "192.0.2.1"), None);

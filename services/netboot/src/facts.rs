@@ -62,16 +62,14 @@ fn script(url: String, contents: String) -> Option<ScriptSource> {
 /// The instance as the decision sees it; one in a state that only a newer server knows is taken for active: its disk
 /// is left alone.
 fn occupant(instance: &occ::Instance) -> Option<Occupant> {
-    let state = match instance.state.as_str() {
-        "queued" => InstanceState::Queued,
-        "provisioning" => InstanceState::Provisioning,
-        "reinstalling" => InstanceState::Reinstalling,
-        "rescue" => InstanceState::Rescue,
-        "failed" => InstanceState::Failed,
-        "deprovisioning" => InstanceState::Deprovisioning,
-        "deprovision_failed" => InstanceState::DeprovisionFailed,
-        "deleted" => return None,
-        _ => InstanceState::Active,
+    let state = match instance.state() {
+        occ::State::Queued => InstanceState::Queued,
+        occ::State::Provisioning => InstanceState::Provisioning,
+        occ::State::Failed => InstanceState::Failed,
+        occ::State::Deprovisioning => InstanceState::Deprovisioning,
+        occ::State::DeprovisionFailed => InstanceState::DeprovisionFailed,
+        occ::State::Deleted => return None,
+        occ::State::Active | occ::State::Unspecified => InstanceState::Active,
     };
     let (custom, always_pxe) = match &instance.os {
         Some(occ::instance::Os::CustomIpxe(ipxe)) => {
@@ -194,17 +192,17 @@ mod tests {
 
     #[test]
     fn an_instance_with_a_template_has_its_system_on_disk_and_an_unknown_state_is_left_alone() {
-        let instance = |state: &str| occ::Instance {
-            state: state.into(),
+        let instance = |state: i32| occ::Instance {
+            state,
             template_id: "t".into(),
             ..occ::Instance::default()
         };
         let hardware = hw::Hardware::default();
         let state =
-            |name: &str| machine(&hardware, &interface(), Some(&instance(name)), false).instance;
-        assert!(state("provisioning").unwrap().has_os);
-        assert_eq!(state("of-tomorrow").unwrap().state, InstanceState::Active);
-        assert_eq!(state("deleted"), None);
+            |state: i32| machine(&hardware, &interface(), Some(&instance(state)), false).instance;
+        assert!(state(occ::State::Provisioning.into()).unwrap().has_os);
+        assert_eq!(state(1000).unwrap().state, InstanceState::Active);
+        assert_eq!(state(occ::State::Deleted.into()), None);
     }
 
     #[test]

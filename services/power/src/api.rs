@@ -196,10 +196,10 @@ impl PowerService for Api {
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Result<Response<pb::CreatePowerJobResponse>, Status> {
         let asked = asked(&request.get_ref().request_id, request.get_ref())?;
-        let pb::CreatePowerJobRequest { hardware_id, operations, request_id: _ } =
+        let pb::CreatePowerJobRequest { hardware_id, operations, labels, request_id: _ } =
             request.into_inner();
         let hardware = parsed("hardware_id", &hardware_id)?;
-        let job = self.jobs.create(hardware, operations, asked).await?;
+        let job = self.jobs.create(hardware, operations, labels, asked).await?;
         Ok(Response::new(pb::CreatePowerJobResponse { power_job: Some(job) }))
     }
 
@@ -217,12 +217,14 @@ impl PowerService for Api {
         &self,
         request: Request<pb::ListPowerJobsRequest>,
     ) -> Result<Response<pb::ListPowerJobsResponse>, Status> {
-        let pb::ListPowerJobsRequest { page_size, page_token, hardware_id } = request.into_inner();
+        let pb::ListPowerJobsRequest { page_size, page_token, hardware_id, labels } =
+            request.into_inner();
         let hardware = match hardware_id.as_str() {
             "" => None,
             one => Some(parsed("hardware_id", one)?),
         };
-        let listing = self.jobs.list(&page_token, serving::page_size(page_size)?, hardware).await?;
+        let size = serving::page_size(page_size)?;
+        let listing = self.jobs.list(&page_token, size, hardware, &labels).await?;
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListPowerJobsResponse {
             power_jobs: listing.records,

@@ -1,5 +1,7 @@
 //! What a BMC's record and a job may say.
 
+use std::collections::BTreeMap;
+
 use reqwest::Url;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Boot, Power, What, boot};
@@ -72,9 +74,13 @@ fn url(text: &str, clear: Clear) -> Result<String, String> {
     Ok(url.origin().ascii_serialization())
 }
 
-/// What is wrong with the operations of a job.
-pub fn operations(operations: &[pb::Operation]) -> Result<(), Violations> {
+/// Passes if a job may have these operations and labels.
+pub fn job(
+    operations: &[pb::Operation],
+    labels: &BTreeMap<String, String>,
+) -> Result<(), Violations> {
     let mut wrong = Violations::default();
+    wrong.take("labels", check::labels(labels));
     if operations.is_empty() {
         wrong.add("operations", "is empty: one to sixteen are wanted");
     }
@@ -159,9 +165,11 @@ mod tests {
     #[test]
     fn a_job_has_one_to_sixteen_whole_operations() {
         let on = pb::Operation { what: Some(What::Power(Power::On.into())) };
+        let operations = |all: &[_]| job(all, &BTreeMap::new());
         assert!(operations(&[on; 16]).is_ok());
         assert!(operations(&[on; 17]).is_err());
         assert!(operations(&[]).is_err());
+        assert!(job(&[on], &BTreeMap::from([(String::new(), String::new())])).is_err());
         for what in
             [None, Some(What::Power(0)), Some(What::Power(99)), Some(What::Boot(Boot::default()))]
         {

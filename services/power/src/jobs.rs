@@ -3,6 +3,7 @@
 //! A job and its place in the queue are written in one commit, so the two never disagree. What is first in a queue is
 //! carried out, which is why a BMC does one job at a time; and by one process, whose [`claim`](crate::claim) lies there too.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
@@ -74,13 +75,14 @@ impl Jobs {
         &self,
         hardware: HardwareId,
         operations: Vec<pb::Operation>,
+        labels: BTreeMap<String, String>,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
-        check::operations(&operations)?;
+        check::job(&operations, &labels)?;
         if let Some(made) = self.records.previous_result(request.as_ref()).await? {
             return Ok(made);
         }
-        let job = newborn(hardware, operations);
+        let job = newborn(hardware, operations, labels);
         let mut tries = TRIES;
         loop {
             let bmc = self.bmcs.get(By::Hardware(hardware)).await?;
@@ -101,15 +103,19 @@ impl Jobs {
         Ok(self.records.require(&id.to_string()).await?)
     }
 
-    /// At most `limit` jobs after the id `after`, of one machine or of all.
+    /// At most `limit` jobs after the id `after` that have all of `labels`, of one machine or of all.
     pub async fn list(
         &self,
         after: &str,
         limit: usize,
         hardware: Option<HardwareId>,
+        labels: &BTreeMap<String, String>,
     ) -> Result<Listing<pb::PowerJob>, Error> {
         let hardware = hardware.map(|id| id.to_string());
-        let wanted = |job: &pb::PowerJob| hardware.as_ref().is_none_or(|id| *id == job.hardware_id);
+        let wanted = |job: &pb::PowerJob| {
+            hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
+                && labels.iter().all(|(key, value)| job.labels.get(key) == Some(value))
+        };
         Ok(self.records.list(after, limit, wanted).await?)
     }
 
@@ -266,13 +272,18 @@ impl Jobs {
 }
 
 /// A record as it is first stored.
-fn newborn(hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
+fn newborn(
+    hardware: HardwareId,
+    operations: Vec<pb::Operation>,
+    labels: BTreeMap<String, String>,
+) -> pb::PowerJob {
     let now = Some(Timestamp::from(SystemTime::now()));
     pb::PowerJob {
         id: PowerJobId::new().to_string(),
         create_time: now,
         update_time: now,
         hardware_id: hardware.to_string(),
+        labels,
         operations,
         state: State::Pending.into(),
         state_reason: "waits for its turn".into(),

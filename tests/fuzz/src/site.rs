@@ -44,7 +44,7 @@ pub(crate) fn machines() -> [Hardware; 2] {
 pub(crate) fn instance() -> Instance {
     Instance {
         id: "i-0001".into(),
-        state: "active".into(),
+        state: tinwright::instance::v1::State::Active.into(),
         hostname: "node1".into(),
         hardware_id: ID1.into(),
         userdata: format!("#cloud-config\npassword: {SECRET}\n"),

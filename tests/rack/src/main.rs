@@ -11,7 +11,7 @@ use rack::machines::{Firmware, Machine};
 use rack::provision::images;
 use rack::server::osie;
 use rack::site::Site;
-use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::{Instance, State};
 use tokio::task::JoinSet;
 
 use crate::story::Story;
@@ -75,13 +75,13 @@ async fn provision(story: &Story, site: &Site, machines: &[Machine]) -> anyhow::
         waiting.spawn(async move {
             let mut last = (String::new(), String::new());
             let tell = |instance: &Instance| {
-                let news = (instance.state.clone(), instance.state_reason.clone());
+                let news = (instance.state().word(), instance.state_reason.clone());
                 if news != last {
                     told.say(&news.0, &news.1);
                     last = news;
                 }
             };
-            let done = operator.until(&instance.id, "active", PATIENCE, tell).await;
+            let done = operator.until(&instance.id, State::Active, PATIENCE, tell).await;
             done.with_context(|| name.clone())
         });
         let operator = site.operator.clone();

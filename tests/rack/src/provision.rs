@@ -237,7 +237,7 @@ impl Operator {
     pub async fn until(
         &self,
         id: &str,
-        state: &str,
+        state: occ::State,
         most: Duration,
         mut tell: impl FnMut(&occ::Instance),
     ) -> anyhow::Result<()> {
@@ -254,14 +254,17 @@ impl Operator {
             match next.context("the watch ended")??.event {
                 Some(Event::Instance(instance)) => {
                     tell(&instance);
-                    if instance.state == state {
+                    if instance.state() == state {
                         return Ok(());
                     }
-                    let failed = matches!(instance.state.as_str(), "failed" | "deprovision_failed");
-                    anyhow::ensure!(!failed, "{}: {}", instance.state, instance.state_reason);
-                    last = instance.state;
+                    last = instance.state().word();
+                    let failed = matches!(
+                        instance.state(),
+                        occ::State::Failed | occ::State::DeprovisionFailed
+                    );
+                    anyhow::ensure!(!failed, "{last}: {}", instance.state_reason);
                 }
-                Some(Event::DeletedId(_)) if state == "deleted" => return Ok(()),
+                Some(Event::DeletedId(_)) if state == occ::State::Deleted => return Ok(()),
                 Some(Event::DeletedId(_)) => anyhow::bail!("instance {id} is gone"),
                 Some(Event::Synced(_)) | None => {}
             }

@@ -9,7 +9,7 @@ use rack::machines::{Firmware, Machine, reads_as_zeroes};
 use rack::provision::{Image, image, images, sha256};
 use rack::server::osie;
 use rack::site::Site;
-use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::{ActionState, WorkflowState};
 
 /// How long one machine may take to be active, beside another that is being provisioned.
@@ -90,9 +90,9 @@ async fn provision(
     let image = image(&site.server.files, firmware).unwrap();
     the_disk_holds_the_image(site, &machine, &id, &image).await;
     let tell = |instance: &Instance| {
-        println!("{} is {} {}", machine.name, instance.state, instance.state_reason);
+        println!("{} is {} {}", machine.name, instance.state().word(), instance.state_reason);
     };
-    site.operator.until(&instance.id, "active", PATIENCE, tell).await.unwrap();
+    site.operator.until(&instance.id, State::Active, PATIENCE, tell).await.unwrap();
     the_system_knows_itself(site, &machine, &instance);
     the_network_booted_it_once(site, &machine);
     (id, machine, instance)
@@ -107,7 +107,7 @@ async fn two_bare_machines_come_up_as_themselves_and_one_is_given_back() {
         provision(&site, &template, 2, Firmware::Uefi),
     );
     site.operator.release(&instance.id).await.unwrap();
-    site.operator.until(&instance.id, "deleted", PATIENCE, |_| {}).await.unwrap();
+    site.operator.until(&instance.id, State::Deleted, PATIENCE, |_| {}).await.unwrap();
     assert!(!site.hypervisor.is_on(&machine).unwrap(), "switched off by its BMC");
     let image = image(&site.server.files, Firmware::Bios).unwrap();
     assert!(reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "wiped");
@@ -124,5 +124,5 @@ async fn two_bare_machines_come_up_as_themselves_and_one_is_given_back() {
     drop(stand_in);
 
     let second = site.install(&id, &machine, &template).await.unwrap();
-    site.operator.until(&second.id, "provisioning", PATIENCE, |_| {}).await.unwrap();
+    site.operator.until(&second.id, State::Provisioning, PATIENCE, |_| {}).await.unwrap();
 }

@@ -88,14 +88,14 @@ async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
             let by = Some(inst::get_instance_request::By::Id(made.id.clone()));
             let request = inst::GetInstanceRequest { by, ..Default::default() };
             let now = instances.get_instance(request).await.unwrap().into_inner().instance.unwrap();
-            if now.state != "queued" {
+            if now.state() != inst::State::Queued {
                 return now;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
     let now = soon(moved_on).await;
-    assert!(now.state != "failed", "{}: {}", now.state, now.state_reason);
+    assert!(now.state() != inst::State::Failed, "{}", now.state_reason);
     let mut owners = HardwareServiceClient::new(site.owners.channel().await);
     let delete = hw::DeleteHardwareRequest { id: machine.id, revision: 0 };
     let kept = owners.delete_hardware(delete).await.unwrap_err();

@@ -2,8 +2,8 @@
 //!
 //! | the machine itself is | and its instance is | people see |
 //! |---|---|---|
-//! | enrolled or provisionable | queued, provisioning, reinstalling or failed | provisioning |
-//! | | active or in rescue | in-use |
+//! | enrolled or provisionable | queued, provisioning or failed | provisioning |
+//! | | active | in-use |
 //! | | deprovisioning or deprovision-failed | deprovisioning |
 //! | failed, in maintenance or being deleted | anything | the machine's own state |
 //!
@@ -15,12 +15,13 @@ use std::time::SystemTime;
 use tinwright::hardware::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::instance::v1::{GetInstanceRequest, Instance};
+use tinwright::instance::v1::{GetInstanceRequest, Instance, State};
 use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::connect::{LARGEST, View};
 use crate::failure;
+use crate::instance::state_word;
 use crate::noun::{Noun as _, Plain, Wanted};
 use crate::output::{self, Format, Row};
 
@@ -53,7 +54,7 @@ pub(super) async fn one(channel: &Channel, machine: &pb::Hardware) -> anyhow::Re
     let whole = output::one(machine, Format::Table)?;
     Ok(match told(occupant(channel, &machine.id).await).flatten() {
         Some(instance) => {
-            let (state, its) = (state(machine, Some(&instance)), output::word(&instance.state, ""));
+            let (state, its) = (state(machine, Some(&instance)), state_word(&instance));
             // A comment: what people get is still a file that says all of the machine.
             format!("# {state}: instance {} is {its}\n{whole}", instance.id)
         }
@@ -75,11 +76,11 @@ fn state(machine: &pb::Hardware, occupant: Option<&Instance>) -> String {
 
 /// Nothing for a state that only a newer server knows.
 fn added(occupant: &Instance) -> Option<&'static str> {
-    match occupant.state.as_str() {
-        "queued" | "provisioning" | "reinstalling" | "failed" => Some("provisioning"),
-        "active" | "rescue" => Some("in-use"),
-        "deprovisioning" | "deprovision_failed" => Some("deprovisioning"),
-        _ => None,
+    match occupant.state() {
+        State::Queued | State::Provisioning | State::Failed => Some("provisioning"),
+        State::Active => Some("in-use"),
+        State::Deprovisioning | State::DeprovisionFailed => Some("deprovisioning"),
+        State::Unspecified | State::Deleted => None,
     }
 }
 
@@ -114,26 +115,30 @@ fn told<T>(asked: anyhow::Result<T>) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn seen(own: pb::State, instance: Option<&str>) -> String {
+    fn seen(own: pb::State, instance: Option<i32>) -> String {
         let machine = pb::Hardware { state: own.into(), ..pb::Hardware::default() };
-        let occupant = instance.map(|it| Instance { state: it.into(), ..Instance::default() });
+        let occupant = instance.map(|state| Instance { state, ..Instance::default() });
         state(&machine, occupant.as_ref())
     }
 
     #[test]
     fn an_instance_adds_its_state_to_a_machine_that_may_be_used() {
-        let instances = ["queued", "failed", "active", "deprovision_failed", "of-tomorrow"];
-        let told = instances.map(|it| seen(pb::State::Provisionable, Some(it)));
+        let mut instances = [State::Queued, State::Failed, State::Active, State::DeprovisionFailed]
+            .map(i32::from)
+            .to_vec();
+        instances.push(1000);
+        let told: Vec<_> =
+            instances.into_iter().map(|it| seen(pb::State::Provisionable, Some(it))).collect();
         let wanted = ["provisioning", "provisioning", "in-use", "deprovisioning", "provisionable"];
         assert_eq!(told, wanted);
-        assert_eq!(seen(pb::State::Enrolled, Some("active")), "in-use");
+        assert_eq!(seen(pb::State::Enrolled, Some(State::Active.into())), "in-use");
         assert_eq!(seen(pb::State::Provisionable, None), "provisionable");
     }
 
     #[test]
     fn what_keeps_everybody_off_a_machine_is_shown_before_its_instance() {
         let own = [pb::State::Failed, pb::State::Maintenance, pb::State::Deleting];
-        let told = own.map(|own| seen(own, Some("active")));
+        let told = own.map(|own| seen(own, Some(State::Active.into())));
         assert_eq!(told, ["failed", "maintenance", "deleting"]);
     }
 }

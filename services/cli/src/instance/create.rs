@@ -21,7 +21,7 @@ pub struct Create {
     #[arg(
         long = "hardware",
         id = "machine",
-        value_name = "ID|MAC|ADDRESS",
+        value_name = "ID|NAME|MAC|ADDRESS",
         conflicts_with = "files"
     )]
     machine: Option<String>,

@@ -32,7 +32,7 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct Create {
     /// The machine it controls
-    #[arg(long, value_name = "ID|MAC|ADDRESS")]
+    #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
     /// Root of its Redfish service, such as https://198.51.100.2
     #[arg(long, value_name = "URL")]

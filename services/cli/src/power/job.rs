@@ -22,7 +22,11 @@ pub(super) async fn start(switch: Switch, what: What, out: &mut dyn Write) -> an
     let channel = show.connection.open().await?;
     let hardware_id = hardware::id(&channel, &machine).await?;
     let operations = vec![pb::Operation { what: Some(what) }];
-    let request = pb::CreatePowerJobRequest { hardware_id, operations, request_id: String::new() };
+    let request = pb::CreatePowerJobRequest {
+        hardware_id,
+        operations,
+        ..pb::CreatePowerJobRequest::default()
+    };
     let mut job =
         answered(client(&channel).create_power_job(request).await?.into_inner().power_job)?;
     if wait {
@@ -47,7 +51,12 @@ pub(super) async fn list(
     };
     let jobs = pages(async |page_token| {
         let hardware_id = hardware_id.clone();
-        let request = pb::ListPowerJobsRequest { page_size: PAGE, page_token, hardware_id };
+        let request = pb::ListPowerJobsRequest {
+            page_size: PAGE,
+            page_token,
+            hardware_id,
+            ..pb::ListPowerJobsRequest::default()
+        };
         let page = client(&channel).list_power_jobs(request).await?.into_inner();
         Ok((page.power_jobs, page.next_page_token))
     });

@@ -74,8 +74,9 @@ mod machines {
 struct Instances;
 
 fn instance(place: usize) -> inst::Instance {
+    use inst::State::{Active, DeprovisionFailed, Failed};
     let (on, state, released) =
-        [(0, "active", false), (1, "deprovision_failed", false), (0, "failed", true)][place];
+        [(0, Active, false), (1, DeprovisionFailed, false), (0, Failed, true)][place];
     inst::Instance {
         id: format!("i{place}"),
         hardware_id: IDS[on].into(),

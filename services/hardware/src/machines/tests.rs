@@ -37,12 +37,13 @@ fn request(id: &str, hardware: &Hardware) -> Option<IdempotentRequest> {
 }
 
 #[tokio::test]
-async fn a_machine_is_found_by_id_mac_and_address() {
+async fn a_machine_is_found_by_id_name_mac_and_address() {
     let machines = machines();
     let made = machines.create(machine(1), None).await.unwrap();
     assert_eq!(made.state(), pb::State::Enrolled);
     for by in [
         By::Id(made.id.parse().unwrap()),
+        By::Name("n1".into()),
         By::Mac("02:00:00:00:00:01".parse().unwrap()),
         By::Address("192.0.2.1".into()),
     ] {

@@ -149,7 +149,7 @@ async fn codes_say_what_to_do_next() {
     let taken = create(&api, secretive()).await.unwrap_err();
     assert_eq!(taken.code(), Code::AlreadyExists);
     assert_eq!(taken.get_details_resource_info().unwrap().resource_name, made.id);
-    let active = pb::Instance { state: "active".into(), ..secretive() };
+    let active = pb::Instance { state: pb::State::Active.into(), ..secretive() };
     assert_eq!(create(&api, active).await.unwrap_err().code(), Code::FailedPrecondition);
     let home = |hardware_id: &str, instance_id: &str| {
         let (hardware_id, instance_id) = (hardware_id.to_owned(), instance_id.to_owned());

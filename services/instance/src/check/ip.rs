@@ -33,17 +33,18 @@ fn normalize_family(ip: &mut Ip, address: IpAddr, wrong: &mut Violations) {
 
 fn normalize_prefix(ip: &mut Ip, address: IpAddr, wrong: &mut Violations) {
     let most = if address.is_ipv4() { 32 } else { 128 };
-    if ip.cidr > most {
-        return wrong.add("cidr", format!("{} is not between 1 and {most}", ip.cidr));
+    if ip.prefix_length > most {
+        return wrong
+            .add("prefix_length", format!("{} is not between 1 and {most}", ip.prefix_length));
     }
-    if ip.cidr == 0 {
-        ip.cidr = most;
+    if ip.prefix_length == 0 {
+        ip.prefix_length = most;
     }
     if !ip.gateway.is_empty()
         && let Some(gateway) = wrong.take("gateway", check::address(&ip.gateway))
     {
         ip.gateway = gateway.to_string();
-        wrong.take("gateway", reachable(address, gateway, ip.cidr, most));
+        wrong.take("gateway", reachable(address, gateway, ip.prefix_length, most));
     }
 }
 

@@ -12,8 +12,9 @@ fn instance() -> Instance {
     Instance { hardware_id: MACHINE.into(), ..Instance::default() }
 }
 
-fn ip(address: &str, cidr: u32, gateway: &str) -> Instance {
-    let ip = Ip { address: address.into(), cidr, gateway: gateway.into(), ..Ip::default() };
+fn ip(address: &str, prefix_length: u32, gateway: &str) -> Instance {
+    let ip =
+        Ip { address: address.into(), prefix_length, gateway: gateway.into(), ..Ip::default() };
     Instance { ips: vec![ip], ..instance() }
 }
 
@@ -37,7 +38,10 @@ fn a_record_is_stored_in_canonical_form() {
     );
     assert_eq!(stored.tags, ["b", "a"]);
     let ip = &stored.ips[0];
-    assert_eq!((ip.address.as_str(), ip.cidr, ip.family()), ("2001:db8::7", 128, Family::V6));
+    assert_eq!(
+        (ip.address.as_str(), ip.prefix_length, ip.family()),
+        ("2001:db8::7", 128, Family::V6)
+    );
     assert_eq!(ip.flags, [Flag::Public as i32, Flag::Management as i32]);
 }
 
@@ -170,16 +174,16 @@ fn an_operating_system_is_named_in_words_a_path_can_hold() {
 
 #[test]
 fn a_gateway_is_inside_its_prefix_where_the_prefix_has_room() {
-    for (address, cidr, gateway) in [
+    for (address, bits, gateway) in [
         ("192.0.2.7", 24, "192.0.2.1"),
         ("192.0.2.7", 31, "198.51.100.1"),
         ("192.0.2.7", 0, "198.51.100.1"),
         ("2001:db8::7", 64, "fe80::1"),
         ("2001:db8::7", 127, "2001:db8:1::1"),
     ] {
-        assert!(normal(ip(address, cidr, gateway)).is_ok(), "{address}/{cidr} {gateway}");
+        assert!(normal(ip(address, bits, gateway)).is_ok(), "{address}/{bits} {gateway}");
     }
-    for (address, cidr, gateway) in [
+    for (address, bits, gateway) in [
         ("192.0.2.7", 24, "192.0.3.1"),
         ("192.0.2.7", 30, "198.51.100.1"),
         ("192.0.2.7", 24, "169.254.0.1"),
@@ -187,7 +191,7 @@ fn a_gateway_is_inside_its_prefix_where_the_prefix_has_room() {
         ("2001:db8::7", 64, "2001:db8:1::1"),
     ] {
         assert!(
-            refused(ip(address, cidr, gateway)).starts_with("ips[0].gateway"),
+            refused(ip(address, bits, gateway)).starts_with("ips[0].gateway"),
             "{address} {gateway}"
         );
     }
@@ -195,7 +199,7 @@ fn a_gateway_is_inside_its_prefix_where_the_prefix_has_room() {
 
 #[test]
 fn addresses_are_hosts_of_their_family_and_there_once() {
-    assert!(refused(ip("192.0.2.7", 33, "")).starts_with("ips[0].cidr"));
+    assert!(refused(ip("192.0.2.7", 33, "")).starts_with("ips[0].prefix_length"));
     assert!(refused(ip("::", 64, "")).starts_with("ips[0].address"));
     let mut twice = ip("192.0.2.7", 24, "");
     twice.ips.push(ip("::ffff:192.0.2.7", 24, "").ips[0].clone());
@@ -267,10 +271,10 @@ fn extra_is_one_json_object_beside_the_typed_fields() {
 proptest! {
     #[test]
     fn the_stored_form_is_its_own_stored_form(
-        a: [u8; 4], cidr in 0..40_u32, flags in proptest::collection::vec(0..4, 0..4),
+        a: [u8; 4], bits in 0..40_u32, flags in proptest::collection::vec(0..4, 0..4),
         host in "[a-zA-Z0-9-]{0,9}", tags in proptest::collection::vec("[ab]{1,2}", 0..5),
     ) {
-        let mut given = ip(&std::net::Ipv4Addr::from(a).to_string(), cidr, "");
+        let mut given = ip(&std::net::Ipv4Addr::from(a).to_string(), bits, "");
         given.ips[0].flags = flags;
         if let Ok(stored) = normal(Instance { hostname: host, tags, ..given }) {
             prop_assert_eq!(normal(stored.clone()), Ok(stored));

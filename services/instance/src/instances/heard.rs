@@ -6,7 +6,7 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 
 use crate::check;
-use crate::state::{NoState, State};
+use crate::state::{State, UnknownState};
 
 /// An installer's last word, where it is one of Equinix Metal's.
 const INSTALLED: &str = "provisioning.104.01";
@@ -40,13 +40,13 @@ impl Call {
         &self,
         old: &pb::Instance,
         now: SystemTime,
-    ) -> Result<pb::Instance, NoState> {
+    ) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         if !self.is_up(old) || !is_occupied(State::try_from(old)?) {
             return Ok(new);
         }
         // Nothing else is said of an active instance than that it has not called.
-        if old.phone_home_time.is_none() && old.state == State::Active.to_string() {
+        if old.phone_home_time.is_none() && old.state() == pb::State::Active {
             new.state_reason.clear();
         }
         new.phone_home_time = old.phone_home_time.or(Some(now.into()));
@@ -72,7 +72,7 @@ impl Script {
         self,
         old: &pb::Instance,
         now: SystemTime,
-    ) -> Result<pb::Instance, NoState> {
+    ) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         // One beside a template is run before its workflow gets its turn.
         let brought = matches!(old.os, Some(Os::CustomIpxe(_)));

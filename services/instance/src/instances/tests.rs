@@ -33,7 +33,7 @@ fn id(instance: &pb::Instance) -> InstanceId {
 async fn a_machine_and_an_address_have_one_occupant_and_the_error_says_who() {
     let instances = instances();
     let first = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
-    assert_eq!((first.state.as_str(), first.generation), ("queued", 1));
+    assert_eq!((first.state(), first.generation), (pb::State::Queued, 1));
     for (wrong, what) in [
         (on(MACHINE, "192.0.2.2"), format!("occupant {MACHINE}")),
         (on(OTHER, "::ffff:192.0.2.1"), "address 192.0.2.1".into()),
@@ -97,9 +97,9 @@ async fn what_only_the_server_writes_is_not_taken_from_a_caller() {
     assert!(!made.forced && !made.released && made.state_reason.is_empty());
     assert_eq!((made.generation, made.workflow_id.as_str()), (1, ""));
     assert!(made.lookup_id.len() == 32 && made.lookup_id.bytes().all(|b| b.is_ascii_hexdigit()));
-    let active = pb::Instance { state: "active".into(), ..on(OTHER, "192.0.2.2") };
+    let active = pb::Instance { state: pb::State::Active.into(), ..on(OTHER, "192.0.2.2") };
     let refused = instances.create(active, None).await.unwrap_err().to_string();
-    assert_eq!(refused, "an instance begins queued, not \"active\"");
+    assert_eq!(refused, "an instance begins queued, not active");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn what_is_being_deleted_changes_no_more_and_is_deleted_once() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let going = instances.delete(id(&made), made.revision, false).await.unwrap();
-    assert_eq!(going.state, "deprovisioning");
+    assert_eq!(going.state(), pb::State::Deprovisioning);
     assert_eq!(instances.delete(id(&made), 0, false).await.unwrap(), going);
     let update = pb::Instance { revision: 0, hostname: "x".into(), ..made.clone() };
     let refused = instances.update(update, &[]).await.unwrap_err().to_string();
@@ -275,13 +275,13 @@ async fn a_machine_that_was_let_go_of_is_claimed_again_by_a_retry_if_it_is_free(
     let instances = instances();
     let first = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let released = instances.advance(&first, Event::Unusable, "gone", |_| {}).await.unwrap();
-    assert_eq!((released.state.as_str(), released.released), ("failed", true));
+    assert_eq!((released.state(), released.released), (pb::State::Failed, true));
     let second = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let taken = instances.retry(id(&first)).await.unwrap_err().to_string();
     assert!(taken.ends_with(&format!("is taken by instance {}", second.id)), "{taken}");
     let second = instances.advance(&second, Event::Unusable, "", |_| {}).await.unwrap();
-    assert_eq!(instances.delete(id(&second), 0, false).await.unwrap().state, "deleted");
-    assert_eq!(instances.retry(id(&first)).await.unwrap().state, "queued");
+    assert_eq!(instances.delete(id(&second), 0, false).await.unwrap().state(), pb::State::Deleted);
+    assert_eq!(instances.retry(id(&first)).await.unwrap().state(), pb::State::Queued);
     assert_eq!(instances.get(&machine(MACHINE)).await.unwrap().id, first.id);
 }
 

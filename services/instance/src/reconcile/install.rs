@@ -12,11 +12,13 @@ use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{Workflow, WorkflowState};
 
-use super::{Error, Reconciler, Then, UNHEARD, created, is_ended, request_id};
+use super::{Error, Reconciler, Then, UNHEARD, is_ended, labels, request_id};
 use crate::instances::heard::brings_script;
 use crate::peers;
 use crate::state::Event;
 
+/// Name of the requests that boot a script.
+const STEP: &str = "boot";
 /// How long an installed system is waited for.
 const CALL: Duration = Duration::from_secs(30 * 60);
 /// What is said of an active instance whose system never called.
@@ -50,9 +52,8 @@ impl Reconciler {
 
     /// Has the machine boot its owner's script. Where it has no BMC, somebody else switches it on.
     async fn boot_script(&self, instance: &Instance) -> Result<Then, Error> {
-        // A power job has no labels, so the request's name says which instance of several with this id.
-        let request = request_id(instance, &format!("boot-{}", created(instance)));
-        match self.peers.boot(&instance.hardware_id, request).await {
+        let (labels, request) = (labels(instance, STEP), request_id(instance, STEP));
+        match self.peers.boot(&instance.hardware_id, labels, request).await {
             Ok(true) => self.installed(instance, "boots its own script").await,
             Ok(false) => self.installed(instance, "no BMC: switch the machine on by hand").await,
             Err(peers::Error::Reused) => self.anew(instance).await,

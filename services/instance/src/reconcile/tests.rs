@@ -74,7 +74,7 @@ impl Bench {
     }
 
     async fn state(&self) -> String {
-        self.found().await.map_or("gone".into(), |instance| instance.state)
+        self.found().await.map_or("gone".into(), |instance| instance.state().word())
     }
 
     async fn found(&self) -> Option<Instance> {

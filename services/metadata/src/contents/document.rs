@@ -95,7 +95,10 @@ fn of_hardware(machine: &Machine) -> Map<String, Value> {
     Map::from_iter([
         ("id".to_owned(), json!(machine.id.to_string())),
         ("arch".to_owned(), json!(machine.architecture)),
-        ("state".to_owned(), json!(instance.map_or("", |instance| &instance.state))),
+        (
+            "state".to_owned(),
+            json!(instance.map_or_else(String::new, |instance| instance.state.word())),
+        ),
         ("hostname".to_owned(), json!(machine.hostname())),
         ("facility_code".to_owned(), json!(machine.facility)),
         ("plan_slug".to_owned(), json!(machine.plan)),

@@ -221,7 +221,7 @@ pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
 }
 
 /// An instance in `state` on the machine, with an outside platform's gate.
-fn gated(boots: &BootScripts, id: HardwareId, state: &str, gate: occ::BootGate) {
+fn gated(boots: &BootScripts, id: HardwareId, state: occ::State, gate: occ::BootGate) {
     boots.index().instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: state.into(),
@@ -248,7 +248,7 @@ fn shown(boots: &BootScripts, uuid: &str) -> Result<Script, BootRefusal> {
 fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
     let id = HardwareId::new();
     let boots = boots(id);
-    gated(&boots, id, "provisioning", open_gate());
+    gated(&boots, id, occ::State::Provisioning, open_gate());
     let asked = ask(&boots, "192.0.2.10").unwrap();
     assert_eq!(asked.kind, "ask_uuid");
     let chain = "chain http://192.0.2.1:7080/02-00-00-00-00-01/auto.ipxe?uuid=${uuid}";
@@ -266,15 +266,15 @@ fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
 fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
     let id = HardwareId::new();
     let boots = boots(id);
-    gated(&boots, id, "provisioning", open_gate());
+    gated(&boots, id, occ::State::Provisioning, open_gate());
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     let kernel = || boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
     assert!(kernel().is_ok());
-    gated(&boots, id, "provisioning", occ::BootGate::default());
+    gated(&boots, id, occ::State::Provisioning, occ::BootGate::default());
     assert!(matches!(kernel(), Err(BootRefusal::NotYours(_))));
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))));
-    gated(&boots, id, "deprovisioning", occ::BootGate::default());
+    gated(&boots, id, occ::State::Deprovisioning, occ::BootGate::default());
     assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker");
 }
 
@@ -282,7 +282,7 @@ fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
 fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
     let id = HardwareId::new();
     let boots = boots(id);
-    gated(&boots, id, "provisioning", open_gate());
+    gated(&boots, id, occ::State::Provisioning, open_gate());
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     boots.index().instance(FeedEvent::Disconnected);
@@ -331,10 +331,10 @@ fn a_question_is_no_boot() {
 fn a_disk_is_booted_the_way_the_record_says() {
     let id = HardwareId::new();
     let boots = boots(id);
-    gated(&boots, id, "active", occ::BootGate::default());
+    gated(&boots, id, occ::State::Active, occ::BootGate::default());
     boots.index().instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
-        state: "active".into(),
+        state: occ::State::Active.into(),
         hardware_id: id.to_string(),
         template_id: "t".into(),
         ..Instance::default()
@@ -346,16 +346,6 @@ fn a_disk_is_booted_the_way_the_record_says() {
     assert!(
         ask(&boots, "192.0.2.10").unwrap().text.contains("sanboot --no-describe --drive 0x80 ||")
     );
-}
-
-#[test]
-fn a_rescue_has_the_environment_and_no_identity() {
-    let id = HardwareId::new();
-    let boots = boots(id);
-    gated(&boots, id, "rescue", occ::BootGate { open: true, ..occ::BootGate::default() });
-    let rescue = ask(&boots, "192.0.2.10").unwrap();
-    assert_eq!((rescue.kind, argument(&rescue.text, "rescue")), ("rescue", "1"));
-    assert!(!rescue.text.contains("boot_token="));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
         hardware_name: known.hardware.name.clone(),
         address: known.address().map_or_else(String::new, |address| address.to_string()),
         instance_id: instance.map_or_else(String::new, |instance| instance.id.clone()),
-        instance_state: instance.map_or_else(String::new, |instance| instance.state.clone()),
+        instance_state: instance.map_or_else(String::new, |instance| instance.state().word()),
         waiting_workflow_ids: index.waiting(&known.hardware.id),
         gate: gate.map_or("", |gate| if gate.open { "open" } else { "closed" }).into(),
         ..site

@@ -45,7 +45,7 @@ fn boots(id: HardwareId) -> BootScripts {
     let instance = occ::Instance {
         id: "i".into(),
         hardware_id: id.to_string(),
-        state: "provisioning".into(),
+        state: occ::State::Provisioning.into(),
         hostname: "web-1".into(),
         ..occ::Instance::default()
     };

@@ -109,7 +109,7 @@ fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
     let occupied = || index.by_address(at("192.0.2.1")).unwrap().machine().instance.is_some();
     index.instance(FeedEvent::Put(Instance {
         hostname: "web-1".into(),
-        state: "active".into(),
+        state: tinwright::instance::v1::State::Active.into(),
         ..instance("i1", H1)
     }));
     assert_eq!((hostname().as_str(), occupied()), ("web-1", true));

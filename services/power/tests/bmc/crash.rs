@@ -83,7 +83,7 @@ async fn asked(emulator: &str, system: usize, cut: Cut) -> Option<Vec<String>> {
     let record = bmc(hardware, &proxy.url, &emulator::id(system));
     jobs.bmcs().create(record, None).await.unwrap();
     let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
-    let made = jobs.create(hardware, operations, None).await.unwrap();
+    let made = jobs.create(hardware, operations, Default::default(), None).await.unwrap();
 
     let mortal = Mortal { store: store.clone(), cut, commits: AtomicUsize::new(0) };
     let killed = work(&site::jobs(Arc::new(mortal)), hardware, PACE).await.is_err();
@@ -127,7 +127,7 @@ async fn nothing_is_asked_before_it_is_stored_that_it_will_be() {
     let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
     jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
-    jobs.create(hardware, vec![power(Power::On)], None).await.unwrap();
+    jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
     // The first commit takes the machine, the second begins the job, the third is the intent.
     let mortal = Mortal { store, cut: Cut::Before(2), commits: AtomicUsize::new(0) };
     assert!(work(&site::jobs(Arc::new(mortal)), hardware, PACE).await.is_err());

@@ -35,7 +35,8 @@ impl Rig {
 
     /// The job that does `operations`, at its end.
     async fn job(&self, operations: Vec<Operation>) -> PowerJob {
-        let made = self.jobs.create(self.hardware, operations, None).await.unwrap();
+        let made =
+            self.jobs.create(self.hardware, operations, Default::default(), None).await.unwrap();
         work(&self.jobs, self.hardware, PACE).await.unwrap();
         self.jobs.get(made.id.parse().unwrap()).await.unwrap()
     }
@@ -134,9 +135,9 @@ async fn a_bmc_that_stays_away_fails_the_job_after_ten_tries() {
     let rig = Rig::new(Extras::default()).await;
     let Rig { jobs, hardware, proxy, _emulator } = rig;
     drop((proxy, _emulator));
-    jobs.create(hardware, vec![power(Power::On)], None).await.unwrap();
+    jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
     work(&jobs, hardware, PACE).await.unwrap();
-    let job = jobs.list("", 1, None).await.unwrap().records.remove(0);
+    let job = jobs.list("", 1, None, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.attempt), (State::Failed, 10));
     assert!(job.state_reason.contains("the BMC cannot be reached"), "{}", job.state_reason);
 }
@@ -171,9 +172,12 @@ async fn a_reset_and_a_cleared_override_are_done_on_a_real_peer() {
 async fn an_operation_has_until_its_deadline_and_one_that_is_done_by_then_is_done() {
     let rig = Rig::new(Extras::default()).await;
     let late = Pace { deadline: Duration::ZERO, ..PACE };
-    rig.jobs.create(rig.hardware, vec![power(Power::Off), power(Power::On)], None).await.unwrap();
+    rig.jobs
+        .create(rig.hardware, vec![power(Power::Off), power(Power::On)], Default::default(), None)
+        .await
+        .unwrap();
     work(&rig.jobs, rig.hardware, late).await.unwrap();
-    let job = rig.jobs.list("", 1, None).await.unwrap().records.remove(0);
+    let job = rig.jobs.list("", 1, None, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 1));
     assert!(job.state_reason.starts_with("operation 1: not done in 0 seconds"));
     assert!(rig.proxy.asked().is_empty());

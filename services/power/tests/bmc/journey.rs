@@ -60,8 +60,7 @@ impl Service {
 
     async fn job(&mut self, hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
         let hardware_id = hardware.to_string();
-        let request =
-            pb::CreatePowerJobRequest { hardware_id, operations, request_id: String::new() };
+        let request = pb::CreatePowerJobRequest { hardware_id, operations, ..Default::default() };
         self.client.create_power_job(request).await.unwrap().into_inner().power_job.unwrap()
     }
 

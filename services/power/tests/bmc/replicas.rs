@@ -40,7 +40,7 @@ impl Rig {
         let hardware = HardwareId::new();
         a.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
         let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
-        let job = a.create(hardware, operations, None).await.unwrap();
+        let job = a.create(hardware, operations, Default::default(), None).await.unwrap();
         Self { proxy, hardware, job, a, b, _emulator: emulator }
     }
 
@@ -123,7 +123,7 @@ async fn a_job_that_is_added_while_the_bmc_answers_does_not_have_it_asked_again(
         while !rig.proxy.asked().contains(&"POST On".to_owned()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        rig.b.create(rig.hardware, vec![power(Power::On)], None).await.unwrap();
+        rig.b.create(rig.hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
     };
     tokio::join!(work(rig.worker(&rig.a, pace)), adds);
     rig.succeeded(0).await;

@@ -41,6 +41,7 @@ impl Bmcs {
             hardware_id: machine.to_owned(),
             operations: operations.to_vec(),
             request_id,
+            ..pb::CreatePowerJobRequest::default()
         };
         let mut patience = Patience::default();
         loop {

@@ -180,7 +180,7 @@ async fn a_script_of_the_owners_own_is_booted_once_and_ends_by_a_call() {
     );
     bench.settle().await;
     assert_eq!(bench.site.request_ids().len(), 1);
-    assert!(bench.site.request_ids()[0].starts_with(&format!("{}/boot-", bench.id)));
+    assert_eq!(bench.site.request_ids()[0], format!("{}/boot/1", bench.id));
     assert!(bench.site.known().created.is_empty());
     bench.call_home().await;
     assert_eq!(bench.settled().await, "active");

@@ -49,8 +49,8 @@ impl Running {
         }
     }
 
-    async fn until_state(&self, state: &str) {
-        self.until(|instance| instance.is_some_and(|it| it.state == state)).await;
+    async fn until_state(&self, state: tinwright::instance::v1::State) {
+        self.until(|instance| instance.is_some_and(|it| it.state() == state)).await;
     }
 
     async fn until_work(&self) {
@@ -64,7 +64,7 @@ async fn an_instance_comes_and_goes_by_itself_and_the_service_ends_when_told() {
     let made = running.instances.create(templated(), None).await.unwrap();
     running.until_work().await;
     running.site.end(Workflow::Success, "");
-    running.until_state("active").await;
+    running.until_state(tinwright::instance::v1::State::Active).await;
     running.instances.delete(made.id.parse().unwrap(), 0, false).await.unwrap();
     running.until_work().await;
     running.site.end(Workflow::Success, "");

@@ -1,6 +1,7 @@
 //! The instance, in the words of Tinkerbell's hardware record.
 
 use serde_json::{Map, Value, json};
+use tinwright::instance::v1::State;
 
 use crate::contents::{Asked, user_data};
 use crate::machine::{Address, Instance, Machine};
@@ -27,7 +28,7 @@ pub(super) fn instance(machine: &Machine, asked: Asked) -> Map<String, Value> {
     }
     // Whoever knows it can log in: it is for the one who writes it to the disk (specification, section 7.2).
     let password = instance.crypted_root_password.expose();
-    if asked.trusted && is_being_installed(&instance.state) && !password.is_empty() {
+    if asked.trusted && is_being_installed(instance.state) && !password.is_empty() {
         // Both names are read: Tinkerbell's and Equinix Metal's.
         said.insert("crypted_root_password".into(), password.as_str().into());
         said.insert("password_hash".into(), password.as_str().into());
@@ -36,8 +37,8 @@ pub(super) fn instance(machine: &Machine, asked: Asked) -> Map<String, Value> {
 }
 
 /// Whether an instance in this state is on its way to the disk.
-fn is_being_installed(state: &str) -> bool {
-    matches!(state, "queued" | "provisioning")
+fn is_being_installed(state: State) -> bool {
+    matches!(state, State::Queued | State::Provisioning)
 }
 
 fn fields(machine: &Machine, instance: &Instance) -> Map<String, Value> {
@@ -45,9 +46,9 @@ fn fields(machine: &Machine, instance: &Instance) -> Map<String, Value> {
     let os = operating_system(machine);
     Map::from_iter([
         ("id".to_owned(), json!(machine.instance_id())),
-        ("state".to_owned(), json!(instance.state)),
+        ("state".to_owned(), json!(instance.state.word())),
         ("hostname".to_owned(), json!(machine.hostname())),
-        ("allow_pxe".to_owned(), json!(is_being_installed(&instance.state))),
+        ("allow_pxe".to_owned(), json!(is_being_installed(instance.state))),
         ("rescue".to_owned(), json!(false)),
         ("network_ready".to_owned(), json!(true)),
         ("operating_system".to_owned(), os.clone()),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use tinwright::instance::v1::State;
 
 use super::*;
 use crate::contents::Contents;
@@ -219,18 +220,20 @@ fn readers_of_the_old_export_find_the_instance_under_its_name() {
 
 #[test]
 fn a_password_is_told_to_who_is_trusted_while_the_machine_is_being_installed() {
-    let told = |state: &str, trusted| {
+    let told = |state: State, trusted| {
         let mut machine = node1();
-        machine.instance.as_mut().unwrap().state = state.into();
+        machine.instance.as_mut().unwrap().state = state;
         let document = whole(&machine, Asked { trusted, ..ASKED });
         let named = ["crypted_root_password", "password_hash"];
         let told = named.map(|name| document[name] == "$6$salt$hash");
         assert_eq!(told[0], document.to_string().contains("$6$salt$hash"));
         told
     };
-    assert_eq!(told("provisioning", true), [true, true]);
-    for (state, trusted) in [("provisioning", false), ("active", true), ("active", false)] {
-        assert_eq!(told(state, trusted), [false, false], "{state} {trusted}");
+    assert_eq!(told(State::Provisioning, true), [true, true]);
+    for (state, trusted) in
+        [(State::Provisioning, false), (State::Active, true), (State::Active, false)]
+    {
+        assert_eq!(told(state, trusted), [false, false], "{state:?} {trusted}");
     }
 }
 

@@ -117,7 +117,7 @@ fn every_interface_has_its_own_script() {
 }
 
 /// The instance on the machine, which brings a script; it was started if that is said.
-fn instance(boots: &BootScripts, id: HardwareId, state: &str, ran: bool) {
+fn instance(boots: &BootScripts, id: HardwareId, state: occ::State, ran: bool) {
     let script = occ::instance::CustomIpxe {
         contents: "#!ipxe\necho theirs".into(),
         ..occ::instance::CustomIpxe::default()
@@ -138,7 +138,7 @@ fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() 
     let id = HardwareId::new();
     let boots = boots(id);
     boots.index().workflow(FeedEvent::Snapshot(vec![]));
-    instance(&boots, id, "provisioning", false);
+    instance(&boots, id, occ::State::Provisioning, false);
     let theirs = place(&ask(&boots, HERE).unwrap().text);
     let (hardware_id, instance_id) = (id.to_string(), "i".to_owned());
     let told = |started| {
@@ -151,10 +151,10 @@ fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() 
         }))
     };
     assert_eq!(report(&boots, &theirs, "started"), told(true));
-    instance(&boots, id, "provisioning", true);
+    instance(&boots, id, occ::State::Provisioning, true);
     assert_eq!(file(&boots, &theirs, "ipxe"), text("theirs"));
     assert_eq!(report(&boots, &theirs, "failed"), told(false));
     assert_eq!(ask(&boots, HERE).unwrap().kind, "local_disk");
-    instance(&boots, id, "deprovisioning", true);
+    instance(&boots, id, occ::State::Deprovisioning, true);
     assert!(matches!(file(&boots, &theirs, "ipxe"), Err(BootRefusal::Nothing(_))));
 }

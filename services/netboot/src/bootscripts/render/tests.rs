@@ -32,7 +32,7 @@ fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> BootScripts {
     boots
 }
 
-fn with_instance(boots: BootScripts, id: HardwareId, state: &str) -> BootScripts {
+fn with_instance(boots: BootScripts, id: HardwareId, state: occ::State) -> BootScripts {
     boots.index().instance(FeedEvent::Snapshot(vec![occ::Instance {
         id: "i-1".into(),
         state: state.into(),
@@ -96,7 +96,7 @@ const OURS: [&str; 2] = ["vmlinuz-x86_64", "initramfs-x86_64"];
 #[test]
 fn the_workers_whole_script() {
     let id = HardwareId::new();
-    let boots = with_instance(boots(id, |_| {}), id, "provisioning");
+    let boots = with_instance(boots(id, |_| {}), id, occ::State::Provisioning);
     let line = format!(
         "initrd=initrd facility=lab syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true \
          worker_id={id} hw_addr=02:00:00:00:00:01 instance_id=i-1 vlan_id=42 boot_token=IDENTITY boot_url={FILES} \
@@ -127,19 +127,6 @@ fn the_whole_script_of_an_environment_of_somebody_elses_on_another_processor() {
     );
     let files = ["own-kernel", "initramfs-aarch64"];
     assert_eq!(text(&boots, MAC, id), expected("http://192.0.2.9/hook", "", files, &line, FILES));
-}
-
-#[test]
-fn the_whole_script_for_people() {
-    let id = HardwareId::new();
-    let boots = with_instance(boots(id, |_| {}), id, "rescue");
-    let line = format!(
-        "initrd=initrd facility=lab syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true \
-         worker_id={id} hw_addr=02:00:00:00:00:01 instance_id=i-1 vlan_id=42 boot_url={FILES} ca_sha256=ab \
-         boot_time=1800000000 intel_iommu=on iommu=pt console=tty0 console=ttyS1,115200 panic=5 quiet loglevel=7 \
-         last rescue=1"
-    );
-    assert_eq!(text(&boots, MAC, id), expected(FILES, "", OURS, &line, "${base}"));
 }
 
 #[test]
