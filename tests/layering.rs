@@ -7,11 +7,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What every crate may import.
-const FOUNDATIONS: [&str; 4] = ["tinwright", "store", "runtime", "tftp"];
+const FOUNDATIONS: [&str; 5] = ["tinwright", "store", "runtime", "tftp", "dhcp"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// What runs on machines and in clouds of other people: no store comes along.
-const STORELESS: [&str; 3] = ["runtime", "worker", "cli"];
+const STORELESS: [&str; 5] = ["runtime", "dhcp", "tftp", "worker", "cli"];
 
 fn members() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))

@@ -455,5 +455,10 @@ fn read(said: Option<&Path>) -> anyhow::Result<Flags> {
     toml::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
+/// True if any address is in both networks.
+fn overlap(one: ipnet::Ipv4Net, other: ipnet::Ipv4Net) -> bool {
+    one.contains(&other.addr()) || other.contains(&one.addr())
+}
+
 #[cfg(test)]
 mod tests;

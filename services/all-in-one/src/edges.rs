@@ -5,8 +5,8 @@ mod metadata;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use dhcp::Mode;
 use netboot::decision::Policy;
-use netboot::dhcp::site::Mode;
 use netboot::{Netboot, Site as NetbootSite, Sources};
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;

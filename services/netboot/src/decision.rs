@@ -299,12 +299,12 @@ impl Decision {
 
     /// What DHCP makes of it. A loader opens nothing by itself, and its script request is told when to ask again;
     /// so a machine that must wait is sent that way.
-    pub fn offer(&self) -> crate::dhcp::BootOffer {
+    pub fn offer(&self) -> dhcp::BootOffer {
         let later = matches!(self.boot, BootTarget::Later { .. });
         if later || self.opens_a_boot() {
-            crate::dhcp::BootOffer::Offered
+            dhcp::BootOffer::Offered
         } else {
-            crate::dhcp::BootOffer::Refused
+            dhcp::BootOffer::Refused
         }
     }
 }

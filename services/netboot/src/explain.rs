@@ -22,12 +22,11 @@ use self::case::Case;
 use crate::Mac;
 use crate::bootscripts::{BootScripts, ScriptRequest};
 use crate::decision::BootTarget;
-use crate::dhcp::client::Client;
-use crate::dhcp::heard::{Asks, Heard};
-use crate::dhcp::options::code;
-use crate::dhcp::{self, BootOffer, Link, Silence};
+use crate::dhcp_server::link_state::LinkState;
 use crate::index::Known;
 use crate::lending::Lent;
+use dhcp::options::code;
+use dhcp::{BootOffer, DropReason, Link, ReplyInputs};
 
 /// The machine that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,14 +93,14 @@ pub struct Place {
     /// What DHCP tells there.
     pub link: Arc<Link>,
     /// What clients were heard to say there.
-    pub heard: Arc<Heard>,
+    pub link_state: Arc<LinkState>,
 }
 
 impl Place {
     /// Whether `address` is known to be on it.
     pub fn has(&self, address: IpAddr) -> bool {
         let IpAddr::V4(address) = address else { return false };
-        self.link.networks.iter().any(|network| network.contains(address))
+        self.link.networks.iter().any(|network| network.contains(&address))
     }
 }
 
@@ -131,27 +130,22 @@ pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::Expla
 }
 
 /// What DHCP answers the request, where there is one.
-fn dhcp(case: &Case<'_>, lent: Result<Lent, Silence>, offer: BootOffer) -> Option<pb::DhcpAnswer> {
+fn dhcp(
+    case: &Case<'_>,
+    lent: Result<Lent, DropReason>,
+    offer: BootOffer,
+) -> Option<pb::DhcpAnswer> {
     let request = case.request.as_ref()?;
     let boot_offered = offer == BootOffer::Offered;
-    let client = Client::of(request, case.link.own_ipxe.as_deref());
     let offer = if case.class == ClientClass::IpxeRom {
-        let asks = Asks { request, client: &client, offer, now: case.instant };
-        case.heard.would_chain(asks)
+        case.link_state.would_chainload(request, offer, case.instant)
     } else {
         offer
     };
     let reply = lent.and_then(|lent| {
-        let (machine, link) = lent.terms(case.record(), case.link);
-        dhcp::answer(
-            request,
-            &client,
-            request::received(request),
-            machine,
-            &link,
-            offer,
-            case.instant,
-        )
+        let (reservation, mode) = lent.terms(case.record(), case.link.mode);
+        let is_withheld = case.withheld().is_some() && !matches!(lent, Lent::Address(_));
+        dhcp::reply(request, ReplyInputs { link: case.link, mode, reservation, offer, is_withheld })
     });
     Some(match reply {
         Err(silence) => pb::DhcpAnswer { silence: silence.to_string(), ..Default::default() },
@@ -161,9 +155,8 @@ fn dhcp(case: &Case<'_>, lent: Result<Lent, Silence>, offer: BootOffer) -> Optio
             let given = |address: Ipv4Addr| {
                 if address.is_unspecified() { String::new() } else { address.to_string() }
             };
-            let kind = reply.packet.kind().map_or("", dhcp::server::label);
             pb::DhcpAnswer {
-                answer: kind.into(),
+                answer: reply.kind_label().into(),
                 silence: String::new(),
                 address: given(reply.packet.yiaddr),
                 next_server: given(reply.packet.siaddr),

@@ -9,9 +9,9 @@ use crate::Mac;
 use crate::decision::{
     HardwareState, InstanceState, MachineFacts, Netboot, Occupant, ScriptSource,
 };
-use crate::dhcp::Reservation;
-use crate::dhcp::relay::RelayPort;
-use crate::dhcp::site::{Network, Route};
+use dhcp::relay::RelayPort;
+use dhcp::{Reservation, StaticRoute};
+use ipnet::Ipv4Net;
 
 /// What is known of the machine that boots by `interface`.
 pub fn machine(
@@ -91,7 +91,7 @@ pub fn reservation(
     let dhcp = interface.dhcp.clone().unwrap_or_default();
     let own = dhcp.address.as_ref().and_then(|own| {
         let prefix = u8::try_from(own.prefix_length).ok()?;
-        Some(Network { address: own.address.parse().ok()?, prefix })
+        Ipv4Net::new(own.address.parse().ok()?, prefix).ok()
     });
     let gateway = dhcp.address.as_ref().and_then(|own| own.gateway.parse().ok());
     let hostname = instance.map(|i| i.hostname.clone()).filter(|name| !name.is_empty());
@@ -104,7 +104,9 @@ pub fn reservation(
         gateway,
         hostname: hostname.unwrap_or(dhcp.hostname),
         domain: dhcp.domain_name,
-        lease: dhcp.lease_time.map_or(0, |time| u32::try_from(time.seconds).unwrap_or(u32::MAX)),
+        lease_seconds: dhcp
+            .lease_time
+            .map_or(0, |time| u32::try_from(time.seconds).unwrap_or(u32::MAX)),
         name_servers: addresses(&dhcp.name_servers),
         time_servers: addresses(&dhcp.time_servers),
         routes: dhcp.classless_routes.iter().filter_map(route).collect(),
@@ -112,7 +114,7 @@ pub fn reservation(
         loader: ipxe.and_then(|ipxe| some(ipxe.binary.clone())),
         tftp_server: some(dhcp.tftp_server_name),
         boot_file: some(dhcp.boot_file_name),
-        ..Reservation::new(mac, own)
+        ..Reservation::new(mac.0, own)
     }
 }
 
@@ -120,9 +122,9 @@ fn addresses(texts: &[String]) -> Vec<Ipv4Addr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-fn route(route: &hw::Route) -> Option<Route> {
+fn route(route: &hw::Route) -> Option<StaticRoute> {
     let destination = route.destination.parse().ok()?;
-    Some(Route { destination, gateway: route.gateway.parse().ok()? })
+    Some(StaticRoute { destination, gateway: route.gateway.parse().ok()? })
 }
 
 /// Where `interface` is plugged in, by its record.
@@ -183,7 +185,7 @@ mod tests {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
         let bare = reservation(mac, &interface(), None);
         assert_eq!(bare.hostname, "from-hardware");
-        assert_eq!(bare.address, Some(Network { address: [192, 0, 2, 10].into(), prefix: 24 }));
+        assert_eq!(bare.address, Some(Ipv4Net::new_assert([192, 0, 2, 10].into(), 24)));
         assert_eq!((bare.gateway, bare.mtu), (Some([192, 0, 2, 1].into()), Some(9000)));
         assert_eq!(bare.routes[0].gateway, Ipv4Addr::new(192, 0, 2, 2));
         let instance = occ::Instance { hostname: "web-1".into(), ..occ::Instance::default() };

@@ -26,9 +26,9 @@ use tokio::sync::watch;
 
 use crate::Mac;
 use crate::decision::{FeedState, MachineFacts};
-use crate::dhcp::Reservation;
-use crate::dhcp::relay::Relayed;
 use crate::facts;
+use dhcp::Reservation;
+use dhcp::relay::Relayed;
 use ports::Ports;
 
 /// The index. Cheap to share.

@@ -3,17 +3,15 @@
 //! A machine whose record reserves an address in the client's subnet is none of the pool's business. Everybody else is
 //! given a reservation made up on the spot, so that one set of rules says what is acknowledged and what refused.
 
-use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::Mac;
-use crate::dhcp::client::Client;
-use crate::dhcp::options::code;
-use crate::dhcp::relay::Relayed;
-use crate::dhcp::site::{FromPool, Mode, Network};
-use crate::dhcp::{Link, MessageType, Packet, Reservation, Silence};
+use dhcp::options::code;
+use dhcp::{DropReason, Link, MessageType, Mode, PoolTerms, Request, Reservation};
+use ipnet::Ipv4Net;
+
 use crate::index::Index;
 use crate::leases::Leases;
 use crate::metrics::Metrics;
@@ -37,11 +35,7 @@ pub struct Lending {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// The request.
-    pub request: &'a Packet,
-    /// Its client.
-    pub mac: Mac,
-    /// What the relay says.
-    pub relayed: Relayed<'a>,
+    pub request: &'a Request,
     /// The record of the machine, if there is one.
     pub record: Option<&'a Reservation>,
     /// The link it came by.
@@ -60,16 +54,16 @@ pub enum Lent {
 }
 
 impl Lent {
-    /// What a request comes to on `link`, where `record` is its machine's: what it is answered from, and by what rules.
+    /// The reservation and the mode that a request is answered with; `record` is the machine's and `mode` the link's.
     pub fn terms<'a>(
         &'a self,
         record: Option<&'a Reservation>,
-        link: &'a Link,
-    ) -> (Option<&'a Reservation>, Cow<'a, Link>) {
+        mode: Mode,
+    ) -> (Option<&'a Reservation>, Mode) {
         match self {
-            Self::Nothing => (record, Cow::Borrowed(link)),
-            Self::Address(lent) => (Some(lent), Cow::Borrowed(link)),
-            Self::BootOnly => (record, Cow::Owned(Link { mode: Mode::AutoProxy, ..link.clone() })),
+            Self::Nothing => (record, mode),
+            Self::Address(lent) => (Some(lent), mode),
+            Self::BootOnly => (record, Mode::AutoProxy),
         }
     }
 }
@@ -138,7 +132,7 @@ impl Lending {
     }
 
     /// What a request is lent, or why it is not answered.
-    pub fn lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, Silence> {
+    pub fn lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, DropReason> {
         let lends = asked.link.mode == Mode::Reservation;
         if lends && asked.record.is_none() && self.index.is_told() {
             self.note(asked, self.subnet_of(asked), now);
@@ -147,7 +141,7 @@ impl Lending {
     }
 
     /// The same as a question: nothing is noted, and nothing kept for anybody.
-    pub fn would_lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, Silence> {
+    pub fn would_lend(&self, asked: Asked<'_>, now: SystemTime) -> Result<Lent, DropReason> {
         self.judge(asked, Choice::Told, now)
     }
 
@@ -158,17 +152,17 @@ impl Lending {
         now: SystemTime,
     ) -> Option<(&Subnet, Option<(Ipv4Addr, Lease)>)> {
         let subnet = self.subnet_of(asked)?;
-        Some((subnet, self.leases.of(subnet, asked.mac, now)))
+        Some((subnet, self.leases.of(subnet, Mac(asked.request.mac), now)))
     }
 
-    fn judge(&self, asked: Asked<'_>, choice: Choice, now: SystemTime) -> Result<Lent, Silence> {
+    fn judge(&self, asked: Asked<'_>, choice: Choice, now: SystemTime) -> Result<Lent, DropReason> {
         if asked.link.mode != Mode::Reservation {
             return Ok(Lent::Nothing);
         }
         let Some(subnet) = self.subnet_of(asked) else { return Ok(Lent::Nothing) };
         let own = asked.record.and_then(|record| record.address);
         let elsewhere = asked.record.is_some_and(|record| record.disabled || record.proxy);
-        if elsewhere || own.is_some_and(|own| subnet.network.contains(own.address)) {
+        if elsewhere || own.is_some_and(|own| subnet.network.contains(&own.addr())) {
             return Ok(Lent::Nothing);
         }
         match subnet.unknown {
@@ -177,11 +171,11 @@ impl Lending {
             Unknown::Generic => return Ok(Lent::BootOnly),
             Unknown::Ignore | Unknown::Report => return Ok(Lent::Nothing),
         }
-        let had = self.leases.of(subnet, asked.mac, now);
+        let had = self.leases.of(subnet, Mac(asked.request.mac), now);
         // Who reads the leases or the records for the first time does not know yet what is taken.
         let renews = matches!(had, Some((_, Lease::Bound { .. })));
         if !self.leases.is_ready() || !(self.index.is_told() || renews) {
-            return Err(Silence::NotReady);
+            return Err(DropReason::NotReady);
         }
         let address = self.address(asked, subnet, had, choice, now)?;
         Ok(Lent::Address(Box::new(reservation(asked, subnet, address))))
@@ -195,9 +189,10 @@ impl Lending {
         had: Option<(Ipv4Addr, Lease)>,
         choice: Choice,
         now: SystemTime,
-    ) -> Result<Option<Ipv4Addr>, Silence> {
-        let Asked { request, mac, link, .. } = asked;
-        let wanted = request.options.address(code::REQUESTED_ADDRESS);
+    ) -> Result<Option<Ipv4Addr>, DropReason> {
+        let Asked { request, link, .. } = asked;
+        let (mac, options) = (Mac(request.mac), &request.packet.options);
+        let wanted = options.address(code::REQUESTED_ADDRESS);
         let reserved = |address: Ipv4Addr| self.index.is_reserved(address.into());
         let usable = |address| address != link.id && !reserved(address);
         let declined = |lease| matches!(lease, Lease::Declined { .. });
@@ -207,21 +202,21 @@ impl Lending {
         match request.kind() {
             Some(MessageType::Discover) => {
                 if !admitted() {
-                    return Err(Silence::TooMany);
+                    return Err(DropReason::TooMany);
                 }
                 let chosen = match choice {
                     Choice::Kept => self.leases.offer(subnet, mac, wanted, usable, now),
                     Choice::Told => self.leases.choose(subnet, mac, wanted, usable, now),
                 };
-                chosen.map(Some).ok_or(Silence::Exhausted)
+                chosen.map(Some).ok_or(DropReason::Exhausted)
             }
             // What we offered before we were started again is still good, if nobody has it.
             Some(MessageType::Request)
-                if had.is_none() && request.options.get(code::SERVER_IDENTIFIER).is_some() =>
+                if had.is_none() && options.get(code::SERVER_IDENTIFIER).is_some() =>
             {
                 let free = |address| self.leases.at(address, now).is_none_or(Lease::leaves_free);
                 let own = wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own));
-                if own.is_none() || admitted() { Ok(own) } else { Err(Silence::TooMany) }
+                if own.is_none() || admitted() { Ok(own) } else { Err(DropReason::TooMany) }
             }
             _ => Ok(had.map(|(address, _)| address)),
         }
@@ -229,47 +224,49 @@ impl Lending {
 
     /// The subnet that the client is in.
     fn subnet_of(&self, asked: Asked<'_>) -> Option<&Subnet> {
-        let giaddr = Some(asked.request.giaddr).filter(|giaddr| !giaddr.is_unspecified());
-        self.subnet(asked.relayed.link.or(giaddr).unwrap_or(asked.link.id))
+        let Asked { request, link, .. } = asked;
+        let selected = request.relayed(link).link;
+        self.subnet(selected.or(request.relay()).unwrap_or(link.id))
     }
 
     fn subnet(&self, there: Ipv4Addr) -> Option<&Subnet> {
-        self.subnets.iter().find(|subnet| subnet.network.contains(there))
+        self.subnets.iter().find(|subnet| subnet.network.contains(&there))
     }
 
     /// Remembers a machine without a record.
     fn note(&self, asked: Asked<'_>, subnet: Option<&Subnet>, now: SystemTime) {
-        let Asked { request, mac, relayed, link, .. } = asked;
+        let Asked { request, link, .. } = asked;
+        let mac = Mac(request.mac);
         if !matches!(request.kind(), Some(MessageType::Discover | MessageType::Request)) {
             return;
         }
-        let vendor_class = request.options.get(code::VENDOR_CLASS).unwrap_or_default();
+        let vendor_class = request.packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
         let machine = Machine {
             mac,
-            relay: Some(request.giaddr).filter(|giaddr| !giaddr.is_unspecified()),
-            circuit_id: relayed.circuit_id.unwrap_or_default().to_vec(),
-            architectures: Client::of(request, link.own_ipxe.as_deref()).architectures,
+            relay: request.relay(),
+            circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
+            architectures: request.architectures().collect(),
             vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
         };
         let tell = self.unknown.note(machine, now);
         if tell && subnet.is_some_and(|subnet| subnet.unknown != Unknown::Ignore) {
-            tracing::info!(%mac, relay = %request.giaddr, "a machine without a record asks for an address");
+            tracing::info!(%mac, relay = %request.packet.giaddr, "a machine without a record asks for an address");
         }
     }
 }
 
 /// The reservation of `address`, which may be none, for a client of `subnet`.
 fn reservation(asked: Asked<'_>, subnet: &Subnet, address: Option<Ipv4Addr>) -> Reservation {
-    let Asked { request, mac, record, link, .. } = asked;
-    let ciaddr = Some(request.ciaddr).filter(|ciaddr| !ciaddr.is_unspecified());
-    let wanted = ciaddr.or(request.options.address(code::REQUESTED_ADDRESS));
+    let Asked { request, record, link } = asked;
+    let requested = request.packet.options.address(code::REQUESTED_ADDRESS);
+    let wanted = request.client_address().or(requested);
     let most = u32::try_from(subnet.lease.as_secs()).unwrap_or(u32::MAX);
-    let boots = Client::of(request, link.own_ipxe.as_deref()).class.boots();
-    let pool = FromPool {
-        lease: if boots { most.min(link.boot_lease.max(1)) } else { most },
-        ours: record.is_some() || wanted.is_some_and(|wanted| subnet.lends(wanted)),
+    let boots = request.class.boots();
+    let pool = PoolTerms {
+        lease_seconds: if boots { most.min(link.boot_lease_seconds.max(1)) } else { most },
+        is_authoritative: record.is_some() || wanted.is_some_and(|wanted| subnet.lends(wanted)),
     };
-    let mut lent = record.cloned().unwrap_or_else(|| Reservation::new(mac, None));
+    let mut lent = record.cloned().unwrap_or_else(|| Reservation::new(request.mac, None));
     let or = |own: &mut Vec<Ipv4Addr>, subnets: &[Ipv4Addr]| {
         if own.is_empty() {
             own.extend(subnets);
@@ -281,17 +278,17 @@ fn reservation(asked: Asked<'_>, subnet: &Subnet, address: Option<Ipv4Addr>) -> 
         lent.domain.clone_from(&subnet.domain);
     }
     Reservation {
-        address: address.map(|address| Network { address, ..subnet.network }),
+        address: address
+            .and_then(|address| Ipv4Net::new(address, subnet.network.prefix_len()).ok()),
         gateway: subnet.gateway,
-        declined: None,
         pool: Some(pool),
         ..lent
     }
 }
 
 /// The lease of a reservation that is lent.
-pub fn lasts(pool: FromPool) -> Duration {
-    Duration::from_secs(pool.lease.into())
+pub fn lasts(pool: PoolTerms) -> Duration {
+    Duration::from_secs(pool.lease_seconds.into())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How a bare machine gets its first program: addresses and boot files, and the decision what it boots.
 //!
-//! - [`dhcp`]: packets in, answers out; no socket, no clock.
+//! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`](::dhcp).
 //! - [`decision`]: what a machine boots now, and which fact decided.
 //! - [`script`]: the iPXE text that carries the decision out.
 //! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
@@ -23,7 +23,7 @@ pub mod bootscripts;
 pub mod copies;
 pub mod datagram;
 pub mod decision;
-pub mod dhcp;
+pub mod dhcp_server;
 pub mod explain;
 pub mod facts;
 pub mod http;

@@ -28,7 +28,7 @@ use crate::bootscripts::BootScripts;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::script_reports;
 use crate::copies::{Copies, Told};
-use crate::dhcp::chain::Chain;
+use crate::dhcp_server::link_state::LoaderGrants;
 use crate::http::phone_home::PhoneHomeSink;
 use crate::index::Index;
 use crate::leases::{self, Leases};
@@ -70,7 +70,7 @@ pub struct Netboot {
     index: Arc<Index>,
     metrics: Metrics,
     /// Who has a loader of ours: of a machine that is on several links, it is one.
-    chain: Arc<Mutex<Chain>>,
+    chain: Arc<Mutex<LoaderGrants>>,
     /// What happens in boots, until it is merged.
     events: Arc<Queue>,
     copies: Option<Arc<Copies>>,

@@ -6,9 +6,10 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use dhcp::{Link, Mode};
+use ipnet::Ipv4Net;
+
 use crate::decision::Policy;
-use crate::dhcp::Link;
-use crate::dhcp::site::{Mode, Network};
 use crate::pool::Subnet;
 
 pub use serving::Serving;
@@ -97,12 +98,11 @@ pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
 }
 
 /// The IPv4 networks that `interface` is on.
-pub fn networks_of(interface: &str) -> io::Result<Vec<Network>> {
+pub fn networks_of(interface: &str) -> io::Result<Vec<Ipv4Net>> {
     let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
     let network = |one: nix::ifaddrs::InterfaceAddress| {
         let (address, mask) = (one.address?, one.netmask?);
-        let prefix = u32::from(mask.as_sockaddr_in()?.ip()).count_ones().try_into().ok()?;
-        Some(Network { address: address.as_sockaddr_in()?.ip(), prefix })
+        Ipv4Net::with_netmask(address.as_sockaddr_in()?.ip(), mask.as_sockaddr_in()?.ip()).ok()
     };
     Ok(addresses.filter_map(network).collect())
 }

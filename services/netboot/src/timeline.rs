@@ -9,9 +9,9 @@
 //!
 //! - `queue`: the events that wait to be merged.
 //! - [`merge`]: which events are one boot, [`held`]: the boots that may grow or have yet to be kept; no clock, no store.
-//! - [`records`]: the boots that are kept; `recorder`: the loop between the two; [`dhcp`]: what an exchange is worth noting.
+//! - [`records`]: the boots that are kept; `recorder`: the loop between the two; [`exchange`]: what an exchange is worth noting.
 
-pub mod dhcp;
+pub mod exchange;
 pub mod merge;
 pub mod open_boots;
 mod queue;
@@ -28,9 +28,9 @@ use tinwright::netboot::v1::BootEventKind as Kind;
 
 use crate::Mac;
 use crate::decision::Fact;
-use crate::dhcp::client::Class;
 use crate::index::Known;
 use crate::metrics::Metrics;
+use dhcp::ClientClass;
 
 pub(crate) use self::queue::Queue;
 pub use self::recorder::Recorder;
@@ -88,9 +88,9 @@ impl fmt::Display for BootOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootStep {
     /// Firmware or a loader asked for an address.
-    Discover(Class),
+    Discover(ClientClass),
     /// It was given one; and told to boot this, or to go on.
-    Ack(Class, String),
+    Ack(ClientClass, String),
     /// A loader was fetched: its name.
     Binary(String),
     /// A script of this kind was served, since this is so.
@@ -115,7 +115,7 @@ pub enum BootStep {
     /// It found its address in use by somebody else.
     Declined(String),
     /// Nobody knows it, and it wanted to boot.
-    Unknown(Class),
+    Unknown(ClientClass),
 }
 
 /// Something that happened in a boot.
@@ -185,13 +185,13 @@ impl BootStep {
     }
 }
 
-fn class_name(class: Class) -> &'static str {
+fn class_name(class: ClientClass) -> &'static str {
     match class {
-        Class::Pxe => "PXE",
-        Class::Http => "HTTP boot",
-        Class::Ipxe { http: true } => "iPXE",
-        Class::Ipxe { http: false } => "iPXE without HTTP",
-        Class::Ordinary => "ordinary",
+        ClientClass::Pxe => "PXE",
+        ClientClass::Http => "HTTP boot",
+        ClientClass::Ipxe { http: true } => "iPXE",
+        ClientClass::Ipxe { http: false } => "iPXE without HTTP",
+        ClientClass::Ordinary => "ordinary",
     }
 }
 

@@ -4,13 +4,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use dhcp::options::code;
+use dhcp::{Link, ListenPort, Mode, Packet};
+use ipnet::Ipv4Net;
 use netboot::Metrics;
 use netboot::datagram::Arrival;
-use netboot::dhcp::heard::Heard;
-use netboot::dhcp::options::code;
-use netboot::dhcp::server::Server;
-use netboot::dhcp::site::{Mode, Network};
-use netboot::dhcp::{Link, Packet, Port};
+use netboot::dhcp_server::Server;
+use netboot::dhcp_server::link_state::LinkState;
 use netboot::leases::Leases;
 use netboot::lending::Lending;
 use netboot::pool::{Subnet, Unknown};
@@ -34,11 +34,11 @@ const GIADDR: usize = 24;
 
 /// DISCOVERs as real programs sent them: udhcpc, dhclient, iPXE, and OVMF by PXE and by HTTP.
 const CAPTURED: [&[u8]; 5] = [
-    include_bytes!("../../../services/netboot/src/dhcp/tests/captures/udhcpc.bin"),
-    include_bytes!("../../../services/netboot/src/dhcp/tests/captures/dhclient.bin"),
-    include_bytes!("../../../services/netboot/src/dhcp/tests/captures/ipxe.bin"),
-    include_bytes!("../../../services/netboot/src/dhcp/tests/captures/ovmf-pxe.bin"),
-    include_bytes!("../../../services/netboot/src/dhcp/tests/captures/ovmf-http.bin"),
+    include_bytes!("../../../libs/dhcp/src/tests/captures/udhcpc.bin"),
+    include_bytes!("../../../libs/dhcp/src/tests/captures/dhclient.bin"),
+    include_bytes!("../../../libs/dhcp/src/tests/captures/ipxe.bin"),
+    include_bytes!("../../../libs/dhcp/src/tests/captures/ovmf-pxe.bin"),
+    include_bytes!("../../../libs/dhcp/src/tests/captures/ovmf-http.bin"),
 ];
 
 /// The servers, and what what they put off runs on.
@@ -142,14 +142,14 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
     link.mode = mode;
     link.relays = vec![RELAY.into()];
     link.trust_switches = true;
-    link.own_ipxe = Some("tinwright".into());
+    link.custom_user_class = Some("tinwright".into());
     link.loaders.present = ["undionly.kpxe", "snponly.efi"].map(str::to_owned).into();
     // Nobody reads what it tells: a queue that is full is as good as any.
     let (firmware, _) = mpsc::channel(1);
     let boots = boots(index.clone(), rate_limits)?;
-    let heard = Arc::new(Heard::new(Some(Arc::default())));
+    let heard = Arc::new(LinkState::new(Some(Arc::default())));
     let server = Server::new(boots, link, Metrics::default(), firmware, heard);
-    let network = Network { address: US.into(), prefix: 24 };
+    let network = Ipv4Net::new_assert(US.into(), 24);
     let range = "198.51.100.100-198.51.100.199".parse()?;
     let subnet = Subnet { unknown: Unknown::Enrol, ..Subnet::new(network, vec![range]) };
     let leases = Leases::new(Arc::new(MemoryStore::default()));
@@ -160,7 +160,7 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
 
 /// How `datagram` may come: from its relay or a client without an address to everybody; and to our own address, from who
 /// boots by PXE already.
-fn arrivals(datagram: &[u8]) -> [(Arrival, Port); 3] {
+fn arrivals(datagram: &[u8]) -> [(Arrival, ListenPort); 3] {
     let giaddr = datagram.get(GIADDR..).and_then(|rest| rest.first_chunk::<4>());
     let relay = giaddr.map_or(Ipv4Addr::UNSPECIFIED, |octets| Ipv4Addr::from(*octets));
     let (length, local) = (datagram.len(), Ipv4Addr::from(US));
@@ -174,7 +174,7 @@ fn arrivals(datagram: &[u8]) -> [(Arrival, Port); 3] {
     };
     let relayed = Arrival { source: from(relay, 67), to: local, ..everybody };
     let booting = Arrival { source: from(NODE1.into(), 4011), to: local, ..everybody };
-    [(everybody, Port::Dhcp), (relayed, Port::Dhcp), (booting, Port::BootService)]
+    [(everybody, ListenPort::Dhcp), (relayed, ListenPort::Dhcp), (booting, ListenPort::BootService)]
 }
 
 /// What holds of every answer, whatever was asked.

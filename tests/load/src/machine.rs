@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use netboot::dhcp::options::code;
-use netboot::dhcp::{MessageType, Packet};
+use dhcp::options::code;
+use dhcp::{MessageType, Packet};
 use rack::SERVER;
 use tokio::net::UdpSocket;
 

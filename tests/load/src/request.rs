@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use netboot::dhcp::options::{Options, code};
-use netboot::dhcp::{MessageType, Packet};
+use dhcp::options::{Options, code};
+use dhcp::{MessageType, Packet};
 use rack::SERVER;
 
 use crate::fleet;

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use netboot::dhcp::MessageType;
+use dhcp::MessageType;
 use rack::SERVER;
 
 use crate::draw::Draw;
@@ -180,7 +180,7 @@ impl Answer {
         let yiaddr: [u8; 4] = bytes.get(YIADDR)?.try_into().ok()?;
         let mut options = bytes.get(OPTIONS..)?;
         while let [code, length, rest @ ..] = options {
-            if *code == netboot::dhcp::options::code::MESSAGE_TYPE {
+            if *code == dhcp::options::code::MESSAGE_TYPE {
                 let kind = (*rest.first()?).into();
                 return Some(Self { xid: u32::from_be_bytes(xid), yiaddr: yiaddr.into(), kind });
             }

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use dhcp::{MessageType, Packet};
 use load::draw::Draw;
 use load::request::{LONGEST, PORT, Program, XID, request};
 use load::site::Site;
 use load::{api, fleet};
-use netboot::dhcp::{MessageType, Packet};
 use rack::SERVER;
 use tinwright::hardware::v1::ListHardwareRequest;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;

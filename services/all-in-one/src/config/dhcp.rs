@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use netboot::dhcp::Link;
-use netboot::dhcp::architecture::architecture;
-use netboot::dhcp::site::{self, Network};
+use dhcp::Link;
+use dhcp::architecture::architecture;
+use ipnet::Ipv4Net;
 use netboot::site::Dhcp;
 use serde::Deserialize;
 
@@ -178,7 +178,7 @@ pub enum Mode {
     Disabled,
 }
 
-impl From<Mode> for site::Mode {
+impl From<Mode> for dhcp::Mode {
     fn from(mode: Mode) -> Self {
         match mode {
             Mode::Reservation => Self::Reservation,
@@ -231,7 +231,7 @@ impl Flags {
 
     fn link(self, mut link: Link) -> anyhow::Result<Link> {
         link.mode = self.mode.unwrap_or_default().into();
-        link.networks = all("dhcp.networks", self.networks, |text| Ok(text.parse::<Network>()?))?;
+        link.networks = all("dhcp.networks", self.networks, |text| Ok(text.parse::<Ipv4Net>()?))?;
         link.relays = self.relays.unwrap_or_default();
         link.trust_switches = self.trust_switches.unwrap_or(false);
         link.name_servers = self.name_servers.unwrap_or_default();
@@ -239,16 +239,17 @@ impl Flags {
         link.domain = self.domain.map_or(Ok(String::new()), |name| domain("dhcp.domain", &name))?;
         link.search =
             all("dhcp.search", self.search, |name| Ok(tinwright::check::hostname(name)?))?;
-        link.boot_lease = lease("dhcp.boot_lease", self.boot_lease, link.boot_lease)?;
-        link.lease = lease("dhcp.lease", self.lease, link.lease)?;
+        link.boot_lease_seconds =
+            lease("dhcp.boot_lease", self.boot_lease, link.boot_lease_seconds)?;
+        link.lease_seconds = lease("dhcp.lease", self.lease, link.lease_seconds)?;
         link.ignored_vendors = all("dhcp.ignored_vendors", self.ignored_vendors, vendor)?;
         if self.raspberry_vendors.is_some() {
             link.raspberry_vendors = all("dhcp.raspberry_vendors", self.raspberry_vendors, vendor)?;
         }
         link.mac_in_path = self.mac_in_path.unwrap_or(false);
-        link.own_ipxe = self.own_ipxe;
+        link.custom_user_class = self.own_ipxe;
         anyhow::ensure!(
-            link.own_ipxe.as_ref().is_none_or(|class| (1..=255).contains(&class.len())),
+            link.custom_user_class.as_ref().is_none_or(|class| (1..=255).contains(&class.len())),
             "dhcp.own_ipxe is not of 1 to 255 bytes"
         );
         let instead = all("dhcp.architectures", self.architectures, loader)?;
@@ -323,16 +324,16 @@ mod tests {
         );
         let Dhcp { link, port_67, port_4011, chain_ipxe } = said.checked(true).unwrap();
         assert_eq!((port_67, port_4011, chain_ipxe), (false, true, true));
-        assert_eq!((link.mode, link.trust_switches), (site::Mode::AutoProxy, true));
-        assert!(link.networks[0].contains([192, 0, 2, 9].into()));
+        assert_eq!((link.mode, link.trust_switches), (dhcp::Mode::AutoProxy, true));
+        assert!(link.networks[0].contains(&Ipv4Addr::new(192, 0, 2, 9)));
         assert_eq!(link.relays, [Ipv4Addr::new(192, 0, 2, 254)]);
         assert_eq!(link.name_servers, [Ipv4Addr::new(192, 0, 2, 53)]);
         assert_eq!(link.time_servers, [Ipv4Addr::new(192, 0, 2, 123)]);
         assert_eq!((link.domain.as_str(), link.search.len()), ("lab.example", 2));
-        assert_eq!((link.boot_lease, link.lease), (300, u32::MAX));
+        assert_eq!((link.boot_lease_seconds, link.lease_seconds), (300, u32::MAX));
         assert_eq!(link.ignored_vendors, [[0, 0x11, 0x22]]);
         assert_eq!(link.raspberry_vendors, [[0xaa, 0xbb, 0xcc]]);
-        assert_eq!((link.mac_in_path, link.own_ipxe.as_deref()), (true, Some("Site")));
+        assert_eq!((link.mac_in_path, link.custom_user_class.as_deref()), (true, Some("Site")));
         assert_eq!(link.loaders.instead[&7], "ipxe.efi");
     }
 
@@ -342,8 +343,8 @@ mod tests {
             Flags::default().checked(false).unwrap();
         assert_eq!((port_67, port_4011, chain_ipxe), (true, true, false));
         assert_eq!(
-            (link.mode, link.boot_lease, link.lease),
-            (site::Mode::Reservation, 600, 86_400)
+            (link.mode, link.boot_lease_seconds, link.lease_seconds),
+            (dhcp::Mode::Reservation, 600, 86_400)
         );
         assert_eq!(link.raspberry_vendors.len(), 6);
     }

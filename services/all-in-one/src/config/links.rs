@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
-use netboot::dhcp::site::Network;
+use ipnet::Ipv4Net;
 use netboot::site::{self, Dhcp};
 use serde::Deserialize;
 
@@ -131,9 +131,10 @@ impl Link {
         let (address, name) = (self.address, &other.interface);
         anyhow::ensure!(address != other.address, "address {address} is that of {name}, too");
         let networks = |link: &Self| link.dhcp.link.networks.clone();
-        let meeting = |one: &Network| networks(other).into_iter().any(|other| one.meets(other));
-        if let Some(Network { address, prefix }) = networks(self).into_iter().find(meeting) {
-            anyhow::bail!("dhcp.networks: {address}/{prefix} overlaps one of {name}");
+        let meeting =
+            |one: &Ipv4Net| networks(other).into_iter().any(|other| super::overlap(*one, other));
+        if let Some(network) = networks(self).into_iter().find(meeting) {
+            anyhow::bail!("dhcp.networks: {network} overlaps one of {name}");
         }
         Ok(())
     }
@@ -143,7 +144,7 @@ impl Link {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use netboot::dhcp::site::Mode;
+    use ::dhcp::Mode;
 
     fn load(text: &str) -> anyhow::Result<Vec<Link>> {
         super::load(&Flags::default(), &toml::from_str(text)?)
@@ -166,10 +167,10 @@ mod tests {
         assert_eq!((b.address.octets()[0], b.http_port, b.ra_assist), (198, 8081, false));
         let of = |link: &Link| {
             let dhcp = &link.dhcp.link;
-            (dhcp.mode, dhcp.lease, dhcp.boot_lease)
+            (dhcp.mode, dhcp.lease_seconds, dhcp.boot_lease_seconds)
         };
         assert_eq!((of(a), of(b)), ((Mode::Reservation, 7200, 300), (Mode::Proxy, 600, 300)));
-        assert!(a.dhcp.link.networks[0].contains([192, 0, 2, 9].into()));
+        assert!(a.dhcp.link.networks[0].contains(&Ipv4Addr::new(192, 0, 2, 9)));
     }
 
     #[test]
@@ -185,8 +186,8 @@ mod tests {
         let links = load("[[links]]\ninterface = 'lo'").unwrap();
         assert_eq!(links[0].address, Ipv4Addr::LOCALHOST);
         let networks = &links[0].dhcp.link.networks;
-        let has = |last| networks.iter().any(|one| one.contains([127, 255, 0, last].into()));
-        assert!(has(1) && !networks.iter().any(|one| one.contains([192, 0, 2, 1].into())));
+        let has = |last| networks.iter().any(|one| one.contains(&Ipv4Addr::new(127, 255, 0, last)));
+        assert!(has(1) && !networks.iter().any(|one| one.contains(&Ipv4Addr::new(192, 0, 2, 1))));
     }
 
     #[test]

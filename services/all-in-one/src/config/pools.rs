@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use netboot::dhcp::site::Network;
+use ipnet::Ipv4Net;
 use netboot::pool::{Range, Subnet, Unknown};
 use serde::Deserialize;
 
@@ -69,7 +69,7 @@ pub(super) fn checked(said: Vec<Said>) -> anyhow::Result<Vec<Subnet>> {
     for one in said {
         let name = one.network.clone();
         let subnet = subnet(one).with_context(|| format!("subnets: {name}"))?;
-        let meets = |other: &Subnet| subnet.network.meets(other.network);
+        let meets = |other: &Subnet| super::overlap(subnet.network, other.network);
         anyhow::ensure!(!subnets.iter().any(meets), "subnets: {name} overlaps another one");
         subnets.push(subnet);
     }
@@ -81,7 +81,7 @@ fn subnet(said: Said) -> anyhow::Result<Subnet> {
         let read = |text: String| text.parse().with_context(|| field.to_owned());
         texts.into_iter().map(read).collect()
     };
-    let network: Network = said.network.parse().context("network")?;
+    let network: Ipv4Net = said.network.parse().context("network")?;
     let subnet = Subnet {
         gateway: said.gateway,
         excluded: ranges("excluded", said.excluded)?,

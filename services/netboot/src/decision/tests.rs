@@ -247,7 +247,7 @@ fn before_all_was_told_everybody_waits() {
             decision,
             Decision::new(BootTarget::Later { retry: RETRY }, Fact::FeedIncomplete)
         );
-        assert_eq!(decision.offer(), crate::dhcp::BootOffer::Offered);
+        assert_eq!(decision.offer(), dhcp::BootOffer::Offered);
     }
 }
 

@@ -2,23 +2,22 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::request::{self, Relay};
 use super::{ClientClass, Place, Question, Subject};
 use crate::Mac;
 use crate::bootscripts::BootScripts;
-use crate::dhcp::heard::Heard;
-use crate::dhcp::relay::{Relayed, relayed};
-use crate::dhcp::{Link, Packet, Reservation, Silence};
+use crate::dhcp_server::link_state::LinkState;
 use crate::index::Known;
 use crate::lending::{Asked, Lent};
+use dhcp::{DropReason, Link, Request, Reservation};
 
 /// The request, and all that bears on it.
 pub(super) struct Case<'a> {
     pub(super) boots: &'a BootScripts,
     pub(super) link: &'a Link,
-    pub(super) heard: &'a Heard,
+    pub(super) link_state: &'a LinkState,
     pub(super) now: SystemTime,
     /// The same by the clock that is never set.
     pub(super) instant: Instant,
@@ -26,11 +25,9 @@ pub(super) struct Case<'a> {
     /// The interface that asks, as far as that can be said.
     pub(super) mac: Option<Mac>,
     /// None where nobody can be named who would send it.
-    pub(super) request: Option<Packet>,
+    pub(super) request: Option<Request>,
     /// The machine.
     pub(super) known: Option<Arc<Known>>,
-    /// What its record says of the interface, and what was heard of the address there.
-    record: Option<Reservation>,
     /// Whether it is known by where it is plugged in, and not by its MAC.
     pub(super) by_port: bool,
 }
@@ -38,7 +35,7 @@ pub(super) struct Case<'a> {
 impl<'a> Case<'a> {
     /// What `question` is about, at `place` as of `now`.
     pub(super) fn of(question: &Question, place: &'a Place, now: SystemTime) -> Self {
-        let Place { boots, link, heard } = place;
+        let Place { boots, link, link_state } = place;
         let named = question.subject.find(boots, now);
         let mac = match (&named, &question.subject) {
             (Some(known), _) => Some(known.mac),
@@ -51,40 +48,45 @@ impl<'a> Case<'a> {
         let ask = |known: Option<&Known>| {
             let processor = known.map_or("", |known| &known.hardware.architecture);
             let direct = request::discover(mac?, class, question.architecture, processor);
-            Some(match &relay {
+            let packet = match &relay {
                 Some(relay) => relay.pass_on(direct),
                 None => direct,
-            })
+            };
+            let received = request::received(&packet);
+            Request::new(packet, received, link)
         };
         let by_mac = named.is_some();
-        let known = named.or_else(|| boots.index().by_port(&said(&ask(None)?, link)));
+        let known = named.or_else(|| boots.index().by_port(&ask(None)?.relayed(link)));
         let request = ask(known.as_deref());
         let by_port = known.is_some() && !by_mac;
-        let record = known.as_ref().map(|known| heard.record(known).into_owned());
         let instant = Instant::now();
-        Self { boots, link, heard, now, instant, class, mac, request, known, record, by_port }
+        Self { boots, link, link_state, now, instant, class, mac, request, known, by_port }
     }
 
     /// What the machine's record says of the interface.
     pub(super) fn record(&self) -> Option<&Reservation> {
-        self.record.as_ref()
+        self.known.as_deref().map(Known::reservation)
+    }
+
+    /// The time since its reserved address was declined, if it is not offered yet.
+    pub(super) fn withheld(&self) -> Option<Duration> {
+        self.link_state.withheld(self.record()?, self.instant)
     }
 
     /// The request, as it is asked what it is lent.
     pub(super) fn asked(&self) -> Option<Asked<'_>> {
         let request = self.request.as_ref()?;
-        let (mac, record, link) = (self.mac?, self.record(), self.link);
-        Some(Asked { request, mac, relayed: said(request, link), record, link })
+        Some(Asked { request, record: self.record(), link: self.link })
     }
 
     /// An address in the network where somebody else gives it one.
     pub(super) fn somewhere(&self) -> Option<IpAddr> {
         let (subnet, _) = self.boots.lending()?.pool(self.asked()?, self.now)?;
-        Some(subnet.network.address.into())
+        Some(subnet.network.addr().into())
     }
 
     /// What it is lent, or why it is not answered.
-    pub(super) fn lent(&self) -> Result<Lent, Silence> {
+    pub(super) fn lent(&self) -> Result<Lent, DropReason> {
         match (self.boots.lending(), self.asked()) {
             (Some(lending), Some(asked)) => lending.would_lend(asked, self.now),
             (None, _) | (_, None) => Ok(Lent::Nothing),
@@ -96,9 +98,4 @@ impl<'a> Case<'a> {
 fn recorded(known: &Known, link: &Link) -> Option<Relay> {
     let record = known.reservation();
     Relay::of(record.port.as_ref()?, record.address, link)
-}
-
-/// What a relay that we believe says in `request`.
-fn said<'a>(request: &'a Packet, link: &Link) -> Relayed<'a> {
-    relayed(request, *request::received(request).source.ip(), link)
 }

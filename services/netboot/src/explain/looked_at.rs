@@ -5,10 +5,10 @@ use std::time::Duration;
 use tinwright::netboot::v1 as pb;
 
 use super::case::Case;
+use crate::Mac;
 use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
-use crate::dhcp::Packet;
-use crate::dhcp::site::Mode;
 use crate::pool::{Lease, Unknown};
+use dhcp::Mode;
 
 /// All that was looked at in `case`.
 pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
@@ -47,12 +47,12 @@ pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
 /// What was heard of the interface, and of the machine, beside what is `known`.
 fn heard(case: &Case<'_>, known: pb::LookedAt) -> pb::LookedAt {
     let at = |ago: Duration| case.now.checked_sub(ago).map(Into::into);
-    let interface = case.request.as_ref().and_then(Packet::mac);
-    let loader = interface.and_then(|mac| case.heard.loader(mac, case.instant));
-    let withheld = case.record().and_then(|record| record.withheld(case.instant));
+    let interface = case.request.as_ref().map(|request| Mac(request.mac));
+    let loader = interface.and_then(|mac| case.link_state.loader_age(mac, case.instant));
+    let withheld = case.withheld();
     let machine = case.known.as_ref();
     pb::LookedAt {
-        chain_ipxe: case.heard.chains(),
+        chain_ipxe: case.link_state.chainloads(),
         loader_time: loader.and_then(at),
         declined_time: withheld.and_then(at),
         boot_once_started: machine.is_some_and(|known| case.boots.once.is_used(known)),
@@ -64,10 +64,10 @@ fn heard(case: &Case<'_>, known: pb::LookedAt) -> pb::LookedAt {
 /// The relay that the request comes through, and what is lent there.
 fn way(case: &Case<'_>) -> pb::LookedAt {
     let Some(asked) = case.asked() else { return pb::LookedAt::default() };
-    let relay = Some(asked.request.giaddr).filter(|relay| !relay.is_unspecified());
+    let relay = asked.request.relay();
     let way = pb::LookedAt {
         relay: relay.map_or_else(String::new, |relay| relay.to_string()),
-        relay_believed: asked.relayed.relay.is_some(),
+        relay_believed: asked.request.relayed(asked.link).relay.is_some(),
         ..pb::LookedAt::default()
     };
     let Some((subnet, had)) =

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::Mac;
-use crate::dhcp::options::{Options, code};
-use crate::dhcp::relay::{CIRCUIT_ID, LINK_SELECTION, REMOTE_ID, RelayPort};
-use crate::dhcp::site::Network;
-use crate::dhcp::{Link, MessageType, Packet, Port, Received};
+use dhcp::options::code;
+use dhcp::relay::{CIRCUIT_ID, LINK_SELECTION, REMOTE_ID, RelayPort};
+use dhcp::{Link, ListenPort, MessageType, Packet, Received};
+use ipnet::Ipv4Net;
 
 /// A program that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub struct Relay {
 impl Relay {
     /// The relay of `port`, where a machine with an address in `network` is plugged in: the one that the record names, else
     /// one of that network, else the first. None where no relay is believed, and so nobody comes from a port.
-    pub(super) fn of(port: &RelayPort, network: Option<Network>, link: &Link) -> Option<Self> {
-        let near = |relay: &&Ipv4Addr| network.is_some_and(|network| network.contains(**relay));
+    pub(super) fn of(port: &RelayPort, network: Option<Ipv4Net>, link: &Link) -> Option<Self> {
+        let near = |relay: &&Ipv4Addr| network.is_some_and(|network| network.contains(*relay));
         let relays = || link.relays.iter();
         let named = relays().find(|relay| port.link == Some(**relay));
         let relay = named.or_else(|| relays().find(near)).or_else(|| relays().next()).copied();
@@ -79,7 +79,7 @@ pub(super) fn received(request: &Packet) -> Received {
     let direct = request.giaddr.is_unspecified();
     let port = if direct { 68 } else { 67 };
     let source = SocketAddrV4::new(request.giaddr, port);
-    Received { source, broadcast: direct, port: Port::Dhcp }
+    Received { source, broadcast: direct, port: ListenPort::Dhcp }
 }
 
 /// iPXE's features as its current builds send them: HTTP (19) among them.
@@ -92,8 +92,8 @@ pub(super) fn discover(
     architecture: Option<u16>,
     processor: &str,
 ) -> Packet {
-    let mut options = Options::default();
-    options.set(code::MESSAGE_TYPE, [u8::from(MessageType::Discover)]);
+    let mut packet = Packet::request(MessageType::Discover, mac.0);
+    let options = &mut packet.options;
     let uefi = match (processor, class) {
         ("aarch64", ClientClass::Http) => 19,
         ("aarch64", _) => 11,
@@ -114,23 +114,5 @@ pub(super) fn discover(
         options.set(code::USER_CLASS, *b"iPXE");
         options.set(code::IPXE, IPXE_FEATURES);
     }
-    let none = Ipv4Addr::UNSPECIFIED;
-    let [a, b, c, d, e, f] = mac.0;
-    Packet {
-        op: 1,
-        htype: 1,
-        hlen: 6,
-        hops: 0,
-        xid: 0,
-        secs: 0,
-        flags: 0,
-        ciaddr: none,
-        yiaddr: none,
-        siaddr: none,
-        giaddr: none,
-        chaddr: [a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        sname: [0; 64],
-        file: [0; 128],
-        options,
-    }
+    packet
 }

@@ -71,7 +71,7 @@ fn asked(boots: &BootScripts, subject: Subject, class: ClientClass) -> pb::Expla
 
 /// The only link of the site of `boots`, where nothing was heard yet.
 fn at(boots: &BootScripts, link: Link) -> Place {
-    Place { boots: Arc::new(boots.clone()), link: Arc::new(link), heard: Arc::default() }
+    Place { boots: Arc::new(boots.clone()), link: Arc::new(link), link_state: Arc::default() }
 }
 
 #[test]

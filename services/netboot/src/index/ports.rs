@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use tinwright::hardware::v1::Hardware;
 
 use crate::Mac;
-use crate::dhcp::relay::{RelayPort, Relayed};
 use crate::facts;
+use dhcp::relay::{RelayPort, Relayed};
 
 /// Ports by circuit-id, as the records have it.
 #[derive(Debug, Default)]
@@ -46,8 +46,8 @@ impl Ports {
     pub(super) fn find(&self, relayed: &Relayed<'_>) -> Option<(&str, Mac)> {
         relayed.circuits().find_map(|circuit| {
             let plugs = self.0.get(circuit)?.iter();
-            let here = plugs.filter(|plug| plug.port.is_where(relayed));
-            let most = here.max_by_key(|plug| plug.port.details())?;
+            let here = plugs.filter(|plug| plug.port.matches(relayed));
+            let most = here.max_by_key(|plug| plug.port.specificity())?;
             Some((most.hardware.as_str(), most.mac))
         })
     }

@@ -116,7 +116,7 @@ fn what_dhcp_tells_and_a_boot_goes_by_is_what_the_feeds_told_last() {
     index.instance(FeedEvent::Deleted("i1".into()));
     assert_eq!((hostname().as_str(), occupied()), ("", false));
     index.hardware(FeedEvent::Put(hardware(H1, 1, "192.0.2.9")));
-    let own = index.by_mac(mac).unwrap().reservation().address.unwrap().address;
+    let own = index.by_mac(mac).unwrap().reservation().address.unwrap().addr();
     assert_eq!(IpAddr::from(own), at("192.0.2.9"));
 }
 

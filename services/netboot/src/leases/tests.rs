@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::dhcp::site::Network;
+use ipnet::Ipv4Net;
 
 const X: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -124,7 +124,7 @@ async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
     let (stop, running) = (CancellationToken::new(), again.clone());
     let running = tokio::spawn(running.run(stop.clone()));
     again.ready().await;
-    let network = Network { address: X, prefix: 24 };
+    let network = Ipv4Net::new_assert(X, 24);
     let subnet = Subnet::new(network, vec!["192.0.2.10-192.0.2.11".parse().unwrap()]);
     let (own, state) = again.of(&subnet, mac(1), now).unwrap();
     assert_eq!(own, X);

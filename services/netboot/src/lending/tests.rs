@@ -8,6 +8,8 @@ use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use dhcp::{ListenPort, Packet, Received};
+
 use super::*;
 use crate::bootscripts::BootScripts;
 use crate::bootscripts::tests::hardware;
@@ -37,7 +39,7 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     index.hardware(FeedEvent::Snapshot(vec![machine]));
     index.instance(FeedEvent::Snapshot(vec![]));
     index.workflow(FeedEvent::Snapshot(vec![]));
-    let network = Network { address: [192, 0, 2, 0].into(), prefix: 24 };
+    let network = Ipv4Net::new_assert([192, 0, 2, 0].into(), 24);
     let last = LENT.octets()[3] + addresses - 1;
     let ranges = vec![format!("{LENT}-192.0.2.{last}").parse().unwrap()];
     let subnet = Subnet { unknown, ..Subnet::new(network, ranges) };
@@ -55,21 +57,21 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
 
 /// What a client says that wants `address`, and believes to have been offered it if that is said.
 fn request(mac: Mac, address: Ipv4Addr, offered: bool) -> Packet {
-    let mut request = crate::dhcp::tests::request(MessageType::Request);
-    request.chaddr[..6].copy_from_slice(&mac.0);
+    let mut request = Packet::request(MessageType::Request, mac.0);
     let ours = offered.then_some([192, 0, 2, 1]);
     request.options.set(code::REQUESTED_ADDRESS, address.octets());
     request.options.set_some(code::SERVER_IDENTIFIER, ours);
     request
 }
 
-fn lend(site: &Site, request: &Packet, now: SystemTime) -> Result<Lent, Silence> {
+fn lend(site: &Site, request: &Packet, now: SystemTime) -> Result<Lent, DropReason> {
     let link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
-    let mac = request.mac().unwrap();
-    let known = site.boots.index().by_mac(mac);
+    let received =
+        Received { source: "0.0.0.0:68".parse().unwrap(), broadcast: true, port: ListenPort::Dhcp };
+    let request = &Request::new(request.clone(), received, &link).unwrap();
+    let known = site.boots.index().by_mac(Mac(request.mac));
     let record = known.as_ref().map(|known| known.reservation());
-    let relayed = Relayed::default();
-    let asked = Asked { request, mac, relayed, record, link: &link };
+    let asked = Asked { request, record, link: &link };
     site.boots.lending().unwrap().lend(asked, now)
 }
 
@@ -82,7 +84,7 @@ async fn strangers_that_skip_the_discover_are_counted_like_those_that_do_not() {
         match lend(&site, &request, now) {
             Ok(Lent::Address(lent)) => lent.address.is_some(),
             other => {
-                assert_eq!(other, Err(Silence::TooMany));
+                assert_eq!(other, Err(DropReason::TooMany));
                 false
             }
         }
@@ -97,7 +99,7 @@ async fn a_machine_of_ours_is_told_that_an_address_of_another_network_is_not_its
     for (mac, told) in [(MAC, true), (STRANGER, false)] {
         let lent = lend(&site, &request(mac, elsewhere, false), now).unwrap();
         let Lent::Address(lent) = lent else { panic!("{lent:?}") };
-        assert_eq!((lent.address, lent.pool.unwrap().ours), (None, told), "{mac}");
+        assert_eq!((lent.address, lent.pool.unwrap().is_authoritative), (None, told), "{mac}");
     }
 }
 

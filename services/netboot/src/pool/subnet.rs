@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::dhcp::site::Network;
+use ipnet::Ipv4Net;
 
 /// The most addresses that all ranges of a subnet may hold: choosing one looks at all of them in the worst case.
 pub const LARGEST: u32 = 65_536;
@@ -69,7 +69,7 @@ pub enum Unknown {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
     /// Which.
-    pub network: Network,
+    pub network: Ipv4Net,
     /// Its default gateway.
     pub gateway: Option<Ipv4Addr>,
     /// The addresses that are lent.
@@ -110,7 +110,7 @@ pub enum Unusable {
 
 impl Subnet {
     /// `ranges` of `network`, everything else as it usually is.
-    pub fn new(network: Network, ranges: Vec<Range>) -> Self {
+    pub fn new(network: Ipv4Net, ranges: Vec<Range>) -> Self {
         Self {
             network,
             gateway: None,
@@ -126,7 +126,7 @@ impl Subnet {
 
     /// Passes if it can be served.
     pub fn check(&self) -> Result<(), Unusable> {
-        let inside = |address| self.network.contains(address);
+        let inside = |address: Ipv4Addr| self.network.contains(&address);
         for range in &self.ranges {
             if !(inside(range.first) && inside(range.last)) {
                 return Err(Unusable::Outside(*range));
@@ -163,9 +163,9 @@ impl Subnet {
 
     /// Whether `address` is one that is lent: never the network's own, its broadcast address or the gateway.
     pub fn lends(&self, address: Ipv4Addr) -> bool {
-        let mask = self.network.mask();
-        let edge = self.network.prefix < 31
-            && (address & !mask == Ipv4Addr::UNSPECIFIED || address | mask == Ipv4Addr::BROADCAST);
+        let network = self.network;
+        let edges = [network.network(), network.broadcast()];
+        let edge = network.prefix_len() < 31 && edges.contains(&address);
         let within = |ranges: &[Range]| ranges.iter().any(|range| range.contains(address));
         within(&self.ranges) && !within(&self.excluded) && !edge && self.gateway != Some(address)
     }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn subnet(ranges: &[&str]) -> Subnet {
-        let network = Network { address: [192, 0, 2, 0].into(), prefix: 24 };
+        let network = Ipv4Net::new_assert([192, 0, 2, 0].into(), 24);
         Subnet::new(network, ranges.iter().map(|range| range.parse().unwrap()).collect())
     }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::lease::{DECLINED, OFFERED, PREFERRED};
 use super::*;
 use crate::Mac;
-use crate::dhcp::site::Network;
+use ipnet::Ipv4Net;
 
 const RESERVED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
@@ -27,7 +27,7 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn subnet(ranges: &str) -> Subnet {
-    let network = Network { address: address(0), prefix: 24 };
+    let network = Ipv4Net::new_assert(address(0), 24);
     Subnet::new(network, vec![ranges.parse().unwrap()])
 }
 

@@ -14,10 +14,11 @@ use super::tftp_files::{LoaderTracker, TftpFiles};
 use super::{Reports, Tasks};
 use crate::bootscripts::BootScripts;
 use crate::datagram::Socket;
-use crate::dhcp::architecture::Loaders;
-use crate::dhcp::chain::Chain;
-use crate::dhcp::heard::Heard;
-use crate::dhcp::{Link, Port, server};
+use dhcp::architecture::Loaders;
+use dhcp::{Link, ListenPort};
+
+use crate::dhcp_server::link_state::LinkState;
+use crate::dhcp_server::{self, link_state::LoaderGrants};
 use crate::explain::Place;
 use crate::http::Http;
 use crate::index::Index;
@@ -37,7 +38,7 @@ const HEAD: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) boots: Arc<BootScripts>,
-    heard: Arc<Heard>,
+    link_state: Arc<LinkState>,
     sockets: Sockets,
 }
 
@@ -66,7 +67,7 @@ impl Sockets {
     async fn bind(site: &Site, http: TcpListener) -> anyhow::Result<Self> {
         let on = |port, wanted: bool| {
             let what = format!("UDP port {port} of {}", site.interface);
-            let bind = || server::bind(&site.interface, port).with_context(|| what);
+            let bind = || dhcp_server::bind(&site.interface, port).with_context(|| what);
             (wanted && site.dhcp.is_on()).then(bind).transpose()
         };
         let udp = async |address, port: u16| {
@@ -93,12 +94,13 @@ impl Attached {
     pub(super) async fn bind(
         boots: BootScripts,
         http: TcpListener,
-        chain: &Arc<Mutex<Chain>>,
+        chain: &Arc<Mutex<LoaderGrants>>,
     ) -> anyhow::Result<Self> {
         let site = boots.site();
         let sockets = Sockets::bind(site, http).await?;
-        let heard = Arc::new(Heard::new(site.dhcp.chain_ipxe.then(|| chain.clone())));
-        Ok(Self { boots: Arc::new(boots), heard, sockets })
+        let grants = site.dhcp.chain_ipxe.then(|| chain.clone());
+        let link_state = Arc::new(LinkState::new(grants));
+        Ok(Self { boots: Arc::new(boots), link_state, sockets })
     }
 
     /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
@@ -128,8 +130,8 @@ impl Attached {
 
     /// The same, for people's questions.
     pub(super) fn place(&self, served: &Served) -> anyhow::Result<Place> {
-        let (boots, heard) = (self.boots.clone(), self.heard.clone());
-        Ok(Place { boots, link: Arc::new(self.link(served)?), heard })
+        let (boots, link_state) = (self.boots.clone(), self.link_state.clone());
+        Ok(Place { boots, link: Arc::new(self.link(served)?), link_state })
     }
 
     /// Answers on it with what is in `common`, until `stop`.
@@ -140,7 +142,7 @@ impl Attached {
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let link = self.link(&common.served)?;
-        let Self { boots, heard, sockets } = self;
+        let Self { boots, link_state, sockets } = self;
         let booting = Booting::default();
         if let Some(socket) = sockets.syslog {
             let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
@@ -155,13 +157,15 @@ impl Attached {
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = link.loaders.present.clone();
-        let tracker = LoaderTracker { index: common.index.clone(), loaders, heard: heard.clone() };
+        let tracker =
+            LoaderTracker { index: common.index.clone(), loaders, link_state: link_state.clone() };
         let (known, metrics, firmware) =
             (boots.clone(), common.metrics.clone(), common.reports.firmware.clone());
-        let dhcp = server::Server::new(known, link, metrics, firmware, heard).telling(booting);
+        let dhcp = dhcp_server::Server::new(known, link, metrics, firmware, link_state);
+        let dhcp = dhcp.telling(booting);
         let dhcp = Arc::new(dhcp.with_lending(common.lending.clone()));
         for (socket, port) in
-            [(sockets.dhcp, Port::Dhcp), (sockets.boot_service, Port::BootService)]
+            [(sockets.dhcp, ListenPort::Dhcp), (sockets.boot_service, ListenPort::BootService)]
         {
             if let Some(socket) = socket {
                 tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));

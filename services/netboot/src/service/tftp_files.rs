@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tftp::TransferOutcome;
 
 use crate::bootscripts::{BootRefusal, BootScripts, ScriptRequest};
-use crate::dhcp::heard::Heard;
+use crate::dhcp_server::link_state::LinkState;
 use crate::index::Index;
 use crate::tftp::{
     Directories, FileError, FileSource, FinishedRequest, OpenFile, RequestResult, RequestedFile,
@@ -69,7 +69,7 @@ impl From<FileError> for BootRefusal {
 pub(super) struct LoaderTracker {
     pub(super) index: Arc<Index>,
     pub(super) loaders: BTreeSet<String>,
-    pub(super) heard: Arc<Heard>,
+    pub(super) link_state: Arc<LinkState>,
 }
 
 impl LoaderTracker {
@@ -84,6 +84,6 @@ impl LoaderTracker {
         // loader.
         let machine = self.index.by_address((*request.client.ip()).into());
         let Some(mac) = machine.map(|machine| machine.mac).or(mac) else { return };
-        self.heard.fetched(mac, Instant::now());
+        self.link_state.fetched(mac, Instant::now());
     }
 }

@@ -3,7 +3,7 @@
 use tftp::{InvalidFileName, check_file_name};
 
 use crate::Mac;
-use crate::dhcp::REFUSED_FILE;
+use dhcp::REFUSED_FILE;
 
 /// The file that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

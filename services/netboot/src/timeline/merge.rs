@@ -18,7 +18,7 @@ use uuid::{NoContext, Uuid};
 use super::{BootOwner, BootStep, Event};
 use crate::Mac;
 use crate::decision::Fact;
-use crate::dhcp::client::Class;
+use dhcp::ClientClass;
 
 /// How many events a boot has.
 const EVENTS: usize = 64;
@@ -41,7 +41,7 @@ pub struct BootBuilder {
     id: String,
     /// The interface that showed itself last.
     mac: Mac,
-    acked: Vec<Class>,
+    acked: Vec<ClientClass>,
     /// What was served, and why.
     script: Option<(&'static str, Fact)>,
     /// Why nothing was, the last time.
@@ -122,8 +122,9 @@ impl BootBuilder {
         let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE);
         match &event.what {
             BootStep::Discover(class) => {
-                let loader = self.acked.iter().any(|acked| matches!(acked, Class::Ipxe { .. }));
-                let firmware = !matches!(class, Class::Ipxe { .. });
+                let loader =
+                    self.acked.iter().any(|acked| matches!(acked, ClientClass::Ipxe { .. }));
+                let firmware = !matches!(class, ClientClass::Ipxe { .. });
                 silent
                     || self.script.is_some()
                     || self.failed
@@ -160,7 +161,9 @@ impl BootBuilder {
             BootStep::Refused(why) => self.refused = Some(why.clone()),
             BootStep::Failed(_) => self.failed = true,
             // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
-            BootStep::Binary(_) => self.acked.retain(|class| !matches!(class, Class::Ipxe { .. })),
+            BootStep::Binary(_) => {
+                self.acked.retain(|class| !matches!(class, ClientClass::Ipxe { .. }))
+            }
             BootStep::Discover(_)
             | BootStep::Ack(..)
             | BootStep::Kernel(_)

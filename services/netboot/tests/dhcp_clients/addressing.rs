@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use netboot::dhcp::MessageType;
+use dhcp::MessageType;
 use netboot::site::Dhcp;
 use tinwright::hardware::v1 as hw;
 

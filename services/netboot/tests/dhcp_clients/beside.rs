@@ -1,7 +1,7 @@
 //! Beside dnsmasq, which gives the addresses (netboot specification, sections 3.10 and 16.7).
 
-use netboot::dhcp::MessageType;
-use netboot::dhcp::site::Mode;
+use dhcp::MessageType;
+use dhcp::Mode;
 use netboot::site::Dhcp;
 
 use crate::capture::{Capture, Seen};

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use netboot::dhcp::{MessageType, Packet};
+use dhcp::{MessageType, Packet};
 
 use crate::network::{Network, Place};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use netboot::dhcp::MessageType;
-use netboot::dhcp::site::Network;
+use dhcp::MessageType;
+use ipnet::Ipv4Net;
 use netboot::pool::{Subnet, Unknown};
 use store::Store;
 use store::memory::MemoryStore;
@@ -16,7 +16,7 @@ use crate::network::Place;
 use crate::relays::{assert_lost_none, perfdhcp, perfdhcp_far};
 
 fn subnet(ranges: &str, unknown: Unknown) -> Subnet {
-    let network = Network { address: [198, 51, 100, 0].into(), prefix: 24 };
+    let network = Ipv4Net::new_assert([198, 51, 100, 0].into(), 24);
     let ranges = vec![ranges.parse().unwrap()];
     Subnet { gateway: Some([198, 51, 100, 1].into()), unknown, ..Subnet::new(network, ranges) }
 }
@@ -62,7 +62,7 @@ fn a_hundred_machines_at_once_get_an_address_each() {
 /// In memory: with a busy disk more ACKs would wait for it than may, and their clients would have to ask again.
 #[test]
 fn thousands_of_machines_behind_a_relay_are_lent_an_address_each() {
-    let network = Network { address: [198, 18, 0, 0].into(), prefix: 15 };
+    let network = Ipv4Net::new_assert([198, 18, 0, 0].into(), 15);
     let ranges = vec!["198.18.1.0-198.18.16.255".parse().unwrap()];
     let fleet = (0..2000).map(unaddressed_of).collect();
     let kept = Arc::new(MemoryStore::default());

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use netboot::dhcp::MessageType;
+use dhcp::MessageType;
 use netboot::site::Dhcp;
 use tinwright::hardware::v1::{Hardware, RelayPort};
 

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::bootscripts::BootRefusal;
-use crate::dhcp::chain::REST;
+use dhcp::chainload::LOADER_INTERVAL;
 
 /// A link where iPXE that is firmware gets a loader first.
 fn chaining(boots: &BootScripts) -> Place {
-    Place { heard: Arc::new(Heard::new(Some(Arc::default()))), ..at(boots, link()) }
+    Place { link_state: Arc::new(LinkState::new(Some(Arc::default()))), ..at(boots, link()) }
 }
 
 fn told(place: &Place, class: ClientClass) -> pb::ExplainBootResponse {
@@ -31,13 +31,13 @@ fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
         assert_eq!(told.looked_at.unwrap().loader_time, None);
     }
     assert_eq!(file(&told(&place, ClientClass::Ipxe)), script, "it has it by then");
-    place.heard.fetched(MAC, Instant::now());
+    place.link_state.fetched(MAC, Instant::now());
     let after = told(&place, ClientClass::IpxeRom);
     assert_eq!(file(&after), script);
     let looked = after.looked_at.unwrap();
     assert!(looked.chain_ipxe && looked.loader_time.is_some());
-    let rested = Instant::now() + REST;
-    assert_eq!(place.heard.loader(MAC, rested), None, "and then again");
+    let rested = Instant::now() + LOADER_INTERVAL;
+    assert_eq!(place.link_state.loader_age(MAC, rested), None, "and then again");
 }
 
 #[test]
@@ -51,14 +51,14 @@ fn without_a_chain_every_ipxe_is_told_the_script() {
 fn an_address_that_was_found_in_use_is_told_for_a_minute() {
     let place = chaining(&boots(HardwareId::new()));
     let address = Ipv4Addr::new(192, 0, 2, 10);
-    place.heard.declined(address, Instant::now());
+    place.link_state.declined(address, Instant::now());
     let withheld = told(&place, ClientClass::Ipxe);
-    assert_eq!(withheld.dhcp.unwrap().silence, "its address was found in use a moment ago");
+    assert_eq!(withheld.dhcp.unwrap().silence, "its address was declined less than a minute ago");
     assert!(withheld.looked_at.unwrap().declined_time.is_some());
     let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(61)) else {
         panic!("this machine runs for less than a minute")
     };
-    place.heard.declined(address, earlier);
+    place.link_state.declined(address, earlier);
     let offered = told(&place, ClientClass::Ipxe);
     assert_eq!(offered.dhcp.unwrap().address, "192.0.2.10");
     assert_eq!(offered.looked_at.unwrap().declined_time, None);

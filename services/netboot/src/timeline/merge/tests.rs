@@ -8,7 +8,7 @@ use super::super::open_boots::OpenBoots;
 use super::*;
 use crate::Mac;
 
-const IPXE: Class = Class::Ipxe { http: true };
+const IPXE: ClientClass = ClientClass::Ipxe { http: true };
 
 fn event(seconds: u64, what: BootStep) -> Event {
     Event {
@@ -37,8 +37,8 @@ fn made(events: Vec<(u64, BootStep)>) -> Vec<pb::Boot> {
 
 fn uefi(from: u64) -> Vec<(u64, BootStep)> {
     vec![
-        (from, BootStep::Discover(Class::Pxe)),
-        (from + 1, BootStep::Ack(Class::Pxe, "file".into())),
+        (from, BootStep::Discover(ClientClass::Pxe)),
+        (from + 1, BootStep::Ack(ClientClass::Pxe, "file".into())),
         (from + 2, BootStep::Binary("snponly.efi".into())),
         (from + 3, BootStep::Discover(IPXE)),
         (from + 3, BootStep::Discover(IPXE)),
@@ -97,7 +97,10 @@ fn a_machine_that_comes_again_boots_again() {
 #[test]
 fn who_asks_again_within_a_second_did_not_hear_the_answer() {
     let asked = |at| {
-        vec![(at, BootStep::Discover(Class::Pxe)), (at, BootStep::Ack(Class::Pxe, "file".into()))]
+        vec![
+            (at, BootStep::Discover(ClientClass::Pxe)),
+            (at, BootStep::Ack(ClientClass::Pxe, "file".into())),
+        ]
     };
     let boots = made((0..100).flat_map(|_| asked(0)).collect());
     let counts: Vec<_> = boots[0].events.iter().map(|event| event.count).collect();

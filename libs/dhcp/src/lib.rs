@@ -1,0 +1,37 @@
+//! DHCP for booting machines (RFC 2131, RFC 2132, PXE 2.1): parses requests, applies the rules, builds replies.
+//!
+//! ```text
+//! datagram ─▶ Request ─┐
+//! Link, Reservation ───┼─▶ reply() ─▶ Reply: packet and destination
+//! BootOffer ───────────┘        └───▶ DropReason
+//! ```
+//!
+//! No sockets, no clock, no storage: every function maps values to values. `docs/reference/dhcp.md` has the normative tables.
+//!
+//! - [`packet`], [`options`], [`encode`]: the codec. [`request`]: a parsed request and its sender's class.
+//! - [`relay`]: option 82. [`architecture`]: loaders by option 93.
+//! - [`config`]: a link's settings and a machine's reservation.
+//! - [`reply`](reply()): the reply to a request; `message_rules` selects its type, `reply_options` and `boot_file` fill it.
+//! - [`chainload`]: which iPXE is sent to another loader.
+
+pub mod architecture;
+mod boot_file;
+pub mod chainload;
+pub mod config;
+pub mod encode;
+mod message_rules;
+pub mod options;
+pub mod packet;
+pub mod relay;
+pub mod reply;
+mod reply_options;
+pub mod request;
+
+pub use boot_file::REFUSED_FILE;
+pub use config::{BootOffer, Link, Mode, PoolTerms, Reservation, StaticRoute};
+pub use packet::{MacAddress, Malformed, MessageType, Packet};
+pub use reply::{Destination, DropReason, Reply, ReplyInputs, reply};
+pub use request::{ClientClass, ListenPort, Received, Request};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! DHCP options by number, with fragments joined.
+
+use std::net::Ipv4Addr;
+
+/// The options of a usual packet, for which memory is reserved at once.
+const RESERVED_OPTIONS: usize = 24;
+const RESERVED_OCTETS: usize = 512;
+
+/// The option numbers that are read or written (RFC 2132 unless another RFC is named).
+pub mod code {
+    #![allow(missing_docs)] // their names are the registry's
+    pub const PAD: u8 = 0;
+    pub const SUBNET_MASK: u8 = 1;
+    pub const ROUTER: u8 = 3;
+    pub const NAME_SERVERS: u8 = 6;
+    pub const LOG_SERVERS: u8 = 7;
+    pub const HOST_NAME: u8 = 12;
+    pub const DOMAIN_NAME: u8 = 15;
+    pub const INTERFACE_MTU: u8 = 26;
+    pub const BROADCAST_ADDRESS: u8 = 28;
+    pub const NTP_SERVERS: u8 = 42;
+    pub const VENDOR_SPECIFIC: u8 = 43;
+    pub const REQUESTED_ADDRESS: u8 = 50;
+    pub const LEASE_TIME: u8 = 51;
+    pub const OVERLOAD: u8 = 52;
+    pub const MESSAGE_TYPE: u8 = 53;
+    pub const SERVER_IDENTIFIER: u8 = 54;
+    pub const PARAMETER_REQUEST_LIST: u8 = 55;
+    pub const MESSAGE: u8 = 56;
+    pub const MAXIMUM_MESSAGE_SIZE: u8 = 57;
+    pub const RENEWAL_TIME: u8 = 58;
+    pub const REBINDING_TIME: u8 = 59;
+    pub const VENDOR_CLASS: u8 = 60;
+    pub const CLIENT_IDENTIFIER: u8 = 61;
+    pub const TFTP_SERVER_NAME: u8 = 66;
+    pub const BOOT_FILE_NAME: u8 = 67;
+    /// RFC 3004.
+    pub const USER_CLASS: u8 = 77;
+    /// RFC 3046.
+    pub const RELAY_AGENT: u8 = 82;
+    /// RFC 4578.
+    pub const CLIENT_ARCHITECTURE: u8 = 93;
+    /// RFC 4578.
+    pub const CLIENT_UUID: u8 = 97;
+    /// RFC 3397.
+    pub const DOMAIN_SEARCH: u8 = 119;
+    /// RFC 3442.
+    pub const CLASSLESS_ROUTES: u8 = 121;
+    /// RFC 5859.
+    pub const TFTP_SERVERS: u8 = 150;
+    /// iPXE's own, encapsulated.
+    pub const IPXE: u8 = 175;
+    /// Requested by old Windows in place of 121.
+    pub const MS_CLASSLESS_ROUTES: u8 = 249;
+    pub const END: u8 = 255;
+}
+
+/// Options by number. Fragments of one option are one value here (RFC 3396).
+///
+/// All values are in one buffer in the order of their arrival; `places` locates them in the order of their numbers. Replaced
+/// and removed values stay in the buffer: a packet lives only until it is read once.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    places: Vec<Place>,
+    values: Vec<u8>,
+}
+
+/// The location of an option's value.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    code: u8,
+    start: usize,
+    end: usize,
+}
+
+/// An option is longer than the rest of its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+impl Options {
+    /// No options, with memory reserved for those of a usual packet.
+    pub fn with_capacity() -> Self {
+        Self {
+            places: Vec::with_capacity(RESERVED_OPTIONS),
+            values: Vec::with_capacity(RESERVED_OCTETS),
+        }
+    }
+
+    /// The value of option `code`.
+    pub fn get(&self, code: u8) -> Option<&[u8]> {
+        let Place { start, end, .. } = self.place(code)?;
+        self.values.get(start..end)
+    }
+
+    /// Option `code` as one address, if its length is four octets.
+    pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
+        <[u8; 4]>::try_from(self.get(code)?).ok().map(Ipv4Addr::from)
+    }
+
+    /// Sets or replaces option `code`.
+    pub fn set(&mut self, code: u8, value: impl AsRef<[u8]>) {
+        let start = self.values.len();
+        self.values.extend_from_slice(value.as_ref());
+        self.put(Place { code, start, end: self.values.len() });
+    }
+
+    /// Sets option `code` if there is a value and it is not empty.
+    pub fn set_some(&mut self, code: u8, value: Option<impl AsRef<[u8]>>) {
+        if let Some(value) = value.filter(|value| !value.as_ref().is_empty()) {
+            self.set(code, value);
+        }
+    }
+
+    /// Sets option `code` to `addresses`, one after another, as in options 3, 6, 42 and 150. Without addresses nothing is set.
+    pub fn set_addresses(&mut self, code: u8, addresses: &[Ipv4Addr]) {
+        let start = self.values.len();
+        addresses.iter().for_each(|address| self.values.extend_from_slice(&address.octets()));
+        if !addresses.is_empty() {
+            self.put(Place { code, start, end: self.values.len() });
+        }
+    }
+
+    /// Removes option `code`.
+    pub fn remove(&mut self, code: u8) {
+        if let Ok(at) = self.find(code) {
+            self.places.remove(at);
+        }
+    }
+
+    /// True if there are no options.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// All options in the order of their numbers.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &[u8])> {
+        let value = |place: &Place| (place.code, self.values.get(place.start..place.end));
+        self.places.iter().map(value).map(|(code, value)| (code, value.unwrap_or_default()))
+    }
+
+    /// Reads one field of options up to its end mark; a missing end mark is accepted. Existing options are continued
+    /// (RFC 3396 section 7: the fields of an overloaded packet are one stream).
+    pub(crate) fn read(&mut self, mut field: &[u8]) -> Result<(), Overrun> {
+        while let [code, rest @ ..] = field {
+            field = match *code {
+                code::PAD => rest,
+                code::END => break,
+                code => {
+                    let (length, rest) = rest.split_first().ok_or(Overrun)?;
+                    let (value, rest) = rest.split_at_checked((*length).into()).ok_or(Overrun)?;
+                    self.extend(code, value);
+                    rest
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Appends to option `code`, or creates it.
+    fn extend(&mut self, code: u8, more: &[u8]) {
+        let mut start = self.values.len();
+        if let Some(Place { start: first, end, .. }) = self.place(code) {
+            if end < start {
+                self.values.extend_from_within(first..end);
+            } else {
+                start = first;
+            }
+        }
+        self.values.extend_from_slice(more);
+        self.put(Place { code, start, end: self.values.len() });
+    }
+
+    fn place(&self, code: u8) -> Option<Place> {
+        self.places.get(self.find(code).ok()?).copied()
+    }
+
+    /// Records the location of an option.
+    fn put(&mut self, place: Place) {
+        match self.find(place.code) {
+            Ok(at) => self.places.get_mut(at).into_iter().for_each(|old| *old = place),
+            Err(at) => self.places.insert(at, place),
+        }
+    }
+
+    fn find(&self, code: u8) -> Result<usize, usize> {
+        self.places.binary_search_by_key(&code, |place| place.code)
+    }
+}
+
+impl PartialEq for Options {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Options {}
+
+/// Finds a sub-option: options 43, 82 and 175 are encoded like the options field, without its padding rules.
+pub fn sub_option(encapsulated: &[u8], wanted: u8) -> Option<&[u8]> {
+    let mut field = encapsulated;
+    while let [code, length, rest @ ..] = field {
+        let (value, rest) = rest.split_at_checked((*length).into())?;
+        if *code == wanted {
+            return Some(value);
+        }
+        field = rest;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn read(field: &[u8]) -> Result<Options, Overrun> {
+        let mut options = Options::default();
+        options.read(field).map(|()| options)
+    }
+
+    #[test]
+    fn fragments_of_one_option_are_joined() {
+        let options = read(&[67, 2, b'a', b'b', 12, 1, b'h', 67, 1, b'c', 255]);
+        assert_eq!(options.as_ref().map(|o| o.get(67)), Ok(Some(&b"abc"[..])));
+    }
+
+    #[test]
+    fn padding_is_skipped_and_nothing_follows_the_end() {
+        assert_eq!(read(&[0, 0, 12, 1, b'h', 255, 12, 200]).map(|o| o.iter().count()), Ok(1));
+    }
+
+    #[test]
+    fn an_option_longer_than_the_packet_is_an_overrun() {
+        assert_eq!(read(&[12, 3, b'h']), Err(Overrun));
+        assert_eq!(read(&[12]), Err(Overrun));
+    }
+
+    #[test]
+    fn setting_and_removing_leaves_the_others_as_they_are() {
+        let mut options = Options::default();
+        for (code, value) in [(12, "host"), (67, "file"), (1, "mask"), (12, "longer"), (67, "")] {
+            options.set(code, value);
+        }
+        options.set_some(15, Some(""));
+        let all = |options: &Options| {
+            options.iter().map(|(code, value)| (code, value.to_vec())).collect::<Vec<_>>()
+        };
+        let expected = [(1, "mask"), (12, "longer"), (67, "")];
+        assert_eq!(all(&options), expected.map(|(code, value)| (code, value.as_bytes().to_vec())));
+        options.set_addresses(6, &[[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]);
+        options.set_addresses(42, &[]);
+        assert_eq!(options.get(6), Some(&[192, 0, 2, 1, 192, 0, 2, 2][..]));
+        assert_eq!(options.get(42), None);
+        options.remove(12);
+        assert_eq!((options.get(1), options.get(12)), (Some(&b"mask"[..]), None));
+        assert_eq!(options.get(67), Some(&[][..]));
+    }
+
+    proptest! {
+        #[test]
+        fn options_are_a_map_from_numbers_to_values(
+            steps in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40), 0..3_u8), 0..60),
+        ) {
+            let (mut options, mut map) = (Options::default(), BTreeMap::<u8, Vec<u8>>::new());
+            for (code, value, step) in steps {
+                match step {
+                    0 => {
+                        options.remove(code);
+                        map.remove(&code);
+                    }
+                    1 => {
+                        options.extend(code, &value);
+                        map.entry(code).or_default().extend(value);
+                    }
+                    _ => {
+                        options.set(code, &value);
+                        map.insert(code, value);
+                    }
+                }
+                prop_assert_eq!(options.get(code), map.get(&code).map(Vec::as_slice));
+            }
+            let all: Vec<_> = map.iter().map(|(code, value)| (*code, value.as_slice())).collect();
+            prop_assert_eq!(options.iter().collect::<Vec<_>>(), all);
+        }
+    }
+
+    #[test]
+    fn a_cut_sub_option_is_not_found() {
+        assert_eq!(sub_option(&[1, 2, 7, 8, 9, 1, 5], 9), Some(&[5][..]));
+        assert_eq!(sub_option(&[1, 9, 7], 1), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! A parsed request: the packet, the class of the client, and the way it was received.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::architecture::{U_BOOT, U_BOOT_HTTP};
+use crate::config::Link;
+use crate::options::{code, sub_option};
+use crate::packet::{MacAddress, Malformed, MessageType, Packet};
+use crate::relay::Relayed;
+use crate::reply::DropReason;
+
+/// iPXE's user class (option 77).
+const IPXE: &[u8] = b"iPXE";
+/// iPXE's feature flag for HTTP, inside option 175.
+const IPXE_HTTP: u8 = 19;
+
+/// The program that sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClientClass {
+    /// Firmware that boots by PXE.
+    Pxe,
+    /// Firmware that boots by HTTP.
+    Http,
+    /// iPXE.
+    Ipxe {
+        /// True if it can fetch HTTP URLs.
+        http: bool,
+    },
+    /// Anything else: an installed system, a BMC, a switch.
+    Ordinary,
+}
+
+impl ClientClass {
+    /// True if the client boots from the network.
+    pub fn boots(self) -> bool {
+        self != Self::Ordinary
+    }
+}
+
+/// The socket that received a request; its reply is sent from the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListenPort {
+    /// 67.
+    Dhcp,
+    /// 4011, the boot service of PXE.
+    BootService,
+}
+
+/// The way a request was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Received {
+    /// Source address of the datagram.
+    pub source: SocketAddrV4,
+    /// True if the datagram was broadcast.
+    pub broadcast: bool,
+    /// The socket.
+    pub port: ListenPort,
+}
+
+/// A client's request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The packet.
+    pub packet: Packet,
+    /// The client's Ethernet address.
+    pub mac: MacAddress,
+    /// The client's class.
+    pub class: ClientClass,
+    /// True if the client is the site's own iPXE build.
+    pub is_site_build: bool,
+    /// The way it was received.
+    pub received: Received,
+}
+
+/// The datagram is not a request that can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is not a well-formed request.
+    Malformed(Malformed),
+    /// Its client has no Ethernet address.
+    NoEthernetAddress,
+}
+
+impl Unreadable {
+    /// The reason as a metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Malformed(malformed) => malformed.label(),
+            Self::NoEthernetAddress => DropReason::Hardware.label(),
+        }
+    }
+}
+
+impl Request {
+    /// Parses a datagram that was received on `link`.
+    pub fn parse(datagram: &[u8], received: Received, link: &Link) -> Result<Self, Unreadable> {
+        let packet = Packet::parse_request(datagram).map_err(Unreadable::Malformed)?;
+        Self::new(packet, received, link).ok_or(Unreadable::NoEthernetAddress)
+    }
+
+    /// Classifies a request that was received on `link`. None if the client has no Ethernet address.
+    pub fn new(packet: Packet, received: Received, link: &Link) -> Option<Self> {
+        let (mac, custom) = (packet.mac()?, link.custom_user_class.as_deref());
+        let user_class = packet.options.get(code::USER_CLASS).unwrap_or_default();
+        let is_site_build = custom.is_some_and(|custom| lists(user_class, custom.as_bytes()));
+        let class = if is_site_build {
+            ClientClass::Ipxe { http: true }
+        } else {
+            class(&packet, user_class)
+        };
+        Some(Self { packet, mac, class, is_site_build, received })
+    }
+
+    /// The message type (option 53).
+    pub fn kind(&self) -> Option<MessageType> {
+        self.packet.kind()
+    }
+
+    /// The relay's address; none if the client is on our own link.
+    pub fn relay(&self) -> Option<Ipv4Addr> {
+        address(self.packet.giaddr)
+    }
+
+    /// The address that the client uses already.
+    pub fn client_address(&self) -> Option<Ipv4Addr> {
+        address(self.packet.ciaddr)
+    }
+
+    /// Option 93 in the client's order of preference. Never read from option 60: iPXE repeats there what it was
+    /// answered last.
+    pub fn architectures(&self) -> impl Iterator<Item = u16> {
+        architectures(&self.packet)
+    }
+
+    /// The SMBIOS UUID (option 97) in its wire order, if it is what RFC 4578 describes; some NICs send garbage.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        self.packet.options.get(code::CLIENT_UUID)?.strip_prefix(&[0])?.try_into().ok()
+    }
+
+    /// Option 82 as far as `link` trusts it.
+    pub fn relayed(&self, link: &Link) -> Relayed<'_> {
+        Relayed::of(self, link)
+    }
+}
+
+fn address(field: Ipv4Addr) -> Option<Ipv4Addr> {
+    Some(field).filter(|field| !field.is_unspecified())
+}
+
+fn architectures(packet: &Packet) -> impl Iterator<Item = u16> {
+    let listed = packet.options.get(code::CLIENT_ARCHITECTURE).unwrap_or_default();
+    let (pairs, _) = listed.as_chunks();
+    pairs.iter().map(|pair| u16::from_be_bytes(*pair))
+}
+
+fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
+    let features = packet.options.get(code::IPXE);
+    if features.is_some() || lists(user_class, IPXE) {
+        let http = features.and_then(|features| sub_option(features, IPXE_HTTP)).is_some();
+        return ClientClass::Ipxe { http };
+    }
+    match packet.options.get(code::VENDOR_CLASS) {
+        Some(vendor) if vendor.starts_with(b"PXEClient") => ClientClass::Pxe,
+        Some(vendor) if vendor.starts_with(b"HTTPClient") => ClientClass::Http,
+        // U-Boot's vendor class is whatever its builder configured.
+        _ => match architectures(packet).next() {
+            Some(number) if U_BOOT.contains(&number) => ClientClass::Pxe,
+            Some(number) if U_BOOT_HTTP.contains(&number) => ClientClass::Http,
+            _ => ClientClass::Ordinary,
+        },
+    }
+}
+
+/// True if a user class is `name`: raw as iPXE sends it, or an element of the list of RFC 3004.
+fn lists(user_class: &[u8], name: &[u8]) -> bool {
+    let mut list = user_class;
+    let mut listed = false;
+    while let Some((length, rest)) = list.split_first() {
+        let Some((element, rest)) = rest.split_at_checked((*length).into()) else { break };
+        listed |= element == name;
+        list = rest;
+    }
+    listed || user_class == name
+}

@@ -1,0 +1,74 @@
+//! Machines that are known by the port they are plugged in to.
+#![allow(clippy::unwrap_used)]
+
+use runtime::SiteKey;
+use runtime::boot_token::BootTokens;
+use runtime::feed::FeedEvent;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::RelayPort;
+
+use super::super::*;
+use super::{RELAY, relayed_request};
+use crate::bootscripts::tests::{MAC, hardware, site};
+use crate::index::Index;
+use crate::timeline::Timeline;
+use dhcp::options::{Options, code};
+
+/// A server that believes its relay, and whose one machine is known by the port it is plugged in to.
+fn server() -> Server {
+    telling(HardwareId::new(), Timeline::default())
+}
+
+/// The same, its machine going by `id`, with what happens noted in `timeline`.
+fn telling(id: HardwareId, timeline: Timeline) -> Server {
+    let mut machine = hardware(id, MAC, "192.0.2.10");
+    // eth7, in hex.
+    let port = RelayPort { circuit_id: "65746837".into(), ..RelayPort::default() };
+    machine.interfaces[0].relay_port = Some(port);
+    let index = Arc::new(Index::default());
+    index.hardware(FeedEvent::Snapshot(vec![machine]));
+    index.instance(FeedEvent::Snapshot(vec![]));
+    index.workflow(FeedEvent::Snapshot(vec![]));
+    let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
+    let boots = BootScripts::new(index, tokens, site()).telling(timeline);
+    let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
+    link.relays = vec![RELAY];
+    Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, Arc::default())
+}
+
+/// What somebody at the machine's port is answered, who has the Ethernet address `mac`.
+fn ask(server: &Server, kind: MessageType, mac: Mac) -> Option<Sent> {
+    let mut options = Options::default();
+    options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
+    options.set(code::RELAY_AGENT, *b"\x01\x04eth7");
+    super::ask(server, &relayed_request(kind, mac, 7, options))
+}
+
+fn mac(n: u16) -> Mac {
+    let [high, low] = n.to_be_bytes();
+    Mac([2, 0, 0, 9, high, low])
+}
+
+#[test]
+fn an_address_found_in_use_is_offered_to_nobody_at_that_port() {
+    let server = server();
+    assert!(ask(&server, MessageType::Discover, mac(1)).is_some());
+    assert!(ask(&server, MessageType::Decline, mac(1)).is_none());
+    assert!(ask(&server, MessageType::Discover, mac(1)).is_none());
+    assert!(ask(&server, MessageType::Discover, mac(2)).is_none());
+}
+
+#[test]
+fn what_is_asked_at_a_machines_port_is_noted_as_its_own() {
+    let id = HardwareId::new();
+    let (timeline, events) = Timeline::new(Metrics::default());
+    assert!(ask(&telling(id, timeline), MessageType::Discover, mac(1)).is_some());
+    assert_eq!(events.next().unwrap().who, BootSubject::Machine(id, mac(1)));
+}
+
+#[test]
+fn ethernet_addresses_made_up_at_a_port_do_not_fill_the_memory() {
+    let server = server();
+    (0..3000).for_each(|n| assert!(ask(&server, MessageType::Decline, mac(n)).is_none()));
+    assert_eq!(server.link_state.declined_count(), 1);
+}
