@@ -241,11 +241,25 @@ impl Row for pb::Boot {
         vec![
             self.id.clone(),
             self.mac.clone(),
-            self.script.replace('_', "-"),
+            kind_text(self.script()).into(),
             last.unwrap_or_default().into(),
             self.fact.clone(),
             output::age(self.create_time, now),
         ]
+    }
+}
+
+/// Returns the name of a script's kind, for people.
+fn kind_text(kind: pb::ScriptKind) -> &'static str {
+    match kind {
+        pb::ScriptKind::Unspecified => "",
+        pb::ScriptKind::Worker => "worker",
+        pb::ScriptKind::Custom => "custom",
+        pb::ScriptKind::CustomOnce => "custom-once",
+        pb::ScriptKind::LocalDisk => "local-disk",
+        pb::ScriptKind::Shell => "shell",
+        pb::ScriptKind::Generic => "generic",
+        pb::ScriptKind::AskUuid => "ask-uuid",
     }
 }
 

@@ -1,14 +1,15 @@
-//! Boots: which script a machine gets, and what one boot may fetch.
+//! Boot scripts: the script that a machine gets, and the files that one boot may fetch.
 //!
-//! A script is only for the machine it is for: asked for from an address of that machine, which DHCP gave it. What it opens
-//! is bound to machine and address by the token in its URLs, and ends by itself.
+//! A script is served only to the machine that it is for: to an address of that machine, which DHCP gave it. Whatever it
+//! opens is bound to machine and address by the token in its URLs, and expires by itself.
 //!
-//! - [`gate`]: what an outside platform allows; [`once`]: scripts for one boot, [`clearing`] them afterwards.
-//! - [`custom`]: scripts that are not ours, whosever they are.
-//! - [`loops`]: machines that boot again and again.
-//! - [`files`]: what is fetched once a boot has begun.
-//! - `writing`: the texts; `imaged`: machines that boot from virtual media; `noted`: what goes into timelines; `forgetting`
-//!   those that are deleted.
+//! A request is answered in two steps: [`BootScripts::respond`] and [`BootScripts::respond_file`] decide and change nothing;
+//! [`BootScripts::apply`] carries out the [`Effects`]. A simulated request discards them.
+//!
+//! - [`gate`]: the gate of an outside platform; [`one_shot`]: scripts for one boot; [`custom`]: custom scripts.
+//! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
+//! - [`boot_loop`]: machines that boot again and again; `events`: steps for timelines; `evict`: deleted machines.
+//! - `render`: the texts; `virtual_media`: machines that boot from virtual media.
 
 pub mod boot_loop;
 pub mod custom;
@@ -23,369 +24,501 @@ mod virtual_media;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::BootTokens;
+use tinwright::HardwareId;
 use tinwright::instance::v1::BootGate;
+use tinwright::netboot::v1::ScriptKind;
 
 use self::boot_loop::BootLoops;
-use self::custom::ScriptOwner;
-pub use self::files::BootFile;
-use self::gate::{PresentedIdentity, Verdict};
+use self::custom::{ScriptOwner, ScriptReport};
+pub use self::files::{BootFile, FileRequest, FileResponse, ScriptStatus};
+use self::gate::{GateResult, PresentedIdentity};
 use self::one_shot::OneShotScripts;
-use self::render::UrlSettings;
+use self::render::{UrlSettings, WorkerIdentity};
 use crate::Mac;
-use crate::decision::{
-    BootTarget, Decision, Fact, FeedState, InstanceState, MachineFacts, Policy, RETRY, decide,
-};
+use crate::decision::{BootTarget, Decision, Fact, FeedState, MachineFacts, Policy, RETRY, decide};
 use crate::index::{Index, Known};
-use crate::ipxe;
+use crate::ipxe::{self, BadWord};
 use crate::lending::{Lending, Lent};
 use crate::site::Site;
-use crate::timeline::Timeline;
+use crate::timeline::{BootStep, Event, Timeline};
 
-/// Whose files a machine without a record fetches: no machine has this id.
-const NOBODY: [u8; 16] = [0; 16];
-
-/// How long a machine that boots again and again waits, where the site wants that.
-const HOLD: Duration = Duration::from_secs(60);
-/// Why it waits.
+/// Hardware id in the tokens of machines without a record: no machine has it.
+const NO_HARDWARE: [u8; 16] = [0; 16];
+/// Pause of a machine in a boot loop, where the site delays those.
+const BOOT_LOOP_HOLD: Duration = Duration::from_secs(60);
 const BOOT_LOOP: &str = "more than 10 scripts in 10 minutes";
 
-/// Decides and writes scripts for those who ask on one link. Clones are of the same boots.
+/// Decides and renders scripts for the machines of one link. Clones share what is remembered of boots.
 #[derive(Clone, Debug)]
 pub struct BootScripts {
     index: Arc<Index>,
     tokens: Arc<BootTokens>,
     site: Site,
-    said: Arc<UrlSettings>,
+    urls: Arc<UrlSettings>,
     timeline: Timeline,
-    lending: Arc<OnceLock<Arc<Lending>>>,
-    loops: Arc<BootLoops>,
-    /// Scripts for one boot.
-    pub once: Arc<OneShotScripts>,
-    /// The SMBIOS UUID that each interface's firmware last put into DHCP: of known interfaces only.
+    lending: Option<Arc<Lending>>,
+    boot_loops: Arc<BootLoops>,
+    /// Scripts for one boot that are under way.
+    pub one_shot: Arc<OneShotScripts>,
+    /// SMBIOS UUID that the firmware of each interface last sent by DHCP; of interfaces with a record only.
     dhcp_uuids: Arc<Mutex<HashMap<Mac, [u8; 16]>>>,
 }
 
-/// Who asks for a script, and what they show.
+/// Program that reads a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptFormat {
+    /// iPXE.
+    #[default]
+    Ipxe,
+    /// PXELINUX, or U-Boot and OPAL, which read its configuration.
+    Pxelinux,
+}
+
+/// Request for a boot script.
 #[derive(Clone, Debug)]
 pub struct ScriptRequest {
-    /// The interface that is named, if one is.
+    /// Interface that the request names.
     pub mac: Option<Mac>,
-    /// Where the request comes from.
+    /// Address that the request comes from.
     pub source: IpAddr,
-    /// The SMBIOS UUID in the request, as it stands there.
+    /// SMBIOS UUID in the request, unparsed.
     pub uuid: Option<String>,
+    /// Program that reads the script.
+    pub format: ScriptFormat,
+    /// Interface that the source is taken to be leased to, in a simulated request. Otherwise the leases say.
+    pub leased_to: Option<Mac>,
 }
 
 impl ScriptRequest {
-    /// Asked from `source`, naming `mac` or nothing, and showing nothing else.
+    /// A request for iPXE from `source` that names `mac`, and no UUID.
     pub fn new(mac: Option<Mac>, source: IpAddr) -> Self {
-        Self { mac, source, uuid: None }
+        Self { mac, source, uuid: None, format: ScriptFormat::Ipxe, leased_to: None }
     }
 }
 
-/// A script, and what kind it is.
+/// Response to a [`ScriptRequest`].
+#[derive(Debug)]
+pub struct ScriptResponse {
+    /// The script, or the reason for its refusal.
+    pub reply: Result<Script, BootRefusal>,
+    /// Effects, for [`BootScripts::apply`].
+    pub effects: Effects,
+}
+
+/// Effects of a response that the server applies.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Step for the machine's timeline.
+    event: Option<Event>,
+    /// Machine that was given a script, which counts towards a boot loop.
+    scripted: Option<HardwareId>,
+    /// Machine that was given its script for one boot.
+    one_shot: Option<Arc<Known>>,
+    /// Report to another service.
+    report: Option<ScriptReport>,
+    warnings: Vec<ScriptWarning>,
+}
+
+/// Lines for the log. Each names the machine.
+#[derive(Debug)]
+enum ScriptWarning {
+    BootLoop(Arc<Known>),
+    GateClosed { machine: Arc<Known>, rule: &'static str, presented: String },
+    ArgumentLeftOut { hardware: String, word: BadWord },
+}
+
+/// A rendered script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// As a metric label.
-    pub kind: &'static str,
-    /// The text.
+    /// Its kind.
+    pub kind: ScriptKind,
+    /// Its text.
     pub text: String,
 }
 
-/// A script that is about to be served.
+/// A script that may be served.
 #[derive(Debug)]
-struct Found {
-    /// The machine it is for; none where one without a record gets one.
-    known: Option<Arc<Known>>,
-    /// What decided.
+struct SelectedScript {
+    /// Machine that it is for; none if the machine has no record.
+    machine: Option<Arc<Known>>,
     fact: Fact,
-    /// The script.
     script: Script,
 }
 
-/// Why there is nothing to serve.
+/// Reason for which nothing is served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootRefusal {
-    /// There is no such thing for this machine now.
+    /// There is nothing for this machine now.
     #[error("nothing to boot: {0}")]
     Nothing(String),
-    /// Whoever asks is not who it is for.
+    /// The client is not the machine that it is for.
     #[error("not for you: {0}")]
     NotYours(&'static str),
-    /// Not now.
+    /// The client has to ask again.
     #[error("not now: {why}")]
     Later {
-        /// When to ask again.
+        /// Pause before it asks again.
         retry: Duration,
-        /// What it waits for.
+        /// Reason of the pause.
         why: String,
     },
-    /// What is stored cannot be put into a script.
+    /// A stored value cannot stand in a script.
     #[error("no script can be made")]
     Broken(String),
 }
 
 impl BootRefusal {
-    fn later(retry: Duration, why: Fact) -> Self {
-        Self::Later { retry, why: why.to_string() }
+    fn later(retry: Duration, fact: Fact) -> Self {
+        Self::Later { retry, why: fact.to_string() }
     }
 }
 
 impl BootScripts {
-    /// With what `index` knows, on `site`.
+    /// Scripts for the machines of `index`, on `site`.
     pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
-        let (timeline, lending) = Default::default();
-        let (loops, once, dhcp_uuids) = Default::default();
-        let (tokens, said) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
-        Self { index, tokens, site, said, timeline, lending, loops, once, dhcp_uuids }
+        let (timeline, boot_loops, one_shot, dhcp_uuids) = Default::default();
+        let (tokens, urls) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
+        let lending = None;
+        Self { index, tokens, site, urls, timeline, lending, boot_loops, one_shot, dhcp_uuids }
     }
 
-    /// The same boots, for those who ask on another link.
-    pub fn on(&self, site: Site) -> Self {
-        Self { said: Arc::new(UrlSettings::of(&site)), site, ..self.clone() }
+    /// The same for another link.
+    pub fn for_link(&self, site: Site) -> Self {
+        Self { urls: Arc::new(UrlSettings::of(&site)), site, ..self.clone() }
     }
 
-    /// Telling `timeline` what machines fetch.
-    pub fn telling(self, timeline: Timeline) -> Self {
+    /// Sets the timeline that steps of boots are recorded in.
+    pub fn with_timeline(self, timeline: Timeline) -> Self {
         Self { timeline, ..self }
     }
 
-    /// Lets machines be known by the addresses that `lending` lends them, too. Once.
-    pub fn lend(&self, lending: Arc<Lending>) {
-        let _told_before = self.lending.set(lending);
+    /// Finds machines by their leased addresses, too.
+    pub fn with_lending(self, lending: Arc<Lending>) -> Self {
+        Self { lending: Some(lending), ..self }
     }
 
-    /// What is lent, where anything is.
+    /// Leased addresses, where any are leased.
     pub fn lending(&self) -> Option<&Lending> {
-        self.lending.get().map(Arc::as_ref)
+        self.lending.as_deref()
     }
 
-    /// Whose `source` is, by its lease.
+    /// Returns the interface that `source` is leased to.
     pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
         self.lending()?.holder(source, now)
     }
 
-    /// The machine whose address `source` is, by its record or by its lease.
+    /// Returns the machine with the address `source`, by its record or by its lease.
     pub fn at(&self, source: IpAddr, now: SystemTime) -> Option<Arc<Known>> {
         self.index.at(source, || self.holder(source, now))
     }
 
-    /// Where is noted what happens in boots.
+    /// Timeline of what machines do.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// The site.
+    /// Settings of the link.
     pub fn site(&self) -> &Site {
         &self.site
     }
 
-    /// What is known.
+    /// The machines.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// What the machine `known` boots at `now`.
-    pub fn decision(&self, known: Option<&Known>, feed: FeedState, now: SystemTime) -> Decision {
-        self.decided(known, self.site.policy, feed, now)
+    /// Decides what `machine` boots.
+    pub fn decision(&self, machine: Option<&Known>, feed: FeedState) -> Decision {
+        self.decide(machine, self.site.policy, feed)
     }
 
-    /// The same where DHCP has lent it something: where machines without a record are, they boot.
-    pub fn decision_lent(&self, known: Option<&Known>, lent: &Lent, now: SystemTime) -> Decision {
+    /// The same for a machine that DHCP leases something to: a pool may boot machines without a record.
+    pub fn decision_lent(&self, machine: Option<&Known>, lent: &Lent) -> Decision {
         let boot_unknown = self.site.policy.boot_unknown || *lent != Lent::Nothing;
         let policy = Policy { boot_unknown, ..self.site.policy };
-        self.decided(known, policy, self.index.feed(), now)
+        self.decide(machine, policy, self.index.feed())
     }
 
-    fn decided(
-        &self,
-        known: Option<&Known>,
-        policy: Policy,
-        feed: FeedState,
-        now: SystemTime,
-    ) -> Decision {
-        let machine = known.map(Known::machine);
-        let used = machine.is_some_and(|machine| machine.boot_once.is_some())
-            && known.is_some_and(|known| self.once.is_used(known));
+    fn decide(&self, machine: Option<&Known>, policy: Policy, feed: FeedState) -> Decision {
+        let facts = machine.map(Known::machine);
+        let used = facts.is_some_and(|facts| facts.boot_once.is_some())
+            && machine.is_some_and(|machine| self.one_shot.is_used(machine));
         let without =
-            used.then(|| Some(MachineFacts { boot_once: None, ..machine?.clone() })).flatten();
-        decide(without.as_ref().or(machine), policy, feed, now)
+            used.then(|| Some(MachineFacts { boot_once: None, ..facts?.clone() })).flatten();
+        decide(without.as_ref().or(facts), policy, feed)
     }
 
-    /// Notes the SMBIOS UUID (option 97, as it is on the wire) that the firmware at `known` asked DHCP with.
-    pub fn record_uuid(&self, known: &Known, uuid: [u8; 16]) {
-        self.uuids().insert(known.mac, uuid);
+    /// Records the SMBIOS UUID that the firmware of `machine` sent by DHCP (option 97, in wire order).
+    pub fn record_uuid(&self, machine: &Known, uuid: [u8; 16]) {
+        self.uuids().insert(machine.mac, uuid);
     }
 
     fn uuids(&self) -> MutexGuard<'_, HashMap<Mac, [u8; 16]>> {
         self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The script for whoever asks, or for the interface that is named, if that is who asks.
-    pub fn script(&self, asked: &ScriptRequest, now: SystemTime) -> Result<Script, BootRefusal> {
-        let outcome = self.hand_out(asked, now);
-        self.record_script(asked, &outcome, now);
-        outcome.map(|found| found.script)
+    /// Responds to `request` and applies the effects.
+    pub fn serve(&self, request: &ScriptRequest, now: SystemTime) -> Result<Script, BootRefusal> {
+        let ScriptResponse { reply, effects } = self.respond(request, now);
+        // A script is reported when it says that it was started, not when it is served.
+        let _no_report = self.apply(effects, now);
+        reply
     }
 
-    fn hand_out(&self, asked: &ScriptRequest, now: SystemTime) -> Result<Found, BootRefusal> {
-        let found = self.find(asked, || self.holder(asked.source, now), now)?;
-        let Found { known: Some(known), script, .. } = &found else { return Ok(found) };
-        if self.loops_again(known, now) {
-            let hold = self.site.serving.hold_boot_loops;
-            tracing::warn!(hardware.id = known.hardware.id, hold, "boot_loop: {BOOT_LOOP}");
+    /// Decides the response to `request`, and changes nothing.
+    pub fn respond(&self, request: &ScriptRequest, now: SystemTime) -> ScriptResponse {
+        let mut effects = Effects::default();
+        let selected = self.select(request, now, &mut effects.warnings);
+        let (mac, source) = (request.mac, Some(request.source));
+        let reply = selected.and_then(|selected| {
+            self.delay_boot_loop(&selected, now, &mut effects.warnings)?;
+            let SelectedScript { machine, fact, script } = selected;
+            let step = BootStep::Script { kind: script.kind, fact };
+            effects.event = match &machine {
+                Some(machine) => Some(Event::of(machine, step, source, now)),
+                None => self.event(mac, source, step, now),
+            };
+            let counted = machine.as_ref().filter(|_| script.kind != ScriptKind::AskUuid);
+            effects.scripted = counted.map(|machine| machine.id);
+            effects.one_shot = machine.filter(|_| script.kind == ScriptKind::CustomOnce);
+            Ok(script)
+        });
+        if let Err(refusal) = &reply {
+            effects.event = self.event(mac, source, BootStep::Refused(refusal.to_string()), now);
         }
-        self.held(&found, now)?;
-        if script.kind == CUSTOM_ONCE
-            && let Some(once) = &known.machine().boot_once
+        ScriptResponse { reply, effects }
+    }
+
+    /// Applies the effects of a response. Returns the report that another service has to get.
+    #[must_use]
+    pub fn apply(&self, effects: Effects, now: SystemTime) -> Option<ScriptReport> {
+        let Effects { event, scripted, one_shot, report, warnings } = effects;
+        warnings.into_iter().for_each(|warning| warning.log(&self.site));
+        if let Some(machine) = one_shot
+            && let Some(script) = &machine.machine().boot_once
         {
-            self.once.hand_out(known, once, now);
+            self.one_shot.record_served(&machine, script, now);
         }
-        if script.kind != ASK_UUID {
-            self.loops.note(known.id, now);
+        if let Some(machine) = scripted {
+            self.boot_loops.record(machine, now);
         }
-        Ok(found)
+        if let Some(event) = event {
+            self.timeline.record(event);
+        }
+        // Of two requests that say so at once, one is reported.
+        report.filter(|report| match report {
+            ScriptReport::OneShot(started) => self.one_shot.mark_started(&started.hardware),
+            ScriptReport::Instance(_) => true,
+        })
     }
 
-    /// The same as a question: nothing is noted. The source is taken for one that is lent to `holder`.
-    pub fn script_for(
+    /// True if one more script at `now` makes a boot loop of the machine.
+    pub fn is_boot_loop(&self, machine: &Known, now: SystemTime) -> bool {
+        self.site.rate_limits && self.boot_loops.would_loop(machine.id, now)
+    }
+
+    /// Refuses a script to a machine in a boot loop, where the site delays those.
+    fn delay_boot_loop(
         &self,
-        asked: &ScriptRequest,
-        holder: Option<Mac>,
+        selected: &SelectedScript,
         now: SystemTime,
-    ) -> Result<Script, BootRefusal> {
-        let found = self.find(asked, || holder, now)?;
-        self.held(&found, now)?;
-        Ok(found.script)
-    }
-
-    /// Whether one more script at `now` makes a boot loop of the machine.
-    pub fn loops_again(&self, known: &Known, now: SystemTime) -> bool {
-        self.site.rate_limits && self.loops.would_loop(known.id, now)
-    }
-
-    /// Lets a machine that boots again and again wait, where the site wants that.
-    fn held(&self, found: &Found, now: SystemTime) -> Result<(), BootRefusal> {
-        let Some(known) = found.known.as_deref().filter(|_| self.site.serving.hold_boot_loops)
-        else {
+        warnings: &mut Vec<ScriptWarning>,
+    ) -> Result<(), BootRefusal> {
+        let Some(machine) = &selected.machine else { return Ok(()) };
+        if !self.is_boot_loop(machine, now) {
             return Ok(());
-        };
-        let held = self.loops_again(known, now);
-        if held { Err(BootRefusal::Later { retry: HOLD, why: BOOT_LOOP.into() }) } else { Ok(()) }
+        }
+        warnings.push(ScriptWarning::BootLoop(machine.clone()));
+        match self.site.serving.hold_boot_loops {
+            true => Err(BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() }),
+            false => Ok(()),
+        }
     }
 
-    /// For which machine somebody asks, and the script it gets. To whom the source is lent is looked up where the records
-    /// do not say whose it is.
-    fn find(
+    /// Finds the machine that `request` is from, and renders its script. Leases are consulted only where no record owns the
+    /// source address.
+    fn select(
         &self,
-        asked: &ScriptRequest,
-        holder: impl Fn() -> Option<Mac>,
+        request: &ScriptRequest,
         now: SystemTime,
-    ) -> Result<Found, BootRefusal> {
-        let (source, feed) = (asked.source, self.index.feed());
+        warnings: &mut Vec<ScriptWarning>,
+    ) -> Result<SelectedScript, BootRefusal> {
+        let (source, feed) = (request.source, self.index.feed());
         if feed == FeedState::Incomplete {
             return Err(BootRefusal::later(RETRY, Fact::FeedIncomplete));
         }
-        let mac_only = asked.mac.is_some() && self.site.serving.is_mac_only(source);
-        let known = match asked.mac {
+        let holder = || request.leased_to.or_else(|| self.holder(source, now));
+        let machine = match request.mac {
             Some(mac) => self.index.by_mac(mac),
-            None => self.index.at(source, &holder),
+            None => self.index.at(source, holder),
         };
-        let unknown_boots = || {
-            self.site.policy.boot_unknown
-                || self.lending().is_some_and(|to| to.boots_unknown(asked.mac, source, holder()))
+        let Some(machine) = machine else {
+            let pool =
+                || self.lending()?.boots_unknown(request.mac, source, holder()).then_some(());
+            let boots = self.site.policy.boot_unknown || pool().is_some();
+            return self.generic(request, boots, now);
         };
-        if known.is_none() && unknown_boots() {
-            let fact = self.decision(None, feed, now).fact;
-            return Ok(Found { known: None, fact, script: self.stranger(source, now)? });
-        }
-        if let Some(known) = &known
-            && !mac_only
-            && !(known.has(source) || holder().is_some_and(|mac| known.owns(mac)))
-        {
+        let mac_only = request.mac.is_some() && self.site.serving.is_mac_only(source);
+        if !(mac_only || machine.has(source) || holder().is_some_and(|mac| machine.owns(mac))) {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
-        let decision = self.decision(known.as_deref(), feed, now);
-        let known = known.ok_or_else(|| BootRefusal::Nothing(decision.fact.to_string()))?;
-        if decision.opens_a_boot() && self.gate(&known, asked, &decision)? == Verdict::AskUuid {
-            let text = ipxe::with_uuid(&format!("{}/{}", self.said.base_url, known.mac.dashed()));
-            let script = Script { kind: ASK_UUID, text: text.map_err(broken)? };
-            return Ok(Found { known: Some(known), fact: decision.fact, script });
-        }
+        let decision = self.decision(Some(&machine), feed);
         let fact = decision.fact;
-        let script = self.write(&known, decision, source, mac_only, now)?;
-        Ok(Found { known: Some(known), fact, script })
+        let script =
+            if decision.opens_a_boot() && self.asks_uuid(&machine, request, &decision, warnings)? {
+                self.ask_uuid(&machine, request)?
+            } else {
+                self.render(&machine, decision, request, now, warnings)?
+            };
+        Ok(SelectedScript { machine: Some(machine), fact, script })
     }
 
-    /// The script of `decision`.
-    fn write(
+    /// Selects the script for a machine without a record.
+    fn generic(
         &self,
-        known: &Known,
-        decision: Decision,
-        source: IpAddr,
-        mac_only: bool,
+        request: &ScriptRequest,
+        boot_unknown: bool,
         now: SystemTime,
+    ) -> Result<SelectedScript, BootRefusal> {
+        let policy = Policy { boot_unknown, ..self.site.policy };
+        let Decision { boot, fact } = decide(None, policy, self.index.feed());
+        match boot {
+            BootTarget::Later { retry } => Err(BootRefusal::later(retry, fact)),
+            BootTarget::Generic if request.format == ScriptFormat::Ipxe => {
+                let text = self.generic_text(request.source, now)?;
+                let script = Script { kind: ScriptKind::Generic, text };
+                Ok(SelectedScript { machine: None, fact, script })
+            }
+            BootTarget::Generic => Err(no_pxelinux()),
+            BootTarget::Worker
+            | BootTarget::CustomScript(_)
+            | BootTarget::LocalDisk
+            | BootTarget::Shell
+            | BootTarget::Refused
+            | BootTarget::Unknown => Err(BootRefusal::Nothing(fact.to_string())),
+        }
+    }
+
+    /// Renders the script of `decision`.
+    fn render(
+        &self,
+        machine: &Known,
+        decision: Decision,
+        request: &ScriptRequest,
+        now: SystemTime,
+        warnings: &mut Vec<ScriptWarning>,
     ) -> Result<Script, BootRefusal> {
         let Decision { boot, fact } = decision;
-        let served = |kind, text| Ok(Script { kind, text });
-        match boot {
-            BootTarget::Worker => served("worker", self.worker(known, source, mac_only, now)?),
-            BootTarget::CustomScript { script, .. } => {
-                let owner = ScriptOwner::of(fact, known.mac);
-                let kind = if owner == ScriptOwner::OneShot { CUSTOM_ONCE } else { "custom" };
-                served(kind, self.custom(known, owner, script, source, now)?)
+        let pxelinux = request.format == ScriptFormat::Pxelinux;
+        let (kind, text) = match boot {
+            BootTarget::Worker => {
+                (ScriptKind::Worker, self.worker(machine, request, now, warnings)?)
             }
-            BootTarget::Rescue => served("rescue", self.rescue(known, source, now)?),
-            BootTarget::Shell => served("shell", ipxe::SHELL.into()),
+            BootTarget::LocalDisk if pxelinux => {
+                (ScriptKind::LocalDisk, ipxe::PXELINUX_DISK.into())
+            }
             BootTarget::LocalDisk => {
-                served("local_disk", ipxe::local_disk(known.wants_sanboot()).into())
+                (ScriptKind::LocalDisk, ipxe::local_disk(machine.wants_sanboot()).into())
             }
-            BootTarget::Later { retry } => Err(BootRefusal::later(retry, fact)),
+            BootTarget::Later { retry } => return Err(BootRefusal::later(retry, fact)),
             BootTarget::Generic | BootTarget::Refused | BootTarget::Unknown => {
-                Err(BootRefusal::Nothing(fact.to_string()))
+                return Err(BootRefusal::Nothing(fact.to_string()));
+            }
+            BootTarget::CustomScript(_) | BootTarget::Shell if pxelinux => {
+                return Err(no_pxelinux());
+            }
+            BootTarget::CustomScript(script) => {
+                let owner = ScriptOwner::of(fact, machine.mac);
+                let text = self.custom(machine, owner, script, request.source, now)?;
+                (
+                    if owner == ScriptOwner::OneShot {
+                        ScriptKind::CustomOnce
+                    } else {
+                        ScriptKind::Custom
+                    },
+                    text,
+                )
+            }
+            BootTarget::Shell => (ScriptKind::Shell, ipxe::SHELL.into()),
+        };
+        Ok(Script { kind, text })
+    }
+
+    /// True if the machine has to show its UUID to an outside platform's gate first.
+    fn asks_uuid(
+        &self,
+        machine: &Arc<Known>,
+        request: &ScriptRequest,
+        decision: &Decision,
+        warnings: &mut Vec<ScriptWarning>,
+    ) -> Result<bool, BootRefusal> {
+        let Some(gate) = gate_of(machine, decision) else { return Ok(false) };
+        let presented = self.presented(machine, request.uuid.as_deref(), request.source);
+        match gate::evaluate(gate, &presented) {
+            GateResult::Open => Ok(false),
+            GateResult::AskUuid => Ok(true),
+            GateResult::Closed(rule) => {
+                let (machine, presented) = (machine.clone(), format!("{presented:?}"));
+                warnings.push(ScriptWarning::GateClosed { machine, rule, presented });
+                Err(BootRefusal::NotYours(rule))
             }
         }
     }
 
-    /// What an outside platform's gate says to a boot of `known`, where there is one (netboot specification, G5).
-    fn gate(
+    /// Identity that `machine` shows to a gate when it asks from `source` with the SMBIOS UUID `uuid`.
+    fn presented<'a>(
         &self,
-        known: &Known,
-        asked: &ScriptRequest,
-        decision: &Decision,
-    ) -> Result<Verdict, BootRefusal> {
-        let Some(gate) = gate_of(known, decision) else { return Ok(Verdict::Open) };
-        let dhcp_uuid = self.uuids().get(&known.mac).copied();
-        let (uuid, mac, source) = (asked.uuid.as_deref(), known.mac, asked.source);
-        let shown = PresentedIdentity { uuid, dhcp_uuid, mac, source };
-        match gate::judge(gate, &shown) {
-            Verdict::Closed(rule) => {
-                tracing::warn!(hardware.id = known.hardware.id, ?shown, rule, "boot gate closed");
-                Err(BootRefusal::NotYours(rule))
+        machine: &Known,
+        uuid: Option<&'a str>,
+        source: IpAddr,
+    ) -> PresentedIdentity<'a> {
+        let dhcp_uuid = self.uuids().get(&machine.mac).copied();
+        PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source }
+    }
+
+    /// Identity that the worker on the machine gets: none where machines hide behind another address.
+    fn worker_identity(&self, request: &ScriptRequest) -> WorkerIdentity {
+        let mac_only = request.mac.is_some() && self.site.serving.is_mac_only(request.source);
+        if mac_only { WorkerIdentity::Withheld } else { WorkerIdentity::Given }
+    }
+}
+
+impl ScriptWarning {
+    fn log(self, site: &Site) {
+        match self {
+            Self::BootLoop(machine) => {
+                let (id, held) = (&machine.hardware.id, site.serving.hold_boot_loops);
+                tracing::warn!(hardware.id = id, held, "boot loop: {BOOT_LOOP}");
             }
-            passed @ (Verdict::Open | Verdict::AskUuid) => Ok(passed),
+            Self::GateClosed { machine, rule, presented } => {
+                tracing::warn!(
+                    hardware.id = machine.hardware.id,
+                    presented,
+                    rule,
+                    "boot gate closed"
+                );
+            }
+            Self::ArgumentLeftOut { hardware, word } => {
+                tracing::warn!(hardware.id = hardware, %word, "kernel argument left out");
+            }
         }
     }
 }
 
-/// The kind of the script that asks for a machine's UUID.
-const ASK_UUID: &str = "ask_uuid";
-/// The kind of a script for one boot.
-const CUSTOM_ONCE: &str = "custom_once";
-
-/// The gate that `decision` has to pass. A machine that is being taken from its tenant is cleaned by our own worker, which the
-/// platform has no word in: it closes its gate first.
-fn gate_of<'a>(known: &'a Known, decision: &Decision) -> Option<&'a BootGate> {
-    let leaving = matches!(
-        known.machine().instance.as_ref()?.state,
-        InstanceState::Deprovisioning | InstanceState::DeprovisionFailed
-    );
+/// Returns the gate that `decision` has to pass. None for a machine that is being taken from its tenant: it is cleaned by our
+/// own worker, and the platform closes its gate before that.
+fn gate_of<'a>(machine: &'a Known, decision: &Decision) -> Option<&'a BootGate> {
+    let leaving = machine.machine().instance.as_ref()?.state.is_leaving();
     let cleaning = leaving && decision.boot == BootTarget::Worker;
-    known.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
+    machine.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
+}
+
+fn no_pxelinux() -> BootRefusal {
+    BootRefusal::Nothing("the loader reads no script of this kind".into())
 }
 
 fn broken(error: impl std::fmt::Display) -> BootRefusal {

@@ -1,31 +1,31 @@
-//! What a machine boots now: one pure function over what is known, and the fact that decided.
+//! Decides what a machine boots now: a pure function of what is known about it.
 //!
 //! ```text
-//! may it boot from the network at all?      operator, hardware state, instance, interface flag
+//! may it boot from the network at all?      hardware state, instance, interface flag
 //!   no  ─> LocalDisk, Refused
-//!   yes ─> which script?                    once, interface, instance, rescue, workflow, nobody's
+//!   yes ─> which script?                    one-shot, interface, instance, workflow, policy
 //!            └─> does it open a boot while the control plane is out of reach?  ─> Later
 //! ```
 //!
-//! The order is the netboot specification's, section 7. Nothing that is missing, stale or in doubt turns a no into a
-//! yes: a machine that runs somebody's system must never be given an installer by mistake.
+//! The table is `docs/reference/boot-decision.md`. Missing, stale or ambiguous data never turns a refusal into a boot: a
+//! machine that runs an installed system must never be given an installer by mistake.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-/// When a client that cannot be served now shall ask again.
+/// Pause after which a client that cannot be served now is told to ask again.
 pub const RETRY: Duration = Duration::from_secs(5);
 
-/// The machine's own state, as its record has it.
+/// State of the hardware record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HardwareState {
-    /// Known, not verified.
+    /// Registered, not verified.
     Enrolled,
     /// Free for an instance.
     Provisionable,
     /// An automatic step failed.
     Failed,
-    /// An operator holds it; nothing automatic happens to it.
+    /// Held by an operator; nothing automatic happens to it.
     Maintenance,
     /// Being removed.
     Deleting,
@@ -33,78 +33,59 @@ pub enum HardwareState {
 
 /// The state of the instance that occupies a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // their names are the instance service's
+#[allow(missing_docs)] // the names are the instance service's
 pub enum InstanceState {
     Queued,
     Provisioning,
     Active,
-    Reinstalling,
-    Rescue,
     Failed,
     Deprovisioning,
     DeprovisionFailed,
-    /// Gone: the machine counts as free.
-    Deleted,
 }
 
 impl InstanceState {
-    /// Whether the machine is being taken from its tenant, whose scripts have nothing more to say.
-    fn leaving(self) -> bool {
+    /// True if the machine is being taken from its tenant, whose scripts no longer run.
+    pub fn is_leaving(self) -> bool {
         matches!(self, Self::Deprovisioning | Self::DeprovisionFailed)
     }
 }
 
-/// A script that is not ours: at most one of the two is looked at, the text first.
+/// Custom script: its text, or where the machine fetches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptSource {
-    /// The text itself.
+    /// Text, served by us.
     Contents(String),
-    /// Where the machine fetches it.
+    /// Address that the machine fetches it from.
     Url(String),
 }
 
-/// What the machine's record says about booting by one interface.
+/// Boot settings of one interface in the hardware record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Netboot {
-    /// Whether it may while nobody occupies the machine.
+pub struct InterfaceSettings {
+    /// True if it may boot from the network while no instance occupies the machine.
     pub allow_pxe: bool,
-    /// Whether the worker's environment is offered although no workflow waits.
+    /// True if the worker's environment is offered although no workflow waits.
     pub allow_workflow: bool,
-    /// The owner's own script.
+    /// The operator's custom script for this interface.
     pub custom: Option<ScriptSource>,
 }
 
-/// What occupies the machine.
+/// The instance that occupies a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupant {
     /// Its state.
     pub state: InstanceState,
-    /// Its own script, where it has one in place of an operating system.
+    /// Custom script that it has in place of an operating system.
     pub custom: Option<ScriptSource>,
-    /// Whether that script runs at every boot, not only at the first.
+    /// True if that script runs at every boot, not only at the first.
     pub always_pxe: bool,
-    /// Whether the machine began that script, so that its next boot is the disk's.
+    /// True if the machine started that script, so that it boots its disk next.
     pub script_ran: bool,
-    /// Whether it has an operating system of the site's on its disk, or gets one.
+    /// True if it has an operating system on its disk, or is getting one.
     pub has_os: bool,
 }
 
-/// An operator's word against everything else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Override {
-    /// Whether the machine boots from the network.
-    pub netboot: bool,
-    /// Until when; none for until taken back.
-    pub until: Option<SystemTime>,
-}
-
-impl Override {
-    fn holds(&self, now: SystemTime) -> bool {
-        self.until.is_none_or(|until| now < until)
-    }
-}
-
-/// What a machine without an instance boots.
+/// What the site has machines without an instance boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoInstance {
     /// The worker's environment.
@@ -112,62 +93,53 @@ pub enum NoInstance {
     Worker,
     /// Its disk.
     LocalDisk,
-    /// iPXE's shell: a console without a password, so never by default.
+    /// iPXE's shell: a console without a password, so never the default.
     Shell,
 }
 
-/// What the site does where the records leave a choice.
+/// Settings of the site for what the records leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Machines without an instance.
+    /// Boot of machines without an instance.
     pub no_instance: NoInstance,
-    /// Whether machines without a record get the generic script.
+    /// True if machines without a record get the generic script.
     pub boot_unknown: bool,
 }
 
-/// What is known about a machine.
+/// Facts about a machine that its boot is decided from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// Its own state.
+    /// State of its record.
     pub state: HardwareState,
-    /// The interface it boots by.
-    pub netboot: Netboot,
-    /// A script for the next boot only.
+    /// Settings of the interface that it boots from.
+    pub netboot: InterfaceSettings,
+    /// Script for the next boot only.
     pub boot_once: Option<ScriptSource>,
-    /// What occupies it.
+    /// Instance that occupies it.
     pub instance: Option<Occupant>,
-    /// Whether its workflow still has something to run in the worker's environment: not once a terminal action's start
-    /// is stored, nor after success.
+    /// True if its workflow has an action left for the worker's environment: false once the start of a terminal action is
+    /// stored, and after success.
     pub worker_wanted: bool,
-    /// An operator's word.
-    pub forced: Option<Override>,
 }
 
-/// Whether what is known is what is so.
+/// State of the feeds that the facts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
-    /// The control plane tells of every change.
+    /// All feeds are connected: the facts are current.
     Live,
-    /// It is out of reach: this is what it told last.
+    /// A feed is cut: the facts are the last that arrived.
     Stale,
-    /// It has not told everything yet: what is not known may be so all the same.
+    /// A feed has not been complete yet: a machine may exist though it is not listed.
     Incomplete,
 }
 
-/// What to boot.
+/// What a machine boots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootTarget {
     /// The worker's environment.
     Worker,
-    /// The same environment without a worker, for people.
-    Rescue,
-    /// A script that is not ours.
-    CustomScript {
-        /// The script.
-        script: ScriptSource,
-        /// Whether it is a tenant's, so that a boot grant must be open where their platform keeps one.
-        gated: bool,
-    },
+    /// A custom script.
+    CustomScript(ScriptSource),
     /// The next boot device: the system is on disk.
     LocalDisk,
     /// iPXE's shell.
@@ -176,31 +148,29 @@ pub enum BootTarget {
     Generic,
     /// Nothing: this machine does not boot from the network now.
     Refused,
-    /// Nothing: nobody knows the machine.
+    /// Nothing: the machine has no record.
     Unknown,
-    /// Nothing yet: what would be booted must not be on last word only.
+    /// Nothing yet: a boot is opened only while all feeds are connected.
     Later {
-        /// When to ask again.
+        /// Pause before the client asks again.
         retry: Duration,
     },
 }
 
-/// What decided, in one line for people.
+/// Fact that decided. Its text is one line for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // each says it in its text
+#[allow(missing_docs)] // the text of each says it
 pub enum Fact {
     NoRecord,
     UnknownBooted,
-    ForcedOff,
-    ForcedOn,
-    Held(HardwareState),
+    HardwareState(HardwareState),
     InterfaceFlag,
     BootOnce,
     InterfaceScript,
     InstanceScript,
     ScriptRan,
     Instance(InstanceState),
-    DisksTurn(InstanceState),
+    WorkerDone(InstanceState),
     WorkflowWaits,
     AllowWorkflow,
     NoInstance,
@@ -213,9 +183,7 @@ impl fmt::Display for Fact {
         match self {
             Self::NoRecord => f.write_str("no machine has this address"),
             Self::UnknownBooted => f.write_str("the site boots machines without a record"),
-            Self::ForcedOff => f.write_str("an operator forced netboot off"),
-            Self::ForcedOn => f.write_str("an operator forced netboot on"),
-            Self::Held(state) => write!(f, "the machine is {}", hardware(*state)),
+            Self::HardwareState(state) => write!(f, "the machine is {}", hardware(*state)),
             Self::InterfaceFlag => f.write_str("its record does not allow PXE on this interface"),
             Self::BootOnce => f.write_str("a script waits for its next boot"),
             Self::InterfaceScript => {
@@ -224,7 +192,7 @@ impl fmt::Display for Fact {
             Self::InstanceScript => f.write_str("its instance brings its own iPXE script"),
             Self::ScriptRan => f.write_str("its instance's own script was started before"),
             Self::Instance(state) => write!(f, "its instance is {}", instance(*state)),
-            Self::DisksTurn(state) => write!(
+            Self::WorkerDone(state) => write!(
                 f,
                 "its instance is {}, its workflow is done with the worker",
                 instance(*state)
@@ -233,7 +201,7 @@ impl fmt::Display for Fact {
             Self::AllowWorkflow => f.write_str("its record allows workflows"),
             Self::NoInstance => f.write_str("no instance occupies it"),
             Self::StaleFeed => f.write_str("the control plane is out of reach"),
-            Self::FeedIncomplete => f.write_str("the control plane has not told everything yet"),
+            Self::FeedIncomplete => f.write_str("not all machines are known yet"),
         }
     }
 }
@@ -259,19 +227,16 @@ fn instance(state: InstanceState) -> &'static str {
         InstanceState::Queued => "queued",
         InstanceState::Provisioning => "provisioning",
         InstanceState::Active => "active",
-        InstanceState::Reinstalling => "reinstalling",
-        InstanceState::Rescue => "in rescue",
         InstanceState::Failed => "failed",
         InstanceState::Deprovisioning => "deprovisioning",
         InstanceState::DeprovisionFailed => "failed in deprovisioning",
-        InstanceState::Deleted => "deleted",
     }
 }
 
-/// What to boot, and why.
+/// Result of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What.
+    /// What the machine boots.
     pub boot: BootTarget,
     /// The fact that decided.
     pub fact: Fact,
@@ -282,12 +247,11 @@ impl Decision {
         Self { boot, fact }
     }
 
-    /// Whether it lets a machine run something other than its disk; only a live feed may.
+    /// True if it lets a machine run something other than its disk. Only live feeds may.
     pub fn opens_a_boot(&self) -> bool {
         match self.boot {
             BootTarget::Worker
-            | BootTarget::Rescue
-            | BootTarget::CustomScript { .. }
+            | BootTarget::CustomScript(_)
             | BootTarget::Shell
             | BootTarget::Generic => true,
             BootTarget::LocalDisk
@@ -297,8 +261,8 @@ impl Decision {
         }
     }
 
-    /// What DHCP makes of it. A loader opens nothing by itself, and its script request is told when to ask again;
-    /// so a machine that must wait is sent that way.
+    /// Returns what DHCP makes of it. A machine that must wait is offered a loader all the same: a loader opens nothing by
+    /// itself, and its script request is told when to ask again.
     pub fn offer(&self) -> dhcp::BootOffer {
         let later = matches!(self.boot, BootTarget::Later { .. });
         if later || self.opens_a_boot() {
@@ -309,15 +273,10 @@ impl Decision {
     }
 }
 
-/// What `machine` boots at `now`; none is a machine without a record.
-pub fn decide(
-    machine: Option<&MachineFacts>,
-    policy: Policy,
-    feed: FeedState,
-    now: SystemTime,
-) -> Decision {
+/// Decides what `machine` boots; none is a machine without a record.
+pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: FeedState) -> Decision {
     let decision = match machine {
-        Some(machine) => machine.decide(policy, now),
+        Some(machine) => machine.decide(policy),
         None if policy.boot_unknown => Decision::new(BootTarget::Generic, Fact::UnknownBooted),
         None => Decision::new(BootTarget::Unknown, Fact::NoRecord),
     };
@@ -333,102 +292,80 @@ pub fn decide(
 }
 
 impl MachineFacts {
-    fn decide(&self, policy: Policy, now: SystemTime) -> Decision {
-        let forced = self.forced.filter(|forced| forced.holds(now)).map(|forced| forced.netboot);
-        let closed = match forced {
-            Some(false) => Some(Decision::new(BootTarget::Refused, Fact::ForcedOff)),
-            Some(true) => None,
-            None => self.closed(),
-        };
-        closed.unwrap_or_else(|| self.script(policy, forced == Some(true)))
+    fn decide(&self, policy: Policy) -> Decision {
+        self.closed().unwrap_or_else(|| self.open(policy))
     }
 
-    fn occupant(&self) -> Option<&Occupant> {
-        self.instance.as_ref().filter(|instance| instance.state != InstanceState::Deleted)
+    /// Returns the instance's custom script, unless the machine is being taken from its tenant.
+    pub fn instance_script(&self) -> Option<&ScriptSource> {
+        let instance = self.instance.as_ref()?;
+        instance.custom.as_ref().filter(|_| !instance.state.is_leaving())
     }
 
-    /// The script that its instance brings, unless it is taken from its tenant.
-    pub fn brought(&self) -> Option<&ScriptSource> {
-        let instance = self.occupant()?;
-        instance.custom.as_ref().filter(|_| !instance.state.leaving())
-    }
-
-    /// The same while it is that script's turn.
-    fn instance_script(&self) -> Option<&ScriptSource> {
-        let Occupant { state, always_pxe, script_ran, .. } = self.occupant()?;
+    /// Returns the same while that script is what the machine boots.
+    fn due_instance_script(&self) -> Option<&ScriptSource> {
+        let Occupant { state, always_pxe, script_ran, .. } = self.instance.as_ref()?;
         let first = *state == InstanceState::Provisioning && !script_ran;
-        self.brought().filter(|_| first || *always_pxe)
+        self.instance_script().filter(|_| first || *always_pxe)
     }
 
-    /// Why it may not boot from the network, unless it may (control-plane specification, section 3.3: derived, never
-    /// stored).
+    /// Decides for a machine that may not boot from the network; none if it may. Derived at each request, never stored.
     fn closed(&self) -> Option<Decision> {
         if matches!(self.state, HardwareState::Maintenance | HardwareState::Deleting) {
-            return Some(Decision::new(BootTarget::Refused, Fact::Held(self.state)));
+            return Some(Decision::new(BootTarget::Refused, Fact::HardwareState(self.state)));
         }
-        let Some(instance) = self.occupant() else {
+        let Some(instance) = &self.instance else {
             return (!self.netboot.allow_pxe)
                 .then_some(Decision::new(BootTarget::Refused, Fact::InterfaceFlag));
         };
-        if self.worker_wanted || self.instance_script().is_some() {
+        if self.worker_wanted || self.due_instance_script().is_some() {
             return None;
         }
         let installed = instance.has_os || instance.custom.is_some();
-        match instance.state {
-            InstanceState::Rescue
-            | InstanceState::Failed
+        let (boot, fact) = match instance.state {
+            InstanceState::Failed
             | InstanceState::Deprovisioning
-            | InstanceState::DeprovisionFailed => None,
+            | InstanceState::DeprovisionFailed => return None,
             InstanceState::Provisioning if instance.script_ran => {
-                Some(Decision::new(BootTarget::LocalDisk, Fact::ScriptRan))
+                (BootTarget::LocalDisk, Fact::ScriptRan)
             }
-            InstanceState::Provisioning | InstanceState::Reinstalling => {
-                Some(Decision::new(BootTarget::LocalDisk, Fact::DisksTurn(instance.state)))
+            InstanceState::Provisioning => {
+                (BootTarget::LocalDisk, Fact::WorkerDone(instance.state))
             }
             InstanceState::Active if installed => {
-                Some(Decision::new(BootTarget::LocalDisk, Fact::Instance(instance.state)))
+                (BootTarget::LocalDisk, Fact::Instance(instance.state))
             }
-            InstanceState::Active | InstanceState::Queued | InstanceState::Deleted => {
-                Some(Decision::new(BootTarget::Refused, Fact::Instance(instance.state)))
+            InstanceState::Active | InstanceState::Queued => {
+                (BootTarget::Refused, Fact::Instance(instance.state))
             }
-        }
+        };
+        Some(Decision::new(boot, fact))
     }
 
-    /// Which script, now that it may boot one.
-    fn script(&self, policy: Policy, forced: bool) -> Decision {
-        let custom = |script: &ScriptSource, gated| BootTarget::CustomScript {
-            script: script.clone(),
-            gated,
-        };
-        if let Some(once) = &self.boot_once {
-            return Decision::new(custom(once, false), Fact::BootOnce);
+    /// Decides for a machine that may boot from the network.
+    fn open(&self, policy: Policy) -> Decision {
+        let custom = |script: &ScriptSource| BootTarget::CustomScript(script.clone());
+        if let Some(script) = &self.boot_once {
+            return Decision::new(custom(script), Fact::BootOnce);
         }
         if let Some(script) = &self.netboot.custom {
-            return Decision::new(custom(script, false), Fact::InterfaceScript);
+            return Decision::new(custom(script), Fact::InterfaceScript);
         }
-        if let Some(script) = self.instance_script() {
-            return Decision::new(custom(script, true), Fact::InstanceScript);
+        if let Some(script) = self.due_instance_script() {
+            return Decision::new(custom(script), Fact::InstanceScript);
         }
-        let state = self.occupant().map(|instance| instance.state);
-        match state {
-            Some(InstanceState::Rescue) => {
-                Decision::new(BootTarget::Rescue, Fact::Instance(InstanceState::Rescue))
-            }
-            _ if self.worker_wanted => Decision::new(BootTarget::Worker, Fact::WorkflowWaits),
-            _ if self.netboot.allow_workflow => {
-                Decision::new(BootTarget::Worker, Fact::AllowWorkflow)
-            }
-            _ if forced => Decision::new(BootTarget::Worker, Fact::ForcedOn),
-            Some(state) => Decision::new(BootTarget::Worker, Fact::Instance(state)),
-            None => {
-                let boot = match policy.no_instance {
-                    NoInstance::Worker => BootTarget::Worker,
-                    NoInstance::LocalDisk => BootTarget::LocalDisk,
-                    NoInstance::Shell => BootTarget::Shell,
-                };
-                Decision::new(boot, Fact::NoInstance)
-            }
-        }
+        let fact = match &self.instance {
+            _ if self.worker_wanted => Fact::WorkflowWaits,
+            _ if self.netboot.allow_workflow => Fact::AllowWorkflow,
+            Some(instance) => Fact::Instance(instance.state),
+            None => Fact::NoInstance,
+        };
+        let boot = match (fact, policy.no_instance) {
+            (Fact::NoInstance, NoInstance::LocalDisk) => BootTarget::LocalDisk,
+            (Fact::NoInstance, NoInstance::Shell) => BootTarget::Shell,
+            _ => BootTarget::Worker,
+        };
+        Decision::new(boot, fact)
     }
 }
 

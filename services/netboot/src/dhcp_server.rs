@@ -262,7 +262,7 @@ impl Server {
         let record = known.map(Known::reservation);
         let lent = self.lend(question, record);
         let lent = lent.map_err(|silence| self.unanswered(silence, question)).ok()?;
-        let decision = self.boots.decision_lent(known, &lent, now.time);
+        let decision = self.boots.decision_lent(known, &lent);
         let offer = self.link_state.chainload(request, decision.offer(), now.instant);
         let (reservation, mode) = lent.terms(record, self.link.mode);
         let is_withheld = record
@@ -337,7 +337,7 @@ impl Server {
         if matches!(request.class, ClientClass::Ipxe { .. }) && outcome.is_ok() {
             self.booting.answered(mac, now.instant);
         }
-        for what in timeline::exchange::noted(request, outcome, decision) {
+        for what in timeline::exchange::steps(request, outcome, decision) {
             if matches!(what, BootStep::Unknown(_)) {
                 self.metrics.unknown_machine();
             }
@@ -345,7 +345,8 @@ impl Server {
                 BootSubject::Machine(known.id, mac)
             });
             let source = request.client_address();
-            let event = Event { who, what, source: source.map(Into::into), at: now.time };
+            let event =
+                Event { subject: who, step: what, source: source.map(Into::into), at: now.time };
             self.boots.timeline().record(event);
         }
     }

@@ -110,7 +110,7 @@ pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::Expla
     let boots = case.boots;
     let lent = case.lent();
     let has = lent.as_ref().unwrap_or(&Lent::Nothing);
-    let decision = boots.decision_lent(case.known.as_deref(), has, now);
+    let decision = boots.decision_lent(case.known.as_deref(), has);
     let holder = match has {
         Lent::Address(_) => case.mac,
         Lent::Nothing | Lent::BootOnly => None,
@@ -176,14 +176,14 @@ fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::S
     let path = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
     let url = format!("{}{path}/auto.ipxe", boots.site().base_url());
     let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-    let holder = holder.or_else(|| boots.holder(source, now));
-    match boots.script_for(&ScriptRequest::new(mac, source), holder, now) {
-        Ok(served) => {
-            pb::ScriptAnswer { status: 200, kind: served.kind.into(), refusal: String::new(), url }
+    let request = ScriptRequest { leased_to: holder, ..ScriptRequest::new(mac, source) };
+    match boots.respond(&request, now).reply {
+        Ok(script) => {
+            pb::ScriptAnswer { status: 200, kind: script.kind.into(), refusal: String::new(), url }
         }
         Err(refusal) => pb::ScriptAnswer {
             status: refusal.status().as_u16().into(),
-            kind: String::new(),
+            kind: pb::ScriptKind::Unspecified.into(),
             refusal: refusal.to_string(),
             url,
         },
@@ -193,8 +193,7 @@ fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::S
 fn name(boot: &BootTarget) -> &'static str {
     match boot {
         BootTarget::Worker => "worker",
-        BootTarget::Rescue => "rescue",
-        BootTarget::CustomScript { .. } => "custom_script",
+        BootTarget::CustomScript(_) => "custom_script",
         BootTarget::LocalDisk => "local_disk",
         BootTarget::Shell => "shell",
         BootTarget::Generic => "generic",

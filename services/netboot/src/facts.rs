@@ -7,7 +7,7 @@ use tinwright::instance::v1 as occ;
 
 use crate::Mac;
 use crate::decision::{
-    HardwareState, InstanceState, MachineFacts, Netboot, Occupant, ScriptSource,
+    HardwareState, InstanceState, InterfaceSettings, MachineFacts, Occupant, ScriptSource,
 };
 use dhcp::relay::RelayPort;
 use dhcp::{Reservation, StaticRoute};
@@ -23,7 +23,7 @@ pub fn machine(
     let netboot = interface.netboot.clone().unwrap_or_default();
     MachineFacts {
         state: state(hardware.state()),
-        netboot: Netboot {
+        netboot: InterfaceSettings {
             allow_pxe: netboot.allow_pxe,
             allow_workflow: netboot.allow_workflow,
             custom: netboot.ipxe.as_ref().and_then(ipxe_script),
@@ -31,7 +31,6 @@ pub fn machine(
         boot_once: netboot.boot_once.as_ref().and_then(ipxe_script),
         instance: instance.and_then(occupant),
         worker_wanted,
-        forced: None,
     }
 }
 

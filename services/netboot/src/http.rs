@@ -1,12 +1,12 @@
-//! Boot HTTP: scripts, loaders, the files of a boot, and public files (netboot specification, section 6).
+//! Boot HTTP: scripts, loaders, the files of a boot, and public files. The paths are in `docs/reference/boot-scripts.md`.
 //!
-//! A refusal has an empty body and never a script: iPXE shows the status, and the firmware goes on. What may be there later
-//! is 503 with Retry-After, which iPXE waits for by itself. Paths of older servers are served beside our own, so that what
-//! stands in records, images and other people's DHCP servers goes on working.
+//! A refusal has an empty body and is never a script: iPXE shows the status, and the firmware tries the next device. A
+//! temporary refusal is 503 with Retry-After, and iPXE waits by itself. Paths of older servers are served beside our own, so
+//! that URLs in records, images and foreign DHCP servers keep working.
 //!
-//! - `front`: what every request passes; `asker`: whom one is from, and how much one may ask.
-//! - `scripts`, `file`, `iso`: what is served.
-//! - `home`: what installed systems and installers tell.
+//! - `middleware`: the path of every request; `rate_limit`: its client, and its limits.
+//! - `scripts`, `file`, `iso`: responses.
+//! - [`phone_home`]: reports of installed systems and installers.
 
 mod file;
 mod iso;
@@ -31,13 +31,12 @@ use self::phone_home::PhoneHomeSink;
 use self::rate_limit::Source;
 use crate::Mac;
 use crate::bootscripts::custom::ScriptReport;
-use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
+use crate::bootscripts::{BootFile, BootRefusal, BootScripts, FileRequest, FileResponse};
 use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::tftp::{Directories, FileSource, RequestedFile};
-use crate::timeline::BootStep;
 
-/// What the listener serves from.
+/// Contents of boot HTTP.
 pub struct Http {
     /// Scripts and boots.
     pub boots: Arc<BootScripts>,
@@ -47,15 +46,15 @@ pub struct Http {
     pub osie: Option<Directories>,
     /// Public files; none where the site has none.
     pub files: Option<Directories>,
-    /// What TFTP serves: the same below `/tftp/`.
+    /// Files of TFTP, served below `/tftp/`.
     pub tftp: Arc<dyn FileSource>,
     /// Images for virtual media; none where the site has none.
     pub images: Option<Arc<Images>>,
-    /// Where calls home go.
+    /// Receiver of phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
-    /// Told what other services have to know of scripts.
+    /// Receiver of reports about scripts.
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Metrics,
 }
 
@@ -66,19 +65,21 @@ impl std::fmt::Debug for Http {
 }
 
 impl Http {
-    /// As a service; whoever serves it says with [`runtime::serve::Peers`] who asks.
-    pub fn front(self) -> BootHttp {
+    /// Returns the service. Each request needs its [`runtime::serve::Peers`].
+    pub fn into_service(self) -> BootHttp {
         let http = Arc::new(self);
         BootHttp::new(http.clone(), routes().with_state(http))
     }
 
-    fn refuse(&self, refusal: &BootRefusal, asked: &str) -> Response {
+    fn refuse(&self, refusal: &BootRefusal, name: &str) -> Response {
         self.metrics.script(refusal.label());
         self.metrics.refused(refusal.label());
         match refusal {
-            BootRefusal::Broken(why) => tracing::error!(asked, why, "boot broken"),
+            BootRefusal::Broken(why) => {
+                tracing::error!(name, reason = why, "boot script or file cannot be made")
+            }
             BootRefusal::Nothing(_) | BootRefusal::NotYours(_) | BootRefusal::Later { .. } => {
-                tracing::info!(asked, why = %refusal, "boot refused");
+                tracing::info!(name, reason = %refusal, "boot refused");
             }
         }
         scripts::refused(refusal, self.boots.site().serving.refuse_by_401)
@@ -108,7 +109,7 @@ async fn loader(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    // The MAC before the name is a hint for logs; a loader is nobody's secret.
+    // The MAC before the name is a hint for logs; loaders are public.
     let (mac, name) = match path.split_once('/') {
         Some(("binary", name)) => (None, name),
         Some((first, name)) => match first.parse::<Mac>() {
@@ -138,19 +139,17 @@ async fn boot_file(
     headers: HeaderMap,
 ) -> Response {
     let now = SystemTime::now();
-    match http.boots.file(&token, &name, source, now) {
-        Ok(BootFile::Text(text)) => scripts::written(text),
-        Ok(BootFile::Note { hardware, what, report }) => {
-            let said: String = query.unwrap_or_default().chars().take(256).collect();
-            tracing::info!(hardware.id = hardware, what, ?said, "boot script");
-            // Nobody takes it any more at the end only.
-            report.map(|report| http.scripts.send(report));
-            let what = match what.as_str() {
-                "started" => Some(BootStep::Started),
-                "failed" => Some(BootStep::Failed("the script gave up".into())),
-                _ => None,
-            };
-            what.into_iter().for_each(|what| http.boots.record(None, Some(source), what, now));
+    let request = FileRequest { token: &token, name: &name, source };
+    let FileResponse { reply, effects } = http.boots.respond_file(&request, now);
+    if let Some(report) = http.boots.apply(effects, now) {
+        // The receiver is gone during shutdown only.
+        let _shutdown = http.scripts.send(report);
+    }
+    match reply {
+        Ok(BootFile::Text(text)) => scripts::text(text),
+        Ok(BootFile::Status { hardware, status }) => {
+            let query: String = query.unwrap_or_default().chars().take(256).collect();
+            tracing::info!(hardware.id = hardware, ?status, ?query, "script status");
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {
@@ -159,19 +158,11 @@ async fn boot_file(
                 None => StatusCode::NOT_FOUND.into_response(),
             };
             let status = answer.status();
-            let missing = (!status.is_success()).then(|| status.to_string());
-            http.boots.record_file(source, &name, missing.as_deref(), now);
-            scripts::not_kept(answer)
+            let error = (!status.is_success()).then(|| status.to_string());
+            http.boots.record_file(source, &name, error.as_deref(), now);
+            scripts::no_store(answer)
         }
-        Err(refusal) => {
-            http.boots.record(
-                None,
-                Some(source),
-                BootStep::Refused(format!("{name}: {refusal}")),
-                now,
-            );
-            http.refuse(&refusal, &name)
-        }
+        Err(refusal) => http.refuse(&refusal, &name),
     }
 }
 
@@ -187,7 +178,7 @@ async fn public_file(
     }
 }
 
-/// What TFTP would send, for U-Boot (netboot specification, section 6.1).
+/// Serves a file of TFTP, for U-Boot.
 async fn tftp_file(
     State(http): State<Arc<Http>>,
     Source(source): Source,
@@ -212,7 +203,7 @@ async fn tftp_file(
 }
 
 impl BootRefusal {
-    /// What it is over HTTP (netboot specification, section 6.2, H7 and H8).
+    /// Returns the HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Nothing(_) => StatusCode::NOT_FOUND,
@@ -222,7 +213,7 @@ impl BootRefusal {
         }
     }
 
-    /// As a metric label.
+    /// Returns the metric label.
     fn label(&self) -> &'static str {
         match self {
             Self::Nothing(_) => "nothing",

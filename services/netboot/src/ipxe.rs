@@ -1,38 +1,40 @@
-//! Boot scripts, in the words iPXE has (netboot specification, section 8).
+//! Texts of boot scripts in iPXE's language. Kinds, arguments and URLs are listed in `docs/reference/boot-scripts.md`.
 //!
-//! iPXE knows neither quotes nor escapes: it splits a line at blanks, then expands `${…}`. So everything pasted into a
-//! script is a [`Word`], checked to be one, and a list of kernel arguments is a list of words. Only commands of
+//! iPXE knows neither quotes nor escapes: it splits a line at blanks, then expands `${…}`. So every value in a script is
+//! a checked [`Word`], and kernel arguments are a list of words. Only commands of
 //! Debian's build of 2019 are used, and every script ends with `exit 1`: after a plain `exit` UEFI firmware opens its
 //! set-up screen and does not boot the next device.
 
 mod arguments;
 mod word;
 
+use tinwright::netboot::v1::ScriptKind;
+
 pub use arguments::{Arguments, WorkerArguments};
 pub use word::{BadWord, Word};
 
-/// The longest script somebody may bring along, in octets.
-pub const LONGEST: usize = 64 * 1024;
+/// Octets of the longest custom script.
+pub const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 
-/// Finds out what the machine's files are called by: a 64-bit BIOS machine runs iPXE's 32-bit build.
+/// Sets the architecture in the names of the files: a 64-bit BIOS machine runs iPXE's 32-bit build.
 const ARCHITECTURE: &str = "set arch ${buildarch}
 iseq ${arch} i386 && cpuid --ext 29 && set arch x86_64 ||
 iseq ${arch} arm64 && set arch aarch64 ||
 ";
 
-/// Sends the machine to its next boot device.
+/// Script that boots the next device.
 const EXIT: &str = "#!ipxe\nexit 1\n";
 
-/// Why there is no script.
+/// Reason for which there is no script.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// A value that a script depends on cannot be pasted into one.
+    /// A value that a script depends on cannot stand in one.
     #[error("{0} cannot stand in a script")]
     Value(&'static str, #[source] BadWord),
     /// The machine cannot fetch it.
     #[error("{0:?} is not an http, https or tftp address")]
     Scheme(String),
-    /// It is larger than [`LONGEST`].
+    /// It is larger than [`MAX_SCRIPT_BYTES`].
     #[error("a script of {0} octets is too long")]
     Length(usize),
     /// It is longer than kernels read.
@@ -40,14 +42,14 @@ pub enum Error {
     CommandLine(usize),
 }
 
-/// Where a worker's environment is fetched from.
+/// The worker's environment, as a script fetches it.
 #[derive(Clone, Debug)]
 pub struct WorkerEnvironment<'a> {
-    /// The boot's own files, without a slash at the end.
+    /// URL of the files, without a slash at the end.
     pub base_url: &'a str,
-    /// Where the script tells how it went, which is elsewhere when the files are another server's.
+    /// URL that the script reports its status to; another one if the files are on another server.
     pub notes_url: &'a str,
-    /// Where iPXE sends its log.
+    /// Address that iPXE sends its log to.
     pub syslog: Option<&'a str>,
     /// File name of the kernel below `base_url`.
     pub kernel: &'a str,
@@ -57,16 +59,16 @@ pub struct WorkerEnvironment<'a> {
     pub arguments: &'a Arguments,
 }
 
-/// The script that boots the worker's environment, trying five times to fetch it.
+/// Renders the script that boots the worker's environment. It tries five times to fetch the files.
 pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let kernel = named("kernel", environment.kernel)?.as_str();
-    let initrd = named("initrd", environment.initrd)?.as_str();
+    let kernel = word("kernel", environment.kernel)?.as_str();
+    let initrd = word("initrd", environment.initrd)?.as_str();
     let line = environment.arguments.line();
     let files = Files { before: "", kernel, initrd };
     fetching(environment.base_url, environment.notes_url, environment.syslog, &files, line)
 }
 
-/// The same for a machine that nobody knows: it names itself, and its kind of processor, in iPXE's own variables.
+/// Renders the same for a machine without a record. iPXE's variables name the machine and its architecture.
 pub fn generic(
     base_url: &str,
     syslog: Option<&str>,
@@ -78,7 +80,7 @@ pub fn generic(
     fetching(base_url, base_url, syslog, &files, &line)
 }
 
-/// What is fetched, and the lines that find out its names.
+/// Names of the files, and the lines before that set them.
 struct Files<'a> {
     before: &'a str,
     kernel: &'a str,
@@ -95,14 +97,14 @@ fn fetching(
     let base = url("base URL", base_url)?.as_str();
     let notes = match notes_url == base_url {
         true => "${base}",
-        false => url("URL of notes", notes_url)?.as_str(),
+        false => url("status URL", notes_url)?.as_str(),
     };
     let [set_syslog, server, or_not] = match syslog {
-        Some(server) => ["set syslog ", named("syslog server", server)?.as_str(), " ||\n"],
+        Some(server) => ["set syslog ", word("syslog server", server)?.as_str(), " ||\n"],
         None => [""; 3],
     };
     let Files { before, kernel, initrd } = files;
-    // Put together in one go: machines ask for this by the rack, and formatting takes several times as long.
+    // One concatenation: machines ask for this by the rack, and formatting takes several times as long.
     Ok([
         "#!ipxe\nset base ",
         base,
@@ -126,7 +128,7 @@ fn fetching(
     .concat())
 }
 
-/// What follows the files: another try unless both are there, and then the first note.
+/// Lines after the files: another try unless both were fetched, and then the first report.
 const RETRY: &str = " && goto ready ||
 iseq ${try} 5 && goto failed ||
 inc try
@@ -136,12 +138,12 @@ goto again
 :ready
 imgfetch --name note ";
 
-/// The script that runs somebody else's from `address`. Theirs is always chained to, never served as the first one:
-/// whatever way it ends, ours goes on. One that ends in an error is run again, three times. `own_url` with `.started` is told
-/// before, since afterwards the machine may be anything, and with `.failed` when it is given up.
+/// Renders the wrapper that runs the custom script at `address`. A custom script is chained to and never served directly:
+/// the wrapper goes on however it ends. One that ends in an error is run again, three times. `own_url` with `.started` is
+/// fetched before, since afterwards the machine may run anything, and with `.failed` when the wrapper gives up.
 pub fn custom(address: &str, own_url: &str) -> Result<String, Error> {
     let address = url("script address", address)?.as_str();
-    let own = url("URL of notes", own_url)?.as_str();
+    let own = url("status URL", own_url)?.as_str();
     Ok(format!(
         "#!ipxe
 imgfetch --name note {own}.started && imgfree note ||
@@ -160,18 +162,17 @@ exit 1
     ))
 }
 
-/// Somebody else's script as it is served: with the mark iPXE knows scripts by, lines ended as iPXE ends them, and
-/// otherwise as it came.
-pub fn brought(text: &str) -> Result<String, Error> {
+/// Returns the text of a custom script as it is served: with the line that marks an iPXE script, and with line ends of iPXE.
+pub fn custom_text(text: &str) -> Result<String, Error> {
     let text = text.replace("\r\n", "\n");
     let marked = text
         .strip_prefix("#!ipxe")
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['\n', ' ']));
     let script = if marked { text } else { format!("#!ipxe\n{text}") };
-    if script.len() > LONGEST { Err(Error::Length(script.len())) } else { Ok(script) }
+    if script.len() > MAX_SCRIPT_BYTES { Err(Error::Length(script.len())) } else { Ok(script) }
 }
 
-/// The script that sends a machine to its disk. `sanboot` is for a BIOS that would come back to the network.
+/// Returns the script that boots the disk. `sanboot` is for a BIOS that would try the network again.
 pub fn local_disk(sanboot: bool) -> &'static str {
     if sanboot { "#!ipxe\nsanboot --no-describe --drive 0x80 ||\nexit 1\n" } else { EXIT }
 }
@@ -179,21 +180,21 @@ pub fn local_disk(sanboot: bool) -> &'static str {
 /// iPXE's shell: a console without a password.
 pub const SHELL: &str = "#!ipxe\nshell ||\nexit 1\n";
 
-/// The script that comes back for another one, showing what it runs on; `base_url` is the machine's own.
+/// Renders the script that asks again with the machine's UUID. `base_url` is the machine's own.
 pub fn with_uuid(base_url: &str) -> Result<String, Error> {
     let base = url("base URL", base_url)?.as_str();
     let shown = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";
     Ok(format!("#!ipxe\nchain {base}/auto.ipxe?{shown} ||\nexit 1\n"))
 }
 
-/// The configuration that sends PXELINUX's kind to the disk.
+/// PXELINUX configuration that boots the disk.
 pub const PXELINUX_DISK: &str = "default local\nlabel local\n  localboot 1\n";
 
-/// The environment as a configuration of PXELINUX's kind, which U-Boot and OPAL read.
+/// Renders the environment as a PXELINUX configuration, which U-Boot and OPAL read.
 pub fn pxelinux(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
     let base = url("base URL", environment.base_url)?.as_str();
-    let kernel = named("kernel", environment.kernel)?.as_str();
-    let initrd = named("initrd", environment.initrd)?.as_str();
+    let kernel = word("kernel", environment.kernel)?.as_str();
+    let initrd = word("initrd", environment.initrd)?.as_str();
     let line = environment.arguments.beside_image();
     Ok(format!(
         "default worker
@@ -205,29 +206,43 @@ label worker
     ))
 }
 
-/// What newer builds of iPXE run before anything else, where they are to be sent to a script by it; `base_url` is the
-/// machine's own, or the site's and then `mac` is left to iPXE.
+/// Renders the script that newer builds of iPXE run first. `base_url` is the machine's own if `named`, else the site's, and
+/// iPXE adds its MAC.
 pub fn autoexec(base_url: &str, named: bool) -> Result<String, Error> {
     let base = url("base URL", base_url)?.as_str();
     let own = if named { "" } else { "/${mac:hexhyp}" };
     Ok(format!("#!ipxe\ndhcp\nchain {base}{own}/auto.ipxe\n"))
 }
 
-/// What chain-loads by labels, as Matchbox has it.
+/// Renders the script that chains with labels, as Matchbox does.
 pub fn by_labels(base_url: &str) -> Result<String, Error> {
     let base = url("base URL", base_url)?.as_str();
     let labels = "uuid=${uuid}&mac=${mac:hexhyp}&hostname=${hostname}&serial=${serial}";
     Ok(format!("#!ipxe\nchain {base}/ipxe?{labels} ||\nexit 1\n"))
 }
 
-fn named<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
+fn word<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
     Word::try_from(value).map_err(|bad| Error::Value(what, bad))
 }
 
 fn url<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
     let (scheme, _) = value.split_once("://").ok_or_else(|| Error::Scheme(value.into()))?;
-    let known = ["http", "https", "tftp"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
-    if known { named(what, value) } else { Err(Error::Scheme(value.into())) }
+    let fetchable = ["http", "https", "tftp"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
+    if fetchable { word(what, value) } else { Err(Error::Scheme(value.into())) }
+}
+
+/// Returns the label of a script's kind in logs, metrics and timelines.
+pub fn kind_label(kind: ScriptKind) -> &'static str {
+    match kind {
+        ScriptKind::Unspecified => "none",
+        ScriptKind::Worker => "worker",
+        ScriptKind::Custom => "custom",
+        ScriptKind::CustomOnce => "custom_once",
+        ScriptKind::LocalDisk => "local_disk",
+        ScriptKind::Shell => "shell",
+        ScriptKind::Generic => "generic",
+        ScriptKind::AskUuid => "ask_uuid",
+    }
 }
 
 #[cfg(test)]

@@ -12,8 +12,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tinwright::netboot::v1::BootEventKind;
 
-use crate::index::Index;
-
 /// The counters.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -216,15 +214,14 @@ impl Metrics {
         self.bytes.inc_by(bytes);
     }
 
-    /// What is known now; the feeds have been cut for `age`.
-    pub fn known(&self, index: &Index, age: Duration) {
-        let cut = index.cut();
+    /// Sets the number of `machines`, the feeds that are `cut`, and the time for which any has been.
+    pub fn feeds(&self, machines: usize, cut: &[&'static str], age: Duration) {
         for feed in ["hardware", "instance", "workflow"] {
             let connected = i64::from(!cut.contains(&feed));
             self.connected.get_or_create(&Feed { feed }).set(connected);
         }
         self.age.set(age.as_secs_f64());
-        self.records.set(i64::try_from(index.machines()).unwrap_or(i64::MAX));
+        self.records.set(i64::try_from(machines).unwrap_or(i64::MAX));
     }
 
     /// An event of a boot was noted.

@@ -87,7 +87,8 @@ impl Netboot {
         let served = Served::open(&site)?;
         let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
         let (timeline, events) = Timeline::new(metrics.clone());
-        let boots = BootScripts::new(index.clone(), BootTokens::new(key)?, site).telling(timeline);
+        let boots =
+            BootScripts::new(index.clone(), BootTokens::new(key)?, site).with_timeline(timeline);
         let chain = Arc::default();
         let first = Attached::bind(boots, http, &chain).await?;
         Ok(Self {
@@ -107,7 +108,7 @@ impl Netboot {
 
     /// Binds every port of another link, which is as `site` says; its HTTP listens on `http`.
     pub async fn attach(&mut self, site: Site, http: TcpListener) -> anyhow::Result<()> {
-        let boots = self.first.boots.on(site);
+        let boots = self.first.boots.for_link(site);
         self.others.push(Attached::bind(boots, http, &self.chain).await?);
         Ok(())
     }
@@ -138,7 +139,9 @@ impl Netboot {
             (Leases::new(store), self.index.clone(), self.unknown.clone());
         let subnets = self.first.boots.site().subnets.clone();
         let lending = Arc::new(Lending::new(subnets, leases, index, unknown));
-        self.first.boots.lend(lending.clone());
+        for link in std::iter::once(&mut self.first).chain(&mut self.others) {
+            link.boots = Arc::new((*link.boots).clone().with_lending(lending.clone()));
+        }
         self.lending = Some(lending);
     }
 
@@ -193,10 +196,10 @@ impl Netboot {
             Ok(())
         });
         let (scripts, reports) = mpsc::unbounded_channel();
-        let peers = script_reports::Peers {
+        let peers = script_reports::ReportPeers {
             hardware: HardwareServiceClient::new(sources.hardware),
             instance: InstanceServiceClient::new(sources.instance.clone()),
-            once: self.first.boots.once.clone(),
+            one_shot: self.first.boots.one_shot.clone(),
         };
         let clear = script_reports::run(peers, reports);
         let until = stop.clone();

@@ -1,15 +1,15 @@
-//! What happened in each boot (netboot specification, section 12.3): noted where it happens, merged per boot, and kept.
+//! Timelines of boots: events are recorded where they happen, merged into boots, and stored.
 //!
 //! ```text
-//! DHCP, TFTP, HTTP, feeds ─note─▶ queue ─many at a time─▶ merge ─▶ held ─a few at a time─▶ store
+//! DHCP, TFTP, HTTP, feeds ─record─▶ queue ─many at a time─▶ merge ─▶ open boots ─a few at a time─▶ store
 //! ```
 //!
-//! Whoever answers machines calls [`Timeline::note`] and goes on: it never waits, and wakes nobody while few events wait. What
-//! does not fit the queue, or cannot be stored while the store is away for long, is dropped and counted.
+//! A server that answers machines calls [`Timeline::record`] and goes on: the call never waits, and wakes no task while few
+//! events wait. An event that does not fit into the queue, or cannot be stored for long, is dropped and counted.
 //!
-//! - `queue`: the events that wait to be merged.
-//! - [`merge`]: which events are one boot, [`held`]: the boots that may grow or have yet to be kept; no clock, no store.
-//! - [`records`]: the boots that are kept; `recorder`: the loop between the two; [`exchange`]: what an exchange is worth noting.
+//! - `queue`: events that wait to be merged.
+//! - [`merge`]: assigns events to boots; [`open_boots`]: boots that may grow or are not stored yet; no clock, no store.
+//! - [`records`]: stored boots; `recorder`: the loop between the two; [`exchange`]: the steps of a DHCP exchange.
 
 pub mod exchange;
 pub mod merge;
@@ -23,24 +23,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use dhcp::ClientClass;
 use tinwright::HardwareId;
-use tinwright::netboot::v1::BootEventKind as Kind;
+use tinwright::netboot::v1::{BootEventKind as Kind, ScriptKind};
 
 use crate::Mac;
 use crate::decision::Fact;
 use crate::index::Known;
+use crate::ipxe::kind_label;
 use crate::metrics::Metrics;
-use dhcp::ClientClass;
 
 pub(crate) use self::queue::Queue;
 pub use self::recorder::Recorder;
 
-/// Whose boot it is.
+/// The client that boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootSubject {
-    /// A machine's, and the interface it shows itself by.
+    /// A machine with a record, and the interface that it used.
     Machine(HardwareId, Mac),
-    /// Nobody knows whose.
+    /// A client without a record.
     UnknownClient(Mac),
 }
 
@@ -51,7 +52,7 @@ impl From<&Known> for BootSubject {
 }
 
 impl BootSubject {
-    /// Whose boots this one is among.
+    /// Returns the owner that the boot is filed under.
     pub fn owner(self) -> BootOwner {
         match self {
             Self::Machine(id, _) => BootOwner::Machine(id),
@@ -59,19 +60,19 @@ impl BootSubject {
         }
     }
 
-    /// The interface.
+    /// Returns the interface.
     pub fn mac(self) -> Mac {
         let (Self::Machine(_, mac) | Self::UnknownClient(mac)) = self;
         mac
     }
 }
 
-/// Whose boots follow each other. Written as ids of its boots begin.
+/// Owner of a sequence of boots. Its text is what the ids of its boots begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BootOwner {
     /// A machine.
     Machine(HardwareId),
-    /// An interface that nobody knows.
+    /// An interface without a record.
     UnknownClient(Mac),
 }
 
@@ -84,55 +85,62 @@ impl fmt::Display for BootOwner {
     }
 }
 
-/// What happened.
+/// A step of a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootStep {
-    /// Firmware or a loader asked for an address.
+    /// Firmware or a loader requested an address.
     Discover(ClientClass),
-    /// It was given one; and told to boot this, or to go on.
+    /// It was given an address, and a boot file or none.
     Ack(ClientClass, String),
-    /// A loader was fetched: its name.
+    /// A loader was fetched; its name.
     Binary(String),
-    /// A script of this kind was served, since this is so.
+    /// A script was served.
     Script {
-        /// As [`Served`](crate::boots::Served) has it.
-        kind: &'static str,
-        /// The fact that decided.
+        /// Kind of the script.
+        kind: ScriptKind,
+        /// Fact that decided.
         fact: Fact,
     },
-    /// The kernel was fetched: its name.
+    /// The kernel was fetched; its name.
     Kernel(String),
-    /// The initramfs was fetched: its name.
+    /// The initramfs was fetched; its name.
     Initrd(String),
     /// The script was about to start what it had fetched.
     Started,
-    /// The script gave up, or what it asked for could not be served.
+    /// The script gave up, or a file could not be served.
     Failed(String),
-    /// A script or a file was refused: why, for people.
+    /// A script or a file was refused; the reason.
     Refused(String),
-    /// The installed system called home.
+    /// The installed system phoned home.
     PhoneHome,
-    /// It found its address in use by somebody else.
+    /// It found its address in use by another host.
     Declined(String),
-    /// Nobody knows it, and it wanted to boot.
+    /// A client without a record wanted to boot.
     Unknown(ClientClass),
 }
 
-/// Something that happened in a boot.
+/// A step of a boot, with its subject and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// To whom.
-    pub who: BootSubject,
-    /// What.
-    pub what: BootStep,
-    /// From which address, if it has one.
+    /// Client that took the step.
+    pub subject: BootSubject,
+    /// The step.
+    pub step: BootStep,
+    /// Address of the client, if it has one.
     pub source: Option<IpAddr>,
-    /// When.
+    /// Time.
     pub at: SystemTime,
 }
 
+impl Event {
+    /// A step of `machine`.
+    pub fn of(machine: &Known, step: BootStep, source: Option<IpAddr>, at: SystemTime) -> Self {
+        Self { subject: BootSubject::from(machine), step, source, at }
+    }
+}
+
 impl BootStep {
-    /// As the contract has it.
+    /// Returns the kind of event in the contract.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Discover(_) => Kind::DhcpDiscover,
@@ -150,12 +158,12 @@ impl BootStep {
         }
     }
 
-    /// What else is to be said, for people.
+    /// Returns the detail, for people.
     pub fn detail(&self) -> String {
         match self {
             Self::Discover(class) | Self::Unknown(class) => class_name(*class).into(),
-            Self::Ack(class, told) => [class_name(*class), ", ", told].concat(),
-            Self::Script { kind, .. } => (*kind).into(),
+            Self::Ack(class, file) => [class_name(*class), ", ", file].concat(),
+            Self::Script { kind, .. } => kind_label(*kind).into(),
             Self::Binary(text)
             | Self::Kernel(text)
             | Self::Initrd(text)
@@ -166,7 +174,7 @@ impl BootStep {
         }
     }
 
-    /// The text in it, if there is one.
+    /// Returns the text in it, if there is one.
     fn text_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::Ack(_, text)
@@ -195,7 +203,7 @@ fn class_name(class: ClientClass) -> &'static str {
     }
 }
 
-/// Where events are noted. Cheap to share. The default one forgets them.
+/// Takes events. Cheap to share. The default one drops them.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     queue: Option<Arc<Queue>>,
@@ -203,13 +211,13 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline, and what it is read by.
+    /// A timeline, and the queue that its events are read from.
     pub(crate) fn new(metrics: Metrics) -> (Self, Arc<Queue>) {
         let queue = Arc::new(Queue::default());
         (Self { queue: Some(queue.clone()), metrics }, queue)
     }
 
-    /// Notes `event`, at once: where it cannot be, it is counted as dropped.
+    /// Records `event` without waiting. If the queue is full, the event is counted as dropped.
     pub fn record(&self, event: Event) {
         if let Some(queue) = &self.queue
             && !queue.push(event)

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use tinwright::netboot::v1 as pb;
 
+use super::kind_text;
 use crate::output::facts;
 
 /// `told` in words.
@@ -28,7 +29,6 @@ pub(super) fn explained(told: &pb::ExplainBootResponse) -> String {
         ("pool", pool(&looked)),
         ("instance", instance(&looked)),
         ("workflows", looked.waiting_workflow_ids.join(" ")),
-        ("override", overridden(&looked)),
         ("gate", looked.gate.clone()),
         ("policy", policy(&looked)),
     ]));
@@ -44,7 +44,6 @@ fn who(looked: &pb::LookedAt) -> String {
 fn boot(boot: &str) -> &str {
     match boot {
         "worker" => "boots the worker's environment",
-        "rescue" => "boots the rescue environment",
         "custom_script" => "boots a script of somebody else's",
         "local_disk" => "boots its disk",
         "shell" => "is given iPXE's shell",
@@ -80,7 +79,7 @@ fn dhcp(dhcp: &pb::DhcpAnswer) -> String {
 
 fn script(script: &pb::ScriptAnswer) -> String {
     match script.refusal.as_str() {
-        "" => format!("{} {} at {}", script.status, script.kind.replace('_', "-"), script.url),
+        "" => format!("{} {} at {}", script.status, kind_text(script.kind()), script.url),
         why => format!("{} at {}: {why}", script.status, script.url),
     }
 }
@@ -176,14 +175,6 @@ fn instance(looked: &pb::LookedAt) -> String {
     };
     let disk = if looked.instance_has_os { ", with a system on its disk" } else { "" };
     format!("{} {}{disk}{script}", looked.instance_id, looked.instance_state)
-}
-
-fn overridden(looked: &pb::LookedAt) -> String {
-    let until = looked.override_until.map(|until| format!(" until {until}")).unwrap_or_default();
-    match looked.r#override.as_str() {
-        "" => String::new(),
-        word => format!("netboot {word}{until}"),
-    }
 }
 
 fn policy(looked: &pb::LookedAt) -> String {

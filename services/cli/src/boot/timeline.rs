@@ -16,7 +16,7 @@ pub(super) fn told(boot: &pb::Boot) -> String {
         ("machine", boot.hardware_id.clone()),
         ("interface", boot.mac.clone()),
         ("began", began),
-        ("script", boot.script.replace('_', "-")),
+        ("script", super::kind_text(boot.script()).into()),
         ("because", boot.fact.clone()),
     ]);
     text.push('\n');

@@ -1,4 +1,4 @@
-//! Machines that boot again and again (netboot specification, section 13.1).
+//! Machines that boot again and again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,43 +6,42 @@ use std::time::{Duration, SystemTime};
 
 use tinwright::HardwareId;
 
-/// More scripts than this within [`SPAN`] are a loop.
-const MOST: usize = 10;
-const SPAN: Duration = Duration::from_secs(10 * 60);
+/// Scripts within [`WINDOW`] above which a machine is in a boot loop.
+const MAX_SCRIPTS: usize = 10;
+const WINDOW: Duration = Duration::from_secs(10 * 60);
 
-/// When machines were given their last scripts: of machines that there are only, so it is bounded by the site's size.
+/// Times at which machines were given their last scripts. Bounded by the number of records: deleted machines are evicted.
 #[derive(Debug, Default)]
 pub struct BootLoops(Mutex<HashMap<HardwareId, VecDeque<SystemTime>>>);
 
 impl BootLoops {
-    /// Whether the machine, given one more at `now`, is in a loop.
+    /// True if the machine, given one more script at `now`, is in a loop.
     pub fn would_loop(&self, machine: HardwareId, now: SystemTime) -> bool {
         let all = self.all();
-        let Some(given) = all.get(&machine) else { return false };
-        given.iter().filter(|at| is_recent(**at, now)).count() >= MOST
+        let Some(times) = all.get(&machine) else { return false };
+        times.iter().filter(|at| is_recent(**at, now)).count() >= MAX_SCRIPTS
     }
 
-    /// Notes that the machine was given one.
-    pub fn note(&self, machine: HardwareId, now: SystemTime) {
+    /// Records that the machine was given a script.
+    pub fn record(&self, machine: HardwareId, now: SystemTime) {
         let mut all = self.all();
-        let given = all.entry(machine).or_default();
-        if given.len() >= MOST {
-            given.pop_front();
+        let times = all.entry(machine).or_default();
+        if times.len() >= MAX_SCRIPTS {
+            times.pop_front();
         }
-        given.push_back(now);
+        times.push_back(now);
     }
 
-    /// Forgets a machine.
-    pub fn forget(&self, machine: HardwareId) {
+    /// Evicts a machine.
+    pub fn evict(&self, machine: HardwareId) {
         self.all().remove(&machine);
     }
 
-    /// Forgets the machines that are not `there`.
-    pub fn retain(&self, there: impl Fn(HardwareId) -> bool) {
-        self.all().retain(|machine, _| there(*machine));
+    /// Evicts the machines that do not `exist`.
+    pub fn retain(&self, exist: impl Fn(HardwareId) -> bool) {
+        self.all().retain(|machine, _| exist(*machine));
     }
 
-    /// How many machines are remembered.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.all().len()
@@ -53,9 +52,9 @@ impl BootLoops {
     }
 }
 
-/// A clock that was set back makes what was before forgotten, and nothing worse.
+/// A clock that was set back makes earlier scripts not count, and nothing worse.
 fn is_recent(at: SystemTime, now: SystemTime) -> bool {
-    now.duration_since(at).is_ok_and(|since| since < SPAN)
+    now.duration_since(at).is_ok_and(|since| since < WINDOW)
 }
 
 #[cfg(test)]
@@ -68,7 +67,7 @@ mod tests {
         let [a, b] = [HardwareId::new(), HardwareId::new()];
         for n in 0..10 {
             assert!(!loops.would_loop(a, now + Duration::from_secs(n)));
-            loops.note(a, now + Duration::from_secs(n));
+            loops.record(a, now + Duration::from_secs(n));
         }
         assert!(loops.would_loop(a, now + Duration::from_secs(599)));
         assert!(!loops.would_loop(b, now + Duration::from_secs(599)));

@@ -1,9 +1,9 @@
-//! Scripts that are not ours: whose they are, where their texts are, and what comes of them.
+//! Custom scripts: their owners, the URLs of their texts, and reports about them.
 //!
 //! ```text
-//! <boot's URL>/once.ipxe, once.started, once.failed              for one boot, from an interface's record
-//! <boot's URL>/02-….ipxe, 02-….started, 02-….failed              the owner's, from the record of the interface 02:…
-//! <boot's URL>/instance.ipxe, instance.started, instance.failed  brought by the instance
+//! <boot's URL>/once.ipxe, once.started, once.failed              script for one boot, from an interface's record
+//! <boot's URL>/02-….ipxe, 02-….started, 02-….failed              script from the record of the interface 02:…
+//! <boot's URL>/instance.ipxe, instance.started, instance.failed  script of the instance
 //! ```
 
 use std::fmt;
@@ -18,19 +18,19 @@ use crate::Mac;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, ScriptSource};
 use crate::ipxe;
 
-/// Whose a script is.
+/// Owner of a custom script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScriptOwner {
-    /// It waits for one boot of the machine.
+    /// The next boot of the machine.
     OneShot,
-    /// The record of this interface has it.
+    /// The record of this interface.
     Interface(Mac),
-    /// The instance brings it.
+    /// The instance.
     Instance,
 }
 
 impl ScriptOwner {
-    /// Whose script it is that `fact` chose for the interface `mac`.
+    /// Returns the owner of the script that `fact` chose for the interface `mac`.
     pub(super) fn of(fact: Fact, mac: Mac) -> Self {
         if fact == Fact::BootOnce {
             Self::OneShot
@@ -41,10 +41,10 @@ impl ScriptOwner {
         }
     }
 
-    /// The owner, and what of the script, that the last part of a URL names.
+    /// Parses the last part of a URL into the owner and the suffix.
     pub(super) fn named(name: &str) -> Option<(Self, &str)> {
-        let (owner, what) = name.rsplit_once('.')?;
-        Some((owner.parse().ok()?, what))
+        let (owner, suffix) = name.rsplit_once('.')?;
+        Some((owner.parse().ok()?, suffix))
     }
 }
 
@@ -70,61 +70,62 @@ impl FromStr for ScriptOwner {
     }
 }
 
-/// What another service has to know of a script.
+/// Report about a script to the service that owns its record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScriptReport {
-    /// One for one boot was started: it is to be taken out of the machine's record.
+    /// A script for one boot was started: it is to be removed from the machine's record.
     OneShot(StartedScript),
-    /// The instance's was started, or could not be had.
+    /// The instance's script was started, or could not be fetched.
     Instance(ReportScriptRequest),
 }
 
 impl ScriptReport {
-    /// What it tells of, for logs: the script itself is nobody's business there.
+    /// Kind of the report, for logs. The script itself may hold secrets.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Self::OneShot(_) => "for one boot, started",
-            Self::Instance(report) if report.started => "the instance's, started",
-            Self::Instance(_) => "the instance's, failed",
+            Self::OneShot(_) => "one-shot script started",
+            Self::Instance(report) if report.started => "instance script started",
+            Self::Instance(_) => "instance script failed",
         }
     }
 }
 
 impl BootScripts {
-    /// The text of `owner`'s script for the machine that goes by `hardware`.
+    /// Returns the text of `owner`'s script for the machine with the id `hardware`.
     pub(super) fn custom_text(
         &self,
         owner: ScriptOwner,
         hardware: &str,
         now: SystemTime,
     ) -> Result<String, BootRefusal> {
-        self.still_open(hardware, now)?;
+        self.check_still_open(hardware)?;
         let gone = || BootRefusal::Nothing("the script is gone".into());
         let script = match owner {
-            ScriptOwner::OneShot => self.once.handed(hardware, now).ok_or_else(gone)?,
+            ScriptOwner::OneShot => self.one_shot.served(hardware, now).ok_or_else(gone)?,
             ScriptOwner::Interface(mac) => {
-                let known = self.index.by_mac(mac).filter(|known| known.hardware.id == hardware);
-                match self.decision(known.as_deref(), FeedState::Live, now) {
+                let machine = self.index.by_mac(mac);
+                let machine = machine.filter(|machine| machine.hardware.id == hardware);
+                match self.decision(machine.as_deref(), FeedState::Live) {
                     Decision {
-                        boot: BootTarget::CustomScript { script, .. },
+                        boot: BootTarget::CustomScript(script),
                         fact: Fact::InterfaceScript,
                     } => script,
                     Decision { fact, .. } => return Err(BootRefusal::Nothing(fact.to_string())),
                 }
             }
-            // That it was started is told before its text is fetched, and by then it is the disk's turn.
+            // Its start is reported before its text is fetched, and by then the decision is the disk.
             ScriptOwner::Instance => {
-                let known = self.index.by_id(hardware).ok_or_else(gone)?;
-                known.machine().brought().cloned().ok_or_else(gone)?
+                let machine = self.index.by_id(hardware).ok_or_else(gone)?;
+                machine.machine().instance_script().cloned().ok_or_else(gone)?
             }
         };
         match script {
-            ScriptSource::Contents(text) => ipxe::brought(&text).map_err(broken),
+            ScriptSource::Contents(text) => ipxe::custom_text(&text).map_err(broken),
             ScriptSource::Url(_) => Err(BootRefusal::Nothing("the script is elsewhere".into())),
         }
     }
 
-    /// What is to be told of `owner`'s script, which the machine `started`, or could not have.
+    /// Returns the report to send once the machine `started` the script of `owner`, or could not fetch it.
     pub(super) fn report(
         &self,
         owner: ScriptOwner,
@@ -133,13 +134,13 @@ impl BootScripts {
     ) -> Option<ScriptReport> {
         match owner {
             ScriptOwner::OneShot if started => {
-                let handed = self.once.started(hardware)?;
-                Some(ScriptReport::OneShot(StartedScript { hardware: hardware.to_owned(), handed }))
+                let script = self.one_shot.not_started(hardware)?;
+                Some(ScriptReport::OneShot(StartedScript { hardware: hardware.into(), script }))
             }
             ScriptOwner::OneShot | ScriptOwner::Interface(_) => None,
             ScriptOwner::Instance => {
-                let known = self.index.by_id(hardware)?;
-                let instance = known.instance.as_ref()?;
+                let machine = self.index.by_id(hardware)?;
+                let instance = machine.instance.as_ref()?;
                 let (hardware_id, instance_id) = (hardware.to_owned(), instance.id.clone());
                 let generation = instance.generation;
                 let report = ReportScriptRequest { hardware_id, instance_id, generation, started };

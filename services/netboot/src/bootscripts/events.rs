@@ -1,4 +1,4 @@
-//! What machines fetch, noted in their timelines.
+//! Steps of boots for the timelines.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,81 +8,70 @@ use runtime::feed::FeedEvent;
 use tftp::TransferOutcome;
 use tinwright::instance::v1::Instance;
 
-use super::{BootRefusal, BootScripts, Found, ScriptRequest};
+use super::BootScripts;
 use crate::Mac;
 use crate::index::Known;
 use crate::tftp::{FinishedRequest, RequestResult, RequestedFile};
 use crate::timeline::{BootStep, BootSubject, Event};
 
 impl BootScripts {
-    /// Notes that this happened at `at` to the machine with the interface `mac`, or at the address `source`.
-    pub fn record(&self, mac: Option<Mac>, source: Option<IpAddr>, what: BootStep, at: SystemTime) {
-        let known = self.whose(mac, source, at);
-        let who = match (&known, mac) {
-            (Some(known), _) => BootSubject::from(&**known),
-            (None, Some(mac)) => BootSubject::UnknownClient(mac),
-            // Somebody who can be told neither by name nor by place has no timeline.
-            (None, None) => return,
-        };
-        self.timeline.record(Event { who, what, source, at });
-    }
-
-    /// Notes how a request for a script ended.
-    pub(super) fn record_script(
-        &self,
-        asked: &ScriptRequest,
-        outcome: &Result<Found, BootRefusal>,
-        at: SystemTime,
-    ) {
-        let ScriptRequest { mac, source, .. } = *asked;
-        let (known, what) = match outcome {
-            Ok(Found { known, fact, script }) => {
-                (known.as_deref(), BootStep::Script { kind: script.kind, fact: *fact })
-            }
-            Err(refusal) => (None, BootStep::Refused(refusal.to_string())),
-        };
-        match known {
-            Some(known) => {
-                let who = BootSubject::from(known);
-                self.timeline.record(Event { who, what, source: Some(source), at });
-            }
-            None => self.record(mac, Some(source), what, at),
+    /// Records `step` of the machine with the interface `mac`, or with the address `source`.
+    pub fn record(&self, mac: Option<Mac>, source: IpAddr, step: BootStep, at: SystemTime) {
+        if let Some(event) = self.event(mac, Some(source), step, at) {
+            self.timeline.record(event);
         }
     }
 
-    /// Notes that a file of a boot was fetched from `source`, or why it was not.
-    pub fn record_file(&self, source: IpAddr, name: &str, missing: Option<&str>, at: SystemTime) {
-        let known = self.at(source, at);
-        let osie = known.as_deref().and_then(super::render::osie);
+    /// Returns `step` as an event. A client that neither its interface nor its address identifies has no timeline.
+    pub(super) fn event(
+        &self,
+        mac: Option<Mac>,
+        source: Option<IpAddr>,
+        step: BootStep,
+        at: SystemTime,
+    ) -> Option<Event> {
+        match (self.identify(mac, source, at), mac) {
+            (Some(machine), _) => Some(Event::of(&machine, step, source, at)),
+            (None, Some(mac)) => {
+                Some(Event { subject: BootSubject::UnknownClient(mac), step, source, at })
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Records that a file of a boot was fetched from `source`, or why it was not.
+    pub fn record_file(&self, source: IpAddr, name: &str, error: Option<&str>, at: SystemTime) {
+        let machine = self.at(source, at);
+        let osie = machine.as_deref().and_then(super::render::osie);
         let is = |own: Option<&String>, common: &str| {
             own.is_some_and(|own| own == name) || name.starts_with(common)
         };
-        let what = match missing {
-            Some(why) => BootStep::Failed(format!("{name}: {why}")),
+        let step = match error {
+            Some(error) => BootStep::Failed(format!("{name}: {error}")),
             None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => BootStep::Kernel(name.into()),
             None if is(osie.map(|osie| &osie.initrd), "initr") => BootStep::Initrd(name.into()),
             None => BootStep::Binary(name.into()),
         };
-        self.record(None, Some(source), what, at);
+        self.record(None, source, step, at);
     }
 
-    /// Notes that a loader was fetched by HTTP, for the interface that the path names, if it does.
+    /// Records that a loader was fetched by HTTP, for the interface that the path names, if it names one.
     pub fn record_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
-        // A path proves nothing: only a machine of ours is noted.
-        if self.whose(mac, Some(source), at).is_some() {
-            self.record(mac, Some(source), BootStep::Binary(name.into()), at);
+        // A path proves nothing: only machines with a record are recorded.
+        if self.identify(mac, Some(source), at).is_some() {
+            self.record(mac, source, BootStep::Binary(name.into()), at);
         }
     }
 
-    /// Notes how a transfer by TFTP ended. Scripts are noted where they are made.
+    /// Records the end of a transfer by TFTP. Scripts are recorded where they are rendered.
     pub fn record_transfer(&self, request: &FinishedRequest, at: SystemTime) {
         let file = RequestedFile::parse(request.file_name.as_bytes());
         let Ok(RequestedFile::File { mac, path }) = file else { return };
         let source = IpAddr::V4(*request.client.ip());
-        if self.whose(mac, Some(source), at).is_none() {
+        if self.identify(mac, Some(source), at).is_none() {
             return;
         }
-        let what = match request.result {
+        let step = match request.result {
             RequestResult::Transfer(TransferOutcome::Complete) => BootStep::Binary(path),
             // The client asks for the size first, and comes again.
             RequestResult::Transfer(TransferOutcome::SizeProbe | TransferOutcome::Restarted) => {
@@ -94,26 +83,21 @@ impl BootScripts {
                 BootStep::Failed(format!("{path} by TFTP: {}", request.result.label()))
             }
         };
-        self.record(mac, Some(source), what, at);
+        self.record(mac, source, step, at);
     }
 
-    /// Notes that a system called home, if that is the news of an instance. To be asked before the index takes it.
+    /// Records that an installed system phoned home, if `news` says so. To be called before the index takes the news.
     pub fn record_phone_home(&self, news: &FeedEvent<Instance>, at: SystemTime) {
         let FeedEvent::Put(instance) = news else { return };
-        let Some(known) = self.index.by_id(&instance.hardware_id) else { return };
-        let before = known.instance.as_ref().and_then(|old| old.phone_home_time);
+        let Some(machine) = self.index.by_id(&instance.hardware_id) else { return };
+        let before = machine.instance.as_ref().and_then(|old| old.phone_home_time);
         if instance.phone_home_time.is_some() && instance.phone_home_time != before {
-            let who = BootSubject::from(&*known);
-            self.timeline.record(Event {
-                who,
-                what: BootStep::PhoneHome,
-                source: known.address(),
-                at,
-            });
+            let event = Event::of(&machine, BootStep::PhoneHome, machine.address(), at);
+            self.timeline.record(event);
         }
     }
 
-    fn whose(
+    fn identify(
         &self,
         mac: Option<Mac>,
         source: Option<IpAddr>,

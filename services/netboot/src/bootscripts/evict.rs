@@ -1,4 +1,4 @@
-//! Forgetting what was noted of machines that are no more, so that what is noted is no more than the site has.
+//! Eviction of deleted machines, so that what is remembered is bounded by the number of records.
 
 use std::collections::HashSet;
 
@@ -9,33 +9,33 @@ use super::BootScripts;
 use crate::Mac;
 
 impl BootScripts {
-    /// Forgets what `news` says is gone. To be told before the index takes it.
-    pub fn forget(&self, news: &FeedEvent<Hardware>) {
+    /// Evicts the machines that `news` says are deleted. To be called before the index takes the news.
+    pub fn evict(&self, news: &FeedEvent<Hardware>) {
         match news {
             FeedEvent::Snapshot(all) => {
                 let ids: HashSet<_> = all.iter().map(|one| one.id.as_str()).collect();
                 let macs: HashSet<_> = all.iter().flat_map(macs).collect();
-                self.loops.retain(|id| ids.contains(&*id.to_string()));
-                self.once.retain(|id| ids.contains(id));
+                self.boot_loops.retain(|id| ids.contains(&*id.to_string()));
+                self.one_shot.retain(|id| ids.contains(id));
                 self.uuids().retain(|mac, _| macs.contains(mac));
             }
             FeedEvent::Put(new) => {
-                let kept: HashSet<_> = macs(new).collect();
-                self.forget_macs(&new.id, |mac| !kept.contains(&mac));
+                let current: HashSet<_> = macs(new).collect();
+                self.evict_macs(&new.id, |mac| !current.contains(&mac));
             }
             FeedEvent::Deleted(id) => {
-                self.forget_macs(id, |_| true);
+                self.evict_macs(id, |_| true);
                 if let Ok(id) = id.parse() {
-                    self.loops.forget(id);
+                    self.boot_loops.evict(id);
                 }
-                self.once.forget(id);
+                self.one_shot.evict(id);
             }
             FeedEvent::Disconnected => {}
         }
     }
 
-    /// Forgets those interfaces of the machine `id`, as it was, that are `gone`.
-    fn forget_macs(&self, id: &str, gone: impl Fn(Mac) -> bool) {
+    /// Evicts those interfaces of the stored machine `id` that are `gone`.
+    fn evict_macs(&self, id: &str, gone: impl Fn(Mac) -> bool) {
         let Some(old) = self.index.by_id(id) else { return };
         let mut uuids = self.uuids();
         for mac in macs(&old.hardware).filter(|mac| gone(*mac)) {
@@ -58,50 +58,50 @@ mod tests {
     use crate::decision::ScriptSource;
     use tinwright::HardwareId;
 
-    /// A machine of which everything has been noted that can be.
-    fn noted() -> (BootScripts, String) {
+    /// A machine of which everything is remembered that can be.
+    fn remembered() -> (BootScripts, String) {
         let id = HardwareId::new();
         let (boots, now) = (boots(id), SystemTime::UNIX_EPOCH);
         let known = boots.index().by_mac(MAC).unwrap();
         boots.record_uuid(&known, [1; 16]);
-        boots.loops.note(known.id, now);
-        boots.once.hand_out(&known, &ScriptSource::Url("http://t/1".into()), now);
-        boots.once.started(&known.hardware.id).unwrap();
+        boots.boot_loops.record(known.id, now);
+        boots.one_shot.record_served(&known, &ScriptSource::Url("http://t/1".into()), now);
+        assert!(boots.one_shot.mark_started(&known.hardware.id));
         (boots, id.to_string())
     }
 
     fn left(boots: &BootScripts) -> [usize; 3] {
-        [boots.uuids().len(), boots.loops.len(), boots.once.len()]
+        [boots.uuids().len(), boots.boot_loops.len(), boots.one_shot.len()]
     }
 
     #[test]
     fn nothing_stays_of_a_machine_that_is_deleted() {
-        let (boots, id) = noted();
-        boots.forget(&FeedEvent::Deleted("another".into()));
-        boots.forget(&FeedEvent::Disconnected);
+        let (boots, id) = remembered();
+        boots.evict(&FeedEvent::Deleted("another".into()));
+        boots.evict(&FeedEvent::Disconnected);
         assert_eq!(left(&boots), [1, 1, 1]);
-        boots.forget(&FeedEvent::Deleted(id));
+        boots.evict(&FeedEvent::Deleted(id));
         assert_eq!(left(&boots), [0, 0, 0]);
     }
 
     #[test]
     fn nothing_stays_of_a_machine_that_is_not_among_all() {
-        let (boots, id) = noted();
+        let (boots, id) = remembered();
         let known = boots.index().by_id(&id).unwrap();
-        boots.forget(&FeedEvent::Snapshot(vec![(*known.hardware).clone()]));
+        boots.evict(&FeedEvent::Snapshot(vec![(*known.hardware).clone()]));
         assert_eq!(left(&boots), [1, 1, 1]);
-        boots.forget(&FeedEvent::Snapshot(Vec::new()));
+        boots.evict(&FeedEvent::Snapshot(Vec::new()));
         assert_eq!(left(&boots), [0, 0, 0]);
     }
 
     #[test]
-    fn an_interface_that_was_taken_out_is_forgotten_and_the_machine_is_not() {
-        let (boots, id) = noted();
+    fn an_interface_that_was_removed_is_evicted_and_the_machine_is_not() {
+        let (boots, id) = remembered();
         let known = boots.index().by_id(&id).unwrap();
-        boots.forget(&FeedEvent::Put((*known.hardware).clone()));
+        boots.evict(&FeedEvent::Put((*known.hardware).clone()));
         assert_eq!(left(&boots), [1, 1, 1]);
         let other = hardware(id.parse().unwrap(), Mac([2, 0, 0, 0, 0, 99]), "192.0.2.10");
-        boots.forget(&FeedEvent::Put(other));
+        boots.evict(&FeedEvent::Put(other));
         assert_eq!(left(&boots), [0, 1, 1]);
     }
 }

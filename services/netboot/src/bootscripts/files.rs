@@ -1,4 +1,4 @@
-//! What is fetched in a boot that has begun: by its token, and while it may go on.
+//! Files that are fetched in a boot that has begun: by its token, and while it may go on.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -7,76 +7,137 @@ use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 
 use super::custom::{ScriptOwner, ScriptReport};
-use super::{BootRefusal, BootScripts, NOBODY, gate_of};
+use super::{BootRefusal, BootScripts, Effects, NO_HARDWARE, gate_of};
 use crate::decision::{Fact, FeedState, RETRY};
+use crate::timeline::BootStep;
+
+/// Request for a URL of a boot.
+#[derive(Clone, Copy, Debug)]
+pub struct FileRequest<'a> {
+    /// Token of the boot.
+    pub token: &'a str,
+    /// Last part of the URL.
+    pub name: &'a str,
+    /// Address that the request comes from.
+    pub source: IpAddr,
+}
+
+/// Response to a [`FileRequest`].
+#[derive(Debug)]
+pub struct FileResponse {
+    /// The file, or the reason for its refusal.
+    pub reply: Result<BootFile, BootRefusal>,
+    /// Effects, for [`BootScripts::apply`].
+    pub effects: Effects,
+}
 
 /// What a boot's URL names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BootFile {
     /// A file of the installation environment.
     Osie(String),
-    /// Text of ours.
+    /// A text of ours.
     Text(String),
-    /// The script says how it went.
-    Note {
-        /// Which machine's.
+    /// A status that the script reports.
+    Status {
+        /// Machine that runs the script.
         hardware: String,
-        /// `started`, `failed` or `event`.
-        what: String,
-        /// What of it another service has to know.
-        report: Option<ScriptReport>,
+        /// The status.
+        status: ScriptStatus,
     },
 }
 
+/// Status of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptStatus {
+    /// It is about to start what it fetched.
+    Started,
+    /// It gave up.
+    Failed,
+    /// An event for the log.
+    Event,
+}
+
+impl ScriptStatus {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "started" => Self::Started,
+            "failed" => Self::Failed,
+            "event" => Self::Event,
+            _ => return None,
+        })
+    }
+
+    fn step(self) -> Option<BootStep> {
+        match self {
+            Self::Started => Some(BootStep::Started),
+            Self::Failed => Some(BootStep::Failed("the script gave up".into())),
+            Self::Event => None,
+        }
+    }
+}
+
 impl BootScripts {
-    /// What `name` below the boot's URL is, for whoever asks from `source`.
-    pub fn file(
+    /// Decides the response to `request`, and changes nothing.
+    pub fn respond_file(&self, request: &FileRequest<'_>, now: SystemTime) -> FileResponse {
+        let mut report = None;
+        let reply = self.file(request, now, &mut report);
+        let step = match &reply {
+            Ok(BootFile::Status { status, .. }) => status.step(),
+            Ok(BootFile::Osie(_) | BootFile::Text(_)) => None,
+            Err(refusal) => Some(BootStep::Refused(format!("{}: {refusal}", request.name))),
+        };
+        let event = step.and_then(|step| self.event(None, Some(request.source), step, now));
+        FileResponse { reply, effects: Effects { event, report, ..Effects::default() } }
+    }
+
+    fn file(
         &self,
-        token: &str,
-        name: &str,
-        source: IpAddr,
+        request: &FileRequest<'_>,
         now: SystemTime,
+        report: &mut Option<ScriptReport>,
     ) -> Result<BootFile, BootRefusal> {
+        let FileRequest { token, name, source } = *request;
         let opened = self.tokens.open(Purpose::Files, token, now);
         let claims = opened.map_err(|_| BootRefusal::NotYours("the token is not good"))?.claims;
         if claims.address != source {
             return Err(BootRefusal::NotYours("the token is another address's"));
         }
         let hardware = claims.hardware.to_string();
-        match name {
-            "ca.pem" => Ok(BootFile::Text(self.site.authority.clone())),
-            "started" | "failed" | "event" => {
-                Ok(BootFile::Note { hardware, what: name.to_owned(), report: None })
+        if name == "ca.pem" {
+            return Ok(BootFile::Text(self.site.authority.clone()));
+        }
+        if let Some(status) = ScriptStatus::parse(name) {
+            return Ok(BootFile::Status { hardware, status });
+        }
+        match ScriptOwner::named(name) {
+            Some((owner, "ipxe")) => self.custom_text(owner, &hardware, now).map(BootFile::Text),
+            Some((owner, part @ ("started" | "failed"))) => {
+                let started = part == "started";
+                *report = self.report(owner, &hardware, started);
+                let status = if started { ScriptStatus::Started } else { ScriptStatus::Failed };
+                Ok(BootFile::Status { hardware, status })
             }
-            _ => match ScriptOwner::named(name) {
-                Some((owner, "ipxe")) => {
-                    self.custom_text(owner, &hardware, now).map(BootFile::Text)
-                }
-                Some((owner, what @ ("started" | "failed"))) => {
-                    let report = self.report(owner, &hardware, what == "started");
-                    Ok(BootFile::Note { hardware, what: what.to_owned(), report })
-                }
-                Some(_) | None => {
-                    self.still_open(&hardware, now)?;
-                    Ok(BootFile::Osie(name.to_owned()))
-                }
-            },
+            Some(_) | None => {
+                self.check_still_open(&hardware)?;
+                Ok(BootFile::Osie(name.to_owned()))
+            }
         }
     }
 
-    /// Whether a boot that has begun may go on: the control plane can be heard, and no gate was closed meanwhile.
-    pub(super) fn still_open(&self, hardware: &str, now: SystemTime) -> Result<(), BootRefusal> {
+    /// Refuses to go on with a boot while a feed is cut, or once its gate was closed.
+    pub(super) fn check_still_open(&self, hardware: &str) -> Result<(), BootRefusal> {
         if self.index.feed() != FeedState::Live {
             return Err(BootRefusal::later(RETRY, Fact::StaleFeed));
         }
-        if hardware == HardwareId::from_bytes(NOBODY).to_string() {
+        if hardware == HardwareId::from_bytes(NO_HARDWARE).to_string() {
             return Ok(());
         }
-        let Some(known) = self.index.by_id(hardware) else {
+        let Some(machine) = self.index.by_id(hardware) else {
             return Err(BootRefusal::NotYours("the machine is gone"));
         };
-        let decision = self.decision(Some(&known), FeedState::Live, now);
-        match gate_of(&known, &decision) {
+        let decision = self.decision(Some(&machine), FeedState::Live);
+        match gate_of(&machine, &decision) {
             Some(gate) if !gate.open => Err(BootRefusal::NotYours("the platform allows no boot")),
             Some(_) | None => Ok(()),
         }

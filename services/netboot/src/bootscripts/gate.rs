@@ -1,4 +1,4 @@
-//! The gate of an outside platform: which boot it allows (netboot specification, section 9, G5).
+//! The gate of an outside platform, which allows or refuses boots of its machines.
 
 use std::net::IpAddr;
 
@@ -7,59 +7,59 @@ use uuid::Uuid;
 
 use crate::Mac;
 
-/// What a machine shows of itself.
+/// Identity that a machine presents.
 #[derive(Clone, Copy, Debug)]
 pub struct PresentedIdentity<'a> {
-    /// The SMBIOS UUID, as its script request has it; none where the request was not yet told to have one.
+    /// SMBIOS UUID in the script request; none if it was not asked for yet.
     pub uuid: Option<&'a str>,
-    /// The same as its firmware put it into DHCP (option 97), if it did.
+    /// SMBIOS UUID that its firmware sent by DHCP (option 97).
     pub dhcp_uuid: Option<[u8; 16]>,
-    /// The interface it boots by.
+    /// Interface that it boots from.
     pub mac: Mac,
-    /// Where it asks from.
+    /// Address that the request comes from.
     pub source: IpAddr,
 }
 
-/// What comes of it.
+/// Result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It may boot.
+pub enum GateResult {
+    /// The machine may boot.
     Open,
-    /// It has to show its UUID first.
+    /// The machine has to present its UUID first.
     AskUuid,
-    /// It may not, by this rule.
+    /// The machine may not boot; the rule says why.
     Closed(&'static str),
 }
 
-/// Whether `gate` lets through what shows itself so. Of what the gate names everything must match; what is shown besides is
-/// not looked at.
-pub fn judge(gate: &BootGate, shown: &PresentedIdentity<'_>) -> Verdict {
+/// Evaluates `gate`. Every value that the gate names must match; others are ignored.
+pub fn evaluate(gate: &BootGate, presented: &PresentedIdentity<'_>) -> GateResult {
     if !gate.open {
-        return Verdict::Closed("the platform allows no boot");
+        return GateResult::Closed("the platform allows no boot");
     }
-    if !gate.mac.is_empty() && gate.mac.parse() != Ok(shown.mac) {
-        return Verdict::Closed("the platform allows another Ethernet address");
+    if !gate.mac.is_empty() && gate.mac.parse() != Ok(presented.mac) {
+        return GateResult::Closed("the platform allows another Ethernet address");
     }
-    let from = |address: &String| address.parse::<IpAddr>().is_ok_and(|own| own == shown.source);
+    let from =
+        |address: &String| address.parse::<IpAddr>().is_ok_and(|own| own == presented.source);
     if !gate.initial_ips.is_empty() && !gate.initial_ips.iter().any(from) {
-        return Verdict::Closed("the platform allows other source addresses");
+        return GateResult::Closed("the platform allows other source addresses");
     }
-    if gate.uuid.is_empty() { Verdict::Open } else { judge_uuid(&gate.uuid, shown) }
+    if gate.uuid.is_empty() { GateResult::Open } else { evaluate_uuid(&gate.uuid, presented) }
 }
 
-fn judge_uuid(expected: &str, shown: &PresentedIdentity<'_>) -> Verdict {
+fn evaluate_uuid(expected: &str, presented: &PresentedIdentity<'_>) -> GateResult {
     let Ok(expected) = expected.parse::<Uuid>() else {
-        return Verdict::Closed("the platform's UUID cannot be read");
+        return GateResult::Closed("the platform's UUID cannot be read");
     };
     // Firmware before SMBIOS 2.6 leaves the byte order of the first three groups open: either is the same machine.
     let either = |uuid: Uuid| uuid == expected || Uuid::from_bytes_le(*uuid.as_bytes()) == expected;
-    if shown.dhcp_uuid.is_some_and(|sent| !either(Uuid::from_bytes(sent))) {
-        return Verdict::Closed("DHCP was asked with another UUID");
+    if presented.dhcp_uuid.is_some_and(|sent| !either(Uuid::from_bytes(sent))) {
+        return GateResult::Closed("the UUID differs from the one sent by DHCP");
     }
-    match shown.uuid.map(str::parse::<Uuid>) {
-        None => Verdict::AskUuid,
-        Some(Ok(uuid)) if either(uuid) => Verdict::Open,
-        Some(Ok(_) | Err(_)) => Verdict::Closed("the platform allows another UUID"),
+    match presented.uuid.map(str::parse::<Uuid>) {
+        None => GateResult::AskUuid,
+        Some(Ok(uuid)) if either(uuid) => GateResult::Open,
+        Some(Ok(_) | Err(_)) => GateResult::Closed("the platform allows another UUID"),
     }
 }
 
@@ -86,18 +86,18 @@ mod tests {
     }
 
     fn closed(gate: &BootGate, shown: &PresentedIdentity<'_>) -> bool {
-        matches!(judge(gate, shown), Verdict::Closed(_))
+        matches!(evaluate(gate, shown), GateResult::Closed(_))
     }
 
     #[test]
-    fn what_matches_in_everything_passes_and_the_uuid_is_asked_for_first() {
-        assert_eq!(judge(&gate(), &shown(None)), Verdict::AskUuid);
-        assert_eq!(judge(&gate(), &shown(Some(UUID))), Verdict::Open);
-        assert_eq!(judge(&gate(), &shown(Some(&UUID.to_uppercase()))), Verdict::Open);
+    fn a_full_match_opens_and_the_uuid_is_asked_for_first() {
+        assert_eq!(evaluate(&gate(), &shown(None)), GateResult::AskUuid);
+        assert_eq!(evaluate(&gate(), &shown(Some(UUID))), GateResult::Open);
+        assert_eq!(evaluate(&gate(), &shown(Some(&UUID.to_uppercase()))), GateResult::Open);
     }
 
     #[test]
-    fn any_one_thing_that_is_other_closes_it() {
+    fn any_mismatch_closes_it() {
         let good = shown(Some(UUID));
         assert!(closed(&BootGate { open: false, ..gate() }, &good));
         assert!(closed(&gate(), &PresentedIdentity { mac: Mac([2, 0, 0, 0, 0, 2]), ..good }));
@@ -111,20 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_counts_in_either_byte_order() {
+    fn a_uuid_matches_in_either_byte_order() {
         let swapped = Uuid::from_bytes_le(*UUID.parse::<Uuid>().unwrap().as_bytes());
-        assert_eq!(judge(&gate(), &shown(Some(&swapped.to_string()))), Verdict::Open);
+        assert_eq!(evaluate(&gate(), &shown(Some(&swapped.to_string()))), GateResult::Open);
         let dhcp_uuid = Some(*swapped.as_bytes());
         assert_eq!(
-            judge(&gate(), &PresentedIdentity { dhcp_uuid, ..shown(Some(UUID)) }),
-            Verdict::Open
+            evaluate(&gate(), &PresentedIdentity { dhcp_uuid, ..shown(Some(UUID)) }),
+            GateResult::Open
         );
     }
 
     #[test]
-    fn what_is_not_named_is_not_looked_at() {
+    fn values_that_the_gate_does_not_name_are_ignored() {
         let open = BootGate { open: true, ..BootGate::default() };
-        assert_eq!(judge(&open, &shown(None)), Verdict::Open);
+        assert_eq!(evaluate(&open, &shown(None)), GateResult::Open);
         assert!(closed(&BootGate::default(), &shown(Some(UUID))), "the default is closed");
     }
 

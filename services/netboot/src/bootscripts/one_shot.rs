@@ -1,11 +1,11 @@
-//! Scripts for one boot only: handed out, started, and then no longer there.
+//! Scripts for one boot: served, started, and then removed from the record.
 //!
 //! ```text
-//! in the record ──handed out──▶ Handed ──the script says `started`──▶ used, until the record no longer has it
+//! in the record ──served──▶ OneShotScript ──the script reports `started`──▶ used, until the record no longer has it
 //! ```
 //!
-//! The record is another service's, so a script that was started is remembered until its clearing shows: it must not be
-//! served again meanwhile. A script that was handed out is kept, since its text may be fetched after `started`.
+//! The record is another service's, so a started script is remembered until the record shows that it was removed: it must
+//! not be served again meanwhile. A served script is stored, since its text may be fetched after `started`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,79 +17,84 @@ use crate::Mac;
 use crate::decision::ScriptSource;
 use crate::index::Known;
 
-/// The scripts that are under way, by hardware id.
+/// One-shot scripts that were served, by hardware id.
 #[derive(Debug, Default)]
 pub struct OneShotScripts(Mutex<HashMap<String, OneShotScript>>);
 
-/// One of them.
+/// A script for one boot that was served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneShotScript {
-    /// The interface whose record has it.
+    /// Interface whose record has it.
     pub mac: Mac,
     /// The script.
-    pub script: ScriptSource,
-    /// The record's revision when it was last seen there.
+    pub source: ScriptSource,
+    /// Revision of the record that was last seen to have it.
     revision: i64,
-    /// How long its text can be fetched.
-    until: SystemTime,
+    /// End of the time in which its text can be fetched.
+    expires: SystemTime,
     started: bool,
 }
 
 impl OneShotScripts {
-    /// Notes that `script` is given to `known` at `now`.
-    pub fn hand_out(&self, known: &Known, script: &ScriptSource, now: SystemTime) {
-        let handed = OneShotScript {
-            mac: known.mac,
-            script: script.clone(),
-            revision: known.hardware.revision,
-            until: now + LIFETIME,
+    /// Records that `source` was served to `machine` at `now`.
+    pub fn record_served(&self, machine: &Known, source: &ScriptSource, now: SystemTime) {
+        let script = OneShotScript {
+            mac: machine.mac,
+            source: source.clone(),
+            revision: machine.hardware.revision,
+            expires: now + LIFETIME,
             started: false,
         };
         let mut all = self.all();
-        all.retain(|_, handed| handed.started || now < handed.until);
-        all.insert(known.hardware.id.clone(), handed);
+        all.retain(|_, script| script.started || now < script.expires);
+        all.insert(machine.hardware.id.clone(), script);
     }
 
-    /// The script that was given to the machine and may still be fetched.
-    pub fn handed(&self, hardware: &str, now: SystemTime) -> Option<ScriptSource> {
+    /// Returns the script that was served to the machine and may still be fetched.
+    pub fn served(&self, hardware: &str, now: SystemTime) -> Option<ScriptSource> {
         let all = self.all();
-        let handed = all.get(hardware).filter(|handed| now < handed.until)?;
-        Some(handed.script.clone())
+        let script = all.get(hardware).filter(|script| now < script.expires)?;
+        Some(script.source.clone())
     }
 
-    /// Notes that the machine has started it. What then has to be cleared from its record; once.
-    pub fn started(&self, hardware: &str) -> Option<OneShotScript> {
-        let mut all = self.all();
-        let handed = all.get_mut(hardware).filter(|handed| !handed.started)?;
-        handed.started = true;
-        Some(handed.clone())
+    /// Returns the script that was served to the machine, unless it was started.
+    pub fn not_started(&self, hardware: &str) -> Option<OneShotScript> {
+        self.all().get(hardware).filter(|script| !script.started).cloned()
     }
 
-    /// Whether the script that the record still has was started already.
-    pub fn is_used(&self, known: &Known) -> bool {
-        self.all().get(&known.hardware.id).is_some_and(|handed| {
-            handed.started && handed.mac == known.mac && handed.revision == known.hardware.revision
+    /// Records that the machine started its script. True the first time.
+    pub fn mark_started(&self, hardware: &str) -> bool {
+        self.all()
+            .get_mut(hardware)
+            .is_some_and(|script| !std::mem::replace(&mut script.started, true))
+    }
+
+    /// True if the script that the record still has was started already.
+    pub fn is_used(&self, machine: &Known) -> bool {
+        self.all().get(&machine.hardware.id).is_some_and(|script| {
+            script.started
+                && script.mac == machine.mac
+                && script.revision == machine.hardware.revision
         })
     }
 
-    /// The record still has it at `revision`.
-    pub fn still_at(&self, hardware: &str, revision: i64) {
-        if let Some(handed) = self.all().get_mut(hardware) {
-            handed.revision = revision;
+    /// Records that the record still has the script at `revision`.
+    pub fn set_revision(&self, hardware: &str, revision: i64) {
+        if let Some(script) = self.all().get_mut(hardware) {
+            script.revision = revision;
         }
     }
 
-    /// Forgets a machine.
-    pub fn forget(&self, hardware: &str) {
+    /// Evicts a machine.
+    pub fn evict(&self, hardware: &str) {
         self.all().remove(hardware);
     }
 
-    /// Forgets the machines that are not `there`.
-    pub fn retain(&self, there: impl Fn(&str) -> bool) {
-        self.all().retain(|hardware, _| there(hardware));
+    /// Evicts the machines that do not `exist`.
+    pub fn retain(&self, exist: impl Fn(&str) -> bool) {
+        self.all().retain(|hardware, _| exist(hardware));
     }
 
-    /// How many machines are remembered.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.all().len()

@@ -1,4 +1,4 @@
-//! The texts of boot scripts, out of what is known of a machine.
+//! Rendering of boot scripts.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,17 +9,19 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::{Hardware, Netboot, Osie};
 
 use super::custom::ScriptOwner;
-use super::{BootRefusal, BootScripts, NOBODY, Script, ScriptRequest, broken};
+use super::{
+    BootRefusal, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, ScriptWarning, broken,
+};
 use crate::Mac;
-use crate::decision::{BootTarget, Decision, Policy, ScriptSource, decide};
+use crate::decision::ScriptSource;
 use crate::index::Known;
 use crate::ipxe::{self, Arguments, WorkerArguments, WorkerEnvironment};
 use crate::site::Site;
 
-/// What scripts say of the site, whoever they are for.
+/// Addresses of the site in every script.
 #[derive(Debug)]
 pub(super) struct UrlSettings {
-    /// Where machines find our HTTP.
+    /// Our HTTP, without a slash at the end.
     pub(super) base_url: String,
     log_server: Option<String>,
 }
@@ -31,154 +33,122 @@ impl UrlSettings {
     }
 }
 
-/// Whether a boot's environment can prove which machine it is on.
+/// Identity of the worker in a boot's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerIdentity {
     Given,
-    /// It starts no worker; or whoever asks may be somebody else behind one address.
+    /// No worker is started; or the client may be another machine behind the same address.
     Withheld,
 }
 
-/// What one boot is given.
+/// URL and identity of one boot.
 pub(super) struct BootUrls {
-    /// Where it finds its files.
+    /// URL of the boot's files.
     url: String,
-    /// What it proves itself with, or nothing.
+    /// Token that the worker proves the machine's identity with; empty if it gets none.
     identity: String,
 }
 
 impl BootScripts {
-    /// The worker's environment. Whoever may be somebody else behind one address gets no identity.
+    /// Renders the worker's environment.
     pub(super) fn worker(
         &self,
-        known: &Known,
-        source: IpAddr,
-        mac_only: bool,
+        machine: &Known,
+        request: &ScriptRequest,
         now: SystemTime,
+        warnings: &mut Vec<ScriptWarning>,
     ) -> Result<String, BootRefusal> {
-        let identity = if mac_only { WorkerIdentity::Withheld } else { WorkerIdentity::Given };
-        let boot = self.boot(known, source, identity, now)?;
-        self.environment(known, &boot.url, &self.arguments(known, &boot, now))
-    }
-
-    /// The same environment for people: it starts no worker, so it needs no identity.
-    pub(super) fn rescue(
-        &self,
-        known: &Known,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<String, BootRefusal> {
-        let boot = self.boot(known, source, WorkerIdentity::Withheld, now)?;
-        let mut arguments = self.arguments(known, &boot, now);
-        arguments.extra.push("rescue=1");
-        self.environment(known, &boot.url, &arguments)
-    }
-
-    /// The configuration of PXELINUX's kind, for U-Boot and OPAL: the worker's environment, or the disk.
-    pub fn pxelinux(
-        &self,
-        mac: Option<Mac>,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<String, BootRefusal> {
-        let asked = ScriptRequest::new(mac, source);
-        let script = self.script(&asked, now)?;
-        let known = match mac {
-            Some(mac) => self.index.by_mac(mac),
-            None => self.index.by_address(source),
-        };
-        let nothing = || BootRefusal::Nothing("the loader reads no script of this kind".into());
-        let known = known.ok_or_else(nothing)?;
-        match script.kind {
-            "local_disk" => Ok(ipxe::PXELINUX_DISK.into()),
-            "worker" => {
-                let mac_only = self.site.serving.is_mac_only(source);
-                let identity =
-                    if mac_only { WorkerIdentity::Withheld } else { WorkerIdentity::Given };
-                let boot = self.boot(&known, source, identity, now)?;
-                let arguments = checked(&known, &self.arguments(&known, &boot, now))?;
-                let files = files(&known, &boot.url);
-                ipxe::pxelinux(&files.environment(&boot.url, None, &arguments)).map_err(broken)
+        let identity = self.worker_identity(request);
+        let boot = self.boot_urls(machine, request.source, identity, now)?;
+        let (arguments, left_out) =
+            self.arguments(machine, &boot, now).arguments().map_err(broken)?;
+        let warning =
+            |word| ScriptWarning::ArgumentLeftOut { hardware: machine.hardware.id.clone(), word };
+        warnings.extend(left_out.into_iter().map(warning));
+        let files = files(machine, &boot.url);
+        let log_server = self.urls.log_server.as_deref();
+        match request.format {
+            ScriptFormat::Ipxe => {
+                ipxe::worker(&files.environment(&boot.url, log_server, &arguments))
             }
-            _ => Err(nothing()),
+            ScriptFormat::Pxelinux => {
+                ipxe::pxelinux(&files.environment(&boot.url, None, &arguments))
+            }
         }
+        .map_err(broken)
     }
 
-    fn environment(
+    /// Renders the environment for a machine without a record, in which a worker has no identity.
+    pub(super) fn generic_text(
         &self,
-        known: &Known,
-        boot_url: &str,
-        arguments: &WorkerArguments<'_>,
+        source: IpAddr,
+        now: SystemTime,
     ) -> Result<String, BootRefusal> {
-        let arguments = checked(known, arguments)?;
-        let files = files(known, boot_url);
-        let log_server = self.said.log_server.as_deref();
-        let environment = files.environment(boot_url, log_server, &arguments);
-        ipxe::worker(&environment).map_err(broken)
-    }
-
-    /// The environment for a machine without a record, in which a worker has nothing to prove itself with.
-    pub(super) fn stranger(&self, source: IpAddr, now: SystemTime) -> Result<Script, BootRefusal> {
-        let policy = Policy { boot_unknown: true, ..self.site.policy };
-        let Decision { boot, fact } = decide(None, policy, self.index.feed(), now);
-        if let BootTarget::Later { retry } = boot {
-            return Err(BootRefusal::later(retry, fact));
-        }
-        if boot != BootTarget::Generic {
-            return Err(BootRefusal::Nothing(fact.to_string()));
-        }
-        let token = self.tokens.mint(Purpose::Files, HardwareId::from_bytes(NOBODY), source, now);
-        let boot_url = self.url_of(&token.map_err(broken)?);
-        let arguments = WorkerArguments { boot_url: &boot_url, ..self.of_site(now) };
+        let hardware = HardwareId::from_bytes(NO_HARDWARE);
+        let token = self.tokens.mint(Purpose::Files, hardware, source, now);
+        let boot_url = self.boot_url(&token.map_err(broken)?);
+        let arguments = WorkerArguments { boot_url: &boot_url, ..self.site_arguments(now) };
         let (arguments, _left_out) = arguments.arguments().map_err(broken)?;
-        let text = ipxe::generic(&boot_url, self.said.log_server.as_deref(), &arguments);
-        Ok(Script { kind: "generic", text: text.map_err(broken)? })
+        ipxe::generic(&boot_url, self.urls.log_server.as_deref(), &arguments).map_err(broken)
     }
 
-    /// What every environment is told at `now`, wherever it runs.
-    fn of_site(&self, now: SystemTime) -> WorkerArguments<'_> {
+    /// Renders the script that comes back with the machine's UUID.
+    pub(super) fn ask_uuid(
+        &self,
+        machine: &Known,
+        request: &ScriptRequest,
+    ) -> Result<super::Script, BootRefusal> {
+        if request.format == ScriptFormat::Pxelinux {
+            return Err(super::no_pxelinux());
+        }
+        let text = ipxe::with_uuid(&format!("{}/{}", self.urls.base_url, machine.mac.dashed()));
+        Ok(super::Script { kind: super::ScriptKind::AskUuid, text: text.map_err(broken)? })
+    }
+
+    /// Arguments of every environment at `now`, on any machine.
+    fn site_arguments(&self, now: SystemTime) -> WorkerArguments<'_> {
         WorkerArguments {
             grpc_authority: &self.site.grpc_authority,
             tls: Some(true),
             ca_sha256: &self.site.authority_sha256,
             boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-            syslog_host: self.said.log_server.as_deref(),
+            syslog_host: self.urls.log_server.as_deref(),
             consoles: &self.site.consoles,
             ..WorkerArguments::default()
         }
     }
 
-    /// What the environment on `known` is told.
+    /// Arguments of the environment on `machine`.
     pub(super) fn arguments<'a>(
         &'a self,
-        known: &'a Known,
+        machine: &'a Known,
         boot: &'a BootUrls,
         now: SystemTime,
     ) -> WorkerArguments<'a> {
-        let hardware: &Hardware = &known.hardware;
-        let vlan = known.interface().and_then(|interface| interface.dhcp.as_ref());
+        let hardware: &Hardware = &machine.hardware;
+        let dhcp = machine.interface().and_then(|interface| interface.dhcp.as_ref());
         let policy = hardware.policy.iter().flat_map(|policy| &policy.kernel_params);
-        let osie = osie(known).into_iter().flat_map(|osie| &osie.kernel_params);
+        let osie = osie(machine).into_iter().flat_map(|osie| &osie.kernel_params);
         WorkerArguments {
             facility: &hardware.facility,
             worker_id: &hardware.id,
-            hw_addr: Some(known.mac),
-            instance_id: known.instance.as_ref().map_or("", |instance| &instance.id),
-            vlan_id: vlan.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).unwrap_or(0),
+            hw_addr: Some(machine.mac),
+            instance_id: machine.instance.as_ref().map_or("", |instance| &instance.id),
+            vlan_id: dhcp.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).unwrap_or(0),
             boot_token: &boot.identity,
             boot_url: &boot.url,
             x86: hardware.architecture == "x86_64",
             extra: policy.chain(osie).map(String::as_str).collect(),
-            ..self.of_site(now)
+            ..self.site_arguments(now)
         }
     }
 
-    /// What newer builds of iPXE run before DHCP: nothing, or what leads to the script of `mac`.
+    /// Renders the script that newer builds of iPXE run before DHCP: empty, or one that chains to the script of `mac`.
     pub fn autoexec(&self, mac: Option<Mac>) -> Result<String, BootRefusal> {
         if !self.site().serving.autoexec_script {
             return Ok(String::new());
         }
-        let base = &self.said.base_url;
+        let base = &self.urls.base_url;
         let text = match mac {
             Some(mac) => ipxe::autoexec(&format!("{base}/{}", mac.dashed()), true),
             None => ipxe::autoexec(base, false),
@@ -186,16 +156,16 @@ impl BootScripts {
         text.map_err(broken)
     }
 
-    /// The wrapper around `owner`'s script; text is served from the boot's own URL.
+    /// Renders the wrapper around `owner`'s script. Its text is served below the boot's URL.
     pub(super) fn custom(
         &self,
-        known: &Known,
+        machine: &Known,
         owner: ScriptOwner,
         script: ScriptSource,
         source: IpAddr,
         now: SystemTime,
     ) -> Result<String, BootRefusal> {
-        let boot = self.boot(known, source, WorkerIdentity::Withheld, now)?;
+        let boot = self.boot_urls(machine, source, WorkerIdentity::Withheld, now)?;
         let own = format!("{}/{owner}", boot.url);
         let address = match script {
             ScriptSource::Url(url) => url,
@@ -204,52 +174,52 @@ impl BootScripts {
         ipxe::custom(&address, &own).map_err(broken)
     }
 
-    /// What one boot of `known` is given.
-    pub(super) fn boot(
+    /// Mints the tokens of one boot of `machine`.
+    pub(super) fn boot_urls(
         &self,
-        known: &Known,
+        machine: &Known,
         source: IpAddr,
         identity: WorkerIdentity,
         now: SystemTime,
     ) -> Result<BootUrls, BootRefusal> {
-        let mint = |purpose| self.tokens.mint(purpose, known.id, source, now).map_err(broken);
+        let mint = |purpose| self.tokens.mint(purpose, machine.id, source, now).map_err(broken);
         let identity = match identity {
             WorkerIdentity::Given => mint(Purpose::Identity)?,
             WorkerIdentity::Withheld => String::new(),
         };
-        Ok(BootUrls { url: self.url_of(&mint(Purpose::Files)?), identity })
+        Ok(BootUrls { url: self.boot_url(&mint(Purpose::Files)?), identity })
     }
 
-    fn url_of(&self, token: &str) -> String {
-        [&self.said.base_url, "/v1/boot/", token].concat()
+    fn boot_url(&self, token: &str) -> String {
+        [&self.urls.base_url, "/v1/boot/", token].concat()
     }
 }
 
-/// The installation environment that the interface's record has in the place of the site's.
-pub(super) fn osie(known: &Known) -> Option<&Osie> {
-    known.interface()?.netboot.as_ref().and_then(|Netboot { osie, .. }| osie.as_ref())
+/// Installation environment that the interface's record has in place of the site's.
+pub(super) fn osie(machine: &Known) -> Option<&Osie> {
+    machine.interface()?.netboot.as_ref().and_then(|Netboot { osie, .. }| osie.as_ref())
 }
 
-/// The environment's files.
+/// Files of the environment.
 struct Files<'a> {
     base: &'a str,
     kernel: Cow<'a, str>,
     initrd: Cow<'a, str>,
 }
 
-/// Those of `known`: the site's, or what its record has in their place.
-fn files<'a>(known: &'a Known, boot_url: &'a str) -> Files<'a> {
-    let osie = osie(known);
-    let architecture = &known.hardware.architecture;
-    let named = |own: Option<&'a String>, kind: &str| match own.filter(|name| !name.is_empty()) {
+/// Returns the files for `machine`: those of its record, or the site's.
+fn files<'a>(machine: &'a Known, boot_url: &'a str) -> Files<'a> {
+    let osie = osie(machine);
+    let architecture = &machine.hardware.architecture;
+    let name = |own: Option<&'a String>, kind: &str| match own.filter(|name| !name.is_empty()) {
         Some(name) => Cow::from(name),
         None => [kind, architecture].concat().into(),
     };
     let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
     Files {
         base: own_base.filter(|base| !base.is_empty()).unwrap_or(boot_url),
-        kernel: named(osie.map(|osie| &osie.kernel), "vmlinuz-"),
-        initrd: named(osie.map(|osie| &osie.initrd), "initramfs-"),
+        kernel: name(osie.map(|osie| &osie.kernel), "vmlinuz-"),
+        initrd: name(osie.map(|osie| &osie.initrd), "initramfs-"),
     }
 }
 
@@ -263,18 +233,6 @@ impl Files<'_> {
         let Self { base, kernel, initrd } = self;
         WorkerEnvironment { base_url: base, notes_url, syslog, kernel, initrd, arguments }
     }
-}
-
-/// The arguments as a command line. A word of somebody's that cannot stand in a script is left out, and said.
-pub(super) fn checked(
-    known: &Known,
-    arguments: &WorkerArguments<'_>,
-) -> Result<Arguments, BootRefusal> {
-    let (arguments, left_out) = arguments.arguments().map_err(broken)?;
-    for word in left_out {
-        tracing::warn!(hardware.id = known.hardware.id, %word, "kernel argument left out");
-    }
-    Ok(arguments)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Telling other services of scripts: one for one boot is taken out of the machine's record once it was started, and an
-//! instance learns that its own was.
+//! Reports of started scripts: removes a one-shot script from the hardware record, and tells the instance service that its
+//! script ran.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,78 +16,76 @@ use tonic::{Code, Status};
 
 use super::custom::ScriptReport;
 use super::one_shot::{OneShotScript, OneShotScripts};
-use crate::decision::ScriptSource;
 use crate::facts;
 
-/// The pauses between attempts.
-const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// Pauses between attempts, in seconds.
+const RETRY_SECONDS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
-/// A script for one boot that was started.
+/// A one-shot script that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedScript {
-    /// On which machine.
+    /// Id of the machine.
     pub hardware: String,
     /// The script.
-    pub handed: OneShotScript,
+    pub script: OneShotScript,
 }
 
-/// Whom scripts are told of.
+/// Services that reports are sent to.
 #[derive(Clone, Debug)]
-pub struct Peers {
-    /// Has the records.
+pub struct ReportPeers {
+    /// Owner of the hardware records.
     pub hardware: HardwareServiceClient<Channel>,
-    /// Has the instances.
+    /// Owner of the instances.
     pub instance: InstanceServiceClient<Channel>,
-    /// The scripts for one boot that are under way.
-    pub once: Arc<OneShotScripts>,
+    /// Scripts for one boot that are under way.
+    pub one_shot: Arc<OneShotScripts>,
 }
 
-/// Tells `reports`, each by itself, so that one that cannot be told holds up no other. Ends with the sender; then a script
-/// whose report was not told is served once more.
-pub async fn run(peers: Peers, mut reports: mpsc::UnboundedReceiver<ScriptReport>) {
+/// Sends `reports`, each in a task of its own, so that one that fails delays no other. Ends with the sender; a script whose
+/// report was not sent by then is served once more.
+pub async fn run(peers: ReportPeers, mut reports: mpsc::UnboundedReceiver<ScriptReport>) {
     let mut tasks = tokio::task::JoinSet::new();
     while let Some(report) = reports.recv().await {
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(peers.clone().tell(report));
+        tasks.spawn(peers.clone().send(report));
     }
 }
 
-impl Peers {
-    async fn tell(mut self, report: ScriptReport) {
-        let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(30));
+impl ReportPeers {
+    async fn send(mut self, report: ScriptReport) {
+        let mut pauses = RETRY_SECONDS.into_iter().chain(std::iter::repeat(30));
         loop {
-            let (hardware, told) = match &report {
-                ScriptReport::OneShot(started) => (&started.hardware, self.clear(started).await),
+            let (hardware, sent) = match &report {
+                ScriptReport::OneShot(started) => {
+                    (&started.hardware, self.remove_from_record(started).await)
+                }
                 ScriptReport::Instance(report) => {
-                    let told = self.instance.report_script(report.clone()).await;
-                    (&report.hardware_id, told.map(drop))
+                    let sent = self.instance.report_script(report.clone()).await;
+                    (&report.hardware_id, sent.map(drop))
                 }
             };
-            let script = report.kind();
-            let Err(status) = told else {
-                return tracing::info!(hardware.id = hardware, script, "told of a script");
+            let kind = report.kind();
+            let Err(status) = sent else {
+                return tracing::info!(hardware.id = hardware, kind, "script reported");
             };
             if is_final(status.code()) {
-                return tracing::error!(hardware.id = hardware, script, %status, "a script may be served once more");
+                return tracing::error!(hardware.id = hardware, kind, %status, "script not reported: it may be served once more");
             }
-            tracing::warn!(hardware.id = hardware, script, %status, "not told of a script yet");
+            tracing::warn!(hardware.id = hardware, kind, %status, "script not reported, retrying");
             tokio::time::sleep(Duration::from_secs(pauses.next().unwrap_or(30))).await;
         }
     }
 
     /// Reads the record and writes it without the script, if it still has that one and nobody else writes it meanwhile.
-    async fn clear(
-        &mut self,
-        StartedScript { hardware, handed }: &StartedScript,
-    ) -> Result<(), Status> {
-        let view = View::Full.into();
-        let request = GetHardwareRequest { by: Some(By::Id(hardware.clone())), view };
+    async fn remove_from_record(&mut self, started: &StartedScript) -> Result<(), Status> {
+        let (by, view) = (Some(By::Id(started.hardware.clone())), View::Full.into());
+        let request = GetHardwareRequest { by, view };
         let record = self.hardware.get_hardware(request).await?.into_inner().hardware;
-        let mut record = record.ok_or_else(|| Status::not_found("an answer without a record"))?;
-        if !take_out(&mut record, handed) {
+        let mut record = record.ok_or_else(|| Status::not_found("a response without a record"))?;
+        if !remove(&mut record, &started.script) {
             return Ok(());
         }
-        self.once.still_at(hardware, record.revision);
+        self.one_shot.set_revision(&started.hardware, record.revision);
         let paths = vec!["interfaces".to_owned()];
         let request = UpdateHardwareRequest {
             hardware: Some(record),
@@ -97,7 +95,7 @@ impl Peers {
     }
 }
 
-/// Whether asking again is of no use.
+/// True if repeating the call is of no use.
 fn is_final(code: Code) -> bool {
     matches!(
         code,
@@ -109,15 +107,15 @@ fn is_final(code: Code) -> bool {
     )
 }
 
-/// Whether the record had the script, and now has it no longer. Another one that somebody wrote since stays.
-fn take_out(record: &mut Hardware, handed: &OneShotScript) -> bool {
-    let own = |mac: &str| mac.parse() == Ok(handed.mac);
+/// Removes the script from the record. True if the record had it; another script, written since, stays.
+fn remove(record: &mut Hardware, script: &OneShotScript) -> bool {
+    let own = |mac: &str| mac.parse() == Ok(script.mac);
     let mut interfaces = record.interfaces.iter_mut().filter(|interface| own(&interface.mac));
     let Some(netboot) = interfaces.find_map(|interface| interface.netboot.as_mut()) else {
         return false;
     };
-    let had: Option<ScriptSource> = netboot.boot_once.as_ref().and_then(facts::ipxe_script);
-    let same = had.as_ref() == Some(&handed.script);
+    let present = netboot.boot_once.as_ref().and_then(facts::ipxe_script);
+    let same = present.as_ref() == Some(&script.source);
     if same {
         netboot.boot_once = None;
     }
@@ -131,6 +129,7 @@ mod tests {
 
     use super::*;
     use crate::bootscripts::tests::{MAC, boots, hardware};
+    use crate::decision::ScriptSource;
     use tinwright::HardwareId;
     use tinwright::hardware::v1::Ipxe;
 
@@ -142,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_script_that_was_started_is_taken_out() {
+    fn only_the_script_that_was_started_is_removed() {
         let known = boots(HardwareId::new()).index().by_mac(MAC).unwrap();
         let (once, script) = (OneShotScripts::default(), ScriptSource::Url("http://t/1".into()));
-        once.hand_out(&known, &script, SystemTime::UNIX_EPOCH);
-        let handed = once.started(&known.hardware.id).unwrap();
+        once.record_served(&known, &script, SystemTime::UNIX_EPOCH);
+        let handed = once.not_started(&known.hardware.id).unwrap();
         let mut record = with("http://t/1");
-        assert!(take_out(&mut record, &handed) && !take_out(&mut record, &handed));
+        assert!(remove(&mut record, &handed) && !remove(&mut record, &handed));
         assert_eq!(record.interfaces[0].netboot.as_ref().unwrap().boot_once, None);
         assert!(record.interfaces[0].netboot.as_ref().unwrap().allow_pxe, "the rest stays");
         let mut other = with("http://t/2");
-        assert!(!take_out(&mut other, &handed));
+        assert!(!remove(&mut other, &handed));
         assert_eq!(other.interfaces, with("http://t/2").interfaces);
     }
 }

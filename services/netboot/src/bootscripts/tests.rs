@@ -73,6 +73,19 @@ pub(crate) fn boots_at(id: HardwareId, site: Site) -> BootScripts {
     BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
+/// The file `name` of the boot with `token`, its effects applied; and the report that follows.
+pub(crate) fn fetch(
+    boots: &BootScripts,
+    token: &str,
+    name: &str,
+    source: IpAddr,
+    now: SystemTime,
+) -> (Result<BootFile, BootRefusal>, Option<ScriptReport>) {
+    let FileResponse { reply, effects } =
+        boots.respond_file(&FileRequest { token, name, source }, now);
+    (reply, boots.apply(effects, now))
+}
+
 pub(crate) fn at(address: &str) -> IpAddr {
     address.parse().unwrap()
 }
@@ -90,8 +103,8 @@ fn argument<'a>(script: &'a str, key: &str) -> &'a str {
 #[test]
 fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
     let id = HardwareId::new();
-    let served = boots(id).script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
-    assert_eq!(served.kind, "worker");
+    let served = boots(id).serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
+    assert_eq!(served.kind, ScriptKind::Worker);
     for (key, value) in [
         ("worker_id", id.to_string().as_str()),
         ("hw_addr", "02:00:00:00:00:01"),
@@ -109,13 +122,13 @@ fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
 fn a_script_is_only_for_the_machine_it_is_for() {
     let boots = boots(HardwareId::new());
     for (named, source) in [(Some(MAC), "192.0.2.20"), (Some(MAC), "192.0.2.99")] {
-        let refused = boots.script(&ScriptRequest::new(named, at(source)), now());
+        let refused = boots.serve(&ScriptRequest::new(named, at(source)), now());
         assert!(matches!(refused, Err(BootRefusal::NotYours(_))), "{source}");
     }
-    let stranger = boots.script(&ScriptRequest::new(None, at("192.0.2.99")), now());
+    let stranger = boots.serve(&ScriptRequest::new(None, at("192.0.2.99")), now());
     assert!(matches!(stranger, Err(BootRefusal::Nothing(_))));
     assert!(
-        boots.script(&ScriptRequest::new(None, at("192.0.2.10")), now()).is_ok(),
+        boots.serve(&ScriptRequest::new(None, at("192.0.2.10")), now()).is_ok(),
         "known by its address"
     );
 }
@@ -123,11 +136,10 @@ fn a_script_is_only_for_the_machine_it_is_for() {
 #[test]
 fn a_boots_files_are_for_its_address_while_its_token_lasts() {
     let boots = boots(HardwareId::new());
-    let script =
-        boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
+    let script = boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     let ask = |name: &str, source: &str, later: u64| {
-        boots.file(token, name, at(source), now() + Duration::from_secs(later))
+        fetch(&boots, token, name, at(source), now() + Duration::from_secs(later)).0
     };
     assert_eq!(ask("ca.pem", "192.0.2.10", 1), Ok(BootFile::Text("PEM".into())));
     let kernel = BootFile::Osie("vmlinuz-x86_64".into());
@@ -135,7 +147,7 @@ fn a_boots_files_are_for_its_address_while_its_token_lasts() {
     assert!(matches!(ask("ca.pem", "192.0.2.20", 1), Err(BootRefusal::NotYours(_))));
     assert!(matches!(ask("ca.pem", "192.0.2.10", 900), Err(BootRefusal::NotYours(_))));
     let identity = argument(&script, "boot_token");
-    let crossed = boots.file(identity, "ca.pem", at("192.0.2.10"), now());
+    let crossed = fetch(&boots, identity, "ca.pem", at("192.0.2.10"), now()).0;
     assert!(matches!(crossed, Err(BootRefusal::NotYours(_))), "an identity token opens no file");
 }
 
@@ -148,18 +160,21 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
     });
     let other = Mac([2, 0, 0, 0, 0, 2]);
     for (mac, source) in [(other, "192.0.2.10"), (MAC, "192.0.2.20"), (MAC, "192.0.2.99")] {
-        let refused = ours.script(&ScriptRequest::new(Some(mac), at(source)), now());
+        let refused = ours.serve(&ScriptRequest::new(Some(mac), at(source)), now());
         assert!(matches!(refused, Err(BootRefusal::NotYours(_))), "{mac} at {source}");
     }
     let token = |boots: &BootScripts| {
         let script =
-            boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
+            boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
         argument(&script, "boot_url").rsplit('/').next().unwrap().to_owned()
     };
     let ask = |token: &str, source: &str, later: u64| {
         let then = now() + Duration::from_secs(later);
         ["ca.pem", "vmlinuz-x86_64", "instance.ipxe", "instance.started"].map(|name| {
-            ours.file(token, name, at(source), then).map_err(|refusal| refusal.to_string()).err()
+            fetch(&ours, token, name, at(source), then)
+                .0
+                .map_err(|refusal| refusal.to_string())
+                .err()
         })
     };
     let (own, foreign) = (token(&ours), token(&theirs));
@@ -183,14 +198,14 @@ fn before_everything_was_told_machines_are_to_ask_again() {
     let boots = BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
-        let told = boots.script(&ScriptRequest::new(None, at(source)), now());
+        let told = boots.serve(&ScriptRequest::new(None, at(source)), now());
         assert_eq!(told, Err(later.clone()), "{source}");
     }
     boots.index().instance(FeedEvent::Snapshot(vec![]));
     boots.index().workflow(FeedEvent::Snapshot(vec![]));
     assert!(ask(&boots, "192.0.2.10").is_ok());
     assert!(matches!(
-        boots.script(&ScriptRequest::new(None, at("192.0.2.99")), now()),
+        boots.serve(&ScriptRequest::new(None, at("192.0.2.99")), now()),
         Err(BootRefusal::Nothing(_))
     ));
 }
@@ -199,14 +214,14 @@ fn before_everything_was_told_machines_are_to_ask_again() {
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
     boots.index().workflow(FeedEvent::Disconnected);
-    let later = boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now());
+    let later = boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now());
     assert!(matches!(later, Err(BootRefusal::Later { .. })));
 }
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
 pub(crate) fn ask(boots: &BootScripts, source: &str) -> Result<Script, BootRefusal> {
-    boots.script(&ScriptRequest::new(Some(MAC), at(source)), now())
+    boots.serve(&ScriptRequest::new(Some(MAC), at(source)), now())
 }
 
 /// The machine's record, changed.
@@ -241,7 +256,7 @@ fn shown(boots: &BootScripts, uuid: &str) -> Result<Script, BootRefusal> {
         uuid: Some(uuid.into()),
         ..ScriptRequest::new(Some(MAC), at("192.0.2.10"))
     };
-    boots.script(&asked, now())
+    boots.serve(&asked, now())
 }
 
 #[test]
@@ -250,10 +265,10 @@ fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
     let boots = boots(id);
     gated(&boots, id, occ::State::Provisioning, open_gate());
     let asked = ask(&boots, "192.0.2.10").unwrap();
-    assert_eq!(asked.kind, "ask_uuid");
+    assert_eq!(asked.kind, ScriptKind::AskUuid);
     let chain = "chain http://192.0.2.1:7080/02-00-00-00-00-01/auto.ipxe?uuid=${uuid}";
     assert!(asked.text.contains(chain) && !asked.text.contains("/v1/boot/"), "{}", asked.text);
-    assert_eq!(shown(&boots, UUID).unwrap().kind, "worker");
+    assert_eq!(shown(&boots, UUID).unwrap().kind, ScriptKind::Worker);
     for other in ["", "${uuid}", "00112233-4455-6677-8899-aabbccddeefe"] {
         assert!(matches!(shown(&boots, other), Err(BootRefusal::NotYours(_))), "{other}");
     }
@@ -269,13 +284,13 @@ fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
     gated(&boots, id, occ::State::Provisioning, open_gate());
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
-    let kernel = || boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
+    let kernel = || fetch(&boots, token, "vmlinuz-x86_64", at("192.0.2.10"), now()).0;
     assert!(kernel().is_ok());
     gated(&boots, id, occ::State::Provisioning, occ::BootGate::default());
     assert!(matches!(kernel(), Err(BootRefusal::NotYours(_))));
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))));
     gated(&boots, id, occ::State::Deprovisioning, occ::BootGate::default());
-    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker");
+    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, ScriptKind::Worker);
 }
 
 #[test]
@@ -287,7 +302,7 @@ fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
     boots.index().instance(FeedEvent::Disconnected);
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::Later { .. })));
-    let kernel = boots.file(token, "vmlinuz-x86_64", at("192.0.2.10"), now());
+    let kernel = fetch(&boots, token, "vmlinuz-x86_64", at("192.0.2.10"), now()).0;
     assert!(matches!(kernel, Err(BootRefusal::Later { .. })));
 }
 
@@ -300,7 +315,7 @@ fn where_only_the_mac_is_known_a_script_holds_no_identity() {
     assert!(script.contains(" worker_id=") && !script.contains("boot_token="), "{script}");
     let elsewhere = ask(&boots, "192.0.2.99");
     assert!(matches!(elsewhere, Err(BootRefusal::NotYours(_))));
-    let unnamed = boots.script(&ScriptRequest::new(None, at("203.0.113.9")), now());
+    let unnamed = boots.serve(&ScriptRequest::new(None, at("203.0.113.9")), now());
     assert!(matches!(unnamed, Err(BootRefusal::Nothing(_))));
 }
 
@@ -311,20 +326,20 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
     for (site, waits) in [(site(), false), (held, true)] {
         let boots = boots_at(id, site);
         assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
-        let held = BootRefusal::Later { retry: HOLD, why: BOOT_LOOP.into() };
+        let held = BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() };
         let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
-        for told in [boots.script_for(&asked, None, now()), ask(&boots, "192.0.2.10")] {
+        for told in [boots.respond(&asked, now()).reply, ask(&boots, "192.0.2.10")] {
             assert_eq!(told == Err(held.clone()), waits, "{told:?}");
         }
     }
 }
 
 #[test]
-fn a_question_is_no_boot() {
+fn a_simulated_request_is_no_boot() {
     let boots = boots(HardwareId::new());
     let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
-    assert!((0..20).all(|_| boots.script_for(&asked, None, now()).is_ok()));
-    assert!(!boots.loops.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
+    assert!((0..20).all(|_| boots.respond(&asked, now()).reply.is_ok()));
+    assert!(!boots.boot_loops.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
 }
 
 #[test]
@@ -341,7 +356,7 @@ fn a_disk_is_booted_the_way_the_record_says() {
     }]));
     boots.index().workflow(FeedEvent::Snapshot(vec![]));
     let plain = ask(&boots, "192.0.2.10").unwrap();
-    assert_eq!((plain.kind, plain.text.as_str()), ("local_disk", "#!ipxe\nexit 1\n"));
+    assert_eq!((plain.kind, plain.text.as_str()), (ScriptKind::LocalDisk, "#!ipxe\nexit 1\n"));
     record(&boots, id, |record| netboot(record).local_boot = 1);
     assert!(
         ask(&boots, "192.0.2.10").unwrap().text.contains("sanboot --no-describe --drive 0x80 ||")
@@ -361,8 +376,12 @@ fn the_shell_is_served_where_the_site_says_so() {
 fn pxelinux_reads_the_same_decision() {
     let id = HardwareId::new();
     let boots = boots(id);
-    let read = |source| boots.pxelinux(Some(MAC), at(source), now());
-    let text = read("192.0.2.10").unwrap();
+    let read = |source| {
+        let format = ScriptFormat::Pxelinux;
+        let request = ScriptRequest { format, ..ScriptRequest::new(Some(MAC), at(source)) };
+        boots.serve(&request, now())
+    };
+    let text = read("192.0.2.10").unwrap().text;
     assert!(
         text.starts_with("default worker\nlabel worker\n  kernel http://192.0.2.1:7080/v1/boot/")
     );
@@ -381,7 +400,7 @@ fn an_image_is_for_the_machine_and_its_bmc_while_it_boots_the_environment() {
     site.serving.iso =
         Some(crate::site::serving::Iso { sources: bmcs, ..std::path::PathBuf::new().into() });
     let boots = boots_at(id, site);
-    let may = |source: &str| boots.may_read_image(MAC, at(source), now());
+    let may = |source: &str| boots.check_image_access(MAC, at(source));
     assert_eq!((may("192.0.2.10"), may("198.51.100.7")), (Ok(()), Ok(())));
     assert!(matches!(may("192.0.2.20"), Err(BootRefusal::NotYours(_))));
     record(&boots, id, |record| netboot(record).allow_pxe = false);
@@ -408,17 +427,21 @@ fn an_image_tells_a_machine_without_dhcp_its_address() {
 #[test]
 fn a_machine_nobody_knows_boots_without_an_identity_only_where_the_site_says_so() {
     let stranger = ScriptRequest::new(Some(Mac([2, 0, 0, 0, 0, 9])), at("192.0.2.99"));
-    let refused = boots(HardwareId::new()).script(&stranger, now());
+    let refused = boots(HardwareId::new()).serve(&stranger, now());
     assert!(matches!(refused, Err(BootRefusal::Nothing(_))), "{refused:?}");
     let mut site = site();
     site.policy.boot_unknown = true;
     let boots = boots_at(HardwareId::new(), site);
-    let served = boots.script(&stranger, now()).unwrap();
-    assert_eq!(served.kind, "generic");
+    let served = boots.serve(&stranger, now()).unwrap();
+    assert_eq!(served.kind, ScriptKind::Generic);
     assert!(served.text.contains("worker_id=${mac}") && !served.text.contains("boot_token="));
     let token = served.text.split_once("/v1/boot/").unwrap().1.split_once('\n').unwrap().0;
-    let file = |source| boots.file(token, "vmlinuz-x86_64", at(source), now());
+    let file = |source| fetch(&boots, token, "vmlinuz-x86_64", at(source), now()).0;
     assert_eq!(file("192.0.2.99"), Ok(BootFile::Osie("vmlinuz-x86_64".into())));
     assert!(matches!(file("192.0.2.98"), Err(BootRefusal::NotYours(_))));
-    assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, "worker", "who is known is booted as ever");
+    assert_eq!(
+        ask(&boots, "192.0.2.10").unwrap().kind,
+        ScriptKind::Worker,
+        "who is known is booted as ever"
+    );
 }

@@ -55,8 +55,8 @@ fn heard(case: &Case<'_>, known: pb::LookedAt) -> pb::LookedAt {
         chain_ipxe: case.link_state.chainloads(),
         loader_time: loader.and_then(at),
         declined_time: withheld.and_then(at),
-        boot_once_started: machine.is_some_and(|known| case.boots.once.is_used(known)),
-        boot_loop: machine.is_some_and(|machine| case.boots.loops_again(machine, case.now)),
+        boot_once_started: machine.is_some_and(|known| case.boots.one_shot.is_used(known)),
+        boot_loop: machine.is_some_and(|machine| case.boots.is_boot_loop(machine, case.now)),
         ..known
     }
 }
@@ -91,8 +91,7 @@ fn way(case: &Case<'_>) -> pb::LookedAt {
 
 /// The facts as the decision has them.
 fn decided_by(machine: &MachineFacts, site: pb::LookedAt) -> pb::LookedAt {
-    let MachineFacts { state, netboot, boot_once, instance, worker_wanted: _, forced } = machine;
-    let word = |netboot| if netboot { "on" } else { "off" };
+    let MachineFacts { state, netboot, boot_once, instance, worker_wanted: _ } = machine;
     pb::LookedAt {
         hardware_state: state.to_string(),
         allow_pxe: netboot.allow_pxe,
@@ -101,8 +100,6 @@ fn decided_by(machine: &MachineFacts, site: pb::LookedAt) -> pb::LookedAt {
         boot_once: brought(boot_once.as_ref()),
         instance_script: brought(instance.as_ref().and_then(|instance| instance.custom.as_ref())),
         instance_has_os: instance.as_ref().is_some_and(|instance| instance.has_os),
-        r#override: forced.map_or("", |forced| word(forced.netboot)).into(),
-        override_until: forced.and_then(|forced| forced.until).map(Into::into),
         ..site
     }
 }

@@ -95,7 +95,7 @@ fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
         assert_eq!((dhcp.answer.as_str(), dhcp.address.as_str()), ("offer", "192.0.2.10"));
         assert_eq!(dhcp.boot_file, "http://192.0.2.1:7080/52-54-00-00-00-01/auto.ipxe");
         let script = told.script.unwrap();
-        assert_eq!((script.status, script.kind.as_str()), (200, "worker"));
+        assert_eq!((script.status, script.kind()), (200, pb::ScriptKind::Worker));
         let facts = told.looked_at.unwrap();
         assert_eq!(facts.waiting_workflow_ids, ["w"]);
         assert_eq!(facts.instance_state, "provisioning");

@@ -48,7 +48,7 @@ pub(super) async fn opened(
     match file.content {
         FileContent::Shared(bytes) => {
             let whole = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
-            super::scripts::not_kept((whole, Body::from(bytes)).into_response())
+            super::scripts::no_store((whole, Body::from(bytes)).into_response())
         }
         FileContent::Open(file) => {
             let size = file.metadata().map_or(0, |about| about.len());

@@ -32,7 +32,7 @@ pub(super) async fn image(
     };
     let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
     let now = SystemTime::now();
-    if let Err(refusal) = http.boots.may_read_image(mac, source, now) {
+    if let Err(refusal) = http.boots.check_image_access(mac, source) {
         return http.refuse(&refusal, &name);
     }
     let image = match images.image(&name, mac, &http.boots, now).await {
@@ -42,7 +42,7 @@ pub(super) async fn image(
     let (size, tag) = (image.source.size, image.tag.clone());
     let body = |from, length| body(image, from, length);
     let answer = file::part_of(size, &tag, file::BYTES, &method, &headers, body).await;
-    scripts::not_kept(answer)
+    scripts::no_store(answer)
 }
 
 /// `length` octets from `from` on, as the machine sees them.

@@ -64,7 +64,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let (inner, route) = (&self.0, route(request.uri().path()));
         let answered = match inner.admit(&request) {
-            Ok(source) => match inner.http.at_once(&request, source) {
+            Ok(source) => match inner.http.fast_path(&request, source) {
                 Some(answer) => inner.judged(source, answer),
                 None => {
                     request.extensions_mut().insert(Source(source));

@@ -39,7 +39,7 @@ async fn own_script(
     Source(source): Source,
     RawQuery(query): RawQuery,
 ) -> Response {
-    http.script(ScriptRequest { mac: None, source, uuid: label(query.as_deref(), "uuid") })
+    http.script(request(None, source, query.as_deref()))
 }
 
 async fn script(
@@ -49,10 +49,10 @@ async fn script(
     RawQuery(query): RawQuery,
 ) -> Response {
     let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
-    http.script(ScriptRequest { mac: Some(mac), source, uuid: label(query.as_deref(), "uuid") })
+    http.script(request(Some(mac), source, query.as_deref()))
 }
 
-/// Matchbox's way: all labels but these are the client's own word, and decide nothing.
+/// Matchbox's request: the other labels are claims of the client, and decide nothing.
 async fn labelled(
     State(http): State<Arc<Http>>,
     Source(source): Source,
@@ -63,17 +63,21 @@ async fn labelled(
         Some(Err(_)) => return StatusCode::BAD_REQUEST.into_response(),
         None => None,
     };
-    http.script(ScriptRequest { mac, source, uuid: label(query.as_deref(), "uuid") })
+    http.script(request(mac, source, query.as_deref()))
 }
 
-/// What the query says of `name`; of several the last.
+fn request(mac: Option<Mac>, source: IpAddr, query: Option<&str>) -> ScriptRequest {
+    ScriptRequest { uuid: label(query, "uuid"), ..ScriptRequest::new(mac, source) }
+}
+
+/// Returns the value of `name` in the query; of several the last.
 fn label(query: Option<&str>, name: &str) -> Option<String> {
     let labels = form_urlencoded::parse(query?.as_bytes());
     labels.filter(|(label, _)| label == name).last().map(|(_, value)| value.into_owned())
 }
 
 async fn by_labels(State(http): State<Arc<Http>>) -> Response {
-    made(ipxe::by_labels(&http.boots.site().base_url()))
+    rendered(ipxe::by_labels(&http.boots.site().base_url()))
 }
 
 async fn own_autoexec(State(http): State<Arc<Http>>, Path(mac): Path<String>) -> Response {
@@ -83,40 +87,41 @@ async fn own_autoexec(State(http): State<Arc<Http>>, Path(mac): Path<String>) ->
     }
 }
 
-/// What newer builds of iPXE look for before DHCP: nothing, and they go on; or the way to a script.
+/// Serves the script that newer builds of iPXE fetch before DHCP.
 pub(super) fn autoexec(http: &Http, mac: Option<Mac>) -> Response {
-    http.boots.autoexec(mac).map_or_else(|refusal| http.refuse(&refusal, "autoexec"), written)
+    http.boots.autoexec(mac).map_or_else(|refusal| http.refuse(&refusal, "autoexec"), text)
 }
 
-fn made(script: Result<String, ipxe::Error>) -> Response {
-    script.map_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response(), written)
+fn rendered(script: Result<String, ipxe::Error>) -> Response {
+    script.map_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response(), text)
 }
 
 impl Http {
-    /// The answer to `request`, if it is for a script at the path that machines are sent to, written as we write it.
-    pub(super) fn at_once<B>(&self, request: &Request<B>, source: IpAddr) -> Option<Response> {
+    /// Answers `request` if it is for a script at the path that machines are sent to, spelled as we spell it.
+    pub(super) fn fast_path<B>(&self, request: &Request<B>, source: IpAddr) -> Option<Response> {
         let (mac, name) = request.uri().path().strip_prefix('/')?.split_once('/')?;
         if name != "auto.ipxe" || request.method() != Method::GET {
             return None;
         }
-        let (mac, uuid) = (mac.parse().ok()?, label(request.uri().query(), "uuid"));
-        Some(self.script(ScriptRequest { mac: Some(mac), source, uuid }))
+        let mac = mac.parse().ok()?;
+        Some(self.script(self::request(Some(mac), source, request.uri().query())))
     }
 
-    fn script(&self, asked: ScriptRequest) -> Response {
-        match self.boots.script(&asked, SystemTime::now()) {
-            Ok(served) => {
-                self.metrics.script(served.kind);
-                let mac = asked.mac.map(tracing::field::display);
-                tracing::info!(source = %asked.source, mac, kind = served.kind, "script served");
-                written(served.text)
+    fn script(&self, request: ScriptRequest) -> Response {
+        match self.boots.serve(&request, SystemTime::now()) {
+            Ok(script) => {
+                let kind = ipxe::kind_label(script.kind);
+                self.metrics.script(kind);
+                let mac = request.mac.map(tracing::field::display);
+                tracing::info!(source = %request.source, mac, kind, "script served");
+                text(script.text)
             }
             Err(refusal) => self.refuse(&refusal, "script"),
         }
     }
 }
 
-/// A refusal as iPXE understands it (H7 and H8): 403 or 401 is for nobody, 404 never, 503 later.
+/// Renders a refusal as iPXE understands it: 403 or 401 forbidden, 404 nothing to boot, 503 retry later.
 pub(super) fn refused(refusal: &BootRefusal, by_401: bool) -> Response {
     let status = refusal.status();
     match refusal {
@@ -130,17 +135,17 @@ pub(super) fn refused(refusal: &BootRefusal, by_401: bool) -> Response {
     }
 }
 
-/// Text that is good for this asker and this moment only.
-pub(super) fn written(text: String) -> Response {
+/// Renders a text that is valid for this client at this moment only.
+pub(super) fn text(text: String) -> Response {
     let mut answer = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(header::CONTENT_TYPE, kind);
-    not_kept(answer)
+    no_store(answer)
 }
 
-/// An answer that nobody on the way may keep.
-pub(super) fn not_kept(mut answer: Response) -> Response {
-    let never = HeaderValue::from_static("no-store");
-    answer.headers_mut().insert(header::CACHE_CONTROL, never);
+/// Forbids caches to store a response.
+pub(super) fn no_store(mut answer: Response) -> Response {
+    let value = HeaderValue::from_static("no-store");
+    answer.headers_mut().insert(header::CACHE_CONTROL, value);
     answer
 }

@@ -4,7 +4,7 @@ use super::{BadWord, Error, Word};
 use crate::Mac;
 
 /// The longest command line x86's boot protocol carries, in octets, without its NUL; arm64 kernels read as much.
-const LONGEST: usize = 2047;
+const MAX_COMMAND_LINE_BYTES: usize = 2047;
 /// What UEFI puts before the arguments: the image's name. Counted everywhere, so that a list that fits one firmware
 /// fits the other.
 const IMAGE: &str = "kernel";
@@ -42,7 +42,7 @@ impl Arguments {
         Word::try_from(word).map(drop).map_err(|bad| Error::Value(key, bad))
     }
 
-    /// Adds what the site or a record has to add, words apart by blanks, and tells those `left_out`.
+    /// Adds the words of `list`. Words that cannot stand in a script are `left_out`.
     fn extend(&mut self, list: &str, left_out: &mut Vec<BadWord>) {
         for word in list.split_whitespace() {
             match Word::try_from(word) {
@@ -55,51 +55,51 @@ impl Arguments {
         }
     }
 
-    /// Without the initramfs, which an image's own boot menu names.
+    /// Returns the line without the initramfs, which an image's own boot menu names.
     pub fn beside_image(&self) -> &str {
         self.line.strip_prefix(INITRD).map_or(&*self.line, str::trim_start)
     }
 
-    /// As it stands in the script.
+    /// Returns the line as it stands in the script.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// Refuses what a kernel would silently cut.
+    /// Refuses a line that a kernel would silently cut.
     fn fits(&self) -> Result<(), Error> {
         let length = IMAGE.len() + 1 + self.line.len();
-        if length > LONGEST { Err(Error::CommandLine(length)) } else { Ok(()) }
+        if length > MAX_COMMAND_LINE_BYTES { Err(Error::CommandLine(length)) } else { Ok(()) }
     }
 }
 
-/// What the worker is told through the kernel. What is empty or none is left out.
+/// Kernel arguments of the worker's environment. Empty ones are left out.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerArguments<'a> {
     /// Site or data centre code.
     pub facility: &'a str,
-    /// Where the environment sends its log.
+    /// Address that the environment sends its log to.
     pub syslog_host: Option<&'a str>,
     /// `host:port` of the control plane.
     pub grpc_authority: &'a str,
-    /// Whether that speaks TLS.
+    /// True if that speaks TLS.
     pub tls: Option<bool>,
     /// The machine's id.
     pub worker_id: &'a str,
-    /// The interface it boots by.
+    /// Interface that it boots from.
     pub hw_addr: Option<Mac>,
-    /// What occupies the machine.
+    /// Instance that occupies the machine.
     pub instance_id: &'a str,
     /// The VLAN to tag for; 0 is none.
     pub vlan_id: u16,
-    /// The one-time secret a worker proves itself with.
+    /// Token that the worker proves the machine's identity with.
     pub boot_token: &'a str,
-    /// Where this boot's files are: the worker finds `ca.pem` below it.
+    /// URL of this boot's files: the worker fetches `ca.pem` below it.
     pub boot_url: &'a str,
     /// Digest of the CA certificate at `boot_url`, in hex.
     pub ca_sha256: &'a str,
     /// The server's clock in seconds since 1970.
     pub boot_time: Option<u64>,
-    /// Whether the machine is x86, for the arguments only its kernels know.
+    /// True if the machine is x86, for arguments of x86 kernels only.
     pub x86: bool,
     /// `console=` values, the last becoming `/dev/console`.
     pub consoles: &'a [String],
@@ -108,8 +108,8 @@ pub struct WorkerArguments<'a> {
 }
 
 impl WorkerArguments<'_> {
-    /// The command line, and those additions that cannot stand in a script and were left out: a typing error in a
-    /// record must not keep a machine from booting, but somebody should hear of it. Our own values must all be there.
+    /// Returns the command line, and the additions that were left out since they cannot stand in a script: a typing error in
+    /// a record must not keep a machine from booting, and is logged. Our own values must all be valid.
     pub fn arguments(&self) -> Result<(Arguments, Vec<BadWord>), Error> {
         let mut line = Arguments::begin();
         line.set("facility", self.facility)?;

@@ -171,9 +171,12 @@ fn only_what_a_machine_can_fetch_is_chained_to() {
 
 #[test]
 fn a_brought_script_is_marked_and_otherwise_left_alone() {
-    assert_eq!(brought("#!ipxe\r\necho ${uuid}\r\n").unwrap(), "#!ipxe\necho ${uuid}\n");
-    assert_eq!(brought("echo hi").unwrap(), "#!ipxe\necho hi");
-    assert_eq!(brought(&"x".repeat(LONGEST)), Err(Error::Length(LONGEST + 7)));
+    assert_eq!(custom_text("#!ipxe\r\necho ${uuid}\r\n").unwrap(), "#!ipxe\necho ${uuid}\n");
+    assert_eq!(custom_text("echo hi").unwrap(), "#!ipxe\necho hi");
+    assert_eq!(
+        custom_text(&"x".repeat(MAX_SCRIPT_BYTES)),
+        Err(Error::Length(MAX_SCRIPT_BYTES + 7))
+    );
 }
 
 proptest! {

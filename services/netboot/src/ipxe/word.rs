@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<'a>(&'a str);
 
-/// Why a text is not a word.
+/// Reason for which a text is not a word.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadWord {
     /// It would vanish.
@@ -39,7 +39,7 @@ impl<'a> TryFrom<&'a str> for Word<'a> {
 
     fn try_from(text: &'a str) -> Result<Self, BadWord> {
         let bad = |why: fn(String) -> BadWord| Err(why(text.into()));
-        // Every octet is looked at, so that many are at a time: all that a script is made of comes by here.
+        // No early return, so that the compiler tests many octets at a time: every value of a script is checked here.
         let graphic = text.bytes().fold(true, |all, octet| all & octet.is_ascii_graphic());
         let expands = || text.as_bytes().contains(&b'$') && text.contains("${");
         match text {

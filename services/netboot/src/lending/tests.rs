@@ -51,7 +51,7 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     let boots = BootScripts::new(index.clone(), tokens, crate::bootscripts::tests::site());
     let seen = Arc::new(Machines::default());
     let lending = Lending::new(vec![subnet.clone()], leases.clone(), index, seen.clone());
-    boots.lend(Arc::new(lending));
+    let boots = boots.with_lending(Arc::new(lending));
     Site { boots, leases, unknown: seen, subnet, _stop: stop.drop_guard() }
 }
 
@@ -107,7 +107,7 @@ async fn a_machine_of_ours_is_told_that_an_address_of_another_network_is_not_its
 async fn what_a_machine_says_from_the_address_it_is_lent_is_its() {
     let (site, now) = (site(Unknown::Ignore, 1).await, SystemTime::now());
     let (timeline, events) = Timeline::new(Metrics::default());
-    let boots = site.boots.clone().telling(timeline);
+    let boots = site.boots.clone().with_timeline(timeline);
     assert!(boots.at(LENT.into(), now).is_none());
     let claim = Claim { address: LENT, mac: MAC, lasts: Duration::from_secs(60), at_port: None };
     assert!(matches!(site.leases.claim(claim, now).await, Granted::For(_)));
@@ -115,7 +115,7 @@ async fn what_a_machine_says_from_the_address_it_is_lent_is_its() {
     assert_eq!(known.mac, MAC);
     boots.record_file(LENT.into(), "vmlinuz-x86_64", None, now);
     let event = events.next().unwrap();
-    assert_eq!(event.who, BootSubject::from(&*known));
-    assert_eq!(event.what, BootStep::Kernel("vmlinuz-x86_64".into()));
+    assert_eq!(event.subject, BootSubject::from(&*known));
+    assert_eq!(event.step, BootStep::Kernel("vmlinuz-x86_64".into()));
     assert!(boots.at(LENT.into(), now + Duration::from_secs(120)).is_none(), "the lease ended");
 }

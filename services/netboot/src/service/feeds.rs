@@ -56,7 +56,7 @@ pub(super) fn follow(
             async move { Ok(client.watch_hardware(request).await?.into_inner()) }
         };
         let tell = |news| {
-            noted.forget(&news);
+            noted.evict(&news);
             told.hardware(news);
         };
         feed::follow("hardware", open, tell, until).await;
@@ -104,9 +104,10 @@ pub(super) async fn count(index: &Index, metrics: &Metrics) {
     let (mut tick, mut live) = (tokio::time::interval(COUNTING), Instant::now());
     loop {
         let now = tick.tick().await.into_std();
-        if index.cut().is_empty() {
+        let cut = index.cut();
+        if cut.is_empty() {
             live = now;
         }
-        metrics.known(index, now.saturating_duration_since(live));
+        metrics.feeds(index.machines(), &cut, now.saturating_duration_since(live));
     }
 }

@@ -194,7 +194,8 @@ fn serve_tftp(
         tracker.record(&request);
         timelines.record_transfer(&request, SystemTime::now());
     });
-    let mut settings = boots.site().serving.tftp();
+    let single_port = boots.site().serving.tftp_single_port;
+    let mut settings = crate::tftp::server::Settings { single_port, ..Default::default() };
     if !boots.site().rate_limits {
         settings.limits = admission::Limits::NONE;
     }
@@ -225,7 +226,7 @@ fn serve_http(
         exempt: site.serving.trusted_proxies.clone(),
         max_head_bytes: HEAD,
     };
-    let front = http.front();
+    let front = http.into_service();
     for (listener, door) in listeners {
         let (bounds, front, until) = (bounds.clone(), front.clone(), stop.clone());
         tasks.spawn(serve::limited_tcp(listener, door, bounds, front, until));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use tftp::TransferOutcome;
 
-use crate::bootscripts::{BootRefusal, BootScripts, ScriptRequest};
+use crate::bootscripts::{BootRefusal, BootScripts, ScriptFormat, ScriptRequest};
 use crate::dhcp_server::link_state::LinkState;
 use crate::index::Index;
 use crate::tftp::{
@@ -29,10 +29,14 @@ impl FileSource for TftpFiles {
         let text = match file {
             RequestedFile::Script(mac) => {
                 let request = ScriptRequest::new(Some(*mac), client.into());
-                self.boots.script(&request, now).map(|served| served.text)
+                self.boots.serve(&request, now).map(|script| script.text)
             }
             RequestedFile::Autoexec(mac) => self.boots.autoexec(*mac),
-            RequestedFile::Pxelinux(mac) => self.boots.pxelinux(*mac, client.into(), now),
+            RequestedFile::Pxelinux(mac) => {
+                let format = ScriptFormat::Pxelinux;
+                let request = ScriptRequest { format, ..ScriptRequest::new(*mac, client.into()) };
+                self.boots.serve(&request, now).map(|script| script.text)
+            }
             RequestedFile::Refused | RequestedFile::File { .. } => {
                 return self.files.open(file, client).await;
             }

@@ -40,12 +40,6 @@ pub struct Iso {
 }
 
 impl Serving {
-    /// How TFTP serves.
-    pub fn tftp(&self) -> crate::tftp::server::Settings {
-        let single_port = self.tftp_single_port;
-        crate::tftp::server::Settings { single_port, ..Default::default() }
-    }
-
     /// Whether at `source` the Ethernet address has to do.
     pub fn is_mac_only(&self, source: IpAddr) -> bool {
         self.mac_only.iter().any(|network| network.contains(&source))

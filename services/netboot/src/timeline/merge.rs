@@ -1,60 +1,61 @@
-//! Which events are one boot.
+//! Assigns events to boots.
 //!
 //! ```text
-//! discover ─ack─▶ loader ─▶ discover ─ack─▶ script ─▶ kernel ─▶ initrd ─▶ started ┄▶ called home
+//! discover ─ack─▶ loader ─▶ discover ─ack─▶ script ─▶ kernel ─▶ initrd ─▶ started ┄▶ phone home
 //!    ▲ firmware               ▲ iPXE                                                   │
 //!    └────── a class that asks again, a second script, or firmware after iPXE: ◀───────┘ the next boot
 //! ```
 //!
-//! What is repeated, by itself or in turns with one other, is one event with a count: clients ask again and are answered
-//! again, and files are fetched in parts.
+//! A step that is repeated, by itself or in turns with one other, is one event with a count: clients repeat requests, and
+//! fetch files in parts.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use tinwright::netboot::v1 as pb;
+use dhcp::ClientClass;
+use tinwright::netboot::v1::{self as pb, ScriptKind};
 use uuid::{NoContext, Uuid};
 
 use super::{BootOwner, BootStep, Event};
 use crate::Mac;
 use crate::decision::Fact;
-use dhcp::ClientClass;
 
-/// How many events a boot has.
-const EVENTS: usize = 64;
-/// A request for an address after such a silence begins another boot.
-const SILENCE: Duration = Duration::from_secs(5 * 60);
-/// No machine starts again so soon after a boot began: who asks again did not hear the answer.
-const QUICKEST: Duration = Duration::from_secs(1);
-/// The longest text kept of an event, in characters: peers make some of it.
-const TEXT: usize = 200;
+/// Events stored of a boot.
+const MAX_EVENTS: usize = 64;
+/// Silence after which a request for an address begins another boot.
+const SILENCE_MAX: Duration = Duration::from_secs(5 * 60);
+/// Shortest time between two boots. A client that asks again earlier did not receive the reply.
+const BOOT_MIN: Duration = Duration::from_secs(1);
+/// Characters stored of an event's text: peers control some of it.
+const MAX_TEXT_CHARS: usize = 200;
 
-/// A boot, and what tells whether the next event is part of it. It is written out when it is kept, and not every boot is.
+/// A boot that may grow, with the state that decides if the next event is part of it. It is converted when it is stored;
+/// not every boot is.
 #[derive(Clone, Debug)]
 pub struct BootBuilder {
-    /// Whose it is.
+    /// Its owner.
     pub owner: BootOwner,
-    /// When it grew last.
+    /// Time of the last event.
     pub last: SystemTime,
     began: SystemTime,
-    /// Empty until it is named.
+    /// Empty until it is assigned.
     id: String,
-    /// The interface that showed itself last.
+    /// Interface that was used last.
     mac: Mac,
     acked: Vec<ClientClass>,
-    /// What was served, and why.
-    script: Option<(&'static str, Fact)>,
-    /// Why nothing was, the last time.
+    /// Script that was served, and the fact that decided.
+    script: Option<(ScriptKind, Fact)>,
+    /// Reason of the last refusal.
     refused: Option<String>,
     failed: bool,
     events: Vec<CountedStep>,
     left_out: u32,
 }
 
-/// An event, and how often.
+/// A step with its count.
 #[derive(Clone, Debug)]
 struct CountedStep {
-    what: BootStep,
+    step: BootStep,
     source: Option<IpAddr>,
     at: SystemTime,
     last: Option<SystemTime>,
@@ -62,14 +63,14 @@ struct CountedStep {
 }
 
 impl BootBuilder {
-    /// One that begins with `event`, which it has yet to take.
+    /// A boot that begins with `event`, which is still to be added.
     pub fn new(event: &Event) -> Self {
         Self {
-            owner: event.who.owner(),
+            owner: event.subject.owner(),
             last: event.at,
             began: event.at,
             id: String::new(),
-            mac: event.who.mac(),
+            mac: event.subject.mac(),
             acked: Vec::new(),
             script: None,
             refused: None,
@@ -79,8 +80,8 @@ impl BootBuilder {
         }
     }
 
-    /// Gives it an id, if it has none.
-    pub fn name(&mut self) {
+    /// Assigns an id, if it has none.
+    pub fn assign_id(&mut self) {
         if self.id.is_empty() {
             let since = self.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let time = uuid::Timestamp::from_unix(NoContext, since.as_secs(), since.subsec_nanos());
@@ -88,11 +89,11 @@ impl BootBuilder {
         }
     }
 
-    /// As it is kept, but for its revision.
-    pub fn boot(&self) -> pb::Boot {
+    /// Converts it to the record that is stored.
+    pub fn to_proto(&self) -> pb::Boot {
         let (script, fact) = match (self.script, &self.refused) {
-            (Some((kind, fact)), _) => (kind.to_owned(), fact.to_string()),
-            (None, refused) => (String::new(), refused.clone().unwrap_or_default()),
+            (Some((kind, fact)), _) => (kind, fact.to_string()),
+            (None, refused) => (ScriptKind::Unspecified, refused.clone().unwrap_or_default()),
         };
         let hardware_id = match self.owner {
             BootOwner::Machine(id) => id.to_string(),
@@ -105,22 +106,22 @@ impl BootBuilder {
             update_time: Some(self.last.into()),
             hardware_id,
             mac: self.mac.to_string(),
-            script,
+            script: script.into(),
             fact,
-            events: self.events.iter().map(CountedStep::event).collect(),
+            events: self.events.iter().map(CountedStep::to_proto).collect(),
             events_left_out: self.left_out,
         }
     }
 
-    /// How many events it has.
+    /// Number of its events.
     pub fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether `event` belongs to the machine's next boot.
+    /// True if `event` belongs to the machine's next boot.
     pub fn ends_before(&self, event: &Event) -> bool {
-        let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE);
-        match &event.what {
+        let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE_MAX);
+        match &event.step {
             BootStep::Discover(class) => {
                 let loader =
                     self.acked.iter().any(|acked| matches!(acked, ClientClass::Ipxe { .. }));
@@ -145,22 +146,22 @@ impl BootBuilder {
     }
 
     fn is_new(&self, now: SystemTime) -> bool {
-        now.duration_since(self.began).is_ok_and(|since| since < QUICKEST)
+        now.duration_since(self.began).is_ok_and(|since| since < BOOT_MIN)
     }
 
-    /// Grows by `event`.
-    pub fn take(&mut self, event: Event) {
-        let Event { who, mut what, source, at } = event;
-        (self.last, self.mac) = (at, who.mac());
-        if let Some(text) = what.text_mut() {
+    /// Adds `event`.
+    pub fn add(&mut self, event: Event) {
+        let Event { subject, mut step, source, at } = event;
+        (self.last, self.mac) = (at, subject.mac());
+        if let Some(text) = step.text_mut() {
             shorten(text);
         }
-        match &what {
+        match &step {
             BootStep::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
-            BootStep::Script { kind, fact } => self.script = Some((kind, *fact)),
+            BootStep::Script { kind, fact } => self.script = Some((*kind, *fact)),
             BootStep::Refused(why) => self.refused = Some(why.clone()),
             BootStep::Failed(_) => self.failed = true,
-            // Firmware may be iPXE itself: what asks as iPXE next is what it loaded.
+            // Firmware may be iPXE itself: the next client that asks as iPXE is the loader.
             BootStep::Binary(_) => {
                 self.acked.retain(|class| !matches!(class, ClientClass::Ipxe { .. }))
             }
@@ -173,23 +174,23 @@ impl BootBuilder {
             | BootStep::Declined(_)
             | BootStep::Unknown(_) => {}
         }
-        let full = self.events.len() >= EVENTS;
+        let full = self.events.len() >= MAX_EVENTS;
         let mut latest = self.events.iter_mut().rev().take(2);
-        match latest.find(|event| (&event.what, event.source) == (&what, source)) {
+        match latest.find(|event| (&event.step, event.source) == (&step, source)) {
             Some(same) => (same.count, same.last) = (same.count.saturating_add(1), Some(at)),
             None if full => self.left_out = self.left_out.saturating_add(1),
-            None => self.events.push(CountedStep { what, source, at, last: None, count: 1 }),
+            None => self.events.push(CountedStep { step, source, at, last: None, count: 1 }),
         }
     }
 }
 
 impl CountedStep {
-    fn event(&self) -> pb::BootEvent {
+    fn to_proto(&self) -> pb::BootEvent {
         pb::BootEvent {
-            kind: self.what.kind().into(),
+            kind: self.step.kind().into(),
             time: Some(self.at.into()),
             source: self.source.map_or_else(String::new, |source| source.to_string()),
-            detail: self.what.detail(),
+            detail: self.step.detail(),
             count: self.count,
             last_time: self.last.map(Into::into),
         }
@@ -197,7 +198,7 @@ impl CountedStep {
 }
 
 fn shorten(text: &mut String) {
-    if let Some((end, _)) = text.char_indices().nth(TEXT) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
         text.truncate(end);
     }
 }

@@ -1,10 +1,10 @@
-//! The boots that are held: those that may still grow, one a machine, and those that have yet to be kept.
+//! Boots in memory: those that may still grow, one a machine, and those that are not stored yet.
 //!
 //! ```text
 //! event ─▶ open ◀─▶ open, waiting ─┐
 //!                        │ the machine boots again, or too many do at once
-//!                        ▼         ├─▶ a batch ─▶ kept: open again, or let go
-//!                  ended, waiting ─┘       └────▶ not kept: waits again
+//!                        ▼         ├─▶ a batch ─▶ stored: open again, or dropped
+//!                  ended, waiting ─┘       └────▶ not stored: waits again
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -13,54 +13,53 @@ use std::time::{Duration, SystemTime};
 use super::merge::BootBuilder;
 use super::{BootOwner, Event};
 
-/// How long a boot may still grow: an installed system calls home late.
-const OPEN: Duration = Duration::from_secs(2 * 60 * 60);
-/// How many boots are held open at most, and how many that have ended: those of a site of ten thousand machines, in about
-/// 20 MB.
-const HELD: usize = 16_384;
+/// Time in which a boot may still grow: an installed system phones home late.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+/// Boots in memory that are open, and that have ended: those of a site of ten thousand machines, in about 20 MB.
+const MAX_BOOTS: usize = 16_384;
 
-/// A boot on its way to being kept.
+/// A boot that is to be stored.
 #[derive(Debug)]
 pub struct PendingBoot {
-    /// As it is to be kept.
-    pub growing: BootBuilder,
-    /// Whether it was never kept.
-    pub fresh: bool,
+    /// The boot.
+    pub boot: BootBuilder,
+    /// True if it was never stored.
+    pub is_new: bool,
     ended: bool,
 }
 
 /// A boot that may still grow.
 #[derive(Debug)]
-struct Open {
-    growing: BootBuilder,
-    fresh: bool,
-    /// Whether it has grown since it was kept: then it waits.
+struct OpenBoot {
+    boot: BootBuilder,
+    is_new: bool,
+    /// True if it has grown since it was stored: then it waits.
     grown: bool,
 }
 
-/// All of them.
+/// Boots in memory.
 #[derive(Debug, Default)]
 pub struct OpenBoots {
-    open: HashMap<BootOwner, Open>,
-    /// The owners of the open ones that wait, longest first. Some of them may wait no more.
+    open: HashMap<BootOwner, OpenBoot>,
+    /// Owners of the open boots that wait, longest first. Some of these may no longer wait.
     waiting: VecDeque<BootOwner>,
     ended: VecDeque<PendingBoot>,
 }
 
 impl OpenBoots {
-    /// Takes `event` into the boot it belongs to. Answers how many events were given up to make room.
-    pub fn take(&mut self, event: Event) -> usize {
-        let owner = event.who.owner();
+    /// Adds `event` to the boot that it belongs to. Returns the number of events that were dropped to make room.
+    pub fn add(&mut self, event: Event) -> usize {
+        let owner = event.subject.owner();
         let open = self.open.get_mut(&owner);
-        if let Some(open) = open.filter(|open| !open.growing.ends_before(&event)) {
-            open.growing.take(event);
+        if let Some(open) = open.filter(|open| !open.boot.ends_before(&event)) {
+            open.boot.add(event);
             if !std::mem::replace(&mut open.grown, true) {
                 self.waiting.push_back(owner);
             }
             return 0;
         }
         let old = self.open.remove(&owner);
-        // Whose last boot waits is in the queue, and stays there.
+        // An owner whose last boot waits is in the queue, and stays there.
         let queued = old.as_ref().is_some_and(|old| old.grown);
         let lost = match old {
             Some(old) => self.end(old),
@@ -69,26 +68,26 @@ impl OpenBoots {
         if !queued {
             self.waiting.push_back(owner);
         }
-        let mut growing = BootBuilder::new(&event);
-        growing.take(event);
-        self.open.insert(owner, Open { growing, fresh: true, grown: true });
+        let mut boot = BootBuilder::new(&event);
+        boot.add(event);
+        self.open.insert(owner, OpenBoot { boot, is_new: true, grown: true });
         lost
     }
 
-    /// Takes out at most `most` boots to be kept: the ended ones, then those that have waited longest. They come back by
-    /// [`Held::kept`] or [`Held::put_back`] before the next event is taken.
+    /// Takes out at most `most` boots to be stored: the ended ones, then those that have waited longest. They come back by
+    /// [`OpenBoots::stored`] or [`OpenBoots::requeue`] before the next event is added.
     pub fn batch(&mut self, most: usize) -> Vec<PendingBoot> {
         let ended = self.ended.len().min(most);
         let mut batch: Vec<_> = self.ended.drain(..ended).collect();
-        batch.iter_mut().for_each(|waiting| waiting.growing.name());
+        batch.iter_mut().for_each(|waiting| waiting.boot.assign_id());
         while batch.len() < most
             && let Some(owner) = self.waiting.pop_front()
         {
             let waits = self.open.remove(&owner);
             match waits {
-                Some(Open { mut growing, fresh, grown: true }) => {
-                    growing.name();
-                    batch.push(PendingBoot { growing, fresh, ended: false });
+                Some(OpenBoot { mut boot, is_new, grown: true }) => {
+                    boot.assign_id();
+                    batch.push(PendingBoot { boot, is_new, ended: false });
                 }
                 Some(rests) => drop(self.open.insert(owner, rests)),
                 None => {}
@@ -97,60 +96,60 @@ impl OpenBoots {
         batch
     }
 
-    /// These are kept: those that have not ended may grow again.
-    pub fn kept(&mut self, batch: Vec<PendingBoot>) {
-        for PendingBoot { growing, .. } in batch.into_iter().filter(|waiting| !waiting.ended) {
-            self.open.insert(growing.owner, Open { growing, fresh: false, grown: false });
+    /// Takes back boots that were stored: those that have not ended may grow again.
+    pub fn stored(&mut self, batch: Vec<PendingBoot>) {
+        for PendingBoot { boot, .. } in batch.into_iter().filter(|waiting| !waiting.ended) {
+            self.open.insert(boot.owner, OpenBoot { boot, is_new: false, grown: false });
         }
     }
 
-    /// These could not be kept: they are the first to be tried again.
+    /// Takes back boots that could not be stored: they are the first of the next batch.
     pub fn requeue(&mut self, batch: Vec<PendingBoot>) {
         for waiting in batch.into_iter().rev() {
-            let PendingBoot { growing, fresh, ended } = waiting;
+            let PendingBoot { boot, is_new, ended } = waiting;
             if ended {
-                self.ended.push_front(PendingBoot { growing, fresh, ended });
+                self.ended.push_front(PendingBoot { boot, is_new, ended });
                 continue;
             }
-            let owner = growing.owner;
+            let owner = boot.owner;
             self.waiting.push_front(owner);
-            self.open.insert(owner, Open { growing, fresh, grown: true });
+            self.open.insert(owner, OpenBoot { boot, is_new, grown: true });
         }
     }
 
-    /// Lets go of what is kept and can no longer grow at `now`.
-    pub fn forget(&mut self, now: SystemTime) {
+    /// Drops stored boots that can no longer grow at `now`.
+    pub fn evict(&mut self, now: SystemTime) {
         self.open.retain(|_, open| {
-            let since = now.duration_since(open.growing.last);
-            open.grown || since.is_ok_and(|since| since < OPEN)
+            let since = now.duration_since(open.boot.last);
+            open.grown || since.is_ok_and(|since| since < OPEN_TIMEOUT)
         });
     }
 
-    /// Answers how many events were given up.
-    fn end(&mut self, open: Open) -> usize {
-        let Open { growing, fresh, grown } = open;
+    /// Ends a boot. Returns the number of events that were dropped.
+    fn end(&mut self, open: OpenBoot) -> usize {
+        let OpenBoot { boot, is_new, grown } = open;
         match grown {
-            true if self.ended.len() >= HELD => growing.events(),
+            true if self.ended.len() >= MAX_BOOTS => boot.events(),
             true => {
-                self.ended.push_back(PendingBoot { growing, fresh, ended: true });
+                self.ended.push_back(PendingBoot { boot, is_new, ended: true });
                 0
             }
             false => 0,
         }
     }
 
-    /// Where too many machines boot at once, those that were silent longest have their boots ended: an eighth of all, so that
-    /// not every new boot has to look at all the others.
+    /// Ends the boots of the machines that were silent longest, if too many machines boot at once: an eighth of all, so that
+    /// not every new boot has to scan all others.
     fn make_room(&mut self) -> usize {
-        if self.open.len() < HELD {
+        if self.open.len() < MAX_BOOTS {
             return 0;
         }
-        let mut last: Vec<_> = self.open.values().map(|open| open.growing.last).collect();
-        let (_, silent, _) = last.select_nth_unstable(HELD / 8);
+        let mut last: Vec<_> = self.open.values().map(|open| open.boot.last).collect();
+        let (_, silent, _) = last.select_nth_unstable(MAX_BOOTS / 8);
         let silent = *silent;
         let ended: Vec<_> = self
             .open
-            .extract_if(|_, open| open.growing.last <= silent)
+            .extract_if(|_, open| open.boot.last <= silent)
             .map(|(_, open)| open)
             .collect();
         self.waiting.retain(|owner| self.open.contains_key(owner));

@@ -1,7 +1,7 @@
-//! The events that wait to be merged.
+//! Events that wait to be merged.
 //!
-//! Machines are answered far more often than anybody looks at their boots. So whoever notes an event only leaves it here;
-//! merging is woken once for many of them, and looks by itself from time to time.
+//! Machines are answered far more often than their boots are read. So recording an event only appends it here; merging is
+//! woken once for many events, and polls from time to time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 
 use super::Event;
 
-/// How many events may wait: those of a rack that is powered on at once.
-pub(super) const MOST: usize = 8192;
-/// How many are worth being merged at once: so few that nobody who asks for an address meanwhile notices.
-const ENOUGH: usize = 256;
+/// Events that may wait: those of a rack that is powered on at once.
+pub(super) const MAX_WAITING: usize = 8192;
+/// Events that merging is woken for: so few that they delay no DHCP reply.
+const WAKE_THRESHOLD: usize = 256;
 
-/// Events, in the order in which they were noted.
+/// Events in the order in which they were recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     events: Mutex<Vec<Event>>,
@@ -22,30 +22,30 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Adds `event`, unless there is no room.
+    /// Adds `event`. False if there is no room.
     pub(super) fn push(&self, event: Event) -> bool {
         let mut events = self.events();
-        if events.len() >= MOST {
+        if events.len() >= MAX_WAITING {
             return false;
         }
         events.push(event);
-        if events.len() == ENOUGH {
+        if events.len() == WAKE_THRESHOLD {
             self.enough.notify_one();
         }
         true
     }
 
-    /// Resolves once there are enough to be merged.
+    /// Resolves once there are enough events to merge.
     pub(super) async fn enough(&self) {
         self.enough.notified().await;
     }
 
-    /// Takes out what waits; `room` is what is taken in its place.
-    pub(super) fn swap(&self, room: &mut Vec<Event>) {
-        std::mem::swap(&mut *self.events(), room);
+    /// Takes out the waiting events, and leaves `empty` in their place.
+    pub(super) fn swap(&self, empty: &mut Vec<Event>) {
+        std::mem::swap(&mut *self.events(), empty);
     }
 
-    /// Takes out the first one.
+    /// Takes out the first event.
     #[cfg(test)]
     pub(crate) fn next(&self) -> Option<Event> {
         let mut events = self.events();
@@ -68,18 +68,18 @@ mod tests {
     use crate::Mac;
 
     #[test]
-    fn who_merges_is_woken_once_for_many() {
+    fn merging_is_woken_once_for_many_events() {
         let queue = Queue::default();
-        let (who, what) = (BootSubject::UnknownClient(Mac([2; 6])), BootStep::Started);
-        let event = Event { who, what, source: None, at: SystemTime::UNIX_EPOCH };
+        let (subject, step) = (BootSubject::UnknownClient(Mac([2; 6])), BootStep::Started);
+        let event = Event { subject, step, source: None, at: SystemTime::UNIX_EPOCH };
         let fill = |count: usize| (0..count).all(|_| queue.push(event.clone()));
         let woken = || queue.enough().now_or_never().is_some();
-        assert!(fill(ENOUGH - 1) && !woken());
+        assert!(fill(WAKE_THRESHOLD - 1) && !woken());
         assert!(fill(1) && woken());
         assert!(fill(7) && !woken());
         let mut taken = Vec::new();
         queue.swap(&mut taken);
-        assert_eq!(taken.len(), ENOUGH + 7);
-        assert!(fill(ENOUGH) && woken());
+        assert_eq!(taken.len(), WAKE_THRESHOLD + 7);
+        assert!(fill(WAKE_THRESHOLD) && woken());
     }
 }

@@ -1,4 +1,4 @@
-//! The loop that merges events and keeps the boots they make.
+//! The loop that merges events into boots and stores these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use super::queue::Queue;
 use super::records::{BootStore, group};
 use crate::metrics::Metrics;
 
-/// How often boots that have grown are kept, and how many at a time: 128 a second, in commits so small that nobody who asks for
-/// an address meanwhile notices. Of a rack that is powered on at once the others wait, and grow. A boot has 20 KB at the most.
-const TICK: Duration = Duration::from_millis(250);
-const BATCH: usize = 32;
-/// How long the store may take for one.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often old boots are deleted.
-const FORGETTING: Duration = Duration::from_secs(60 * 60);
+/// Interval and size of the commits that store boots: 128 boots a second, in commits so small that they delay no DHCP reply.
+/// The other boots of a rack that is powered on at once wait, and grow. A boot has at most 20 KB.
+const STORE_INTERVAL: Duration = Duration::from_millis(250);
+const BATCH_BOOTS: usize = 32;
+/// Timeout of one commit.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval in which old boots are deleted.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Merges events, and keeps the boots they make.
+/// Merges events into boots, and stores these.
 #[derive(Debug)]
 pub struct Recorder {
     queue: Arc<Queue>,
-    /// What was taken from the queue last; empty between two calls.
+    /// Events that were taken from the queue last; empty between two calls.
     events: Vec<Event>,
-    kept: BootStore,
+    store: BootStore,
     metrics: Metrics,
-    held: OpenBoots,
+    boots: OpenBoots,
     failed: bool,
 }
 
 impl Recorder {
-    /// Of what waits in `queue`, into `kept`.
-    pub(crate) fn new(queue: Arc<Queue>, kept: BootStore, metrics: Metrics) -> Self {
-        let (events, held) = Default::default();
-        Self { queue, events, kept, metrics, held, failed: false }
+    /// Stores the events of `queue` in `store`.
+    pub(crate) fn new(queue: Arc<Queue>, store: BootStore, metrics: Metrics) -> Self {
+        let (events, boots) = Default::default();
+        Self { queue, events, store, metrics, boots, failed: false }
     }
 
-    /// Runs until `stop`, and keeps what there is then.
+    /// Runs until `stop`, and then stores the rest.
     pub async fn run(mut self, stop: CancellationToken) {
-        let (mut tick, mut hourly) = (interval(TICK), interval(FORGETTING));
+        let (mut tick, mut hourly) = (interval(STORE_INTERVAL), interval(EVICTION_INTERVAL));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let queue = self.queue.clone();
         loop {
@@ -53,75 +53,75 @@ impl Recorder {
                 () = queue.enough() => self.merge(),
                 _ = tick.tick() => {
                     self.merge();
-                    self.keep().await;
+                    self.store_batch().await;
                 }
-                _ = hourly.tick() => self.forget().await,
+                _ = hourly.tick() => self.evict().await,
             }
         }
         self.merge();
-        while self.keep().await == Pace::More {}
+        while self.store_batch().await == Remaining::Some {}
     }
 
-    /// Takes what waits into the boots it belongs to.
+    /// Adds the waiting events to their boots.
     fn merge(&mut self) {
         let mut events = std::mem::take(&mut self.events);
         self.queue.swap(&mut events);
-        events.drain(..).for_each(|event| self.take(event));
+        events.drain(..).for_each(|event| self.add(event));
         self.events = events;
     }
 
-    fn take(&mut self, event: Event) {
-        self.metrics.event(event.what.kind());
-        self.metrics.events_dropped(self.held.take(event));
+    fn add(&mut self, event: Event) {
+        self.metrics.event(event.step.kind());
+        self.metrics.events_dropped(self.boots.add(event));
     }
 
-    /// Keeps a batch of what has grown; with the store away, it stays and is tried again.
-    async fn keep(&mut self) -> Pace {
-        let batch = self.held.batch(BATCH);
+    /// Stores a batch of boots that have grown. If the store fails, the batch is tried again.
+    async fn store_batch(&mut self) -> Remaining {
+        let batch = self.boots.batch(BATCH_BOOTS);
         if batch.is_empty() {
-            return Pace::Rest;
+            return Remaining::None;
         }
-        let failure = match timeout(PATIENCE, self.kept.keep(&batch)).await {
+        let failure = match timeout(COMMIT_TIMEOUT, self.store.put(&batch)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("the store does not answer".into()),
+            Err(_) => Some("the store did not answer in time".into()),
         };
         if let Some(reason) = failure {
             if !self.failed {
-                tracing::warn!(reason, "boots are not kept; trying again");
+                tracing::warn!(reason, "boots not stored, retrying");
             }
             self.failed = true;
-            self.held.requeue(batch);
-            return Pace::Rest;
+            self.boots.requeue(batch);
+            return Remaining::None;
         }
         self.failed = false;
-        let fresh = |waiting: &PendingBoot| waiting.fresh.then(|| group(waiting.growing.owner));
-        let groups: BTreeSet<_> = batch.iter().filter_map(fresh).collect();
-        self.held.kept(batch);
+        let new = |pending: &PendingBoot| pending.is_new.then(|| group(pending.boot.owner));
+        let groups: BTreeSet<_> = batch.iter().filter_map(new).collect();
+        self.boots.stored(batch);
         for group in groups {
-            said(self.kept.trim(&group).await);
+            log_failure(self.store.trim(&group).await);
         }
-        Pace::More
+        Remaining::Some
     }
 
-    async fn forget(&mut self) {
+    async fn evict(&mut self) {
         let now = SystemTime::now();
-        self.held.forget(now);
-        said(self.kept.forget(now).await);
+        self.boots.evict(now);
+        log_failure(self.store.delete_old(now).await);
     }
 }
 
-/// Whether there may be more to keep at once.
+/// Tells if another batch may follow at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    More,
-    Rest,
+enum Remaining {
+    Some,
+    None,
 }
 
-/// Old boots that stay do no harm: they go the next time.
-fn said(done: Result<(), Error>) {
+/// Logs that old boots were not deleted. They are deleted the next time.
+fn log_failure(done: Result<(), Error>) {
     if let Err(error) = done {
-        tracing::debug!(error = &error as &dyn std::error::Error, "old boots stay");
+        tracing::debug!(error = &error as &dyn std::error::Error, "old boots not deleted");
     }
 }
 

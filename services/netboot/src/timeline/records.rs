@@ -1,11 +1,11 @@
-//! The boots that are kept: of each machine the last 20, for a week; of machines that nobody knows the last 100 in all.
+//! Stored boots: of each machine the last 20, for a week; of clients without a record the last 100 in all.
 //!
 //! ```text
 //! netboot/boot/<hardware id>.<UUID by time>
 //! netboot/boot/unknown-<MAC>.<UUID by time>
 //! ```
 //!
-//! So one machine's are found side by side, in order of time, without an index.
+//! So the boots of one machine are adjacent, in order of time, without an index.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,21 +17,21 @@ use tinwright::netboot::v1::Boot;
 use super::BootOwner;
 use super::open_boots::PendingBoot;
 
-/// What ids begin with of boots of machines that nobody knows.
+/// Prefix of the ids of boots of clients without a record.
 pub const UNKNOWN: &str = "unknown-";
-/// How many boots of a machine are kept.
-const KEPT: usize = 20;
-/// How many are kept of all machines together that nobody knows.
-const KEPT_UNKNOWN: usize = 100;
-/// How long a boot is kept.
-const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How many are looked at in one go.
-const PAGE: usize = 200;
-/// How many are deleted in one commit.
-const DELETED: usize = 50;
+/// Boots stored of a machine.
+const MAX_PER_MACHINE: usize = 20;
+/// Boots stored of all clients without a record.
+const MAX_UNKNOWN: usize = 100;
+/// Age at which a boot is deleted.
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Boots read in one page.
+const PAGE_BOOTS: usize = 200;
+/// Boots deleted in one commit.
+const DELETE_BATCH_BOOTS: usize = 50;
 
-/// What ids begin with of the boots that are counted together with those of `owner`: its own, or those of all machines that
-/// nobody knows.
+/// Returns the prefix of the ids of the boots that are counted together with those of `owner`: its own, or those of all
+/// clients without a record.
 pub(super) fn group(owner: BootOwner) -> String {
     match owner {
         BootOwner::Machine(_) => owner.to_string(),
@@ -62,22 +62,22 @@ impl Kind for BootKind {
     }
 }
 
-/// The boots in a store.
+/// Boots in a store.
 #[derive(Clone, Debug)]
 pub struct BootStore(Records<BootKind>);
 
 impl BootStore {
-    /// Those in `store`, under netboot's own keys.
+    /// Boots in `store`, under netboot's own keys.
     pub fn new(store: ScopedStore) -> Self {
         Self(Records::new(store))
     }
 
-    /// The boot that goes by `id`.
+    /// Returns the boot with the id `id`.
     pub async fn require(&self, id: &str) -> Result<Boot, Error> {
         self.0.require(id).await
     }
 
-    /// At most `limit` boots of `owner` (a machine's id or [`UNKNOWN`]; empty: of all), beginning after the id `after`.
+    /// Lists at most `limit` boots of `owner` (a machine's id or [`UNKNOWN`]; empty: of all), beginning after the id `after`.
     pub async fn list(
         &self,
         owner: &str,
@@ -88,22 +88,22 @@ impl BootStore {
             "" | UNKNOWN => owner.to_owned(),
             one => format!("{one}."),
         };
-        // A token of another machine's listing begins this one's before or after all of its own.
+        // A page token of another machine's list lies before or after all boots of this one.
         let after = if after < prefix.as_str() { "" } else { after };
         let (records, more) = self.0.page(&prefix, after, limit).await?;
         let next = records.last().filter(|_| more).map(|boot| boot.id.clone());
         Ok(Listing { records, next })
     }
 
-    /// Whether they can all be read; with `mend`, as for every noun.
+    /// Checks that all boots can be read; with `mend`, as for every noun.
     pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
         self.0.check(mend).await
     }
 
-    /// Keeps `boots` as they are. Only the process that made a boot writes it, so nothing is compared.
-    pub(super) async fn keep(&self, boots: &[PendingBoot]) -> Result<(), Error> {
-        let put = |PendingBoot { growing, .. }: &PendingBoot| {
-            let boot = growing.boot();
+    /// Stores `boots`. Only the process that made a boot writes it, so nothing is compared.
+    pub(super) async fn put(&self, boots: &[PendingBoot]) -> Result<(), Error> {
+        let put = |PendingBoot { boot, .. }: &PendingBoot| {
+            let boot = boot.to_proto();
             Write::Put(format!("{}/{}", BootKind::KIND, boot.id), boot.encode_to_vec().into())
         };
         let commit = Commit { expect: Vec::new(), writes: boots.iter().map(put).collect() };
@@ -111,26 +111,26 @@ impl BootStore {
         Ok(())
     }
 
-    /// Deletes the oldest boots of a [`group`] above what is kept of it.
+    /// Deletes the oldest boots of a [`group`] above its limit.
     pub(super) async fn trim(&self, group: &str) -> Result<(), Error> {
-        let kept = if group == UNKNOWN { KEPT_UNKNOWN } else { KEPT };
-        let mut boots = self.list(group, "", PAGE).await?.records;
-        if boots.len() <= kept {
+        let max = if group == UNKNOWN { MAX_UNKNOWN } else { MAX_PER_MACHINE };
+        let mut boots = self.list(group, "", PAGE_BOOTS).await?.records;
+        if boots.len() <= max {
             return Ok(());
         }
         boots.sort_by_key(|boot| boot.create_time.map(|time| (time.seconds, time.nanos)));
-        boots.truncate(boots.len() - kept);
+        boots.truncate(boots.len() - max);
         self.delete(boots).await
     }
 
-    /// Deletes those that ended more than a week before `now`.
-    pub(super) async fn forget(&self, now: SystemTime) -> Result<(), Error> {
+    /// Deletes boots that ended more than a week before `now`.
+    pub(super) async fn delete_old(&self, now: SystemTime) -> Result<(), Error> {
         let mut after = String::new();
         loop {
-            let Listing { records, next } = self.0.list(&after, PAGE, |_| true).await?;
+            let Listing { records, next } = self.0.list(&after, PAGE_BOOTS, |_| true).await?;
             let old = |boot: &Boot| {
                 let last = boot.update_time.and_then(|time| SystemTime::try_from(time).ok());
-                last.is_none_or(|last| now.duration_since(last).is_ok_and(|since| since > WEEK))
+                last.is_none_or(|last| now.duration_since(last).is_ok_and(|since| since > MAX_AGE))
             };
             self.delete(records.into_iter().filter(old).collect()).await?;
             match next {
@@ -141,7 +141,7 @@ impl BootStore {
     }
 
     async fn delete(&self, boots: Vec<Boot>) -> Result<(), Error> {
-        for some in boots.chunks(DELETED) {
+        for some in boots.chunks(DELETE_BATCH_BOOTS) {
             let key = |boot: &Boot| Write::Delete(format!("{}/{}", BootKind::KIND, boot.id));
             let commit = Commit { expect: Vec::new(), writes: some.iter().map(key).collect() };
             self.0.commit(Change::from(commit)).await?;

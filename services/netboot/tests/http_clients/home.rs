@@ -79,10 +79,10 @@ async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
     let note = script.split_whitespace().find(|word| word.ends_with("/once.started")).unwrap();
     assert_eq!(site.curl_url(MACHINE, &[], note).await.status, 200);
     let told = site.reports.lock().await.recv().await.unwrap();
-    let ScriptReport::OneShot(StartedScript { hardware, handed }) = told else {
+    let ScriptReport::OneShot(StartedScript { hardware, script }) = told else {
         panic!("{told:?}")
     };
-    assert_eq!((hardware, handed.mac), (site.id.to_string(), MAC));
+    assert_eq!((hardware, script.mac), (site.id.to_string(), MAC));
     let text = note.replace(".started", ".ipxe");
     assert_eq!(site.curl_url(MACHINE, &[], &text).await.text(), "#!ipxe\necho once");
     assert!(site.curl(MACHINE, &[], "/auto.ipxe").await.text().contains("worker_id="));

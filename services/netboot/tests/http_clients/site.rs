@@ -63,7 +63,7 @@ impl FileSource for Scripts {
     async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
         let RequestedFile::Script(mac) = file else { return Err(FileError::NotFound) };
         let asked = netboot::bootscripts::ScriptRequest::new(Some(*mac), client.into());
-        let served = self.0.script(&asked, std::time::SystemTime::now());
+        let served = self.0.serve(&asked, std::time::SystemTime::now());
         Ok(bytes::Bytes::from(served?.text).into())
     }
 }
@@ -192,7 +192,7 @@ impl Site {
             scripts,
             metrics: Metrics::default(),
         };
-        let (front, stop) = (http.front(), CancellationToken::new());
+        let (front, stop) = (http.into_service(), CancellationToken::new());
         let serving =
             serve::limited_tcp(listener, Transport::Plaintext, bounds, front.clone(), stop.clone());
         tokio::spawn(serving);

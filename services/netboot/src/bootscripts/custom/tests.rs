@@ -1,4 +1,4 @@
-//! Scripts of others: which text is whose, and what is told of them.
+//! Custom scripts: access to their texts, and reports about them.
 #![allow(clippy::unwrap_used)]
 
 use tinwright::HardwareId;
@@ -6,8 +6,8 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1::{self as occ, Instance};
 
 use super::*;
-use crate::bootscripts::BootFile;
-use crate::bootscripts::tests::{MAC, ask, at, boots, hardware, netboot, now, record};
+use crate::bootscripts::tests::{MAC, ask, at, boots, fetch, hardware, netboot, now, record};
+use crate::bootscripts::{BootFile, ScriptKind, ScriptStatus};
 use runtime::feed::FeedEvent;
 
 const HERE: &str = "192.0.2.10";
@@ -29,7 +29,7 @@ fn file(
     what: &str,
 ) -> Result<BootFile, BootRefusal> {
     let (token, owner) = place;
-    boots.file(token, &format!("{owner}.{what}"), at(HERE), now())
+    fetch(boots, token, &format!("{owner}.{what}"), at(HERE), now()).0
 }
 
 fn text(text: &str) -> Result<BootFile, BootRefusal> {
@@ -37,8 +37,10 @@ fn text(text: &str) -> Result<BootFile, BootRefusal> {
 }
 
 fn report(boots: &BootScripts, place: &(String, String), what: &str) -> Option<ScriptReport> {
-    let Ok(BootFile::Note { what: said, report, .. }) = file(boots, place, what) else { panic!() };
-    assert_eq!(said, what);
+    let (token, owner) = place;
+    let (file, report) = fetch(boots, token, &format!("{owner}.{what}"), at(HERE), now());
+    let Ok(BootFile::Status { status, .. }) = file else { panic!() };
+    assert_eq!(status == ScriptStatus::Started, what == "started");
     report
 }
 
@@ -48,14 +50,14 @@ fn a_script_for_one_boot_is_served_until_it_was_started() {
     let boots = boots(id);
     record(&boots, id, |record| netboot(record).boot_once = contents("once"));
     let served = ask(&boots, HERE).unwrap();
-    assert_eq!(served.kind, "custom_once");
+    assert_eq!(served.kind, ScriptKind::CustomOnce);
     let once = place(&served.text);
     let Some(ScriptReport::OneShot(used)) = report(&boots, &once, "started") else { panic!() };
-    assert_eq!((used.hardware, used.handed.mac), (id.to_string(), MAC));
+    assert_eq!((used.hardware, used.script.mac), (id.to_string(), MAC));
     assert_eq!(file(&boots, &once, "ipxe"), text("once"));
     assert_eq!(report(&boots, &once, "started"), None, "once only");
     assert_eq!(report(&boots, &once, "failed"), None);
-    assert_eq!(ask(&boots, HERE).unwrap().kind, "worker", "though the record has it");
+    assert_eq!(ask(&boots, HERE).unwrap().kind, ScriptKind::Worker, "though the record has it");
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn a_new_script_for_one_boot_is_served_after_an_old_one() {
     let boots = boots(id);
     record(&boots, id, |record| netboot(record).boot_once = contents("1"));
     ask(&boots, HERE).unwrap();
-    boots.once.started(&id.to_string()).unwrap();
+    assert!(boots.one_shot.mark_started(&id.to_string()));
     record(&boots, id, |record| {
         netboot(record).boot_once = contents("2");
         record.revision = 2;
@@ -97,7 +99,7 @@ fn every_interface_has_its_own_script() {
     });
     for (mac, said) in [(MAC, "first"), (second, "second")] {
         let asked = crate::bootscripts::ScriptRequest::new(Some(mac), at(HERE));
-        let own = place(&boots.script(&asked, now()).unwrap().text);
+        let own = place(&boots.serve(&asked, now()).unwrap().text);
         assert_eq!(file(&boots, &own, "ipxe"), text(said), "{mac}");
         assert_eq!(report(&boots, &own, "started"), None);
     }
@@ -154,7 +156,7 @@ fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() 
     instance(&boots, id, occ::State::Provisioning, true);
     assert_eq!(file(&boots, &theirs, "ipxe"), text("theirs"));
     assert_eq!(report(&boots, &theirs, "failed"), told(false));
-    assert_eq!(ask(&boots, HERE).unwrap().kind, "local_disk");
+    assert_eq!(ask(&boots, HERE).unwrap().kind, ScriptKind::LocalDisk);
     instance(&boots, id, occ::State::Deprovisioning, true);
     assert!(matches!(file(&boots, &theirs, "ipxe"), Err(BootRefusal::Nothing(_))));
 }

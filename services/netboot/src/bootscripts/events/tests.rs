@@ -8,30 +8,30 @@ use crate::bootscripts::ScriptRequest;
 use crate::bootscripts::tests::{MAC, at, boots, now};
 use crate::decision::Fact;
 use crate::metrics::Metrics;
+use tinwright::netboot::v1::ScriptKind;
+
 use crate::timeline::{Queue, Timeline};
 
 fn site(id: HardwareId) -> (BootScripts, Arc<Queue>) {
     let (timeline, events) = Timeline::new(Metrics::default());
-    (boots(id).telling(timeline), events)
+    (boots(id).with_timeline(timeline), events)
 }
 
 #[test]
-fn a_script_is_noted_with_the_fact_that_decided_and_a_refusal_with_why() {
+fn a_script_is_recorded_with_the_fact_that_decided_and_a_refusal_with_its_reason() {
     let id = HardwareId::new();
     let (boots, events) = site(id);
-    boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
+    boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     let event = events.next().unwrap();
-    assert_eq!(event.who, BootSubject::Machine(id, MAC));
+    assert_eq!(event.subject, BootSubject::Machine(id, MAC));
     let fact = Fact::WorkflowWaits;
-    assert_eq!(event.what, BootStep::Script { kind: "worker", fact });
-    boots.script(&ScriptRequest::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
+    assert_eq!(event.step, BootStep::Script { kind: ScriptKind::Worker, fact });
+    boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
     let event = events.next().unwrap();
-    assert_eq!(event.what.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
+    assert_eq!(event.step.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
-    assert!(
-        boots.script_for(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), None, now()).is_ok()
-    );
-    assert!(events.next().is_none(), "a question is no boot");
+    assert!(boots.respond(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).reply.is_ok());
+    assert!(events.next().is_none(), "a simulated request is no boot");
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn files_are_told_apart_and_a_missing_one_is_a_failure() {
     note("vmlinuz-x86_64", None);
     note("initramfs-x86_64", None);
     note("initramfs-x86_64", Some("404 Not Found"));
-    let next = || events.next().unwrap().what;
+    let next = || events.next().unwrap().step;
     assert_eq!(next(), BootStep::Kernel("vmlinuz-x86_64".into()));
     assert_eq!(next(), BootStep::Initrd("initramfs-x86_64".into()));
     assert_eq!(next(), BootStep::Failed("initramfs-x86_64: 404 Not Found".into()));
@@ -63,7 +63,7 @@ fn a_call_home_is_noted_once_and_by_its_machine() {
         boots.record_phone_home(&news, now());
         boots.index.instance(news);
     }
-    assert_eq!(events.next().unwrap().what, BootStep::PhoneHome);
+    assert_eq!(events.next().unwrap().step, BootStep::PhoneHome);
     assert!(events.next().is_none());
 }
 
@@ -77,12 +77,14 @@ fn a_loader_is_noted_for_a_machine_of_ours_and_for_nobody_else() {
         acknowledged_bytes: 0,
     };
     let complete = RequestResult::Transfer(TransferOutcome::Complete);
-    let refused = RequestResult::Refused(1);
     boots.record_transfer(&finished("snponly.efi", [192, 0, 2, 99], complete), now());
-    boots.record_transfer(&finished("netboot-not-allowed", [192, 0, 2, 10], refused), now());
+    boots.record_transfer(
+        &finished("netboot-not-allowed", [192, 0, 2, 10], RequestResult::Refused(1)),
+        now(),
+    );
     boots.record_transfer(&finished("snponly.efi", [192, 0, 2, 10], complete), now());
-    boots.record_transfer(&finished("x.efi", [192, 0, 2, 10], refused), now());
-    let next = || events.next().unwrap().what;
+    boots.record_transfer(&finished("x.efi", [192, 0, 2, 10], RequestResult::Refused(1)), now());
+    let next = || events.next().unwrap().step;
     assert_eq!(next(), BootStep::Binary("snponly.efi".into()));
     assert_eq!(next(), BootStep::Failed("x.efi by TFTP: refused".into()));
     assert!(events.next().is_none());

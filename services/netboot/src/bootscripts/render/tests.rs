@@ -9,6 +9,7 @@ use tinwright::instance::v1 as occ;
 
 use super::super::tests::{MAC, at, boots_at, hardware, now, site};
 use super::*;
+use crate::decision::Policy;
 use crate::site::{Site, Syslog};
 
 const SOURCE: &str = "192.0.2.10";
@@ -44,7 +45,7 @@ fn with_instance(boots: BootScripts, id: HardwareId, state: occ::State) -> BootS
 
 /// The script with names in the place of its tokens, which open what they are for and nothing else.
 fn text(boots: &BootScripts, mac: Mac, id: HardwareId) -> String {
-    let mut text = boots.script(&ScriptRequest::new(Some(mac), at(SOURCE)), now()).unwrap().text;
+    let mut text = boots.serve(&ScriptRequest::new(Some(mac), at(SOURCE)), now()).unwrap().text;
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     for (purpose, before, name) in [
         (Purpose::Files, "http://192.0.2.1:7080/v1/boot/", "FILES"),
@@ -130,7 +131,7 @@ fn the_whole_script_of_an_environment_of_somebody_elses_on_another_processor() {
 }
 
 #[test]
-fn the_whole_script_for_nobody_in_particular() {
+fn the_whole_script_for_a_machine_without_a_record() {
     let site = Site { policy: Policy { boot_unknown: true, ..Policy::default() }, ..talkative() };
     let boots = boots_at(HardwareId::new(), site);
     let before = "set arch ${buildarch}
@@ -143,7 +144,7 @@ iseq ${arch} arm64 && set arch aarch64 ||
          hw_addr=${{mac}}"
     );
     let files = ["vmlinuz-${arch}", "initramfs-${arch}"];
-    let nobody = HardwareId::from_bytes(NOBODY);
+    let nobody = HardwareId::from_bytes(NO_HARDWARE);
     assert_eq!(
         text(&boots, Mac([2, 0, 0, 0, 0, 9]), nobody),
         expected(FILES, before, files, &line, "${base}")
@@ -151,7 +152,7 @@ iseq ${arch} arm64 && set arch aarch64 ||
 }
 
 #[test]
-fn the_whole_script_around_one_of_somebody_elses() {
+fn the_whole_wrapper_of_a_custom_script() {
     let id = HardwareId::new();
     let boots = boots(id, |record| {
         let ipxe = hw::Ipxe { contents: "#!ipxe\nshell".into(), ..hw::Ipxe::default() };
@@ -178,10 +179,12 @@ exit 1
 }
 
 #[test]
-fn the_whole_configuration_of_pxelinuxs_kind() {
+fn the_whole_pxelinux_configuration() {
     let id = HardwareId::new();
     let boots = boots(id, |_| {});
-    let text = boots.pxelinux(Some(MAC), at(SOURCE), now()).unwrap();
+    let format = ScriptFormat::Pxelinux;
+    let request = ScriptRequest { format, ..ScriptRequest::new(Some(MAC), at(SOURCE)) };
+    let text = boots.serve(&request, now()).unwrap().text;
     let token = |before: &str| {
         let rest = text.split(before).nth(1).unwrap();
         rest.split([' ', '/', '\n']).next().unwrap()

@@ -30,7 +30,7 @@ fn telling(id: HardwareId, timeline: Timeline) -> Server {
     index.instance(FeedEvent::Snapshot(vec![]));
     index.workflow(FeedEvent::Snapshot(vec![]));
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
-    let boots = BootScripts::new(index, tokens, site()).telling(timeline);
+    let boots = BootScripts::new(index, tokens, site()).with_timeline(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];
     Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, Arc::default())
@@ -63,7 +63,7 @@ fn what_is_asked_at_a_machines_port_is_noted_as_its_own() {
     let id = HardwareId::new();
     let (timeline, events) = Timeline::new(Metrics::default());
     assert!(ask(&telling(id, timeline), MessageType::Discover, mac(1)).is_some());
-    assert_eq!(events.next().unwrap().who, BootSubject::Machine(id, mac(1)));
+    assert_eq!(events.next().unwrap().subject, BootSubject::Machine(id, mac(1)));
 }
 
 #[test]

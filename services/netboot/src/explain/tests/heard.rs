@@ -75,18 +75,18 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
     let place = at(&boots, link());
     let waits = told(&place, ClientClass::Ipxe);
     assert_eq!(
-        (waits.boot.as_str(), waits.script.unwrap().kind.as_str()),
-        ("custom_script", "custom_once")
+        (waits.boot.as_str(), waits.script.unwrap().kind()),
+        ("custom_script", pb::ScriptKind::CustomOnce)
     );
     assert!(!waits.looked_at.unwrap().boot_once_started);
     let known = boots.index().by_mac(MAC).unwrap();
     let once = known.machine().boot_once.clone().unwrap();
-    boots.once.hand_out(&known, &once, SystemTime::now());
-    boots.once.started(&id.to_string()).unwrap();
+    boots.one_shot.record_served(&known, &once, SystemTime::now());
+    assert!(boots.one_shot.mark_started(&id.to_string()));
     let started = told(&place, ClientClass::Ipxe);
     assert_eq!(
-        (started.boot.as_str(), started.script.unwrap().kind.as_str()),
-        ("worker", "worker")
+        (started.boot.as_str(), started.script.unwrap().kind()),
+        ("worker", pb::ScriptKind::Worker)
     );
     let looked = started.looked_at.unwrap();
     assert_eq!((looked.boot_once.as_str(), looked.boot_once_started), ("contents", true));
@@ -98,13 +98,13 @@ fn a_boot_loop_is_told_and_who_waits_for_it() {
     for holds in [false, true] {
         let mut site = crate::bootscripts::tests::site();
         site.serving.hold_boot_loops = holds;
-        let boots = boots(id).on(site);
+        let boots = boots(id).for_link(site);
         let asked = ScriptRequest::new(Some(MAC), [192, 0, 2, 10].into());
-        assert!((0..10).all(|_| boots.script(&asked, SystemTime::now()).is_ok()));
+        assert!((0..10).all(|_| boots.serve(&asked, SystemTime::now()).is_ok()));
         let told = told(&at(&boots, link()), ClientClass::Ipxe);
         assert!(told.looked_at.unwrap().boot_loop);
         let script = told.script.unwrap();
-        let refused = boots.script(&asked, SystemTime::now());
+        let refused = boots.serve(&asked, SystemTime::now());
         assert_eq!(script.status, if holds { 503 } else { 200 });
         assert_eq!(matches!(refused, Err(BootRefusal::Later { .. })), holds);
         assert_eq!(script.refusal, refused.err().map_or_else(String::new, |why| why.to_string()));

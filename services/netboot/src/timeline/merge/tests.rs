@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use tinwright::HardwareId;
+use tinwright::netboot::v1::ScriptKind;
 
 use super::super::BootSubject;
 use super::super::open_boots::OpenBoots;
@@ -12,25 +13,25 @@ const IPXE: ClientClass = ClientClass::Ipxe { http: true };
 
 fn event(seconds: u64, what: BootStep) -> Event {
     Event {
-        who: BootSubject::Machine(HardwareId::from_bytes([1; 16]), Mac([2, 0, 0, 0, 0, 1])),
-        what,
+        subject: BootSubject::Machine(HardwareId::from_bytes([1; 16]), Mac([2, 0, 0, 0, 0, 1])),
+        step: what,
         source: None,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
     }
 }
 
 fn script() -> BootStep {
-    BootStep::Script { kind: "worker", fact: Fact::WorkflowWaits }
+    BootStep::Script { kind: ScriptKind::Worker, fact: Fact::WorkflowWaits }
 }
 
 /// The boots that `events`, each at its second, make.
 fn made(events: Vec<(u64, BootStep)>) -> Vec<pb::Boot> {
     let mut held = OpenBoots::default();
     for (at, what) in events {
-        assert_eq!(held.take(event(at, what)), 0);
+        assert_eq!(held.add(event(at, what)), 0);
     }
     let batch = held.batch(usize::MAX).into_iter();
-    let mut all: Vec<_> = batch.map(|waiting| waiting.growing.boot()).collect();
+    let mut all: Vec<_> = batch.map(|waiting| waiting.boot.to_proto()).collect();
     all.sort_by(|a, b| a.id.cmp(&b.id));
     all
 }
@@ -56,8 +57,8 @@ fn firmware_loader_script_and_files_are_one_boot_and_a_repetition_is_counted() {
     assert_eq!(boots.len(), 1);
     let boot = &boots[0];
     assert_eq!(
-        (boot.script.as_str(), boot.fact.as_str()),
-        ("worker", "its workflow waits for the worker")
+        (boot.script(), boot.fact.as_str()),
+        (ScriptKind::Worker, "its workflow waits for the worker")
     );
     assert_eq!(boot.events.len(), 9);
     assert_eq!((boot.events[3].count, boot.events[3].last_time.is_some()), (2, true));

@@ -1,7 +1,9 @@
-//! Which boots are held, and in which order they are kept.
+//! Boots in memory, and the order in which they are stored.
 #![allow(clippy::unwrap_used)]
 
 use tinwright::HardwareId;
+
+use tinwright::netboot::v1::ScriptKind;
 
 use super::super::{BootStep, BootSubject};
 use super::*;
@@ -20,8 +22,8 @@ fn machine(number: u64) -> HardwareId {
 /// The machine with the number `owner` was started; each such event is one of the same boot.
 fn event(owner: u64, seconds: u64) -> Event {
     Event {
-        who: BootSubject::Machine(machine(owner), Mac([2; 6])),
-        what: BootStep::Started,
+        subject: BootSubject::Machine(machine(owner), Mac([2; 6])),
+        step: BootStep::Started,
         source: None,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
     }
@@ -29,25 +31,25 @@ fn event(owner: u64, seconds: u64) -> Event {
 
 /// A script: each is of a boot of its own.
 fn script(owner: u64, seconds: u64) -> Event {
-    let what = BootStep::Script { kind: "worker", fact: Fact::WorkflowWaits };
-    Event { what, ..event(owner, seconds) }
+    let what = BootStep::Script { kind: ScriptKind::Worker, fact: Fact::WorkflowWaits };
+    Event { step: what, ..event(owner, seconds) }
 }
 
 fn held(events: impl IntoIterator<Item = Event>) -> OpenBoots {
     let mut held = OpenBoots::default();
     for event in events {
-        assert_eq!(held.take(event), 0);
+        assert_eq!(held.add(event), 0);
     }
     held
 }
 
 fn ids(batch: &[PendingBoot]) -> Vec<String> {
-    batch.iter().map(|waiting| waiting.growing.boot().id).collect()
+    batch.iter().map(|waiting| waiting.boot.to_proto().id).collect()
 }
 
 /// The numbers of the machines whose boots are in `batch`.
 fn owners(batch: &[PendingBoot]) -> Vec<u64> {
-    let number = |waiting: &PendingBoot| match waiting.growing.owner {
+    let number = |waiting: &PendingBoot| match waiting.boot.owner {
         BootOwner::Machine(id) => u128::from_be_bytes(id.to_bytes()) as u64,
         BootOwner::UnknownClient(_) => 0,
     };
@@ -58,13 +60,13 @@ fn owners(batch: &[PendingBoot]) -> Vec<u64> {
 fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
     let mut held = OpenBoots::default();
     let mut lost = 0;
-    for n in 0..3 * HELD as u64 {
-        lost += held.take(event(n, n));
+    for n in 0..3 * MAX_BOOTS as u64 {
+        lost += held.add(event(n, n));
     }
-    assert_eq!(held.waiting.len(), held.open.len(), "who is held no more does not wait");
+    assert_eq!(held.waiting.len(), held.open.len(), "a boot that is not in memory does not wait");
     let left = held.batch(usize::MAX).len();
-    assert_eq!(lost + left, 3 * HELD, "what is not held is said to be lost");
-    assert!((2 * HELD - HELD / 4..=2 * HELD).contains(&left), "{left}");
+    assert_eq!(lost + left, 3 * MAX_BOOTS, "events that are not in memory are counted as dropped");
+    assert!((2 * MAX_BOOTS - MAX_BOOTS / 4..=2 * MAX_BOOTS).contains(&left), "{left}");
 }
 
 #[test]
@@ -73,8 +75,8 @@ fn a_boot_that_grows_all_the_time_keeps_nobody_waiting() {
     for (n, owner) in [A, B, C, A].into_iter().enumerate() {
         let batch = held.batch(1);
         assert_eq!(owners(&batch), [owner]);
-        held.kept(batch);
-        held.take(event(A, n as u64));
+        held.stored(batch);
+        held.add(event(A, n as u64));
     }
 }
 
@@ -85,20 +87,20 @@ fn what_could_not_be_kept_is_tried_again_first_and_in_the_same_order() {
     assert_eq!(owners(&batch), [A, A, B], "one that ended, then those that wait");
     let tried = ids(&batch);
     held.requeue(batch);
-    assert_eq!(held.take(event(B, 2)), 0);
+    assert_eq!(held.add(event(B, 2)), 0);
     let batch = held.batch(9);
     assert_eq!(owners(&batch), [A, A, B, C]);
     let again = ids(&batch);
-    assert_eq!(again[..3], tried, "what was committed unheard of is not kept twice");
+    assert_eq!(again[..3], tried, "a boot whose commit was not confirmed is not stored twice");
     assert!(
         again
             .iter()
             .zip(owners(&batch))
             .all(|(id, owner)| id.starts_with(&format!("{}.", machine(owner))))
     );
-    assert_eq!(batch[2].growing.boot().events[0].count, 2, "it went on growing");
-    assert!(batch.iter().all(|waiting| waiting.fresh));
-    held.kept(batch);
+    assert_eq!(batch[2].boot.to_proto().events[0].count, 2, "it went on boot");
+    assert!(batch.iter().all(|waiting| waiting.is_new));
+    held.stored(batch);
     assert!(held.batch(9).is_empty());
 }
 
@@ -106,21 +108,21 @@ fn what_could_not_be_kept_is_tried_again_first_and_in_the_same_order() {
 fn one_that_was_kept_is_kept_again_under_the_same_id_when_it_grows() {
     let mut held = held([event(A, 0)]);
     let first = held.batch(9);
-    let id = first[0].growing.boot().id;
-    held.kept(first);
-    held.take(event(A, 1));
+    let id = first[0].boot.to_proto().id;
+    held.stored(first);
+    held.add(event(A, 1));
     let again = held.batch(9);
-    assert_eq!((again[0].growing.boot().id, again[0].fresh), (id, false));
+    assert_eq!((again[0].boot.to_proto().id, again[0].is_new), (id, false));
 }
 
 #[test]
 fn what_is_kept_is_forgotten_once_it_cannot_grow() {
     let mut held = held([event(A, 0)]);
-    let later = event(A, 0).at + OPEN;
-    held.forget(later);
+    let later = event(A, 0).at + OPEN_TIMEOUT;
+    held.evict(later);
     let batch = held.batch(9);
     assert_eq!(batch.len(), 1, "it was not kept yet");
-    held.kept(batch);
-    held.forget(later);
+    held.stored(batch);
+    held.evict(later);
     assert!(held.open.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What is kept, and what is given up.
+//! Boots that are stored, and events that are dropped.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Page, Revision, ScopedStore, Store, Versioned};
 use tinwright::HardwareId;
-use tinwright::netboot::v1::Boot;
+use tinwright::netboot::v1::{Boot, ScriptKind};
 
 use super::*;
 use crate::Mac;
@@ -17,13 +17,13 @@ use crate::timeline::{BootStep, BootSubject, Timeline};
 
 /// A store that may be away.
 #[derive(Default)]
-struct Moody {
+struct FlakyStore {
     store: MemoryStore,
     away: AtomicBool,
 }
 
 #[async_trait]
-impl Store for Moody {
+impl Store for FlakyStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, store::Error> {
         self.store.get(key).await
     }
@@ -42,108 +42,108 @@ impl Store for Moody {
 }
 
 struct Site {
-    store: Arc<Moody>,
-    kept: BootStore,
+    store: Arc<FlakyStore>,
+    stored: BootStore,
     recorder: Recorder,
     metrics: Metrics,
 }
 
 fn site() -> Site {
-    let (store, metrics) = (Arc::new(Moody::default()), Metrics::default());
-    let kept = BootStore::new(ScopedStore::new(store.clone(), "netboot"));
+    let (store, metrics) = (Arc::new(FlakyStore::default()), Metrics::default());
+    let stored = BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     let (_, events) = Timeline::new(metrics.clone());
-    let recorder = Recorder::new(events, kept.clone(), metrics.clone());
-    Site { store, kept, recorder, metrics }
+    let recorder = Recorder::new(events, stored.clone(), metrics.clone());
+    Site { store, stored, recorder, metrics }
 }
 
 fn event(owner: HardwareId, seconds: u64, what: BootStep) -> Event {
     let at = SystemTime::now() - Duration::from_secs(seconds);
-    Event { who: BootSubject::Machine(owner, Mac([2; 6])), what, source: None, at }
+    Event { subject: BootSubject::Machine(owner, Mac([2; 6])), step: what, source: None, at }
 }
 
 fn script() -> BootStep {
-    BootStep::Script { kind: "worker", fact: Fact::WorkflowWaits }
+    BootStep::Script { kind: ScriptKind::Worker, fact: Fact::WorkflowWaits }
 }
 
-async fn all(kept: &BootStore, owner: impl ToString) -> Vec<Boot> {
-    kept.list(&owner.to_string(), "", 1000).await.unwrap().records
+async fn all(stored: &BootStore, owner: impl ToString) -> Vec<Boot> {
+    stored.list(&owner.to_string(), "", 1000).await.unwrap().records
 }
 
 #[tokio::test]
-async fn the_last_20_boots_of_a_machine_are_kept_in_order_and_nobody_elses_go() {
-    let Site { kept, mut recorder, .. } = site();
+async fn the_last_20_boots_of_a_machine_are_stored_in_order_and_no_others_are_deleted() {
+    let Site { stored, mut recorder, .. } = site();
     let [a, other] = [HardwareId::new(), HardwareId::new()];
-    recorder.take(event(other, 500, script()));
+    recorder.add(event(other, 500, script()));
     for n in 0..30 {
-        recorder.take(event(a, 400 - n, script()));
-        while recorder.keep().await == Pace::More {}
+        recorder.add(event(a, 400 - n, script()));
+        while recorder.store_batch().await == Remaining::Some {}
     }
-    let boots = all(&kept, a).await;
+    let boots = all(&stored, a).await;
     assert_eq!(boots.len(), 20);
     assert!(boots.is_sorted_by_key(|boot| boot.create_time.unwrap().seconds));
-    assert_eq!((all(&kept, other).await.len(), all(&kept, "").await.len()), (1, 21));
-    assert_eq!(kept.require(&boots[0].id).await.unwrap().script, "worker");
+    assert_eq!((all(&stored, other).await.len(), all(&stored, "").await.len()), (1, 21));
+    assert_eq!(stored.require(&boots[0].id).await.unwrap().script(), ScriptKind::Worker);
 }
 
 #[tokio::test]
-async fn strangers_are_100_in_all() {
-    let Site { kept, mut recorder, .. } = site();
+async fn clients_without_a_record_have_100_boots_in_all() {
+    let Site { stored, mut recorder, .. } = site();
     for n in 0..150 {
         let who = BootSubject::UnknownClient(Mac([2, 0, 0, 0, 0, n]));
-        recorder.take(Event { who, ..event(HardwareId::new(), 400, BootStep::PhoneHome) });
-        recorder.keep().await;
+        recorder.add(Event { subject: who, ..event(HardwareId::new(), 400, BootStep::PhoneHome) });
+        recorder.store_batch().await;
     }
-    assert_eq!(all(&kept, crate::timeline::records::UNKNOWN).await.len(), 100);
+    assert_eq!(all(&stored, crate::timeline::records::UNKNOWN).await.len(), 100);
 }
 
 #[tokio::test]
-async fn a_boot_of_last_week_is_forgotten() {
-    let Site { kept, mut recorder, .. } = site();
+async fn a_boot_of_last_week_is_deleted() {
+    let Site { stored, mut recorder, .. } = site();
     let [old, new] = [HardwareId::new(), HardwareId::new()];
-    recorder.take(event(old, 8 * 24 * 60 * 60, script()));
-    recorder.take(event(new, 6 * 24 * 60 * 60, script()));
-    recorder.keep().await;
-    recorder.forget().await;
-    let left: Vec<_> = all(&kept, "").await.into_iter().map(|boot| boot.hardware_id).collect();
+    recorder.add(event(old, 8 * 24 * 60 * 60, script()));
+    recorder.add(event(new, 6 * 24 * 60 * 60, script()));
+    recorder.store_batch().await;
+    recorder.evict().await;
+    let left: Vec<_> = all(&stored, "").await.into_iter().map(|boot| boot.hardware_id).collect();
     assert_eq!(left, [new.to_string()]);
 }
 
 #[tokio::test]
-async fn what_happened_while_the_store_was_away_is_kept_once_it_is_back() {
-    let Site { store, kept, mut recorder, .. } = site();
+async fn events_are_stored_once_the_store_is_back() {
+    let Site { store, stored, mut recorder, .. } = site();
     store.away.store(true, Ordering::Relaxed);
     let a = HardwareId::new();
-    recorder.take(event(a, 9, script()));
-    recorder.keep().await;
-    assert!(all(&kept, a).await.is_empty());
-    recorder.take(event(a, 8, BootStep::Started));
+    recorder.add(event(a, 9, script()));
+    recorder.store_batch().await;
+    assert!(all(&stored, a).await.is_empty());
+    recorder.add(event(a, 8, BootStep::Started));
     store.away.store(false, Ordering::Relaxed);
-    recorder.keep().await;
-    assert_eq!(all(&kept, a).await[0].events.len(), 2);
+    recorder.store_batch().await;
+    assert_eq!(all(&stored, a).await[0].events.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_are_kept_within_a_moment_and_all_of_them_at_the_end() {
+async fn boots_are_stored_within_a_moment_and_the_rest_at_the_end() {
     let metrics = Metrics::default();
-    let kept = BootStore::new(ScopedStore::new(Arc::new(MemoryStore::default()), "netboot"));
+    let stored = BootStore::new(ScopedStore::new(Arc::new(MemoryStore::default()), "netboot"));
     let (timeline, queue) = Timeline::new(metrics.clone());
     let (stop, ids) = (CancellationToken::new(), [HardwareId::new(), HardwareId::new()]);
-    let recorder = Recorder::new(queue, kept.clone(), metrics);
+    let recorder = Recorder::new(queue, stored.clone(), metrics);
     let recording = tokio::spawn(recorder.run(stop.clone()));
     timeline.record(event(ids[0], 9, script()));
-    tokio::time::sleep(2 * TICK).await;
-    assert_eq!(all(&kept, "").await.len(), 1);
+    tokio::time::sleep(2 * STORE_INTERVAL).await;
+    assert_eq!(all(&stored, "").await.len(), 1);
     timeline.record(event(ids[1], 9, script()));
     stop.cancel();
     recording.await.unwrap();
-    assert_eq!(all(&kept, "").await.len(), 2);
+    assert_eq!(all(&stored, "").await.len(), 2);
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_queue_is_counted_and_nobody_waits() {
+async fn an_event_that_does_not_fit_into_the_queue_is_counted() {
     let Site { metrics, .. } = site();
     let (timeline, _unread) = Timeline::new(metrics.clone());
-    for _ in 0..super::super::queue::MOST + 7 {
+    for _ in 0..super::super::queue::MAX_WAITING + 7 {
         timeline.record(event(HardwareId::new(), 0, BootStep::Started));
     }
     assert_eq!(metrics.dropped_events(), 7);
