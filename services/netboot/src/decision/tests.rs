@@ -228,6 +228,65 @@ fn the_reason_is_one_line() {
     );
 }
 
+/// The machines and policies of the rows in `docs/reference/boot-decision.md`.
+fn reference_rows() -> Vec<(Option<MachineFacts>, Policy)> {
+    use InstanceState::*;
+    let with = |change: fn(&mut MachineFacts), mut machine: MachineFacts| {
+        change(&mut machine);
+        machine
+    };
+    let started = |machine: &mut MachineFacts| machine.instance.as_mut().unwrap().script_ran = true;
+    let bare = |machine: &mut MachineFacts| machine.instance.as_mut().unwrap().has_os = false;
+    let machines = [
+        with(|machine| machine.state = HardwareState::Maintenance, free()),
+        with(|machine| machine.state = HardwareState::Deleting, free()),
+        with(|machine| machine.netboot.allow_pxe = false, free()),
+        occupied(Queued),
+        with(started, scripted(Provisioning, false)),
+        occupied(Provisioning),
+        occupied(Active),
+        with(bare, occupied(Active)),
+        with(|machine| machine.boot_once = Some(url("http://once/")), free()),
+        with(|machine| machine.netboot.custom = Some(url("http://nic/")), free()),
+        scripted(Provisioning, false),
+        waiting(occupied(Provisioning)),
+        with(|machine| machine.netboot.allow_workflow = true, free()),
+        occupied(Failed),
+        occupied(Deprovisioning),
+        occupied(DeprovisionFailed),
+    ];
+    let boot_unknown = Policy { boot_unknown: true, ..Policy::default() };
+    let free_with = |no_instance| (Some(free()), Policy { no_instance, ..Policy::default() });
+    let mut rows = vec![(None, boot_unknown), (None, Policy::default())];
+    rows.extend(machines.map(|machine| (Some(machine), Policy::default())));
+    rows.extend([NoInstance::Worker, NoInstance::LocalDisk, NoInstance::Shell].map(free_with));
+    rows
+}
+
+#[test]
+fn the_reference_page_has_the_result_of_each_row() {
+    let page = include_str!("../../../../docs/reference/boot-decision.md");
+    let rows = reference_rows();
+    for (row, (machine, policy)) in rows.iter().enumerate() {
+        let Decision { boot, fact } = decide(machine.as_ref(), *policy, FeedState::Live);
+        let name = match boot {
+            BootTarget::Worker => "worker",
+            BootTarget::CustomScript(_) => "custom script",
+            BootTarget::LocalDisk => "local disk",
+            BootTarget::Shell => "shell",
+            BootTarget::Generic => "generic script",
+            BootTarget::Refused => "refused",
+            BootTarget::Unknown => "unknown",
+            BootTarget::Later { .. } => "later",
+        };
+        let begin = format!("| {} |", row + 1);
+        let line = page.lines().find(|line| line.starts_with(&begin)).unwrap();
+        assert!(line.ends_with(&format!("| {name} | {fact} |")), "{line}: {name}, {fact}");
+    }
+    let listed = page.lines().filter(|line| line.as_bytes().get(2).is_some_and(u8::is_ascii_digit));
+    assert_eq!(listed.count(), rows.len());
+}
+
 fn machine() -> impl Strategy<Value = MachineFacts> {
     let state = prop::sample::select(vec![
         HardwareState::Enrolled,
