@@ -1,47 +1,53 @@
-//! Compiles `proto/` into the types and clients this crate re-exports.
+//! Compiles `proto/` into the types and clients this crate re-exports, and generates code for fields marked `secret`.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use prost::Message as _;
 use protox::Compiler;
+use protox::prost_reflect::{
+    DescriptorPool, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor, OneofDescriptor,
+    Value,
+};
 
-/// Messages that no log may show whole.
-const SECRET: [&str; 5] = [
-    "hegel.GetResponse",
-    "hegel.SubscribeResponse",
-    "tinwright.instance.v1.Instance",
-    "tinwright.power.v1.Bmc",
-    "tinwright.workflow.v1.RedeemRequest",
-];
+/// Secret fields of files that others published, which cannot carry our option.
+const PUBLISHED_SECRETS: [&str; 2] = ["hegel.GetResponse.JSON", "hegel.SubscribeResponse.JSON"];
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type BuildResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> BuildResult {
     println!("cargo::rerun-if-changed=proto");
-    compile("proto/tinwright", "descriptors.bin")?;
-    // What others published, described apart: it is served apart.
-    compile("proto/hegel", "hegel.bin")
+    compile("proto/tinwright", "descriptors.bin", "secrets.rs")?;
+    // Published by others, and served apart from ours.
+    compile("proto/hegel", "hegel.bin", "hegel_secrets.rs")
 }
 
-/// Makes types and clients of the proto files below `folder`, and describes them in `descriptors`.
-fn compile(folder: &str, descriptors: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// Generates types and clients of the proto files below `folder`, their `descriptors`, and what hides their `secrets`.
+fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     let mut files = Vec::new();
     find(Path::new(folder), &mut files)?;
     files.sort();
     let mut compiler = Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true).open_files(files)?;
-    let set = compiler.file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(out.join(descriptors), set.encode_to_vec())?;
-    // Ordered maps and named types: equal messages have equal bytes, and JSON finds their descriptors.
+    // Encoded by the compiler: the descriptor types of prost would drop our options.
+    fs::write(out.join(descriptors), compiler.encode_file_descriptor_set())?;
+    let pool = compiler.descriptor_pool();
+    let secret = Secrets { option: pool.get_extension_by_name("tinwright.common.v1.secret") };
+    fs::write(out.join(secrets), secret.code(&pool)?)?;
     let mut config = prost_build::Config::new();
+    // Ordered maps: equal messages have equal bytes. Type names: JSON finds the descriptors by them.
     config.btree_map(["."]).enable_type_names();
-    // These hold secrets; `debug.rs` shows them without.
-    config.skip_debug(SECRET);
-    tonic_prost_build::configure().compile_fds_with_config(set, config)?;
+    config.skip_debug(secret.holders(&pool).map(|message| message.full_name().to_owned()));
+    for oneof in secret.holders(&pool).flat_map(|message| message.oneofs().collect::<Vec<_>>()) {
+        config.type_attribute(oneof.full_name(), "#[derive(Debug)]");
+    }
+    tonic_prost_build::configure()
+        .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }
 
-/// Gathers the proto files below `dir`.
+/// Appends the proto files below `dir` to `files`.
 fn find(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -52,4 +58,130 @@ fn find(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Generates `Debug` and `Secrets` for messages with fields marked `secret`.
+struct Secrets {
+    option: Option<ExtensionDescriptor>,
+}
+
+impl Secrets {
+    /// True if `field` is marked, or published as a secret.
+    fn is_secret(&self, field: &FieldDescriptor) -> bool {
+        let options = field.options();
+        let marked = |option| matches!(*options.get_extension(option), Value::Bool(true));
+        self.option.as_ref().is_some_and(marked) || PUBLISHED_SECRETS.contains(&field.full_name())
+    }
+
+    /// Messages with a secret field of their own.
+    fn holders<'a>(
+        &'a self,
+        pool: &'a DescriptorPool,
+    ) -> impl Iterator<Item = MessageDescriptor> + 'a {
+        pool.all_messages().filter(|message| message.fields().any(|field| self.is_secret(&field)))
+    }
+
+    /// True if `message` or a message inside of it has a secret field.
+    fn holds(&self, message: &MessageDescriptor) -> bool {
+        let ours = message.package_name() != "google.protobuf";
+        ours && message.fields().any(|field| self.is_secret(&field) || self.nested(&field))
+    }
+
+    /// True if `field` is a message that holds secrets.
+    fn nested(&self, field: &FieldDescriptor) -> bool {
+        matches!(field.kind(), Kind::Message(inner) if self.holds(&inner))
+    }
+
+    fn code(&self, pool: &DescriptorPool) -> Result<String, std::fmt::Error> {
+        let mut code = String::new();
+        for message in self.holders(pool) {
+            self.debug(&message, &mut code)?;
+        }
+        for message in pool.all_messages() {
+            if !message.is_map_entry() && self.holds(&message) {
+                self.clear(&message, &mut code)?;
+            }
+        }
+        Ok(code)
+    }
+
+    /// Writes a `Debug` that shows every field but the secret ones.
+    fn debug(&self, message: &MessageDescriptor, code: &mut String) -> std::fmt::Result {
+        writeln!(code, "impl std::fmt::Debug for {} {{", type_path(message))?;
+        writeln!(code, "fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {{")?;
+        write!(code, "f.debug_struct({:?})", message.name())?;
+        let plain =
+            |field: &FieldDescriptor| field.containing_oneof().is_none() && !self.is_secret(field);
+        for field in message.fields().filter(plain) {
+            // The getter of an enum gives its name in the place of a number.
+            let getter = matches!(field.kind(), Kind::Enum(_)) && !field.is_list();
+            let call = if getter { "()" } else { "" };
+            write!(code, ".field({0:?}, &self.{0}{call})", field.name())?;
+        }
+        for oneof in message.oneofs() {
+            write!(code, ".field({0:?}, &self.{0})", oneof.name())?;
+        }
+        writeln!(code, ".finish_non_exhaustive() }} }}")
+    }
+
+    /// Writes a `Secrets` that empties the secret fields of a message and of those inside of it.
+    fn clear(&self, message: &MessageDescriptor, code: &mut String) -> std::fmt::Result {
+        writeln!(code, "impl crate::secret::Secrets for {} {{", type_path(message))?;
+        writeln!(code, "fn clear_secrets(&mut self) {{")?;
+        for field in message.fields() {
+            let name = field.name().to_lowercase();
+            match field.containing_oneof() {
+                _ if self.is_secret(&field) => {
+                    writeln!(code, "self.{name} = Default::default();")?;
+                }
+                _ if !self.nested(&field) => {}
+                Some(oneof) => {
+                    let case = format!("{}::{}", oneof_path(message, &oneof), camel(&name));
+                    let oneof = oneof.name();
+                    writeln!(
+                        code,
+                        "if let Some({case}(inner)) = &mut self.{oneof} {{ inner.clear_secrets(); }}"
+                    )?;
+                }
+                None => {
+                    let clear = "crate::secret::Secrets::clear_secrets";
+                    writeln!(code, "self.{name}.iter_mut().for_each({clear});")?;
+                }
+            }
+        }
+        writeln!(code, "}} }}")
+    }
+}
+
+/// The path of the enum that is generated for `oneof` of `message`.
+fn oneof_path(message: &MessageDescriptor, oneof: &OneofDescriptor) -> String {
+    let parent = type_path(message);
+    let (module, name) = parent.rsplit_once("::").unwrap_or(("crate", &parent));
+    format!("{module}::{}::{}", snake(name), camel(oneof.name()))
+}
+
+/// The path of the type that is generated for `message`.
+fn type_path(message: &MessageDescriptor) -> String {
+    let package = message.package_name().trim_start_matches("tinwright.");
+    let own = message.full_name().strip_prefix(message.package_name()).unwrap_or_default();
+    let mut names: Vec<_> = own.trim_start_matches('.').split('.').map(str::to_owned).collect();
+    let name = names.pop().unwrap_or_default();
+    let parents: String = names.iter().map(|parent| format!("{}::", snake(parent))).collect();
+    format!("crate::{}::{parents}{name}", package.replace('.', "::"))
+}
+
+fn camel(snake: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    snake.split('_').map(capital).collect()
+}
+
+fn snake(camel: &str) -> String {
+    let mut snake = String::new();
+    for letter in camel.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
 }

@@ -1,55 +1,52 @@
-//! Update masks: putting a caller's fields in the place of those that are stored.
+//! Update masks: a caller's fields replace the stored ones.
+//!
+//! The contract says which top-level fields an update may name: those that are neither `output_only` nor `immutable`.
 
 use prost::{Message, Name};
-use prost_reflect::{DynamicMessage, ReflectMessage as _};
+use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage as _};
 
 use crate::json;
+use crate::options::is_set;
 use crate::status::Violations;
 
-/// Which top-level fields of a message a caller may replace, by their proto names.
-#[derive(Clone, Copy, Debug)]
-pub struct UpdatableFields {
-    /// All of them.
-    pub mutable: &'static [&'static str],
-    /// Those of them that basic views leave empty.
-    pub hidden: &'static [&'static str],
-}
-
-impl UpdatableFields {
-    /// `old` with the fields that `paths` names from `update`. Without a path it is every mutable one, but for hidden ones
-    /// that `update` leaves empty: who writes back what a basic view showed takes nothing away.
-    pub fn merge<M: Message + Name + Default>(
-        &self,
-        old: &M,
-        update: &M,
-        paths: &[String],
-    ) -> Result<M, Violations> {
-        let mut wrong = Violations::default();
-        for path in paths.iter().filter(|path| !self.mutable.contains(&path.as_str())) {
-            wrong.add("update_mask", format!("{path:?} is no field that can be updated"));
-        }
-        wrong.into_result(())?;
-        let failed = |error: json::Error| Violations::single("update_mask", error);
-        let mut new = json::dynamic(old).map_err(failed)?;
-        let update = json::dynamic(update).map_err(failed)?;
-        for name in self.mutable {
-            let named = paths.iter().any(|path| path == name);
-            let kept = self.hidden.contains(name) && !update.has_field_by_name(name);
-            if named || paths.is_empty() && !kept {
-                replace(&mut new, &update, name);
-            }
-        }
-        M::decode(new.encode_to_vec().as_slice()).map_err(|error| failed(error.into()))
+/// Returns `old` with the fields that `paths` names taken from `update`.
+///
+/// Without a path every updatable field is taken, except secret ones that `update` leaves empty: a caller who writes back a
+/// basic view removes nothing.
+pub fn merge<M: Message + Name + Default>(
+    old: &M,
+    update: &M,
+    paths: &[String],
+) -> Result<M, Violations> {
+    let failed = |error: json::Error| Violations::single("update_mask", error);
+    let mut new = json::dynamic(old).map_err(failed)?;
+    let update = json::dynamic(update).map_err(failed)?;
+    let fields: Vec<_> = update.descriptor().fields().filter(is_updatable).collect();
+    let mut wrong = Violations::default();
+    for path in paths.iter().filter(|path| !fields.iter().any(|field| field.name() == **path)) {
+        wrong.add("update_mask", format!("{path:?} is no field that can be updated"));
     }
+    wrong.into_result(())?;
+    for field in fields {
+        let named = paths.iter().any(|path| path == field.name());
+        let hidden = is_set(&field, "secret") && !update.has_field(&field);
+        if named || paths.is_empty() && !hidden {
+            replace(&mut new, &update, &field);
+        }
+    }
+    M::decode(new.encode_to_vec().as_slice()).map_err(|error| failed(error.into()))
 }
 
-/// Of fields that exclude each other, naming one that `update` does not have takes that one away, and leaves the others.
-fn replace(new: &mut DynamicMessage, update: &DynamicMessage, name: &str) {
-    let Some(field) = update.descriptor().get_field_by_name(name) else { return };
-    if update.has_field(&field) {
-        new.set_field(&field, update.get_field(&field).into_owned());
+fn is_updatable(field: &FieldDescriptor) -> bool {
+    !is_set(field, "output_only") && !is_set(field, "immutable")
+}
+
+/// Replaces `field`. Naming a case of a oneof that `update` does not have clears that case and leaves the others.
+fn replace(new: &mut DynamicMessage, update: &DynamicMessage, field: &FieldDescriptor) {
+    if update.has_field(field) {
+        new.set_field(field, update.get_field(field).into_owned());
     } else {
-        new.clear_field(&field);
+        new.clear_field(field);
     }
 }
 
@@ -58,11 +55,6 @@ mod tests {
     use super::*;
     use crate::instance::v1::Instance;
     use crate::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
-
-    const FIELDS: UpdatableFields = UpdatableFields {
-        mutable: &["hostname", "tags", "userdata", "custom_ipxe", "operating_system"],
-        hidden: &["userdata"],
-    };
 
     fn old() -> Instance {
         let debian = OperatingSystem { distro: "debian".into(), ..Default::default() };
@@ -78,7 +70,7 @@ mod tests {
 
     fn merged(update: Instance, paths: &[&str]) -> Result<Instance, Violations> {
         let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
-        FIELDS.merge(&old(), &update, &paths)
+        merge(&old(), &update, &paths)
     }
 
     #[test]

@@ -11,12 +11,13 @@
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
 pub mod check;
-mod debug;
 pub mod field_mask;
 pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
+mod options;
+pub mod secret;
 mod states;
 pub mod status;
 pub mod watch;

@@ -202,6 +202,17 @@ mod tests {
     }
 
     #[test]
+    fn exactly_the_calls_that_the_contract_marks_internal_are_for_services_only() {
+        let pool = DescriptorPool::decode(tinwright::DESCRIPTORS).unwrap();
+        let internal = pool.get_extension_by_name("tinwright.common.v1.internal").unwrap();
+        for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
+            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+            let marked = method.options().get_extension(&internal).as_bool() == Some(true);
+            assert_eq!(audience(&path) == Some(Audience::Services), marked, "{path}");
+        }
+    }
+
+    #[test]
     fn viewers_read_machines_work_and_whoever_has_no_certificate_gets_one() {
         let machine = Role::Machine(HardwareId::new());
         for (path, audience) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {

@@ -11,12 +11,12 @@ use store::serving;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
+use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::hidden;
 use crate::machines::{By, Error, Machine, Machines};
 use crate::occupancy::Occupancy;
 use crate::state::State;
@@ -70,7 +70,7 @@ impl HardwareService for Api {
         let asked = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateHardwareRequest { hardware, request_id: _ } = request;
         let hardware = self.machines.create(given(hardware)?, asked).await?;
-        Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hidden::basic(hardware)) }))
+        Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -108,7 +108,7 @@ impl HardwareService for Api {
         update.id = id("hardware.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let hardware = self.machines.update(update, &paths).await?;
-        Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hidden::basic(hardware)) }))
+        Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
@@ -122,7 +122,9 @@ impl HardwareService for Api {
             request.into_inner();
         check::length(&reason, 1024).map_err(|e| Violations::single("reason", e))?;
         let hardware = self.machines.set_state(id("id", &name)?, to, reason, revision).await?;
-        Ok(Response::new(pb::SetHardwareStateResponse { hardware: Some(hidden::basic(hardware)) }))
+        Ok(Response::new(pb::SetHardwareStateResponse {
+            hardware: Some(hardware.without_secrets()),
+        }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
@@ -157,7 +159,7 @@ impl HardwareService for Api {
 fn shown(machine: pb::Hardware, view: View) -> pb::Hardware {
     match view {
         View::Full => machine,
-        View::Unspecified | View::Basic => hidden::basic(machine),
+        View::Unspecified | View::Basic => machine.without_secrets(),
     }
 }
 

@@ -1,18 +1,7 @@
-//! What basic views leave out of a record: scripts, which may hold passwords, and what an import brought along.
-//!
-//! A script is inside of what is shown. There is one where `ipxe` or `boot_once` is shown without url and contents; written
-//! back so, it stays.
+//! Keeps an interface's scripts when a caller writes back what a basic view showed: `ipxe` or `boot_once` without url and
+//! contents stands for the stored script.
 
 use tinwright::hardware::v1 as pb;
-
-/// `hardware` as a basic view shows it.
-pub(crate) fn basic(mut hardware: pb::Hardware) -> pb::Hardware {
-    hardware.extra = Vec::new();
-    for script in hardware.interfaces.iter_mut().flat_map(scripts_mut).flatten() {
-        script.contents = String::new();
-    }
-    hardware
-}
 
 /// Puts the scripts of `old` where `new` has them as a basic view showed them.
 pub(crate) fn keep(old: &pb::Hardware, new: &mut pb::Hardware) {
@@ -40,6 +29,8 @@ fn scripts_mut(interface: &mut pb::Interface) -> [Option<&mut pb::Ipxe>; 2] {
 
 #[cfg(test)]
 mod tests {
+    use tinwright::secret::Secrets as _;
+
     use super::*;
 
     fn script(contents: &str) -> Option<pb::Ipxe> {
@@ -62,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_basic_view_says_that_there_is_a_script_and_not_what_it_says() {
-        let shown = basic(machine());
+        let shown = machine().without_secrets();
         assert!(!format!("{shown:?}").contains("password"), "{shown:?}");
         let netboot = shown.interfaces[0].netboot.as_ref().unwrap();
         assert!(netboot.allow_pxe && netboot.ipxe.is_some() && netboot.boot_once.is_some());
@@ -70,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_was_shown_can_be_written_back_in_any_order() {
-        let mut new = basic(machine());
+        let mut new = machine().without_secrets();
         new.interfaces.reverse();
         keep(&machine(), &mut new);
         new.interfaces.reverse();
@@ -79,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_script_that_is_replaced_or_taken_away_is_not_kept() {
-        let mut new = basic(machine());
+        let mut new = machine().without_secrets();
         let netboot = new.interfaces[0].netboot.as_mut().unwrap();
         netboot.ipxe.as_mut().unwrap().url = "http://t/1".into();
         netboot.boot_once = None;

@@ -4,7 +4,7 @@
 //! - [`state`]: a machine's own life, as values; no I/O.
 //! - [`check`]: what a machine's record may say, and the form it is stored in.
 //! - [`machines`]: the records in the store; no gRPC.
-//! - `hidden`: what basic views leave out.
+//! - `hidden`: scripts that a basic view hid stay where it is written back.
 //! - [`occupancy`]: the one question asked of somebody else.
 //!
 //! Who uses a machine is the instance service's to say, and no password of a BMC's is kept here.

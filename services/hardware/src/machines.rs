@@ -15,7 +15,7 @@ use prost_types::Timestamp;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
 use store::{ScopedStore, Store};
-use tinwright::field_mask::UpdatableFields;
+use tinwright::field_mask;
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, Mac};
@@ -24,25 +24,6 @@ use crate::check;
 use crate::hidden;
 use crate::occupancy::Occupancy;
 use crate::state::{Illegal, NoState, State};
-
-/// Which fields of a machine an update may replace.
-const FIELDS: UpdatableFields = UpdatableFields {
-    mutable: &[
-        "name",
-        "labels",
-        "agent_id",
-        "facility",
-        "plan",
-        "manufacturer",
-        "architecture",
-        "interfaces",
-        "disks",
-        "policy",
-        "extra",
-        "bonds",
-    ],
-    hidden: &["extra"],
-};
 
 /// Why a request about machines failed.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +153,7 @@ impl Machines {
         paths: &[String],
     ) -> Result<pb::Hardware, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let mut new = FIELDS.merge(&old, &update, paths)?;
+        let mut new = field_mask::merge(&old, &update, paths)?;
         if paths.is_empty() {
             hidden::keep(&old, &mut new);
         }

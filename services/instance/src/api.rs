@@ -12,8 +12,8 @@ use store::records::requests::IdempotentRequest;
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::instance::v1 as pb;
-use tinwright::instance::v1::instance::Os;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, InstanceId, check};
 use tokio_util::sync::CancellationToken;
@@ -87,7 +87,7 @@ impl InstanceService for Api {
         let asked = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateInstanceRequest { instance, request_id: _ } = request;
         let made = self.instances.create(given(instance)?, asked).await?;
-        Ok(Response::new(pb::CreateInstanceResponse { instance: Some(basic(made)) }))
+        Ok(Response::new(pb::CreateInstanceResponse { instance: Some(made.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -125,7 +125,7 @@ impl InstanceService for Api {
         update.id = id("instance.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let new = self.instances.update(update, &paths).await?;
-        Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(basic(new)) }))
+        Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(new.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -135,7 +135,7 @@ impl InstanceService for Api {
     ) -> Result<Response<pb::DeleteInstanceResponse>, Status> {
         let pb::DeleteInstanceRequest { id: name, revision, force } = request.into_inner();
         let going = self.instances.delete(id("id", &name)?, revision, force).await?;
-        Ok(Response::new(pb::DeleteInstanceResponse { instance: Some(basic(going)) }))
+        Ok(Response::new(pb::DeleteInstanceResponse { instance: Some(going.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -144,7 +144,7 @@ impl InstanceService for Api {
         request: Request<pb::RetryInstanceRequest>,
     ) -> Result<Response<pb::RetryInstanceResponse>, Status> {
         let retried = self.instances.retry(id("id", &request.into_inner().id)?).await?;
-        Ok(Response::new(pb::RetryInstanceResponse { instance: Some(basic(retried)) }))
+        Ok(Response::new(pb::RetryInstanceResponse { instance: Some(retried.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -198,24 +198,7 @@ impl InstanceService for Api {
 fn shown(instance: pb::Instance, view: View) -> pb::Instance {
     match view {
         View::Full => instance,
-        View::Unspecified | View::Basic => basic(instance),
-    }
-}
-
-/// Without what is secret.
-fn basic(mut instance: pb::Instance) -> pb::Instance {
-    if let Some(Os::CustomIpxe(script)) = &mut instance.os {
-        script.contents.clear();
-    }
-    pb::Instance {
-        userdata: String::new(),
-        crypted_root_password: String::new(),
-        extra: Vec::new(),
-        template_values: Default::default(),
-        vendor_data: String::new(),
-        network_config: String::new(),
-        lookup_id: String::new(),
-        ..instance
+        View::Unspecified | View::Basic => instance.without_secrets(),
     }
 }
 

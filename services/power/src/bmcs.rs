@@ -10,7 +10,7 @@ use runtime::secret::Secret;
 use store::records::requests::IdempotentRequest;
 use store::records::{Change, Kind as _, Listing, Records};
 use store::{Commit, Expect, ScopedStore, Store};
-use tinwright::field_mask::UpdatableFields;
+use tinwright::field_mask;
 use tinwright::power::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{BmcId, HardwareId};
@@ -19,12 +19,6 @@ use crate::Error;
 use crate::check;
 use crate::redfish::Target;
 use crate::stored::{Bmc, Password, Sealed, Waiting};
-
-/// Which fields of a BMC an update may replace.
-const FIELDS: UpdatableFields = UpdatableFields {
-    mutable: &["labels", "redfish_url", "system_id", "username", "password", "certificate_sha256"],
-    hidden: &["password"],
-};
 
 /// Whether a BMC may be spoken to in clear text, where anybody on the way reads its password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +99,7 @@ impl Bmcs {
         let sealed = self.passwords.require(&old.id).await?;
         let named = paths.iter().any(|path| path == "password")
             || !update.password.is_empty() && paths.is_empty();
-        let mut new = check::normal(FIELDS.merge(&old, &update, paths)?, self.clear)?;
+        let mut new = check::normal(field_mask::merge(&old, &update, paths)?, self.clear)?;
         if new.redfish_url != old.redfish_url && !named {
             return Err(Violations::single(
                 "password",

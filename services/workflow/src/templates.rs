@@ -16,16 +16,12 @@ use prost_types::Timestamp;
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
-use tinwright::field_mask::UpdatableFields;
+use tinwright::field_mask;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{TemplateId, check};
 
 use crate::template::{self, Template};
-
-/// Which fields of a template an update may replace.
-const FIELDS: UpdatableFields =
-    UpdatableFields { mutable: &["name", "labels", "data"], hidden: &[] };
 
 /// The longest name, in bytes.
 const NAME: usize = 200;
@@ -128,7 +124,7 @@ impl Templates {
         paths: &[String],
     ) -> Result<pb::Template, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(FIELDS.merge(&old, &update, paths)?)?;
+        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
         let update_time = Some(Timestamp::from(SystemTime::now()));
         Ok(self.records.replace(&old, pb::Template { update_time, ..merged }).await?)
     }

@@ -1,38 +1,9 @@
 //! Which fields of an instance may be changed, and changing them.
 
-use tinwright::field_mask::UpdatableFields;
+use tinwright::field_mask;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
-
-const FIELDS: UpdatableFields = UpdatableFields {
-    mutable: &[
-        "hostname",
-        "custom_ipxe",
-        "operating_system",
-        "ips",
-        "userdata",
-        "crypted_root_password",
-        "tags",
-        "ssh_keys",
-        "extra",
-        "labels",
-        "template_id",
-        "template_values",
-        "deprovision_template_id",
-        "vendor_data",
-        "network_config",
-        "boot_gate",
-    ],
-    hidden: &[
-        "userdata",
-        "crypted_root_password",
-        "extra",
-        "template_values",
-        "vendor_data",
-        "network_config",
-    ],
-};
 
 /// `old` with the fields that `paths` names from `update`; without a path every mutable one, but for secrets that `update`
 /// leaves empty.
@@ -41,7 +12,7 @@ pub(super) fn merged(
     update: &pb::Instance,
     paths: &[String],
 ) -> Result<pb::Instance, Violations> {
-    let mut new = FIELDS.merge(old, update, paths)?;
+    let mut new = field_mask::merge(old, update, paths)?;
     if paths.is_empty() {
         keep_script(old, &mut new);
     }

@@ -1,6 +1,7 @@
 //! What callers see of a workflow.
 
 use tinwright::common::v1::View;
+use tinwright::secret::Secrets as _;
 use tinwright::workflow::v1 as pb;
 
 use crate::api::Api;
@@ -20,7 +21,7 @@ impl Api {
         }
         match view {
             View::Full => workflow,
-            View::Unspecified | View::Basic => without_secrets(workflow),
+            View::Unspecified | View::Basic => workflow.without_secrets(),
         }
     }
 
@@ -44,10 +45,4 @@ impl Api {
             }
         };
     }
-}
-
-fn without_secrets(mut workflow: pb::Workflow) -> pb::Workflow {
-    workflow.rendered.clear();
-    workflow.actions.iter_mut().for_each(|action| action.environment.clear());
-    workflow
 }
