@@ -90,6 +90,11 @@ impl Backoff {
         tokio::time::sleep(delay).await;
     }
 
+    /// The longest delay.
+    pub const fn max(&self) -> Duration {
+        self.max
+    }
+
     /// The failures in a row so far.
     pub fn failures(&self) -> u32 {
         self.failures

@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use crate::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 
 /// The first pause between two attempts; each is twice the one before.
-const PAUSE: Duration = Duration::from_millis(200);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// The longest one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// What a call is told before the store is there.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ impl DeferredStore {
         let (opened, there) = watch::channel(None);
         let mut opening = JoinSet::new();
         opening.spawn(async move {
-            let mut pause = PAUSE;
+            let mut pause = FIRST_RETRY_DELAY;
             loop {
                 match open().await {
                     Ok(store) => return drop(opened.send_replace(Some(store))),
@@ -58,7 +58,7 @@ impl DeferredStore {
                     ),
                 }
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(RETRY_DELAY_MAX);
             }
         });
         Self { there, _opening: opening }

@@ -24,10 +24,10 @@ use crate::{Changes, Revision, Store};
 
 /// How many records are read at a time.
 const PAGE: usize = 500;
-/// The pause after a failure of the store; doubled up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(100);
+/// The pause after a failure of the store; doubled up to [`RETRY_DELAY_MAX`].
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// The records of one kind, as they lately were.
 #[derive(Debug)]
@@ -100,10 +100,10 @@ impl<K: Kind> Mirror<K> {
     }
 
     async fn follow(&self) {
-        let (mut after, mut pause) = (Revision::UNKNOWN, PAUSE);
+        let (mut after, mut pause) = (Revision::UNKNOWN, FIRST_RETRY_DELAY);
         loop {
             match self.step(after).await {
-                Ok(revision) => (after, pause) = (revision, PAUSE),
+                Ok(revision) => (after, pause) = (revision, FIRST_RETRY_DELAY),
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -111,7 +111,7 @@ impl<K: Kind> Mirror<K> {
                         "records cannot be followed; trying again"
                     );
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(RETRY_DELAY_MAX);
                 }
             }
         }

@@ -123,11 +123,10 @@ fn address(dhcp: &Object) -> anyhow::Result<Option<pb::Address>> {
     Ok(Some(pb::Address { address, prefix_length, gateway: text(ip, "gateway")? }))
 }
 
-/// The bits of a netmask such as 255.255.255.0.
+/// The prefix length of a netmask such as 255.255.255.0.
 fn prefix_length(mask: &str) -> anyhow::Result<u32> {
-    let bits = u32::from_be_bytes(mask.parse::<std::net::Ipv4Addr>()?.octets());
-    anyhow::ensure!(bits.leading_ones() + bits.trailing_zeros() == 32, "has a hole");
-    Ok(bits.leading_ones())
+    let length = ipnet::ipv4_mask_to_prefix(mask.parse()?);
+    Ok(length.map_err(|_| anyhow::anyhow!("has a hole"))?.into())
 }
 
 fn ipxe(netboot: &Object) -> anyhow::Result<Option<pb::Ipxe>> {

@@ -1,4 +1,4 @@
-//! Carrying out a built-in action: what it needs, and how it ends.
+//! The input and the result of a built-in action.
 
 use std::io;
 use std::sync::Arc;
@@ -6,15 +6,11 @@ use std::sync::Arc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
-use crate::builtin::Builtin;
 use crate::checksum::Mismatch;
-use crate::download::Patience;
-use crate::environment::{self, Environment};
+use crate::download::RetryPolicy;
+use crate::environment;
 use crate::progress::Progress;
-use crate::{
-    archive2disk, cexec, command, disk, download, grub2disk, image2disk, installed, kexec, rootio,
-    wipe, writefile,
-};
+use crate::{command, disk, download, installed};
 
 /// What ends the running system, and this program with it. The caller reports first and acts then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,30 +57,7 @@ pub struct Context {
     /// Whom it trusts to serve files: PEM bundles. There are no others; none means plain `http` only.
     pub roots: Vec<Vec<u8>>,
     /// How long a download goes on trying, where the variables do not say.
-    pub patience: Patience,
-}
-
-/// Carries out `action` with the variables in `environment`. To end it early, cancel the context and wait for
-/// [`Outcome::Cancelled`]: dropping the future would leave its threads at work.
-#[tracing::instrument(skip_all, fields(%action))]
-pub async fn run(action: Builtin, environment: &Environment, context: &Context) -> Outcome {
-    let (ended, then) = match action {
-        Builtin::Archive2Disk => (Box::pin(archive2disk::run(environment, context)).await, None),
-        Builtin::Cexec => (cexec::run(environment, context).await, None),
-        Builtin::Grub2Disk => (grub2disk::run(environment, context).await, None),
-        Builtin::Image2Disk => (Box::pin(image2disk::run(environment, context)).await, None),
-        Builtin::Kexec => (kexec::run(environment, context).await, Some(Terminal::Kexec)),
-        Builtin::PowerOff => (Ok(()), Some(Terminal::PowerOff)),
-        Builtin::Reboot => (Ok(()), Some(Terminal::Reboot)),
-        Builtin::Rootio(what) => (Box::pin(rootio::run(what, environment, context)).await, None),
-        Builtin::Wipe => (wipe::run(environment, context).await, None),
-        Builtin::WriteFile => (writefile::run(environment).await, None),
-    };
-    match ended {
-        Ok(()) => then.map_or(Outcome::Success, Outcome::Terminal),
-        Err(Error::Cancelled) => Outcome::Cancelled,
-        Err(error) => Outcome::Failure(failure(action, &error)),
-    }
+    pub retry_policy: RetryPolicy,
 }
 
 /// Why an action did not succeed.
@@ -100,18 +73,9 @@ pub(crate) enum Error {
     Installed(#[from] installed::Error),
     #[error(transparent)]
     Command(#[from] command::Error),
+    /// An error that only one of the actions has.
     #[error(transparent)]
-    WriteFile(#[from] writefile::Error),
-    #[error(transparent)]
-    Cexec(#[from] cexec::Error),
-    #[error(transparent)]
-    Archive(#[from] archive2disk::Error),
-    #[error(transparent)]
-    Grub(#[from] grub2disk::Error),
-    #[error(transparent)]
-    Kexec(#[from] kexec::Error),
-    #[error(transparent)]
-    Rootio(#[from] rootio::Error),
+    Own(Box<dyn std::error::Error + Send + Sync>),
     #[error("GET {at}")]
     Sum { at: String, source: Mismatch },
     #[error("GET {at}: the file is damaged or not whole {format}")]
@@ -133,22 +97,16 @@ pub(crate) enum Error {
     Cancelled,
 }
 
+impl Error {
+    /// An error that only one of the actions has.
+    pub(crate) fn own(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Own(Box::new(error))
+    }
+}
+
 /// What a task of an action comes to.
 pub(crate) async fn joined<T>(task: tokio::task::JoinHandle<T>) -> Result<T, Error> {
     task.await.map_err(Error::Lost)
-}
-
-fn failure(action: Builtin, error: &Error) -> Failure {
-    let output =
-        if let Error::Command(error) = error { error.output().to_owned() } else { String::new() };
-    let exit_code = match (action, error) {
-        // As the cexec image has them: a variable that says nonsense, one that is missing, and all else.
-        (Builtin::Cexec, Error::Input(environment::Error::Invalid { .. })) => 10,
-        (Builtin::Cexec, Error::Input(environment::Error::Missing(_))) => 20,
-        (Builtin::Cexec, _) => 30,
-        _ => 1,
-    };
-    Failure { reason: format!("{action}: {}", one_line(error)), output, exit_code }
 }
 
 /// `error` and its causes, each once, in one line.

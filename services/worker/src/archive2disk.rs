@@ -31,14 +31,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::Url;
 use tokio::sync::mpsc;
 
 use crate::action::{self, Context, joined};
 use crate::checksum::Checksum;
-use crate::download::{self, Download, Patience, shown};
+use crate::download::{self, Download, RetryPolicy, shown};
 use crate::environment::{self, Environment};
 use crate::fetch::{self, Fetched};
 use crate::installed::{Installed, View};
@@ -64,6 +64,12 @@ pub(crate) enum Error {
     Sum(Box<WrongSum>),
 }
 
+impl From<Error> for action::Error {
+    fn from(error: Error) -> Self {
+        Self::own(error)
+    }
+}
+
 /// The sum that is wanted is none of those there are.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -84,15 +90,18 @@ struct Order {
     installed: Installed,
     path: PathBuf,
     checksum: Option<Checksum>,
-    patience: Patience,
+    retry_policy: RetryPolicy,
 }
 
 impl Order {
-    fn read(environment: &Environment, patience: &Patience) -> Result<Self, environment::Error> {
+    fn read(
+        environment: &Environment,
+        retry_policy: &RetryPolicy,
+    ) -> Result<Self, environment::Error> {
         let minutes: Option<u64> =
             environment.parsed("HTTP_CLIENT_TIMEOUT_MINUTES", "a number of minutes")?;
         let give_up = match minutes {
-            None => patience.give_up,
+            None => retry_policy.give_up_after,
             Some(0) => Duration::MAX,
             Some(minutes) => Duration::from_secs(minutes.saturating_mul(60)),
         };
@@ -115,7 +124,7 @@ impl Order {
             },
             path: PathBuf::from("/").join(path),
             checksum: checksum(environment)?,
-            patience: Patience { give_up, ..patience.clone() },
+            retry_policy: RetryPolicy { give_up_after: give_up, ..retry_policy.clone() },
         })
     }
 }
@@ -132,12 +141,12 @@ fn checksum(environment: &Environment) -> Result<Option<Checksum>, environment::
 
 /// Unpacks the tar. Cancelled, it returns once the disk is left alone.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), action::Error> {
-    let order = Order::read(environment, &context.patience)?;
-    let patience = order.patience.clone();
-    let client = download::client(&context.roots, &patience)?;
+    let order = Order::read(environment, &context.retry_policy)?;
+    let retry_policy = order.retry_policy.clone();
+    let client = download::client(&context.roots, &retry_policy)?;
     let meter = Meter::new(context.progress.clone(), Duration::ZERO);
     let on_wait = fetch::waiting(&meter);
-    let opening = Download::open(&client, order.url.clone(), &patience, &on_wait);
+    let opening = Download::open(&client, order.url.clone(), &retry_policy, &on_wait);
     let opened = context.stop.run_until_cancelled(opening).await;
     pass(order, context, opened.ok_or(action::Error::Cancelled)??, &meter).await
 }
@@ -149,7 +158,7 @@ async fn pass(
     mut download: Download<'_>,
     meter: &Meter,
 ) -> Result<(), action::Error> {
-    let Order { url, packed, installed, path, checksum, patience: _ } = order;
+    let Order { url, packed, installed, path, checksum, retry_policy: _ } = order;
     let head = fetch::head(&mut download, &context.stop).await?;
     let packing = Packing::of(&url, &head, packed)?;
     let (total, downloaded) = (download.length(), Arc::new(AtomicU64::new(0)));
@@ -160,7 +169,7 @@ async fn pass(
     let meter = meter.clone();
     let report = move || {
         let done = downloaded.load(Ordering::Relaxed);
-        meter.report(Instant::now(), || Report { phase: Phase::Writing, done, total });
+        meter.report(|| Report { phase: Phase::Writing, done, total });
     };
     let placed = installed.visit(View::Root, move || {
         target::enter(&path)?;

@@ -27,6 +27,12 @@ use crate::installed::{Installed, View};
 #[error("cannot show it this machine's resolv.conf")]
 pub(crate) struct Error(#[source] io::Error);
 
+impl From<Error> for action::Error {
+    fn from(error: Error) -> Self {
+        Self::own(error)
+    }
+}
+
 /// Where commands run, checked.
 struct Place {
     installed: Installed,

@@ -10,8 +10,8 @@
 //! the beginning again has it compared and dropped. A file that changed on the way is a failure, never a mixture:
 //! [`resume`] decides which it is.
 
-mod patience;
 mod resume;
+mod retry_policy;
 mod trouble;
 
 use std::time::Instant;
@@ -19,20 +19,25 @@ use std::time::Instant;
 use bytes::Bytes;
 use reqwest::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use reqwest::{Certificate, Client, Response, StatusCode, Url};
+use runtime::Clock;
 use sha2::{Digest, Sha256};
 
 use crate::environment::{self, Environment};
-pub use patience::Patience;
 use resume::{Continue, Identity};
+pub use retry_policy::RetryPolicy;
 pub(crate) use trouble::{Error, Trouble};
 
 /// A client that trusts `roots`, each a PEM bundle, and nobody else. Without any, only `http` works.
-pub(crate) fn client(roots: &[Vec<u8>], patience: &Patience) -> Result<Client, Error> {
+pub(crate) fn client(roots: &[Vec<u8>], retry_policy: &RetryPolicy) -> Result<Client, Error> {
     let bundles: Result<Vec<_>, _> =
         roots.iter().map(|pem| Certificate::from_pem_bundle(pem)).collect();
     let client = bundles.and_then(|bundles| {
         let client = Client::builder().tls_certs_only(bundles.into_iter().flatten());
-        client.no_proxy().connect_timeout(patience.stall).read_timeout(patience.stall).build()
+        client
+            .no_proxy()
+            .connect_timeout(retry_policy.stall_timeout)
+            .read_timeout(retry_policy.stall_timeout)
+            .build()
     });
     client.map_err(|error| Error { at: "certificate roots".into(), trouble: Trouble::from(error) })
 }
@@ -41,7 +46,7 @@ pub(crate) fn client(roots: &[Vec<u8>], patience: &Patience) -> Result<Client, E
 pub(crate) struct Download<'a> {
     client: &'a Client,
     url: Url,
-    patience: &'a Patience,
+    retry_policy: &'a RetryPolicy,
     /// Hears what went wrong each time the download is about to try again, and at which byte.
     on_wait: &'a (dyn Fn(&Trouble, u64) + Sync),
     identity: Option<Identity>,
@@ -66,15 +71,15 @@ impl<'a> Download<'a> {
     pub(crate) async fn open(
         client: &'a Client,
         url: Url,
-        patience: &'a Patience,
+        retry_policy: &'a RetryPolicy,
         on_wait: &'a (dyn Fn(&Trouble, u64) + Sync),
     ) -> Result<Self, Error> {
-        let progressed = Instant::now();
+        let progressed = Clock::system().monotonic();
         let (identity, given, body) = (None, None, None);
         let mut download = Self {
             client,
             url,
-            patience,
+            retry_policy,
             on_wait,
             identity,
             position: 0,
@@ -148,7 +153,7 @@ impl<'a> Download<'a> {
         if let Some(given) = &mut self.given {
             given.update(&bytes);
         }
-        (self.failures, self.progressed) = (0, Instant::now());
+        (self.failures, self.progressed) = (0, Clock::system().monotonic());
         Ok(Some(bytes))
     }
 
@@ -206,19 +211,20 @@ impl<'a> Download<'a> {
         if trouble.is_final() {
             return Err(self.failed(trouble));
         }
-        let idle = self.progressed.elapsed();
-        let Some(pause) = self.patience.pause(self.failures, idle, trouble.asked_pause()) else {
-            let given_up = self.patience.give_up;
+        self.failures += 1;
+        let idle = Clock::system().monotonic() - self.progressed;
+        let Some(delay) = self.retry_policy.delay(self.failures, idle, trouble.asked_pause())
+        else {
+            let given_up = self.retry_policy.give_up_after;
             return Err(self.failed(if given_up.is_zero() {
                 trouble
             } else {
                 self.gave_up(trouble)
             }));
         };
-        self.failures += 1;
         tracing::warn!(url = shown(&self.url), position = self.position, %trouble, "download interrupted");
         (self.on_wait)(&trouble, self.position);
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(delay).await;
         Ok(())
     }
 
@@ -226,7 +232,7 @@ impl<'a> Download<'a> {
         let length = self.length().map_or(String::new(), |length| format!(" of {length}"));
         let place = format!("{}{length}", self.position);
         Trouble::GaveUp {
-            seconds: self.patience.give_up.as_secs_f64(),
+            seconds: self.retry_policy.give_up_after.as_secs_f64(),
             place,
             source: Box::new(last),
         }

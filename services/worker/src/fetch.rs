@@ -1,7 +1,6 @@
 //! The first stage of whatever streams a file from a web server: what the server sends, summed.
 
 use std::io;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
@@ -38,7 +37,7 @@ impl Fetched {
 pub(crate) fn waiting(meter: &Meter) -> impl Fn(&Trouble, u64) + Sync + '_ {
     move |trouble, position| {
         let phase = Phase::Waiting(trouble.to_string());
-        meter.report(Instant::now(), || Report { phase, done: position, total: None });
+        meter.report(|| Report { phase, done: position, total: None });
     }
 }
 

@@ -35,6 +35,12 @@ pub(crate) enum Error {
     Absent(std::path::PathBuf),
 }
 
+impl From<Error> for action::Error {
+    fn from(error: Error) -> Self {
+        Self::own(error)
+    }
+}
+
 /// Installs it.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), action::Error> {
     let installed = Installed {

@@ -40,7 +40,7 @@ use crate::action::{Context, Error, joined};
 use crate::checksum::Checksum;
 use crate::disk::Disk;
 use crate::disk::block::Block;
-use crate::download::{self, Download, Patience};
+use crate::download::{self, Download, RetryPolicy};
 use crate::environment::{self, Environment};
 use crate::fetch;
 use crate::progress::Meter;
@@ -57,7 +57,7 @@ struct Order {
     checksum: Option<Checksum>,
     force: bool,
     verify: bool,
-    patience: Patience,
+    retry_policy: RetryPolicy,
     interval: Duration,
 }
 
@@ -69,17 +69,21 @@ struct Piece {
 }
 
 impl Order {
-    fn read(environment: &Environment, patience: &Patience) -> Result<Self, environment::Error> {
+    fn read(
+        environment: &Environment,
+        retry_policy: &RetryPolicy,
+    ) -> Result<Self, environment::Error> {
         const SUM: &str = "`sha256:` or `sha512:` and hexadecimal digits";
         let minutes: Option<u64> =
             environment.parsed("RETRY_DURATION_MINUTES", "a number of minutes")?;
         let seconds: Option<u64> =
             environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
-        let mut patience = patience.clone();
-        patience.give_up = minutes
-            .map_or(patience.give_up, |minutes| Duration::from_secs(minutes.saturating_mul(60)));
+        let mut retry_policy = retry_policy.clone();
+        retry_policy.give_up_after = minutes.map_or(retry_policy.give_up_after, |minutes| {
+            Duration::from_secs(minutes.saturating_mul(60))
+        });
         if environment.choice("RETRY_ENABLED") == Some(false) {
-            patience.give_up = Duration::ZERO;
+            retry_policy.give_up_after = Duration::ZERO;
         }
         let sha256 = environment.parsed("IMG_SHA256", SUM)?;
         Ok(Self {
@@ -93,7 +97,7 @@ impl Order {
             checksum: environment.parsed("IMG_CHECKSUM", SUM)?.or(sha256),
             force: environment.flag("IMG_FORCE"),
             verify: environment.choice("IMG_VERIFY") != Some(false),
-            patience,
+            retry_policy,
             interval: Duration::from_secs(seconds.unwrap_or(1)),
         })
     }
@@ -101,14 +105,14 @@ impl Order {
 
 /// Writes the image. Cancelled, it returns once the disk is left alone.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
-    let order = Order::read(environment, &context.patience)?;
+    let order = Order::read(environment, &context.retry_policy)?;
     let (path, force) = (order.disk.clone(), order.force);
     let disk = joined(tokio::task::spawn_blocking(move || Disk::open(&path, force))).await??;
 
-    let client = download::client(&context.roots, &order.patience)?;
+    let client = download::client(&context.roots, &order.retry_policy)?;
     let meter = Meter::new(context.progress.clone(), order.interval);
     let on_wait = fetch::waiting(&meter);
-    let opening = Download::open(&client, order.url.clone(), &order.patience, &on_wait);
+    let opening = Download::open(&client, order.url.clone(), &order.retry_policy, &on_wait);
     let download = context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)??;
     pass(&order, context, download, disk, &meter).await
 }

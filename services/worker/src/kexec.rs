@@ -57,6 +57,12 @@ pub(crate) enum Error {
     Load { kernel: PathBuf, source: KexecError },
 }
 
+impl From<Error> for action::Error {
+    fn from(error: Error) -> Self {
+        Self::own(error)
+    }
+}
+
 /// A checked request.
 struct Order {
     installed: Installed,

@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use runtime::Clock;
+
 /// The shortest time between two reports, whatever an action asks for.
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -53,17 +55,24 @@ impl Progress for Silent {
 pub(crate) struct Meter {
     sink: Arc<dyn Progress>,
     interval: Duration,
+    clock: Clock,
     last: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Meter {
     /// A meter before `sink` that lets one report through per `interval`, and never more than one a second.
     pub(crate) fn new(sink: Arc<dyn Progress>, interval: Duration) -> Self {
-        Self { sink, interval: interval.max(SHORTEST), last: Arc::default() }
+        Self {
+            sink,
+            interval: interval.max(SHORTEST),
+            clock: Clock::system(),
+            last: Arc::default(),
+        }
     }
 
-    /// Reports, unless the last report is too recent at `now`.
-    pub(crate) fn report(&self, now: Instant, report: impl FnOnce() -> Report) {
+    /// Reports, unless the last report is too recent.
+    pub(crate) fn report(&self, report: impl FnOnce() -> Report) {
+        let now = self.clock.monotonic();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|last| now.saturating_duration_since(last) >= self.interval) {
             *last = Some(now);
@@ -75,6 +84,8 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[derive(Debug, Default)]
@@ -88,11 +99,14 @@ mod tests {
 
     fn heard(interval: Duration, milliseconds: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let heard = Arc::new(Heard::default());
-        let meter = Meter::new(heard.clone(), interval);
-        let start = Instant::now();
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let meter = Meter { clock: clock.clone(), ..Meter::new(heard.clone(), interval) };
+        let mut now = 0;
         for at in milliseconds {
             let report = || Report { phase: Phase::Writing, done: at, total: None };
-            meter.report(start + Duration::from_millis(at), report);
+            clock.advance(Duration::from_millis(at - now));
+            now = at;
+            meter.report(report);
         }
         heard.0.lock().unwrap().clone()
     }

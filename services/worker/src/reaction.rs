@@ -11,6 +11,7 @@ use crate::action::{self, Context, Outcome};
 use crate::builtin::{Builtin, Policy};
 use crate::cexec;
 use crate::command::Runner;
+use crate::dispatch;
 use crate::environment::Environment;
 
 /// Runs `command` in the place of the command of `image`. How it ends is only for a log: one line where it did not do well.
@@ -22,7 +23,7 @@ pub async fn react(
     context: &Context,
 ) -> Result<(), String> {
     if let Some(builtin) = Builtin::named(image, command, Policy::Only) {
-        return match action::run(builtin, environment, context).await {
+        return match dispatch::run(builtin, environment, context).await {
             Outcome::Success => Ok(()),
             // Leaving this boot is for the workflow to say.
             Outcome::Terminal(_) => Err(format!("{builtin}: is not left to a reaction")),

@@ -69,6 +69,12 @@ pub(crate) enum Error {
     Absent(PathBuf),
 }
 
+impl From<Error> for action::Error {
+    fn from(error: Error) -> Self {
+        Self::own(error)
+    }
+}
+
 /// Does it.
 pub(crate) async fn run(
     what: Subcommand,

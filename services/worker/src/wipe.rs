@@ -11,7 +11,7 @@
 //! put out of use. A disk in use is refused, and so are then the others: all are opened before the first is touched.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -115,11 +115,7 @@ impl Eraser {
             work(at, length)?;
             at += length;
             *done += length;
-            self.meter.report(Instant::now(), || Report {
-                phase: phase.clone(),
-                done: *done,
-                total: Some(total),
-            });
+            self.meter.report(|| Report { phase: phase.clone(), done: *done, total: Some(total) });
         }
         Ok(())
     }

@@ -28,6 +28,12 @@ pub(crate) struct Error {
     source: io::Error,
 }
 
+impl From<Error> for action::Error {
+    fn from(error: Error) -> Self {
+        Self::own(error)
+    }
+}
+
 /// A checked request.
 #[derive(Clone, Debug)]
 struct Order {

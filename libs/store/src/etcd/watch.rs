@@ -18,7 +18,7 @@ use crate::Revision;
 use crate::change_feed::ChangeFeed;
 
 /// How long to leave a cluster alone after its watch broke.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Why a watch ended.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ impl Watcher {
                     self.feed.restart(*floor);
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 

@@ -1,7 +1,5 @@
 //! The last stage: blocks onto the disk, and back for comparison. Runs on a thread of its own.
 
-use std::time::Instant;
-
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +50,7 @@ impl Writer {
             written.bytes += piece.block.content().len() as u64;
             written.fingerprints.push(fingerprint(piece.block.content()));
             let (done, total) = (piece.downloaded, self.total);
-            self.meter.report(Instant::now(), || Report { phase: Phase::Writing, done, total });
+            self.meter.report(|| Report { phase: Phase::Writing, done, total });
             let _gone = blocks.emptied.blocking_send(piece.block);
         }
         Ok(written)
@@ -109,11 +107,7 @@ impl Writer {
             }
             at += length;
             let total = Some(written.bytes);
-            self.meter.report(Instant::now(), || Report {
-                phase: Phase::Verifying,
-                done: at,
-                total,
-            });
+            self.meter.report(|| Report { phase: Phase::Verifying, done: at, total });
         }
         Ok(())
     }

@@ -113,10 +113,10 @@ fn url(environment: &Environment) -> Result<Url, environment::Error> {
 
 async fn fetch(url: Url, context: &Context) -> Result<Vec<u8>, action::Error> {
     let at = format!("GET {url}");
-    let client = download::client(&[], &context.patience)?;
+    let client = download::client(&[], &context.retry_policy)?;
     let all = async {
         let mut text = Vec::new();
-        let mut download = Download::open(&client, url, &context.patience, &|_, _| ()).await?;
+        let mut download = Download::open(&client, url, &context.retry_policy, &|_, _| ()).await?;
         while let Some(bytes) = download.next().await? {
             text.extend_from_slice(&bytes);
             if text.len() > LONGEST {

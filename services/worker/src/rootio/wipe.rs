@@ -1,7 +1,7 @@
 //! Making disks look new: what is known by its place goes, and the rest is discarded where a disk can do that.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::metadata::Storage;
 use super::{Error, open};
@@ -57,7 +57,7 @@ fn discard(
         }
         done += length;
         let report = || Report { phase: Phase::Wiping, done, total: Some(total) };
-        meter.report(Instant::now(), report);
+        meter.report(report);
     }
     Ok(())
 }

@@ -396,7 +396,7 @@ async fn cancelled_it_ends_and_lets_go_of_the_disk() {
     let site = Site::serve("root.tar", tar(tree.path(), ""), [stalled]).await;
     let disk = LoopDisk::ext4();
     let (mut context, heard) = context();
-    context.patience.stall = Duration::from_secs(3600);
+    context.retry_policy.stall_timeout = Duration::from_secs(3600);
     let (variables, stop) = (environment(&variables(&site.url, &disk)), context.stop.clone());
     let running =
         tokio::spawn(async move { worker::run(Builtin::Archive2Disk, &variables, &context).await });

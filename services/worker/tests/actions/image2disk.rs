@@ -133,7 +133,7 @@ async fn cancelled_it_ends_and_lets_go_of_the_disk() {
     let site = Site::serve("os.img", noise(9 << 20), [stalled]).await;
     let disk = LoopDisk::new(16 << 20);
     let (mut context, _) = context();
-    context.patience.stall = std::time::Duration::from_secs(3600);
+    context.retry_policy.stall_timeout = std::time::Duration::from_secs(3600);
     let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
     let (stop, before) = (context.stop.clone(), disk.sectors());
     let running =

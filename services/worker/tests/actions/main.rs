@@ -17,9 +17,10 @@ mod wipe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use runtime::retry::Backoff;
 use tokio_util::sync::CancellationToken;
 use worker::progress::Report;
-use worker::{Builtin, Context, Environment, Outcome, Patience, Progress};
+use worker::{Builtin, Context, Environment, Outcome, Progress, RetryPolicy};
 
 /// Remembers all it hears.
 #[derive(Debug, Default)]
@@ -38,14 +39,12 @@ impl Progress for Heard {
     }
 }
 
-/// Patience for tests: short pauses, and an end soon enough.
-fn patience() -> Patience {
-    let pause = Duration::from_millis(1);
-    Patience {
-        stall: Duration::from_secs(2),
-        first_pause: pause,
-        longest_pause: pause * 20,
-        give_up: Duration::from_secs(20),
+/// Short delays, and an end soon enough.
+fn retry_policy() -> RetryPolicy {
+    RetryPolicy {
+        stall_timeout: Duration::from_secs(2),
+        backoff: Backoff::new(Duration::from_millis(1), Duration::from_millis(20)),
+        give_up_after: Duration::from_secs(20),
     }
 }
 
@@ -55,7 +54,7 @@ fn context() -> (Context, Arc<Heard>) {
         progress: heard.clone(),
         stop: CancellationToken::new(),
         roots: Vec::new(),
-        patience: patience(),
+        retry_policy: retry_policy(),
     };
     (context, heard)
 }

@@ -100,7 +100,7 @@ async fn without_progress_it_gives_up_and_says_where_it_was() {
     .await;
     let disk = LoopDisk::new(1 << 20);
     let (mut context, heard) = context();
-    context.patience.give_up = Duration::from_secs(1);
+    context.retry_policy.give_up_after = Duration::from_secs(1);
     let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
     let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
     let trouble = "nothing new for 1 s, after 100000 of 300000 bytes: 503 Service Unavailable";

@@ -29,7 +29,7 @@ async fn an_image_is_written_to_its_end_while_the_server_is_away() {
     plane.until(|state| !state.progress.is_empty()).await;
     plane.kill().await;
     files.open();
-    machine.says("no success; trying again").await;
+    machine.says("failed; trying again").await;
     until(|| fs::read(&disk).unwrap() == image).await;
     until(|| machine.attempt().unwrap().contains("\"ended\"")).await;
     plane.start().await;

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use rcgen::{CertificateParams, KeyPair};
-use runtime::Secret;
+use runtime::{Clock, Secret};
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Holder, RedeemRequest, RedeemResponse, RenewRequest, RenewResponse};
 use tonic::Status;
@@ -20,7 +20,7 @@ use tonic::transport;
 
 use crate::journal::{self, Journal, Page};
 use crate::link::Link;
-use crate::retry::REFUSED;
+use crate::retry::REFUSED_RETRY_DELAY;
 
 /// The shortest time between two certificates.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl Identity {
         holder: &Holder,
     ) -> anyhow::Result<Self> {
         let (key, proof) = Key::open(journal, &holder.boot_id).await?;
-        let now = SystemTime::now();
+        let now = Clock::system().wall();
         let proof = match proof.filter(|proof| proof.expires > now) {
             Some(proof) => proof,
             None => redeem(link, token, holder, key.csr()?).await?,
@@ -84,13 +84,13 @@ impl Identity {
     /// action under way goes on.
     pub(crate) async fn keep_renewed(&mut self, link: &Link, journal: &Journal) -> Infallible {
         loop {
-            tokio::time::sleep(renewal(SystemTime::now(), self.proof.expires)).await;
+            tokio::time::sleep(renewal(Clock::system().wall(), self.proof.expires)).await;
             match self.renew(link, journal).await {
                 Ok(()) => tracing::info!("certificate renewed"),
                 Err(error) => {
                     let error: &dyn std::error::Error = error.as_ref();
                     tracing::error!(error, "the certificate is not renewed");
-                    tokio::time::sleep(REFUSED).await;
+                    tokio::time::sleep(REFUSED_RETRY_DELAY).await;
                 }
             }
         }
@@ -166,7 +166,7 @@ async fn refused<T>(status: &Status) -> T {
     loop {
         let error: &dyn std::error::Error = status;
         tracing::error!(error, "the boot token is refused: this machine must be booted again");
-        tokio::time::sleep(REFUSED).await;
+        tokio::time::sleep(REFUSED_RETRY_DELAY).await;
     }
 }
 

@@ -27,10 +27,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::thread;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::Parser;
+use runtime::Clock;
 use runtime::telemetry::{self, Format};
 use tinwright::workflow::v1::Holder;
 
@@ -112,7 +112,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         server = %boot.grpc_authority,
         "worker begins"
     );
-    if let Some(time) = clock::correction(SystemTime::now(), boot.boot_time) {
+    if let Some(time) = clock::correction(Clock::system().wall(), boot.boot_time) {
         clock::set(time).context("setting the clock")?;
         tracing::info!("the clock was late and is set");
     }

@@ -17,8 +17,9 @@ mod order;
 mod reaction;
 mod telling;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use runtime::Clock;
 use tinwright::workflow::v1::{Holder, NextActionRequest, NextActionResponse};
 use worker::Terminal;
 
@@ -26,7 +27,7 @@ use crate::journal::{Journal, Page};
 use crate::link::Link;
 use crate::orphans;
 use crate::power::Power;
-use crate::retry::REFUSED;
+use crate::retry::REFUSED_RETRY_DELAY;
 use attempt::Attempt;
 
 /// The shortest time between two questions for work: a server that answers at once is not to be worn out.
@@ -65,10 +66,13 @@ impl Session {
     pub(crate) async fn run(&self) {
         self.report_left_over().await;
         loop {
-            let asked = Instant::now();
+            let asked = Clock::system().monotonic();
             match self.step().await {
                 Step::Done => {}
-                Step::Idle => tokio::time::sleep(PACE.saturating_sub(asked.elapsed())).await,
+                Step::Idle => {
+                    tokio::time::sleep(PACE.saturating_sub(Clock::system().monotonic() - asked))
+                        .await
+                }
                 Step::Left => return,
             }
         }
@@ -126,6 +130,6 @@ impl Session {
 /// A minute after saying why nothing came of it.
 async fn waited(what: &str, error: &(dyn std::error::Error + 'static)) -> Step {
     tracing::error!(error, "{what}; asking again in a minute");
-    tokio::time::sleep(REFUSED).await;
+    tokio::time::sleep(REFUSED_RETRY_DELAY).await;
     Step::Idle
 }

@@ -18,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::retry::{Backoff, REFUSED};
+use crate::retry::{Backoff, REFUSED_RETRY_DELAY};
 
 /// The most that is read of a file that should hold one certificate.
 const LARGEST: usize = 64 << 10;
@@ -104,7 +104,7 @@ pub(crate) async fn authority(boot_url: &Url, wanted: Fingerprint) -> anyhow::Re
             Err(error) if error.is_refusal() => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "the site cannot be trusted; asking again in a minute");
-                tokio::time::sleep(REFUSED).await;
+                tokio::time::sleep(REFUSED_RETRY_DELAY).await;
             }
             Err(error) => backoff.wait("GET ca.pem", &error).await,
         }

@@ -16,12 +16,12 @@
 //! The control plane may come and go meanwhile: the action runs on, and what is to be told waits.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use runtime::Clock;
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Assignment, StartActionRequest};
 use tokio_util::sync::CancellationToken;
-use worker::{Builtin, Context, Outcome, Patience, Terminal};
+use worker::{Builtin, Context, Outcome, RetryPolicy, Terminal};
 
 use super::ending::{Finish, ending};
 use super::feed::Feed;
@@ -140,12 +140,12 @@ impl Session {
         feed: &Arc<Feed>,
         sent: &mut Sent,
     ) -> End {
-        let (begun, stop) = (Instant::now(), CancellationToken::new());
+        let (begun, stop) = (Clock::system().monotonic(), CancellationToken::new());
         let context = Context {
             progress: feed.clone(),
             stop: stop.clone(),
             roots: self.roots.clone(),
-            patience: Patience::default(),
+            retry_policy: RetryPolicy::default(),
         };
         let environment = order.environment.clone();
         let mut action =
@@ -168,7 +168,7 @@ impl Session {
             return End::Leaving(*terminal);
         }
         let (state, reason) = ending(order, outcome, stopped);
-        let (tail, duration) = (feed.log.tail(), begun.elapsed());
+        let (tail, duration) = (feed.log.tail(), Clock::system().monotonic() - begun);
         let finish = Finish { state, tail, duration, ..Finish::failed(order, reason) };
         End::Told(finish, Reaction::to(order, state, stopped))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use worker::{Context, Patience};
+use worker::{Context, RetryPolicy};
 
 use super::Session;
 use super::ending::{Cause, State};
@@ -50,7 +50,7 @@ impl Session {
             progress: feed.clone(),
             stop: stop.clone(),
             roots: self.roots.clone(),
-            patience: Patience::default(),
+            retry_policy: RetryPolicy::default(),
         };
         let (image, environment) = (order.image.clone(), order.environment.clone());
         let mut reacting =

@@ -5,8 +5,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use runtime::Clock;
+use runtime::retry::is_final;
 use tinwright::workflow::v1::{AppendLogRequest, ReportProgressRequest};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout_at};
 use tonic::Code;
 
 use super::Session;
@@ -14,7 +16,7 @@ use super::ending::Cause;
 use super::feed::{Feed, told};
 use super::log::Sent;
 use super::order::Order;
-use crate::retry::{Backoff, Verdict, verdict};
+use crate::retry::Backoff;
 
 /// The longest time between two reports.
 const RENEWAL: Duration = Duration::from_secs(15);
@@ -33,25 +35,25 @@ impl Session {
 
     async fn tell_progress(&self, order: &Order, feed: &Feed) -> Cause {
         let (mut last, mut backoff) = (feed.follow(), Backoff::default());
-        let mut due = Instant::now() + RENEWAL;
+        let mut due = Clock::system().monotonic() + RENEWAL;
         loop {
-            let _news_or_due = timeout_at(due, last.changed()).await;
+            let _news_or_due = timeout_at(due.into(), last.changed()).await;
             let progress = last.borrow_and_update().as_ref().map(told);
             let (workflow_id, lease_id) = (order.workflow_id.clone(), order.lease_id.clone());
             let request = ReportProgressRequest { workflow_id, lease_id, progress };
             match self.link.report_progress(request).await {
                 Ok(answer) if answer.stop => return Cause::Unwanted,
                 Ok(_) => {
-                    backoff.healed("ReportProgress");
-                    due = Instant::now() + RENEWAL;
+                    backoff.reset("ReportProgress");
+                    due = Clock::system().monotonic() + RENEWAL;
                     sleep(PACE).await;
                 }
-                Err(status) if verdict(status.code()) == Verdict::Never => {
+                Err(status) if is_final(status.code()) => {
                     return Cause::Superseded;
                 }
                 Err(status) => {
                     backoff.wait("ReportProgress", &status).await;
-                    due = Instant::now();
+                    due = Clock::system().monotonic();
                 }
             }
         }
