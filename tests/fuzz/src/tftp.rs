@@ -166,9 +166,9 @@ impl Target for Tftp {
         if self.admission.request(source, self.now).is_err() {
             return Ok(());
         }
-        if self.admission.begin(source).is_ok() {
+        if self.admission.start_transfer(source).is_ok() {
             self.serve(request, packets)?;
-            self.admission.end(source);
+            self.admission.end_transfer(source);
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 //! addresses.
 
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use anyhow::Context as _;
+use runtime::clock::Clock;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::ra::{self, Booting};
 use crate::site::Site;
 use crate::syslog::{self, Lines};
-use crate::tftp::{FileSource, FinishedRequest, Server, admission};
+use crate::tftp::{FileSource, FinishedRequest, Server, admission, server};
 
 /// How many connections one source may have (netboot specification, H12).
 const CONNECTIONS: usize = 64;
@@ -157,8 +157,12 @@ impl Attached {
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = link.loaders.present.clone();
-        let tracker =
-            LoaderTracker { index: common.index.clone(), loaders, link_state: link_state.clone() };
+        let tracker = LoaderTracker {
+            index: common.index.clone(),
+            loaders,
+            link_state: link_state.clone(),
+            clock: Clock::system(),
+        };
         let (known, metrics, firmware) =
             (boots.clone(), common.metrics.clone(), common.reports.firmware.clone());
         let dhcp = dhcp_server::Server::new(known, link, metrics, firmware, link_state);
@@ -186,19 +190,23 @@ fn serve_tftp(
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn FileSource>> {
-    let files = TftpFiles { files: common.served.tftp.clone(), boots: boots.clone() };
-    let files: Arc<dyn FileSource> = Arc::new(files);
+    let single_port = boots.site().serving.tftp_single_port;
+    let mut settings = server::Settings { single_port, ..Default::default() };
+    if !boots.site().rate_limits {
+        settings.limits = admission::Limits::NONE;
+    }
+    let clock = settings.clock.clone();
+    let files: Arc<dyn FileSource> = Arc::new(TftpFiles {
+        files: common.served.tftp.clone(),
+        boots: boots.clone(),
+        clock: clock.clone(),
+    });
     let (metrics, timelines) = (common.metrics.clone(), boots.clone());
     let observer = Arc::new(move |request: FinishedRequest| {
         metrics.transfer(request.result.label(), request.acknowledged_bytes);
         tracker.record(&request);
-        timelines.record_transfer(&request, SystemTime::now());
+        timelines.record_transfer(&request, clock.wall());
     });
-    let single_port = boots.site().serving.tftp_single_port;
-    let mut settings = crate::tftp::server::Settings { single_port, ..Default::default() };
-    if !boots.site().rate_limits {
-        settings.limits = admission::Limits::NONE;
-    }
     let server = Server::new(socket, files.clone(), settings, observer)?;
     let until = stop.clone();
     tasks.spawn(async move { Ok(server.run(until).await?) });

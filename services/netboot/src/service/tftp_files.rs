@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use runtime::clock::Clock;
 use tftp::TransferOutcome;
 
 use crate::bootscripts::{BootRefusal, BootScripts, ScriptFormat, ScriptRequest};
@@ -20,12 +21,13 @@ use crate::tftp::{
 pub(super) struct TftpFiles {
     pub(super) files: Directories,
     pub(super) boots: Arc<BootScripts>,
+    pub(super) clock: Clock,
 }
 
 #[async_trait]
 impl FileSource for TftpFiles {
     async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
-        let now = SystemTime::now();
+        let now = self.clock.wall();
         let text = match file {
             RequestedFile::Script(mac) => {
                 let request = ScriptRequest::new(Some(*mac), client.into());
@@ -74,6 +76,7 @@ pub(super) struct LoaderTracker {
     pub(super) index: Arc<Index>,
     pub(super) loaders: BTreeSet<String>,
     pub(super) link_state: Arc<LinkState>,
+    pub(super) clock: Clock,
 }
 
 impl LoaderTracker {
@@ -88,6 +91,6 @@ impl LoaderTracker {
         // loader.
         let machine = self.index.by_address((*request.client.ip()).into());
         let Some(mac) = machine.map(|machine| machine.mac).or(mac) else { return };
-        self.link_state.fetched(mac, Instant::now());
+        self.link_state.fetched(mac, self.clock.monotonic());
     }
 }

@@ -1,39 +1,40 @@
-//! How much one client, and all of them together, may ask for.
+//! Limits of requests and transfers: for one client, and for all together.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Netboot specification, T19.
+use runtime::rate_limit::{Rate, RateLimiter};
+
+/// Limits of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Transfers at a time.
     pub transfers: usize,
-    /// Of these, by one address.
-    pub by_source: usize,
-    /// Requests by one address within a second.
-    pub per_second: u32,
+    /// Transfers at a time by one client.
+    pub transfers_per_client: usize,
+    /// Requests by one client.
+    pub requests: Rate,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // A thousand machines that are powered on at once have up to two each: one that only asked for the size counts
-        // until its end has been heard.
-        Self { transfers: 4096, by_source: 8, per_second: 64 }
+        // A thousand machines that start at once have up to two each: one that only requested the size counts until its error
+        // has been received.
+        Self { transfers: 4096, transfers_per_client: 8, requests: Rate::per_second(64) }
     }
 }
 
 impl Limits {
-    /// As much as there is room for.
+    /// No limits, for benchmarks.
     pub const NONE: Self =
-        Self { transfers: usize::MAX, by_source: usize::MAX, per_second: u32::MAX };
+        Self { transfers: usize::MAX, transfers_per_client: usize::MAX, requests: Rate::UNLIMITED };
 }
 
-/// How many addresses are counted at a time; a forger's flood must not fill the memory.
-const SOURCES: usize = 4096;
-const SECOND: Duration = Duration::from_secs(1);
+/// Clients whose requests are counted at a time. Forged addresses must not fill the memory.
+const MAX_CLIENTS: usize = 4096;
 
-/// One limit or another is reached.
+/// A limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("busy")]
 pub struct Busy;
@@ -42,99 +43,81 @@ pub struct Busy;
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
-    running: usize,
-    sources: HashMap<Ipv4Addr, Source>,
-}
-
-#[derive(Debug)]
-struct Source {
-    running: usize,
-    second: Instant,
-    requests: u32,
-}
-
-impl Source {
-    fn is_idle(&self, now: Instant) -> bool {
-        self.running == 0 && now.saturating_duration_since(self.second) >= SECOND
-    }
+    requests: RateLimiter<Ipv4Addr>,
+    transfers: usize,
+    /// Running transfers of each client that has any.
+    transfers_by_client: HashMap<Ipv4Addr, usize>,
 }
 
 impl Admission {
-    /// Nothing counted yet.
+    /// Creates the counters, all zero.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, running: 0, sources: HashMap::new() }
+        let requests = RateLimiter::new(limits.requests).with_max_keys(MAX_CLIENTS);
+        Self { limits, requests, transfers: 0, transfers_by_client: HashMap::new() }
     }
 
-    /// Counts a request by `source`, whatever it asks.
-    pub fn request(&mut self, source: Ipv4Addr, now: Instant) -> Result<(), Busy> {
-        if self.sources.len() >= SOURCES && !self.sources.contains_key(&source) {
-            self.sources.retain(|_, source| !source.is_idle(now));
-            if self.sources.len() >= SOURCES {
-                return Err(Busy);
-            }
-        }
-        let fresh = Source { running: 0, second: now, requests: 0 };
-        let source = self.sources.entry(source).or_insert(fresh);
-        if now.saturating_duration_since(source.second) >= SECOND {
-            (source.second, source.requests) = (now, 0);
-        }
-        source.requests = source.requests.saturating_add(1);
-        if source.requests > self.limits.per_second { Err(Busy) } else { Ok(()) }
+    /// Counts a packet of `client` outside a transfer.
+    pub fn request(&mut self, client: Ipv4Addr, now: Instant) -> Result<(), Busy> {
+        self.requests.take_mut(client, now).map_err(|_| Busy)
     }
 
-    /// Counts a transfer that begins, for a `source` whose request was counted.
-    pub fn begin(&mut self, source: Ipv4Addr) -> Result<(), Busy> {
-        let all = self.running;
-        let source = self.sources.get_mut(&source).ok_or(Busy)?;
-        if all >= self.limits.transfers || source.running >= self.limits.by_source {
+    /// Counts a transfer that starts.
+    pub fn start_transfer(&mut self, client: Ipv4Addr) -> Result<(), Busy> {
+        let running = self.transfers_by_client.get(&client).copied().unwrap_or_default();
+        if self.transfers >= self.limits.transfers || running >= self.limits.transfers_per_client {
             return Err(Busy);
         }
-        source.running += 1;
-        self.running += 1;
+        self.transfers_by_client.insert(client, running + 1);
+        self.transfers += 1;
         Ok(())
     }
 
     /// Counts a transfer that has ended.
-    pub fn end(&mut self, source: Ipv4Addr) {
-        self.running = self.running.saturating_sub(1);
-        if let Some(source) = self.sources.get_mut(&source) {
-            source.running = source.running.saturating_sub(1);
+    pub fn end_transfer(&mut self, client: Ipv4Addr) {
+        let Some(running) = self.transfers_by_client.get_mut(&client) else { return };
+        *running -= 1;
+        if *running == 0 {
+            self.transfers_by_client.remove(&client);
         }
+        self.transfers -= 1;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const ONE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn admission() -> Admission {
-        Admission::new(Limits { transfers: 3, by_source: 2, per_second: 4 })
-    }
-
-    fn ask(admission: &mut Admission, source: Ipv4Addr, now: Instant) -> Result<(), Busy> {
-        admission.request(source, now).and_then(|()| admission.begin(source))
+        let requests = Rate::per_second(4);
+        Admission::new(Limits { transfers: 3, transfers_per_client: 2, requests })
     }
 
     #[test]
-    fn one_address_cannot_take_all_and_all_cannot_take_more_than_there_is() {
-        let (mut admission, now) = (admission(), Instant::now());
-        let took = [ONE, ONE, ONE, TWO, TWO].map(|source| ask(&mut admission, source, now).is_ok());
-        assert_eq!(took, [true, true, false, true, false]);
+    fn transfers_are_limited_for_one_client_and_for_all() {
+        let mut admission = admission();
+        let admitted =
+            [ONE, ONE, ONE, TWO, TWO].map(|client| admission.start_transfer(client).is_ok());
+        assert_eq!(admitted, [true, true, false, true, false]);
     }
 
     #[test]
-    fn what_ends_makes_room() {
-        let (mut admission, now) = (admission(), Instant::now());
-        assert_eq!([(); 3].map(|()| ask(&mut admission, ONE, now)), [Ok(()), Ok(()), Err(Busy)]);
-        admission.end(ONE);
-        assert_eq!(ask(&mut admission, ONE, now), Ok(()));
+    fn a_transfer_that_ends_makes_room() {
+        let mut admission = admission();
+        let results = [(); 3].map(|()| admission.start_transfer(ONE));
+        assert_eq!(results, [Ok(()), Ok(()), Err(Busy)]);
+        admission.end_transfer(ONE);
+        assert_eq!(admission.start_transfer(ONE), Ok(()));
+        (0..2).for_each(|_| admission.end_transfer(ONE));
+        assert!(admission.transfers == 0 && admission.transfers_by_client.is_empty());
     }
 
     #[test]
-    fn requests_are_counted_by_the_second() {
+    fn requests_of_a_client_are_limited_by_the_second() {
         let (mut admission, now) = (admission(), Instant::now());
         let first = [(); 5].map(|()| admission.request(ONE, now).is_ok());
         assert_eq!(first, [true, true, true, true, false]);
@@ -144,12 +127,10 @@ mod tests {
     #[test]
     fn forged_addresses_do_not_fill_the_memory() {
         let (mut admission, now) = (admission(), Instant::now());
-        let forged = (0..10_000_u32).map(Ipv4Addr::from);
-        assert_eq!(
-            forged.filter(|source| admission.request(*source, now).is_ok()).count(),
-            SOURCES
-        );
+        let mut forged = 0..10_000_u32;
+        let admitted = forged.by_ref().filter(|n| admission.request((*n).into(), now).is_ok());
+        assert_eq!(admitted.count(), MAX_CLIENTS);
         assert_eq!(admission.request(ONE, now + SECOND), Ok(()));
-        assert_eq!(admission.sources.len(), 1);
+        assert_eq!(admission.requests.remembered_keys(), 1);
     }
 }

@@ -6,12 +6,12 @@ use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use runtime::clock::Clock;
 use tftp::packet::FileRequest;
 use tftp::{ErrorCode, OptionLimits, Packet, TransferOutcome};
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{Id, JoinSet};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -36,12 +36,19 @@ pub struct Settings {
     pub ports: RangeInclusive<u16>,
     /// True if transfers are sent from the port that receives requests, for networks that filter other ports.
     pub single_port: bool,
+    /// The clock of transfers and limits.
+    pub clock: Clock,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let (options, limits) = (OptionLimits::default(), Limits::default());
-        Self { options, limits, ports: 0..=0, single_port: false }
+        Self {
+            options: OptionLimits::default(),
+            limits: Limits::default(),
+            ports: 0..=0,
+            single_port: false,
+            clock: Clock::system(),
+        }
     }
 }
 
@@ -171,7 +178,7 @@ impl Server {
         }
         let source = *arrival.source.ip();
         let busy = |_| Packet::error(ErrorCode::UNDEFINED, "busy");
-        sessions.admission.request(source, Instant::now().into_std()).map_err(busy)?;
+        sessions.admission.request(source, self.settings.clock.monotonic()).map_err(busy)?;
         let request = match Packet::parse(datagram) {
             Ok(Packet::Read(request)) => Arc::new(request),
             Ok(Packet::Write(_)) => {
@@ -189,7 +196,7 @@ impl Server {
             repeated.notify_one();
             return Ok(());
         }
-        sessions.admission.begin(source).map_err(busy)?;
+        sessions.admission.start_transfer(source).map_err(busy)?;
         self.start_session(key, arrival, sessions);
         Ok(())
     }
@@ -248,7 +255,7 @@ impl Sessions {
             if self.queues.get(&key.client).is_some_and(mpsc::Sender::is_closed) {
                 self.queues.remove(&key.client);
             }
-            self.admission.end(*key.client.ip());
+            self.admission.end_transfer(*key.client.ip());
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use runtime::clock::Clock;
 use tftp::packet::FileRequest;
 use tftp::{
     Burst, ErrorCode, Event, NextStep, NotTftp, Packet, Transfer, TransferMode, TransferOptions,
@@ -103,8 +104,9 @@ impl Session {
         };
         let size = (mode == TransferMode::Octet).then_some(file.size);
         let options = TransferOptions::negotiate(&request.options, size, &settings.options);
-        let mut transfer = Transfer::new(options, Instant::now().into_std());
-        let result = match self.run(&mut transfer, FileReader::new(file.content, mode)).await {
+        let mut transfer = Transfer::new(options, settings.clock.monotonic());
+        let file = FileReader::new(file.content, mode);
+        let result = match self.run(&mut transfer, file, &settings.clock).await {
             Ok(outcome) => {
                 if outcome == TransferOutcome::TimedOut {
                     self.send_packet(&Packet::error(ErrorCode::UNDEFINED, "timed out")).await;
@@ -143,6 +145,7 @@ impl Session {
         &mut self,
         transfer: &mut Transfer,
         mut file: FileReader,
+        clock: &Clock,
     ) -> io::Result<TransferOutcome> {
         let mut timer = pin!(tokio::time::sleep_until(transfer.deadline().into()));
         let mut next = NextStep::Send;
@@ -154,7 +157,7 @@ impl Session {
                     while transfer.needs_block() {
                         transfer.push_block(file.next(transfer.block_bytes()).await?);
                     }
-                    self.send(transfer.next_burst(Instant::now().into_std())).await;
+                    self.send(transfer.next_burst(clock.monotonic())).await;
                 }
             }
             // A timer that is set too early is checked when it fires: setting it for each block costs more.
@@ -163,7 +166,7 @@ impl Session {
                 timer.as_mut().reset(deadline);
             }
             let event = self.next_event(timer.as_mut()).await;
-            next = transfer.handle(&event, Instant::now().into_std());
+            next = transfer.handle(&event, clock.monotonic());
         }
     }
 
