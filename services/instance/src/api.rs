@@ -1,10 +1,10 @@
-//! The gRPC face of the instances.
+//! The gRPC service of the instances.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::Stream;
-use runtime::access;
+use runtime::{Clock, access};
 use store::Store;
 use store::mirror::Mirror;
 use store::records::CheckReport;
@@ -20,22 +20,22 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-use crate::instances::heard::{Call, Script};
-use crate::instances::{By, Error, Instances, Occupancy};
+use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
+use crate::instances::{Error, InstanceKind, InstanceSelector, Instances};
 use crate::peers::Peers;
 use crate::reconcile::Reconciler;
 
-/// Serves [`Instances`] over gRPC, and brings machines to them and back.
+/// Serves [`Instances`] over gRPC, and reconciles them.
 #[derive(Clone, Debug)]
 pub struct Api {
     instances: Instances,
-    mirror: Mirror<Occupancy>,
+    mirror: Mirror<InstanceKind>,
     peers: Peers,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over what `store` keeps, which asks the services behind the channels, and whose watches end at `stop`.
+    /// Serves the instances in `store` and calls the services behind the channels. Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
         hardware: Channel,
@@ -43,22 +43,22 @@ impl Api {
         power: Channel,
         stop: CancellationToken,
     ) -> Self {
-        let instances = Instances::new(store);
+        let instances = Instances::new(store, Clock::system());
         let mirror = Mirror::new(instances.records().clone());
         Self { instances, mirror, peers: Peers::new(hardware, workflow, power), stop }
     }
 
-    /// As a service for a tonic router.
+    /// Converts it into a service for a tonic router.
     pub fn into_service(self) -> InstanceServiceServer<Self> {
         InstanceServiceServer::new(self)
     }
 
-    /// Resolves once watches can be answered.
+    /// Resolves once watches can be served.
     pub async fn ready(&self) {
         self.mirror.ready().await;
     }
 
-    /// Follows the records and reconciles until `stop`: later than the watches, which are fed by it.
+    /// Follows the records and reconciles until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let reconciler = Reconciler::new(self.instances, self.peers);
         let mirror = self.mirror.clone();
@@ -69,9 +69,9 @@ impl Api {
         served
     }
 
-    /// Whether records and claims agree; with `mend`, making them. No service may have the store open meanwhile.
-    pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
-        self.instances.check(mend).await
+    /// Checks that records and claims agree; with `repair`, corrects the claims. No service may have the store open meanwhile.
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, Error> {
+        self.instances.check(repair).await
     }
 }
 
@@ -84,10 +84,11 @@ impl InstanceService for Api {
     ) -> Result<Response<pb::CreateInstanceResponse>, Status> {
         let request = request.into_inner();
         check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
-        let asked = IdempotentRequest::new(&request.request_id, &request);
+        let idempotent = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateInstanceRequest { instance, request_id: _ } = request;
-        let made = self.instances.create(given(instance)?, asked).await?;
-        Ok(Response::new(pb::CreateInstanceResponse { instance: Some(made.without_secrets()) }))
+        let created = self.instances.create(required(instance)?, idempotent).await?;
+        let instance = Some(created.without_secrets());
+        Ok(Response::new(pb::CreateInstanceResponse { instance }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -96,8 +97,8 @@ impl InstanceService for Api {
         request: Request<pb::GetInstanceRequest>,
     ) -> Result<Response<pb::GetInstanceResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let found = self.instances.get(&by(request.into_inner().by)?).await?;
-        Ok(Response::new(pb::GetInstanceResponse { instance: Some(shown(found, view)) }))
+        let found = self.instances.get(&selector(request.into_inner().by)?).await?;
+        Ok(Response::new(pb::GetInstanceResponse { instance: Some(project(found, view)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -110,7 +111,7 @@ impl InstanceService for Api {
             request.into_inner();
         let size = serving::page_size(page_size)?;
         let listing = self.instances.list(&page_token, size, &labels).await?;
-        let instances = listing.records.into_iter().map(|found| shown(found, view)).collect();
+        let instances = listing.records.into_iter().map(|found| project(found, view)).collect();
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListInstancesResponse { instances, next_page_token }))
     }
@@ -121,7 +122,7 @@ impl InstanceService for Api {
         request: Request<pb::UpdateInstanceRequest>,
     ) -> Result<Response<pb::UpdateInstanceResponse>, Status> {
         let pb::UpdateInstanceRequest { instance, update_mask } = request.into_inner();
-        let mut update = given(instance)?;
+        let mut update = required(instance)?;
         update.id = id("instance.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let new = self.instances.update(update, &paths).await?;
@@ -134,8 +135,9 @@ impl InstanceService for Api {
         request: Request<pb::DeleteInstanceRequest>,
     ) -> Result<Response<pb::DeleteInstanceResponse>, Status> {
         let pb::DeleteInstanceRequest { id: name, revision, force } = request.into_inner();
-        let going = self.instances.delete(id("id", &name)?, revision, force).await?;
-        Ok(Response::new(pb::DeleteInstanceResponse { instance: Some(going.without_secrets()) }))
+        let deleted = self.instances.delete(id("id", &name)?, revision, force).await?;
+        let instance = Some(deleted.without_secrets());
+        Ok(Response::new(pb::DeleteInstanceResponse { instance }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -159,8 +161,9 @@ impl InstanceService for Api {
             "" => None,
             text => Some(id("instance_id", text)?),
         };
-        self.instances.phone_home(hardware, instance, &Call::new(kind, host_keys)).await?;
-        self.peers.note_boot(&hardware_id).await;
+        let call = PhoneHome::new(kind, host_keys);
+        self.instances.record_phone_home(hardware, instance, &call).await?;
+        self.peers.report_boot(&hardware_id).await;
         Ok(Response::new(pb::ReportPhoneHomeResponse {}))
     }
 
@@ -173,7 +176,8 @@ impl InstanceService for Api {
             request.into_inner();
         let hardware = hardware("hardware_id", &hardware_id)?;
         let instance = id("instance_id", &instance_id)?;
-        self.instances.script(hardware, instance, Script { generation, started }).await?;
+        let outcome = ScriptOutcome { generation, started };
+        self.instances.record_script(hardware, instance, outcome).await?;
         Ok(Response::new(pb::ReportScriptResponse {}))
     }
 
@@ -190,19 +194,21 @@ impl InstanceService for Api {
             "" => self.mirror.watch(),
             one => self.mirror.watch_one(&id("id", one)?.to_string()),
         };
-        let told = serving::watch(watcher, self.stop.clone(), move |found| shown(found, view));
-        Ok(Response::new(Box::pin(told)))
+        let project = move |instance| project(instance, view);
+        let events = serving::watch(watcher, self.stop.clone(), project);
+        Ok(Response::new(Box::pin(events)))
     }
 }
 
-fn shown(instance: pb::Instance, view: View) -> pb::Instance {
+/// Returns `instance` as `view` shows it.
+fn project(instance: pb::Instance, view: View) -> pb::Instance {
     match view {
         View::Full => instance,
         View::Unspecified | View::Basic => instance.without_secrets(),
     }
 }
 
-fn given(instance: Option<pb::Instance>) -> Result<pb::Instance, Violations> {
+fn required(instance: Option<pb::Instance>) -> Result<pb::Instance, Violations> {
     instance.ok_or_else(|| Violations::single("instance", "is missing"))
 }
 
@@ -214,14 +220,16 @@ fn hardware(field: &str, text: &str) -> Result<HardwareId, Violations> {
     text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
-fn by(by: Option<pb::get_instance_request::By>) -> Result<By, Violations> {
-    use pb::get_instance_request::By as Given;
+fn selector(by: Option<pb::get_instance_request::By>) -> Result<InstanceSelector, Violations> {
+    use pb::get_instance_request::By;
     match by {
         None => Err(Violations::single("by", "is missing: give id, hardware_id or address")),
-        Some(Given::Id(text)) => id("id", &text).map(By::Id),
-        Some(Given::HardwareId(text)) => hardware("hardware_id", &text).map(By::Hardware),
-        Some(Given::Address(text)) => match check::address(&text) {
-            Ok(address) => Ok(By::Address(address.to_string())),
+        Some(By::Id(text)) => id("id", &text).map(InstanceSelector::Id),
+        Some(By::HardwareId(text)) => {
+            hardware("hardware_id", &text).map(InstanceSelector::Hardware)
+        }
+        Some(By::Address(text)) => match check::address(&text) {
+            Ok(address) => Ok(InstanceSelector::Address(address.to_string())),
             Err(reason) => Err(Violations::single("address", reason)),
         },
     }
@@ -235,11 +243,11 @@ impl From<Error> for Status {
             Error::Illegal(_) | Error::NotQueued(_) => {
                 status::failed_precondition("STATE", "instance", text)
             }
-            Error::Leaving(id) => status::failed_precondition("STATE", &id, text),
+            Error::BeingDeleted(id) => status::failed_precondition("STATE", &id, text),
             Error::NotOccupant { hardware, .. } => {
                 status::failed_precondition("OCCUPANT", &hardware.to_string(), text)
             }
-            Error::Unknown(_) => Self::new(Code::DataLoss, text),
+            Error::UnknownState(_) => Self::new(Code::DataLoss, text),
             Error::NoRandomness => Self::internal(text),
             Error::Records(error) => error.into(),
         }

@@ -1,7 +1,7 @@
-//! What an instance's record may say, and the form it is stored in.
+//! The rules for instance records, and the form in which they are stored.
 //!
-//! [`normal`] answers with the stored form (host name in lower case, addresses canonical with their family, flags one by
-//! one), or with everything that is wrong, field by field (control-plane specification, sections 3.2 and 3.5).
+//! [`normalize`] returns the stored form (host name in lower case, canonical addresses with their family, each flag once), or
+//! all violations, field by field.
 
 mod boot_gate;
 mod extra;
@@ -17,29 +17,29 @@ use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, TemplateId};
 
-/// The longest user data, vendor data and network configuration, in bytes.
-const DOCUMENT: usize = 64 * 1024;
-/// The longest of all that a caller says together, in bytes: what the server adds still fits the store's largest value.
-const TOGETHER: usize = store::limits::MAX_VALUE_BYTES - 64 * 1024;
-/// The longest text that crypt(3) makes (`CRYPT_OUTPUT_SIZE`), in bytes.
-const CRYPTED: usize = 384;
-/// The most addresses: with its indexes, old and new, a record fits one commit.
-const IPS: usize = 32;
+/// The longest user data, vendor data and network configuration.
+const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
+/// The longest record as a caller sends it; the fields that the server adds still fit the store's largest value.
+const MAX_RECORD_BYTES: usize = store::limits::MAX_VALUE_BYTES - 64 * 1024;
+/// The longest output of crypt(3) (`CRYPT_OUTPUT_SIZE`).
+const MAX_CRYPT_BYTES: usize = 384;
+/// The most addresses: with its old and new index entries, a record fits one commit.
+const MAX_IPS: usize = 32;
 /// The most tags.
-const TAGS: usize = 128;
-/// The longest tag, in bytes.
-const TAG: usize = 255;
-/// The most keys.
-const SSH_KEYS: usize = 64;
-/// The most keys of an installed system's own; cloud-init tells three.
-const HOST_KEYS: usize = 4;
+const MAX_TAGS: usize = 128;
+/// The longest tag.
+const MAX_TAG_BYTES: usize = 255;
+/// The most SSH keys of users.
+const MAX_SSH_KEYS: usize = 64;
+/// The most SSH host keys; cloud-init reports three.
+const MAX_HOST_KEYS: usize = 4;
 /// The most values for a template.
-const VALUES: usize = 256;
-/// The longest of these values all together, in bytes.
-const VALUES_LENGTH: usize = 64 * 1024;
+const MAX_VALUES: usize = 256;
+/// The longest sum of these keys and values.
+const MAX_VALUES_BYTES: usize = 64 * 1024;
 
-/// `instance` as it is stored, but for what only the server writes; or what is wrong with it.
-pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
+/// Returns `instance` as it is stored, except for output-only fields, or its violations.
+pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
     let mut wrong = Violations::default();
     references(&mut instance, &mut wrong);
     if !instance.hostname.is_empty()
@@ -74,7 +74,7 @@ pub fn normal(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
     wrong.into_result(instance)
 }
 
-/// Ids of what the instance refers to, in their one spelling.
+/// Normalizes the ids of other objects.
 fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
     match instance.hardware_id.parse::<HardwareId>() {
         Ok(id) => instance.hardware_id = id.to_string(),
@@ -93,38 +93,38 @@ fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
 }
 
 fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
-    wrong.take("ips", check::count(ips.len(), IPS));
-    let mut seen = BTreeSet::new();
+    wrong.take("ips", check::count(ips.len(), MAX_IPS));
+    let mut addresses = BTreeSet::new();
     for (n, ip) in ips.iter_mut().enumerate() {
         wrong.add_nested(&format!("ips[{n}]"), ip::normalize(ip));
-        if !seen.insert(ip.address.clone()) {
-            wrong.add(format!("ips[{n}].address"), format!("{} is there twice", ip.address));
+        if !addresses.insert(ip.address.clone()) {
+            wrong.add(format!("ips[{n}].address"), format!("{} is listed twice", ip.address));
         }
     }
 }
 
-/// Each part has a limit of its own; with all of them at theirs a record would be too long to be stored.
+/// Limits the whole record: each field has its own limit, but all of them together would not fit the store.
 fn length(instance: &pb::Instance) -> Result<(), InvalidValue> {
-    let given = instance.encoded_len();
-    if given <= TOGETHER {
+    let length = instance.encoded_len();
+    if length <= MAX_RECORD_BYTES {
         Ok(())
     } else {
-        Err(InvalidValue::TooLong { length: given, max: TOGETHER })
+        Err(InvalidValue::TooLong { length, max: MAX_RECORD_BYTES })
     }
 }
 
 fn document(text: &str) -> Result<(), String> {
-    check::length(text, DOCUMENT).map_err(|e| e.to_string())?;
+    check::length(text, MAX_DOCUMENT_BYTES).map_err(|e| e.to_string())?;
     if text.contains('\0') {
-        return Err("has a zero byte: binary data goes into base64 MIME".into());
+        return Err("has a zero byte: encode binary data as base64 MIME".into());
     }
     Ok(())
 }
 
-/// Whether `text` is nothing, a lock, or what crypt(3) makes; never a password in plain. Its value is not for messages.
+/// True if `text` is empty, a lock, or output of crypt(3), and so no plain password. Its value must not be in messages.
 fn is_crypted(text: &str) -> bool {
     const FIXED: [&str; 5] = ["$1$", "$5$", "$6$", "$y$", "$7$"];
-    // These families have a letter or more before the next dollar sign: $2b$, $argon2id$.
+    // Families with letters before the next dollar sign: $2b$, $argon2id$.
     const FAMILIES: [&str; 2] = ["$2", "$argon2"];
     let hash = FIXED.iter().find_map(|prefix| text.strip_prefix(prefix)).or_else(|| {
         let rest = FAMILIES.iter().find_map(|family| text.strip_prefix(family))?;
@@ -133,43 +133,43 @@ fn is_crypted(text: &str) -> bool {
     });
     let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b':');
     matches!(text, "" | "*" | "!")
-        || hash.is_some_and(|hash| !hash.is_empty()) && printable && text.len() <= CRYPTED
+        || hash.is_some_and(|hash| !hash.is_empty()) && printable && text.len() <= MAX_CRYPT_BYTES
 }
 
-/// Metadata lists tags one a line: none may hold a newline, nor be there twice.
+/// Checks tags and removes duplicates. The metadata service lists one tag a line, so none may hold a newline.
 fn tags(tags: &mut Vec<String>, wrong: &mut Violations) {
-    wrong.take("tags", check::count(tags.len(), TAGS));
+    wrong.take("tags", check::count(tags.len(), MAX_TAGS));
     for (n, tag) in tags.iter().enumerate() {
         let field = format!("tags[{n}]");
-        wrong.take(field.clone(), check::length(tag, TAG));
+        wrong.take(field.clone(), check::length(tag, MAX_TAG_BYTES));
         if tag.is_empty() || tag.chars().any(char::is_control) {
             wrong.add(field, "is empty or has a control character");
         }
     }
-    let mut seen = BTreeSet::new();
-    tags.retain(|tag| seen.insert(tag.clone()));
+    let mut unique = BTreeSet::new();
+    tags.retain(|tag| unique.insert(tag.clone()));
 }
 
 fn ssh_keys(keys: &mut [String], wrong: &mut Violations) {
-    wrong.take("ssh_keys", check::count(keys.len(), SSH_KEYS));
+    wrong.take("ssh_keys", check::count(keys.len(), MAX_SSH_KEYS));
     for (n, key) in keys.iter_mut().enumerate() {
         *key = key.trim_matches([' ', '\t']).to_owned();
         wrong.take(format!("ssh_keys[{n}]"), ssh_key::check(key));
     }
 }
 
-/// Those of the keys that a system called home with that are keys; a call is not refused for the others.
-pub fn host_keys(said: Vec<String>) -> Vec<String> {
-    let keys = said.iter().map(|key| key.trim());
+/// Returns the valid SSH host keys of a phone-home call. The others are dropped, and the call is accepted.
+pub fn valid_host_keys(reported: Vec<String>) -> Vec<String> {
+    let keys = reported.iter().map(|key| key.trim());
     let keys = keys.filter(|key| ssh_key::check(key).is_ok());
-    keys.take(HOST_KEYS).map(str::to_owned).collect()
+    keys.take(MAX_HOST_KEYS).map(str::to_owned).collect()
 }
 
 fn values(values: &BTreeMap<String, String>, wrong: &mut Violations) {
-    wrong.take("template_values", check::count(values.len(), VALUES));
-    let given = values.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if given > VALUES_LENGTH {
-        wrong.add("template_values", InvalidValue::TooLong { length: given, max: VALUES_LENGTH });
+    wrong.take("template_values", check::count(values.len(), MAX_VALUES));
+    let length = values.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if length > MAX_VALUES_BYTES {
+        wrong.add("template_values", InvalidValue::TooLong { length, max: MAX_VALUES_BYTES });
     }
     if values.keys().any(|key| key.is_empty() || key.chars().any(char::is_control)) {
         wrong.add("template_values", "has a key that is empty or has a control character");

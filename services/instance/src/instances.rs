@@ -1,15 +1,16 @@
-//! The instances, as the store keeps them.
+//! The instances in the store.
 //!
 //! ```text
-//! instance/record/<id>                 the record, secrets included; gone when the machine is given back
+//! instance/record/<id>                 the record with its secrets; deleted when the machine is released
 //! instance/occupant/<hardware id>      ─▶ id: the claim on the machine, while the instance occupies it
-//! instance/address/<address>           ─▶ id: the same for its addresses
-//! instance/request/<request id>        what was answered, for a week
+//! instance/address/<address>           ─▶ id: the claim on each of its addresses
+//! instance/request/<request id>        the result of a request, for a week
 //! ```
 //!
-//! A claim comes and goes in the commit of the record that says so: two who want one machine are told apart by the store.
+//! Claims are written and deleted in the same commit as the record, so the store decides between two callers who want one
+//! machine.
 
-pub mod heard;
+pub mod machine_reports;
 mod transition;
 mod update;
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
+use runtime::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, CheckReport, Index, Kind, Listing, Records};
 use store::{ScopedStore, Store};
@@ -26,60 +28,59 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId};
 
 use crate::check;
-use crate::state::{Event, Illegal, State, UnknownState};
+use crate::state::{Event, IllegalTransition, State, UnknownState};
 
-use self::heard::{Call, Script};
-pub use self::transition::after;
+use self::machine_reports::{PhoneHome, ScriptOutcome};
 
-/// How often a change is made anew when somebody else's came before it.
-const TRIES: usize = 8;
+/// Attempts to commit a change while other writers come first.
+const MAX_ATTEMPTS: usize = 8;
 
-/// Why a request about instances failed.
+/// A failed request about instances.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself is wrong.
+    /// The request has invalid fields.
     #[error(transparent)]
     Invalid(#[from] Violations),
-    /// The instance's state does not allow it.
+    /// The instance's state does not allow the request.
     #[error(transparent)]
-    Illegal(#[from] Illegal),
-    /// A create asks for another first state.
+    Illegal(#[from] IllegalTransition),
+    /// The request asks for a first state other than queued.
     #[error("an instance begins queued, not {}", .0.word())]
     NotQueued(pb::State),
-    /// The machine is being taken back from the instance, which changes no more.
+    /// The instance is being deleted and cannot be changed.
     #[error("instance {0} is being deleted")]
-    Leaving(String),
-    /// The machine that called home takes itself for an instance that does not occupy it.
+    BeingDeleted(String),
+    /// A machine sent a report for an instance that does not occupy it.
     #[error("hardware {hardware} is not occupied by instance {instance}")]
     NotOccupant {
-        /// Which machine called.
+        /// The machine.
         hardware: HardwareId,
-        /// What it takes itself for.
+        /// The instance named in the report.
         instance: InstanceId,
     },
-    /// What is stored is in a state that this version does not know.
+    /// The stored state is unknown to this version.
     #[error(transparent)]
-    Unknown(#[from] UnknownState),
-    /// The system has no random numbers to give.
+    UnknownState(#[from] UnknownState),
+    /// The operating system has no random numbers.
     #[error("no random numbers")]
     NoRandomness,
-    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
 }
 
 impl Error {
-    /// Whether somebody else's change came first: reading again helps.
+    /// True if another writer came first: read again, then repeat.
     pub fn is_stale(&self) -> bool {
         matches!(self, Self::Records(records::Error::Changed { .. }))
     }
 }
 
-/// The kind of these records.
+/// The kind of instance records.
 #[derive(Debug)]
-pub enum Occupancy {}
+pub enum InstanceKind {}
 
-impl Kind for Occupancy {
+impl Kind for InstanceKind {
     type Record = pb::Instance;
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
@@ -102,54 +103,64 @@ impl Kind for Occupancy {
     }
 }
 
-/// Which instance is meant.
+/// Selects one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The one with this id.
+pub enum InstanceSelector {
+    /// The instance with this id.
     Id(InstanceId),
-    /// The one that occupies this machine.
+    /// The instance that occupies this machine.
     Hardware(HardwareId),
-    /// The one that has this address, in canonical form.
+    /// The instance with this address, in canonical form.
     Address(String),
 }
 
 /// The instances.
 #[derive(Clone, Debug)]
 pub struct Instances {
-    records: Records<Occupancy>,
+    records: Records<InstanceKind>,
+    clock: Clock,
 }
 
 impl Instances {
-    /// Those kept in `store`.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { records: Records::new(ScopedStore::new(store, "instance")) }
+    /// The instances in `store`; `clock` gives the times in their records.
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self { records: Records::new(ScopedStore::new(store, "instance")), clock }
     }
 
     /// The records underneath.
-    pub fn records(&self) -> &Records<Occupancy> {
+    pub fn records(&self) -> &Records<InstanceKind> {
         &self.records
     }
 
-    /// Adds an instance, and with it the claim on its machine. Repeating the same `request` answers as the first time.
+    /// The wall time.
+    pub fn now(&self) -> SystemTime {
+        self.clock.wall()
+    }
+
+    /// Creates an instance together with the claim on its machine. A repeated `request` returns the first result.
     pub async fn create(
         &self,
         instance: pb::Instance,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Instance, Error> {
-        let instance = newborn(check::normal(instance)?)?;
+        let instance = new_record(check::normalize(instance)?, self.now())?;
         Ok(self.records.create(&instance, Change::default(), request.as_ref()).await?)
     }
 
-    /// The instance that is meant. By machine or address it is one read of an index and one of the record.
-    pub async fn get(&self, by: &By) -> Result<pb::Instance, Error> {
-        Ok(match by {
-            By::Id(id) => self.records.require(&id.to_string()).await?,
-            By::Hardware(id) => self.records.require_by("occupant", &id.to_string()).await?,
-            By::Address(address) => self.records.require_by("address", address).await?,
+    /// Returns the selected instance. By machine or address this reads one index entry and one record.
+    pub async fn get(&self, selector: &InstanceSelector) -> Result<pb::Instance, Error> {
+        Ok(match selector {
+            InstanceSelector::Id(id) => self.records.require(&id.to_string()).await?,
+            InstanceSelector::Hardware(id) => {
+                self.records.require_by("occupant", &id.to_string()).await?
+            }
+            InstanceSelector::Address(address) => {
+                self.records.require_by("address", address).await?
+            }
         })
     }
 
-    /// At most `limit` instances after the id `after` that have all of `labels`.
+    /// Lists at most `limit` instances after the id `after` that have all of `labels`.
     pub async fn list(
         &self,
         after: &str,
@@ -168,65 +179,65 @@ impl Instances {
         update: pb::Instance,
         paths: &[String],
     ) -> Result<pb::Instance, Error> {
-        let merged = |old: &pb::Instance| {
-            if State::try_from(old)?.leaves() {
-                return Err(Error::Leaving(old.id.clone()));
+        let merge = |old: &pb::Instance| {
+            if State::try_from(old)?.is_being_deleted() {
+                return Err(Error::BeingDeleted(old.id.clone()));
             }
-            Ok(check::normal(update::merged(old, &update, paths)?)?)
+            Ok(check::normalize(update::merge(old, &update, paths)?)?)
         };
-        self.change(&update.id, update.revision, merged).await
+        self.change(&update.id, update.revision, merge).await
     }
 
-    /// Begins to give the machine back; with `force`, as it is. Answers the instance as it begins to go.
+    /// Begins to release the machine; with `force`, without cleaning it. Returns the instance as it is then.
     pub async fn delete(
         &self,
         id: InstanceId,
         revision: i64,
         force: bool,
     ) -> Result<pb::Instance, Error> {
-        let deleted = |old: &pb::Instance| {
-            let mut new = after(old, Event::Delete, "", SystemTime::now())?;
+        let delete = |old: &pb::Instance| {
+            let mut new = transition::after(old, Event::Delete, "", self.now())?;
             new.forced |= force;
             Ok(new)
         };
-        self.change(&id.to_string(), revision, deleted).await
+        self.change(&id.to_string(), revision, delete).await
     }
 
-    /// Begins anew what failed. Where that has been done already, nothing is to do.
+    /// Repeats the step that failed. Does nothing if that was requested already.
     pub async fn retry(&self, id: InstanceId) -> Result<pb::Instance, Error> {
-        let retried = |old: &pb::Instance| after(old, Event::Retry, "", SystemTime::now());
-        self.change(&id.to_string(), 0, retried).await
+        let retry = |old: &pb::Instance| transition::after(old, Event::Retry, "", self.now());
+        self.change(&id.to_string(), 0, retry).await
     }
 
-    /// Notes that `hardware` called home, the first time in this generation. Once the machine is being taken back, or before
-    /// anything was done to it, a call says nothing that is worth keeping.
-    pub async fn phone_home(
+    /// Records the first phone-home call of `hardware` in this generation. A call before the machine was changed, or while the
+    /// instance is being deleted, is ignored.
+    pub async fn record_phone_home(
         &self,
         hardware: HardwareId,
         instance: Option<InstanceId>,
-        call: &Call,
+        call: &PhoneHome,
     ) -> Result<(), Error> {
-        self.hear(hardware, instance, |old| call.after(old, SystemTime::now())).await
+        self.change_occupant(hardware, instance, |old| call.apply(old, self.now())).await
     }
 
-    /// Notes what became of the script that `instance` brings for `hardware`.
-    pub async fn script(
+    /// Records the outcome of the iPXE script that `instance` has for `hardware`.
+    pub async fn record_script(
         &self,
         hardware: HardwareId,
         instance: InstanceId,
-        script: Script,
+        outcome: ScriptOutcome,
     ) -> Result<(), Error> {
-        self.hear(hardware, Some(instance), |old| script.after(old, SystemTime::now())).await
+        self.change_occupant(hardware, Some(instance), |old| outcome.apply(old, self.now())).await
     }
 
-    /// Makes a change to what occupies `hardware`, which has to be `instance` if that is said.
-    async fn hear(
+    /// Changes the instance that occupies `hardware`. It must be `instance`, if that is given.
+    async fn change_occupant(
         &self,
         hardware: HardwareId,
         instance: Option<InstanceId>,
         change: impl Fn(&pb::Instance) -> Result<pb::Instance, UnknownState>,
     ) -> Result<(), Error> {
-        let occupant = self.get(&By::Hardware(hardware)).await?;
+        let occupant = self.get(&InstanceSelector::Hardware(hardware)).await?;
         if let Some(instance) = instance
             && instance.to_string() != occupant.id
         {
@@ -236,21 +247,21 @@ impl Instances {
         Ok(())
     }
 
-    /// Moves `old` on by `event`, for `reason`, with what `more` changes besides. Fails where it is no longer as it was
-    /// read.
+    /// Commits `event` for `old`, with `reason` and the further changes that `edit` makes. Fails as stale if the stored
+    /// record is no longer `old`.
     pub async fn advance(
         &self,
         old: &pb::Instance,
         event: Event,
         reason: &str,
-        more: impl FnOnce(&mut pb::Instance),
+        edit: impl FnOnce(&mut pb::Instance),
     ) -> Result<pb::Instance, Error> {
-        let mut new = after(old, event, reason, SystemTime::now())?;
-        more(&mut new);
+        let mut new = transition::after(old, event, reason, self.now())?;
+        edit(&mut new);
         self.put(old, new).await
     }
 
-    /// Puts `new` in the place of `old`, or removes it where it is gone, claims, secrets and all.
+    /// Replaces `old` with `new`; deletes the record with its claims if `new` is in the state deleted.
     pub async fn put(
         &self,
         old: &pb::Instance,
@@ -261,45 +272,46 @@ impl Instances {
             return Ok(new);
         }
         if *old != new {
-            new.update_time = Some(Timestamp::from(SystemTime::now()));
+            new.update_time = Some(self.now().into());
         }
         Ok(self.records.replace(old, new).await?)
     }
 
-    /// Whether records and claims agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
-        Ok(self.records.check(mend).await?)
+    /// Checks that records and claims agree; with `repair`, corrects the claims.
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, Error> {
+        Ok(self.records.check(repair).await?)
     }
 
-    /// Makes a change to an instance; to the newest, where the caller named no `revision` and somebody else came first.
+    /// Changes the instance `id`. Without a `revision` the change is applied to the latest record, also if other writers come
+    /// first.
     async fn change(
         &self,
         id: &str,
         revision: i64,
         change: impl Fn(&pb::Instance) -> Result<pb::Instance, Error>,
     ) -> Result<pb::Instance, Error> {
-        let mut tries = TRIES;
+        let mut attempts = MAX_ATTEMPTS;
         loop {
             let old = self.records.at(id, revision).await?;
-            tries -= 1;
+            attempts -= 1;
             match self.put(&old, change(&old)?).await {
-                Err(error) if error.is_stale() && revision == 0 && tries > 0 => {}
-                done => return done,
+                Err(error) if error.is_stale() && revision == 0 && attempts > 0 => {}
+                result => return result,
             }
         }
     }
 }
 
-/// A record as it is first stored: what only the server writes is at its beginning, whatever was sent.
-fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
-    if !matches!(given.state(), pb::State::Unspecified | pb::State::Queued) {
-        return Err(Error::NotQueued(given.state()));
+/// Returns `requested` as it is first stored: output-only fields have their initial values, whatever was sent.
+fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, Error> {
+    if !matches!(requested.state(), pb::State::Unspecified | pb::State::Queued) {
+        return Err(Error::NotQueued(requested.state()));
     }
-    let id = match given.id.as_str() {
+    let id = match requested.id.as_str() {
         "" => InstanceId::new(),
         id => id.parse().map_err(|reason| Violations::single("id", reason))?,
     };
-    let now = Some(Timestamp::from(SystemTime::now()));
+    let now = Some(Timestamp::from(now));
     let mut instance = pb::Instance {
         id: id.to_string(),
         revision: 0,
@@ -316,13 +328,13 @@ fn newborn(given: pb::Instance) -> Result<pb::Instance, Error> {
         install_time: None,
         forced: false,
         lookup_id: lookup_id()?,
-        ..given
+        ..requested
     };
     State::Queued.write(&mut instance);
     Ok(instance)
 }
 
-/// 128 random bits in hex.
+/// Returns 128 random bits in hex.
 fn lookup_id() -> Result<String, Error> {
     let mut bits = [0; 16];
     aws_lc_rs::rand::fill(&mut bits).map_err(|_| Error::NoRandomness)?;

@@ -1,15 +1,15 @@
-//! What machines are occupied by: from the wish for a system on one until it is given back, wiped.
+//! Instances: the use of a machine by an operating system, from the request until the machine is wiped and free again.
 //!
-//! - [`api`]: gRPC in, gRPC out; no decisions.
-//! - [`state`]: an instance's life, as values; no I/O.
-//! - [`check`]: what an instance's record may say, and the form it is stored in.
+//! - [`api`]: the gRPC service; it decides nothing.
+//! - [`state`]: the lifecycle of an instance as values; no I/O.
+//! - [`check`]: the rules for records, and the form in which they are stored.
 //! - [`instances`]: the records in the store, and with them the claims on machines; no gRPC.
-//! - [`peers`]: what is asked of the hardware, workflow and power services.
-//! - [`reconcile`]: brings machines to their instances and back.
+//! - [`peers`]: the calls to the hardware, workflow and power services.
+//! - [`reconcile`]: provisions and deprovisions machines.
 //!
-//! **Claim first, verify after.** The claim is an index entry committed with the record, so a machine has one occupant
-//! whatever else happens; whether the machine may be used is found out afterwards, and an instance that got one that may
-//! not fails and lets go of it. A machine that something was done to is let go of wiped, or into maintenance.
+//! **Claim first, verify after.** The claim is an index entry that is committed with the record, so a machine has one
+//! occupant. Only then is the machine's own state read: an instance whose machine may not be used fails and releases it. A
+//! machine that was changed is released only after it was wiped, or into maintenance.
 
 pub mod api;
 pub mod check;

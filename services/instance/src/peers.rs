@@ -1,10 +1,11 @@
-//! What is asked of the hardware, workflow and power services, and what their answers mean here.
+//! Calls to the hardware, workflow and power services.
 //!
-//! A peer that is out of reach, restarting or in doubt is asked again later; only words about the request itself end an
-//! attempt. Whatever makes something carries a request id, so asking again makes nothing twice.
+//! Temporary errors are retried by the caller, final ones end an attempt (`runtime::retry::is_final`). Each call that
+//! creates something has a request id, so repeating it creates nothing twice.
 
 use std::collections::BTreeMap;
 
+use runtime::retry::is_final;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::power::v1 as power;
@@ -22,33 +23,33 @@ pub struct Peers {
     power: PowerServiceClient<Channel>,
 }
 
-/// Why a peer did not do what it was asked.
+/// A failed call to another service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It will not, in its own words: asking the same again is pointless.
+    /// The service refused the request for good.
     #[error("the {service} service refused: {reason}")]
     Refused {
-        /// Which.
+        /// The service.
         service: &'static str,
-        /// What it said.
+        /// Its message.
         reason: String,
     },
-    /// The request id was used when the request looked different.
-    #[error("request id used before for something else")]
-    Reused,
-    /// It cannot now: ask again.
+    /// The request id was used before with another body.
+    #[error("request id was used before for another request")]
+    RequestIdReused,
+    /// The service did not answer, or cannot answer now.
     #[error("the {service} service did not answer")]
-    Away {
-        /// Which.
+    Unavailable {
+        /// The service.
         service: &'static str,
-        /// What came instead.
+        /// The status received.
         #[source]
         status: Box<Status>,
     },
 }
 
 impl Peers {
-    /// The services behind these channels.
+    /// Clients for these channels.
     pub fn new(hardware: Channel, workflow: Channel, power: Channel) -> Self {
         Self {
             hardware: HardwareServiceClient::new(hardware),
@@ -57,84 +58,95 @@ impl Peers {
         }
     }
 
-    /// The machine, if there is one.
+    /// Returns the machine, if there is one.
     pub async fn hardware(&self, id: &str) -> Result<Option<hw::Hardware>, Error> {
         let by = Some(hw::get_hardware_request::By::Id(id.to_owned()));
         let request = hw::GetHardwareRequest { by, ..Default::default() };
-        let asked = self.hardware.clone().get_hardware(request).await;
-        Ok(found("hardware", asked)?.and_then(|answer| answer.hardware))
+        let response = self.hardware.clone().get_hardware(request).await;
+        Ok(optional("hardware", response)?.and_then(|response| response.hardware))
     }
 
-    /// Tells that the machine is in a new boot: its installed system has called. Best effort, since the workflow service
-    /// learns it from other signs as well, and the call itself is stored.
-    pub async fn note_boot(&self, hardware_id: &str) {
+    /// Reports to the workflow service that the machine's installed system has booted. Failures are only logged: the workflow
+    /// service also learns of boots from other sources.
+    pub async fn report_boot(&self, hardware_id: &str) {
         let request = wf::NoteBootRequest { hardware_id: hardware_id.to_owned() };
         if let Err(status) = self.workflow.clone().note_boot(request).await {
-            tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
+            tracing::debug!(code = ?status.code(), reason = status.message(), "boot not reported");
         }
     }
 
-    /// Puts the machine into maintenance for `reason`. One that is gone, or on its way out, needs no holding.
-    pub async fn hold(&self, id: &str, reason: String) -> Result<(), Error> {
+    /// Moves the machine to maintenance for `reason`. A machine that is gone or being deleted is left alone.
+    pub async fn move_to_maintenance(&self, id: &str, reason: String) -> Result<(), Error> {
         let mut request =
             hw::SetHardwareStateRequest { id: id.into(), reason, ..Default::default() };
         request.set_state(hw::State::Maintenance);
-        match found("hardware", self.hardware.clone().set_hardware_state(request).await) {
+        match optional("hardware", self.hardware.clone().set_hardware_state(request).await) {
             Ok(_) => Ok(()),
             Err(Error::Refused { service, reason }) => {
-                tracing::warn!(service, reason, hardware.id = id, "machine not held");
+                tracing::warn!(
+                    service,
+                    reason,
+                    hardware.id = id,
+                    "machine not moved to maintenance"
+                );
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Queues work. Answers the workflow's id.
-    pub async fn begin(&self, request: wf::CreateWorkflowRequest) -> Result<String, Error> {
-        let asked = self.workflow.clone().create_workflow(request).await;
-        let made = asked.map_err(|status| judged("workflow", status))?.into_inner().workflow;
-        made.map(|workflow| workflow.id)
-            .ok_or_else(|| judged("workflow", Status::internal("the answer has no workflow")))
+    /// Creates a workflow and returns its id.
+    pub async fn create_workflow(
+        &self,
+        request: wf::CreateWorkflowRequest,
+    ) -> Result<String, Error> {
+        let response = self.workflow.clone().create_workflow(request).await;
+        let created = response.map_err(|status| classify("workflow", status))?.into_inner();
+        let workflow = created.workflow.ok_or_else(|| {
+            classify("workflow", Status::internal("the response has no workflow"))
+        })?;
+        Ok(workflow.id)
     }
 
-    /// The workflow, if there still is one.
+    /// Returns the workflow, if there still is one.
     pub async fn workflow(&self, id: &str) -> Result<Option<wf::Workflow>, Error> {
         let request = wf::GetWorkflowRequest { id: id.to_owned(), ..Default::default() };
-        let asked = self.workflow.clone().get_workflow(request).await;
-        Ok(found("workflow", asked)?.and_then(|answer| answer.workflow))
+        let response = self.workflow.clone().get_workflow(request).await;
+        Ok(optional("workflow", response)?.and_then(|response| response.workflow))
     }
 
-    /// All that was ever queued on the machine for the instance, and is still there.
+    /// Lists all workflows of the instance on the machine, ended ones included.
     pub async fn workflows(
         &self,
         hardware: &str,
         instance: &str,
     ) -> Result<Vec<wf::Workflow>, Error> {
-        let (mut ours, mut page_token) = (Vec::new(), String::new());
+        let (mut workflows, mut page_token) = (Vec::new(), String::new());
         loop {
             let request = wf::ListWorkflowsRequest {
                 hardware_id: hardware.to_owned(),
                 page_token,
                 ..Default::default()
             };
-            let asked = self.workflow.clone().list_workflows(request).await;
-            let page = found("workflow", asked)?.unwrap_or_default();
-            ours.extend(page.workflows.into_iter().filter(|each| each.instance_id == instance));
+            let response = self.workflow.clone().list_workflows(request).await;
+            let page = optional("workflow", response)?.unwrap_or_default();
+            workflows
+                .extend(page.workflows.into_iter().filter(|each| each.instance_id == instance));
             page_token = page.next_page_token;
             if page_token.is_empty() {
-                return Ok(ours);
+                return Ok(workflows);
             }
         }
     }
 
-    /// Ends a workflow before its time, if it is still there.
-    pub async fn cancel(&self, id: &str) -> Result<(), Error> {
+    /// Cancels a workflow, if it is still there.
+    pub async fn cancel_workflow(&self, id: &str) -> Result<(), Error> {
         let request = wf::CancelWorkflowRequest { id: id.to_owned() };
-        found("workflow", self.workflow.clone().cancel_workflow(request).await).map(drop)
+        optional("workflow", self.workflow.clone().cancel_workflow(request).await).map(drop)
     }
 
-    /// Has the machine boot from the network once, now. Answers whether it has a BMC to do that.
-    pub async fn boot(
+    /// Restarts the machine into one network boot. Returns false if it has no BMC.
+    pub async fn boot_from_network(
         &self,
         hardware: &str,
         labels: BTreeMap<String, String>,
@@ -150,44 +162,34 @@ impl Peers {
             labels,
             request_id,
         };
-        Ok(found("power", self.power.clone().create_power_job(request).await)?.is_some())
+        Ok(optional("power", self.power.clone().create_power_job(request).await)?.is_some())
     }
 
-    /// A client for following all workflows.
+    /// Returns a client for watching workflows.
     pub fn workflow_client(&self) -> WorkflowServiceClient<Channel> {
         self.workflow.clone()
     }
 }
 
-/// The answer; nothing where the peer knows of no such thing.
-fn found<T>(service: &'static str, asked: Result<Response<T>, Status>) -> Result<Option<T>, Error> {
-    match asked {
-        Ok(answer) => Ok(Some(answer.into_inner())),
+/// Returns the response, or nothing if the peer does not have the object.
+fn optional<T>(
+    service: &'static str,
+    response: Result<Response<T>, Status>,
+) -> Result<Option<T>, Error> {
+    match response {
+        Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == Code::NotFound => Ok(None),
-        Err(status) => Err(judged(service, status)),
+        Err(status) => Err(classify(service, status)),
     }
 }
 
-/// Never or later?
-fn judged(service: &'static str, status: Status) -> Error {
-    match status.code() {
-        Code::InvalidArgument | Code::NotFound | Code::FailedPrecondition => {
-            Error::Refused { service, reason: status.message().to_owned() }
-        }
-        Code::AlreadyExists => Error::Reused,
-        // A site that is set up wrongly is mended by people, and the work goes on: later, as with the others.
-        Code::PermissionDenied
-        | Code::Unauthenticated
-        | Code::Unimplemented
-        | Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::DeadlineExceeded
-        | Code::ResourceExhausted
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Internal
-        | Code::Unavailable
-        | Code::DataLoss => Error::Away { service, status: Box::new(status) },
+/// Returns the error that stands for `status`: final, a used request id, or temporary.
+fn classify(service: &'static str, status: Status) -> Error {
+    if status.code() == Code::AlreadyExists {
+        Error::RequestIdReused
+    } else if is_final(status.code()) {
+        Error::Refused { service, reason: status.message().to_owned() }
+    } else {
+        Error::Unavailable { service, status: Box::new(status) }
     }
 }

@@ -1,7 +1,7 @@
-//! A site for tests: one machine, and hardware, workflow and power services that do what a test says.
+//! A site for tests: one machine, and fakes of the hardware, workflow and power services.
 //!
-//! They keep their promises: a request id asked again answers as the first time, or is refused with another body; what is
-//! cancelled ends; what has ended stays. They can lose answers, or be away.
+//! The fakes follow the contract: a repeated request id returns the first result, or is refused with another body; cancelled
+//! workflows end; ended workflows stay as they are. They can lose responses or be unavailable.
 
 mod services;
 mod store;
@@ -28,55 +28,55 @@ pub(crate) use self::store::Frail;
 /// The machine's id.
 pub(crate) const MACHINE: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
 
-/// What the services know and were asked.
+/// The state of the services.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct FakeState {
     pub(crate) machine: Option<hw::Hardware>,
     pub(crate) workflows: Vec<wf::Workflow>,
-    /// What made them, in order, each once.
+    /// The requests that created the workflows, in order, without repetitions.
     pub(crate) created: Vec<wf::CreateWorkflowRequest>,
     pub(crate) jobs: Vec<power::CreatePowerJobRequest>,
     pub(crate) has_bmc: bool,
-    /// What creating a workflow is refused with.
+    /// The error for each request to create a workflow.
     pub(crate) refusal: Option<Status>,
-    /// Calls until one is carried out and its answer lost.
-    pub(crate) lose: Option<usize>,
-    /// Every call is refused as unavailable.
-    pub(crate) away: bool,
+    /// The number of calls before one whose response is lost.
+    pub(crate) lose_after: Option<usize>,
+    /// True if every call is refused as unavailable.
+    pub(crate) unavailable: bool,
     requests: BTreeMap<String, (Vec<u8>, String)>,
 }
 
 /// The site.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
-    known: Arc<Mutex<Known>>,
+    state: Arc<Mutex<FakeState>>,
     changes: broadcast::Sender<wf::Workflow>,
 }
 
 impl Site {
-    /// One with a provisionable machine that has a BMC.
+    /// A site with one provisionable machine that has a BMC.
     pub(crate) fn new() -> Self {
         let machine = hw::Hardware {
             id: MACHINE.into(),
             state: hw::State::Provisionable.into(),
             ..hw::Hardware::default()
         };
-        let known = Known {
+        let state = FakeState {
             machine: Some(machine),
             workflows: Vec::new(),
             created: Vec::new(),
             jobs: Vec::new(),
             has_bmc: true,
             refusal: None,
-            lose: None,
-            away: false,
+            lose_after: None,
+            unavailable: false,
             requests: BTreeMap::new(),
         };
-        Self { known: Arc::new(Mutex::new(known)), changes: broadcast::Sender::new(100) }
+        Self { state: Arc::new(Mutex::new(state)), changes: broadcast::Sender::new(100) }
     }
 
-    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Channels to hardware, workflow and power.
@@ -98,36 +98,40 @@ impl Site {
 
     /// Ends the newest workflow.
     pub(crate) fn end(&self, state: wf::WorkflowState, reason: &str) {
-        let mut known = self.known();
-        let newest = known.workflows.last_mut().expect("a workflow");
-        assert!(!ended(newest), "what has ended stays");
+        let mut site = self.state();
+        let newest = site.workflows.last_mut().expect("a workflow");
+        assert!(!ended(newest), "an ended workflow does not change");
         newest.set_state(state);
         newest.state_reason = reason.into();
-        let _nobody_listens = self.changes.send(newest.clone());
+        let _no_receiver = self.changes.send(newest.clone());
     }
 
     pub(crate) fn set_machine_state(&self, state: hw::State, reason: &str) {
-        let mut known = self.known();
-        let machine = known.machine.as_mut().expect("a machine");
+        let mut site = self.state();
+        let machine = site.machine.as_mut().expect("a machine");
         machine.set_state(state);
         machine.state_reason = reason.into();
     }
 
     pub(crate) fn policy(&self, policy: hw::Policy) {
-        self.known().machine.as_mut().expect("a machine").policy = Some(policy);
+        self.state().machine.as_mut().expect("a machine").policy = Some(policy);
     }
 
-    /// What every workflow and power job was asked for under.
+    /// The request ids of all workflows and power jobs.
     pub(crate) fn request_ids(&self) -> Vec<String> {
-        let known = self.known();
-        let workflows = known.created.iter().map(|request| request.request_id.clone());
-        workflows.chain(known.jobs.iter().map(|request| request.request_id.clone())).collect()
+        let state = self.state();
+        let workflows = state.created.iter().map(|request| request.request_id.clone());
+        workflows.chain(state.jobs.iter().map(|request| request.request_id.clone())).collect()
     }
 }
 
-impl Known {
-    /// What `request_id` made before.
-    fn answered(&self, request_id: &str, body: &impl Message) -> Result<Option<String>, Status> {
+impl FakeState {
+    /// Returns the id of the object that `request_id` created before.
+    fn previous_result(
+        &self,
+        request_id: &str,
+        body: &impl Message,
+    ) -> Result<Option<String>, Status> {
         match self.requests.get(request_id) {
             None => Ok(None),
             Some((first, made)) if *first == body.encode_to_vec() => Ok(Some(made.clone())),
@@ -135,17 +139,17 @@ impl Known {
         }
     }
 
-    fn keep(&mut self, request_id: &str, body: &impl Message, made: &str) {
+    fn record(&mut self, request_id: &str, body: &impl Message, made: &str) {
         self.requests.insert(request_id.into(), (body.encode_to_vec(), made.into()));
     }
 
-    /// Called before a call is carried out: whether its answer gets through.
+    /// Must precede each call. Returns false if the response is to be lost.
     fn call(&mut self) -> Result<bool, Status> {
-        if self.away {
-            return Err(Status::unavailable("away"));
+        if self.unavailable {
+            return Err(Status::unavailable("unavailable"));
         }
-        let lost = self.lose == Some(0);
-        self.lose = self.lose.and_then(|left| left.checked_sub(1));
+        let lost = self.lose_after == Some(0);
+        self.lose_after = self.lose_after.and_then(|left| left.checked_sub(1));
         Ok(!lost)
     }
 }

@@ -1,83 +1,83 @@
-//! An instance's life.
+//! The lifecycle of an instance; `docs/reference/instance-lifecycle.md` describes it for users.
 //!
 //! ```text
 //! queued ──Began──▶ provisioning ──Installed──▶ active
-//! queued ──Unusable──▶ failed, released       the machine could not be used, and nothing was done to it
+//! queued ──Unusable──▶ failed, released       the machine may not be used, and was not changed
 //! queued, provisioning ──Failed──▶ failed
 //! failed, released or not ──Retry──▶ queued
 //! any but released ──Delete──▶ deprovisioning ──Cleaned──▶ (gone)        released ──Delete──▶ (gone)
 //! deprovisioning ──Failed──▶ deprovision_failed ──Retry──▶ deprovisioning
 //! ```
 //!
-//! In every state but released and gone the instance occupies its machine. Asking twice is asking once.
+//! The instance occupies its machine in every state but released and gone. Repeating an event changes nothing.
 
 use std::fmt;
 
 use tinwright::instance::v1 as pb;
 
-/// Where an instance is in its life.
+/// The position of an instance in its lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Has the claim on its machine, and nothing more.
+    /// Holds the claim on its machine; the machine was not changed yet.
     Queued,
     /// The machine is being installed.
     Provisioning,
-    /// The machine is its owner's.
+    /// The machine is installed and belongs to its owner.
     Active,
     /// Provisioning failed; the machine stays claimed.
     Failed,
-    /// Provisioning failed before anything was done, and the claim went: on the wire a failed one as well.
+    /// Provisioning failed before the machine was changed, and the claim was dropped. Shown as failed.
     Released,
     /// The machine is being cleaned.
     Deprovisioning,
     /// Cleaning failed; the machine stays claimed.
     DeprovisionFailed,
-    /// Nothing is left of it. Never stored: the record goes.
+    /// The record was deleted. Never stored.
     Gone,
 }
 
-/// What happens to an instance.
+/// A change in the life of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Something is being done to the machine, or nothing has to be.
+    /// Work on the machine began, or none is needed.
     Began,
-    /// The machine cannot be used, and nothing was done to it.
+    /// The machine may not be used, and was not changed.
     Unusable,
-    /// The machine is installed, and its system has called home where it has to.
+    /// The machine is installed, and its system has phoned home if that is required.
     Installed,
-    /// What was under way ended badly.
+    /// Provisioning or cleaning failed.
     Failed,
-    /// Somebody wants it tried again.
+    /// A caller asked to repeat the step that failed.
     Retry,
-    /// Somebody wants the machine back.
+    /// A caller asked to delete the instance.
     Delete,
     /// The machine is clean.
     Cleaned,
 }
 
-/// The event does not happen to an instance in that state.
+/// Returned for an event that the state does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an instance that is {state} cannot {event}")]
-pub struct Illegal {
+pub struct IllegalTransition {
     state: State,
     event: Event,
 }
 
-/// The stored value is not a state that this version has.
+/// Returned for a stored number that is no state of a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a state of an instance")]
 pub struct UnknownState(i32);
 
 impl State {
-    /// The state after `event`, or why there is none.
-    pub fn after(self, event: Event) -> Result<Self, Illegal> {
+    /// Returns the state after `event`.
+    pub fn after(self, event: Event) -> Result<Self, IllegalTransition> {
         match (self, event) {
             (Self::Queued | Self::Provisioning, Event::Began) => Ok(Self::Provisioning),
             (Self::Queued | Self::Released, Event::Unusable) => Ok(Self::Released),
             (Self::Provisioning | Self::Active, Event::Installed) => Ok(Self::Active),
             (Self::Queued | Self::Provisioning | Self::Failed, Event::Failed) => Ok(Self::Failed),
             (Self::Failed | Self::Released, Event::Retry) => Ok(Self::Queued),
-            // A retry that comes again finds what it began the first time.
+            // A repeated retry finds the state that the first one led to.
             (Self::Queued | Self::Provisioning | Self::Deprovisioning, Event::Retry) => Ok(self),
             (Self::DeprovisionFailed, Event::Retry) => Ok(Self::Deprovisioning),
             (Self::Deprovisioning | Self::DeprovisionFailed, Event::Failed) => {
@@ -86,22 +86,22 @@ impl State {
             (Self::Released, Event::Delete) => Ok(Self::Gone),
             (state, Event::Delete) if state != Self::Gone => Ok(Self::Deprovisioning),
             (Self::Deprovisioning | Self::Gone, Event::Cleaned) => Ok(Self::Gone),
-            (state, event) => Err(Illegal { state, event }),
+            (state, event) => Err(IllegalTransition { state, event }),
         }
     }
 
-    /// Whether its machine is nobody else's.
+    /// True if the instance holds the claim on its machine.
     pub fn occupies(self) -> bool {
         !matches!(self, Self::Released | Self::Gone)
     }
 
-    /// Whether there is something to be done for it.
-    pub fn is_under_way(self) -> bool {
+    /// True if the reconciler has work to do.
+    pub fn needs_work(self) -> bool {
         matches!(self, Self::Queued | Self::Provisioning | Self::Deprovisioning)
     }
 
-    /// Whether its machine is being taken back: its record may change no more.
-    pub fn leaves(self) -> bool {
+    /// True if the instance is being deleted: callers may no longer change its record.
+    pub fn is_being_deleted(self) -> bool {
         matches!(self, Self::Deprovisioning | Self::DeprovisionFailed | Self::Gone)
     }
 
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Writes it into `instance`.
+    /// Writes the state into `instance`.
     pub fn write(self, instance: &mut pb::Instance) {
         instance.set_state(self.to_proto());
         instance.released = self == Self::Released;
@@ -130,17 +130,17 @@ impl fmt::Display for State {
     }
 }
 
-/// In words that follow "cannot".
+/// Words that follow "cannot".
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Began => "begin to be provisioned",
-            Self::Unusable => "let go of its machine",
+            Self::Unusable => "release its machine",
             Self::Installed => "become active",
             Self::Failed => "fail",
             Self::Retry => "be retried",
             Self::Delete => "be deleted",
-            Self::Cleaned => "be done with",
+            Self::Cleaned => "be removed",
         })
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_stored_state_is_read_back_from_the_wire() {
+    fn every_stored_state_is_read_back() {
         for state in STATES.into_iter().filter(|state| *state != State::Gone) {
             let mut instance = pb::Instance::default();
             state.write(&mut instance);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_twice_is_asking_once() {
+    fn repeating_an_event_changes_nothing() {
         for state in STATES {
             for event in EVENTS {
                 let Ok(once) = state.after(event) else { continue };
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_occupied_machine_becomes_free_only_untouched_or_clean(
+        fn a_claim_is_dropped_only_for_a_machine_that_is_unchanged_or_clean(
             events in proptest::collection::vec(proptest::sample::select(&EVENTS[..]), 0..40)
         ) {
             let mut state = State::Queued;
@@ -231,15 +231,15 @@ mod tests {
                     let clean = (state, event) == (State::Deprovisioning, Event::Cleaned);
                     prop_assert!(untouched || clean, "{state:?} {event:?}");
                 }
-                if state.leaves() {
-                    prop_assert!(next.leaves(), "{state:?} {event:?} {next:?}");
+                if state.is_being_deleted() {
+                    prop_assert!(next.is_being_deleted(), "{state:?} {event:?} {next:?}");
                 }
                 state = next;
             }
         }
 
         #[test]
-        fn what_is_gone_stays_gone(event in proptest::sample::select(&EVENTS[..])) {
+        fn a_deleted_instance_stays_deleted(event in proptest::sample::select(&EVENTS[..])) {
             prop_assert!(State::Gone.after(event).is_ok_and(|s| s == State::Gone) == (event == Event::Cleaned));
         }
     }

@@ -1,4 +1,4 @@
-//! Who is shown what, and which code says what to do next.
+//! Views by role, and the codes of errors.
 
 use runtime::identity::{Caller, Role};
 use store::memory::MemoryStore;
@@ -38,7 +38,7 @@ async fn create(api: &Api, instance: pb::Instance) -> Result<pb::Instance, Statu
     Ok(answer.into_inner().instance.unwrap())
 }
 
-/// What `role` is shown of the machine's instance.
+/// Gets the machine's instance as `role`.
 async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> {
     let by = Some(pb::get_instance_request::By::HardwareId(MACHINE.into()));
     let mut request = Request::new(pb::GetInstanceRequest { by, view: view.into() });
@@ -46,7 +46,7 @@ async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> 
     Ok(api.get_instance(request).await?.into_inner().instance.unwrap())
 }
 
-/// How many of its fields hold one.
+/// Returns the number of fields that hold a secret.
 fn secrets(instance: &pb::Instance) -> usize {
     let script = match &instance.os {
         Some(Os::CustomIpxe(script)) => script.contents.len(),
@@ -68,7 +68,7 @@ fn secrets(instance: &pb::Instance) -> usize {
 }
 
 #[tokio::test]
-async fn secrets_are_shown_in_full_views_to_those_who_may_have_them() {
+async fn full_views_show_secrets_to_authorized_roles_only() {
     let api = api();
     create(&api, secretive()).await.unwrap();
     let basic = get(&api, Role::Admin, View::Basic).await.unwrap();
@@ -86,7 +86,7 @@ async fn secrets_are_shown_in_full_views_to_those_who_may_have_them() {
 }
 
 #[tokio::test]
-async fn no_answer_to_a_change_shows_a_secret() {
+async fn responses_to_changes_hold_no_secrets() {
     let api = api();
     let made = create(&api, secretive()).await.unwrap();
     let update = pb::Instance { hostname: "db".into(), ..made.clone() };
@@ -101,7 +101,7 @@ async fn no_answer_to_a_change_shows_a_secret() {
 }
 
 #[tokio::test]
-async fn what_a_basic_view_showed_can_be_written_back_without_losing_a_secret() {
+async fn writing_back_a_basic_view_loses_no_secret() {
     let api = api();
     create(&api, secretive()).await.unwrap();
     let before = get(&api, Role::Admin, View::Full).await.unwrap();
@@ -123,7 +123,7 @@ async fn what_a_basic_view_showed_can_be_written_back_without_losing_a_secret() 
 }
 
 #[tokio::test]
-async fn listings_and_watches_leave_secrets_out() {
+async fn lists_and_watches_hold_no_secrets_by_default() {
     let api = api();
     create(&api, secretive()).await.unwrap();
     let mirror = api.mirror.clone();
@@ -137,14 +137,14 @@ async fn listings_and_watches_leave_secrets_out() {
     let listed = api.list_instances(all).await.unwrap().into_inner().instances;
     let watch = Request::new(pb::WatchInstancesRequest::default());
     let mut watched = api.watch_instances(watch).await.unwrap().into_inner();
-    let told = futures_util::StreamExt::next(&mut watched).await.unwrap().unwrap().event;
-    let Some(pb::watch_instances_response::Event::Instance(told)) = told else { panic!() };
-    assert_eq!((secrets(&listed[0]), secrets(&told)), (0, 0));
-    assert_eq!(listed, [told]);
+    let streamed = futures_util::StreamExt::next(&mut watched).await.unwrap().unwrap().event;
+    let Some(pb::watch_instances_response::Event::Instance(streamed)) = streamed else { panic!() };
+    assert_eq!((secrets(&listed[0]), secrets(&streamed)), (0, 0));
+    assert_eq!(listed, [streamed]);
 }
 
 #[tokio::test]
-async fn codes_say_what_to_do_next() {
+async fn errors_have_the_documented_codes() {
     let api = api();
     let made = create(&api, secretive()).await.unwrap();
     let taken = create(&api, secretive()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What an outside platform says of booting (netboot specification, section 9, G5).
+//! The boot gate: conditions of an outside platform for network boots.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use tinwright::status::Violations;
 use uuid::Uuid;
 
 /// The most source addresses.
-const MANY: usize = 32;
+const MAX_INITIAL_IPS: usize = 32;
 
-/// Puts `gate` into its stored form: everything in the one spelling that can be compared. Answers what is wrong with it.
+/// Converts `gate` to its stored, canonical form. Returns its violations.
 pub(super) fn normalize(gate: &mut BootGate) -> Violations {
     let mut wrong = Violations::default();
     let BootGate { open: _, uuid, mac, initial_ips } = gate;
@@ -25,13 +25,13 @@ pub(super) fn normalize(gate: &mut BootGate) -> Violations {
     {
         *mac = parsed.to_string();
     }
-    wrong.take("initial_ips", check::count(initial_ips.len(), MANY));
+    wrong.take("initial_ips", check::count(initial_ips.len(), MAX_INITIAL_IPS));
     for (n, ip) in initial_ips.iter_mut().enumerate() {
         if let Some(address) = wrong.take(format!("initial_ips[{n}]"), check::address(ip)) {
             *ip = address.to_string();
         }
     }
-    let mut seen = BTreeSet::new();
-    initial_ips.retain(|ip| seen.insert(ip.clone()));
+    let mut unique = BTreeSet::new();
+    initial_ips.retain(|ip| unique.insert(ip.clone()));
     wrong
 }

@@ -1,15 +1,15 @@
-//! The opaque part of an instance, which metadata merges with the typed one.
+//! The `extra` field: a JSON object that the metadata service merges with the typed fields.
 
 use serde_json::{Map, Value};
 use tinwright::check;
 use tinwright::status::Violations;
 
-/// The longest, in bytes.
-const LENGTH: usize = 64 * 1024;
-/// How deep it may nest.
-const DEPTH: usize = 32;
+/// The longest `extra`.
+const MAX_EXTRA_BYTES: usize = 64 * 1024;
+/// The deepest nesting.
+const MAX_DEPTH: usize = 32;
 
-/// The typed fields, as the contract names them: who reads the merged object must never have to choose.
+/// The typed fields by their names in the contract. `extra` must not have them, or the merged object would be ambiguous.
 const TYPED: [&str; 36] = [
     "id",
     "state",
@@ -45,30 +45,30 @@ const TYPED: [&str; 36] = [
     "boot_gate",
     "host_keys",
     "script_time",
-    // Not fields, but what metadata makes of them.
+    // No fields: keys that the metadata service adds.
     "allow_pxe",
     "rescue",
 ];
 
-/// One JSON object with no key of a typed field, or nothing at all. No value is repeated in a message.
+/// Adds the violations of `extra`, which is empty or one JSON object without keys of typed fields. Messages hold no values.
 pub(super) fn check(extra: &[u8], wrong: &mut Violations) {
     if extra.is_empty() {
         return;
     }
-    if let Err(reason) = check::length(extra, LENGTH) {
+    if let Err(reason) = check::length(extra, MAX_EXTRA_BYTES) {
         return wrong.add("extra", reason);
     }
     let object: Option<Map<String, Value>> =
-        check::json_object(extra, DEPTH).ok().and_then(|()| serde_json::from_slice(extra).ok());
+        check::json_object(extra, MAX_DEPTH).ok().and_then(|()| serde_json::from_slice(extra).ok());
     let Some(object) = object else {
-        return wrong.add("extra", "is no JSON object, nests too deep or has a key twice");
+        return wrong.add("extra", "is not a JSON object, nests too deep or has a key twice");
     };
     for key in object.keys().filter(|key| is_typed(key)) {
-        wrong.add("extra", format!("has the key {key:?}, which is a field of its own"));
+        wrong.add("extra", format!("has the key {key:?}, which is a typed field"));
     }
 }
 
-/// JSON spells a field `ssh_keys` or `sshKeys`.
+/// True if `key` is a typed field, spelled like `ssh_keys` or `sshKeys`.
 fn is_typed(key: &str) -> bool {
     let plain = |name: &str| name.replace('_', "").to_ascii_lowercase();
     TYPED.iter().any(|typed| *typed == key || !key.contains('_') && plain(typed) == plain(key))
@@ -80,7 +80,7 @@ mod tests {
     use tinwright::instance::v1::Instance;
 
     #[test]
-    fn every_field_of_the_contract_is_typed() {
+    fn every_field_of_the_contract_is_listed() {
         let pool = prost_reflect::DescriptorPool::decode(tinwright::DESCRIPTORS).unwrap();
         let name = <Instance as prost::Name>::full_name();
         let message = pool.get_message_by_name(&name).unwrap();

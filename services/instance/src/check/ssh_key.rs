@@ -1,88 +1,89 @@
 //! OpenSSH public key lines: `type base64 [comment]` (RFC 4253 §6.6, RFC 5656 §3.1, RFC 8709 §4).
 //!
-//! A line's options would decide what a key may do, which is the installed system's business: they are refused.
+//! Options before the type are refused: they would restrict what the key may do, which is decided on the installed system.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// The longest line, in bytes: RSA with 16384 bits and a comment.
-const LINE: usize = 8 * 1024;
-/// The shortest RSA modulus, in bits.
-const RSA_BITS: usize = 2048;
+/// The longest line: RSA with 16384 bits and a comment.
+const MAX_LINE_BYTES: usize = 8 * 1024;
+/// The shortest RSA modulus.
+const MIN_RSA_BITS: usize = 2048;
 
-/// Why a line is refused.
+/// The reason for refusing a line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoKey {
-    #[error("has {0} bytes, at most {LINE} are allowed")]
+pub(super) enum InvalidKey {
+    #[error("has {0} bytes, at most {MAX_LINE_BYTES} are allowed")]
     TooLong(usize),
     #[error("has a line break or another control character")]
     Control,
     #[error("is a DSA key: these are too weak")]
     Dsa,
-    #[error("begins with {0:?}, which is no type of key: options are not allowed")]
+    #[error("begins with {0:?}, which is not a key type: options are not allowed")]
     Type(String),
     #[error("has no base64 after its type")]
     Base64,
-    #[error("is not what a key of type {0} looks like inside")]
+    #[error("has no valid key of type {0} in its base64")]
     Form(&'static str),
-    #[error("is an RSA key of {0} bits, at least {RSA_BITS} are needed")]
+    #[error("is an RSA key of {0} bits, at least {MIN_RSA_BITS} are needed")]
     Short(usize),
 }
 
-/// What follows the type inside the base64.
+/// The structure after the type inside the base64.
 #[derive(Clone, Copy)]
-enum Form {
+enum KeyFormat {
     Rsa,
     Ed25519,
-    /// The curve and its field's length in bytes.
+    /// The curve and the length of its field in bytes.
     Ecdsa(&'static str, usize),
 }
 
-/// Type, form, and whether a security key's application follows.
-const TYPES: [(&str, Form, bool); 7] = [
-    ("ssh-ed25519", Form::Ed25519, false),
-    ("ssh-rsa", Form::Rsa, false),
-    ("ecdsa-sha2-nistp256", Form::Ecdsa("nistp256", 32), false),
-    ("ecdsa-sha2-nistp384", Form::Ecdsa("nistp384", 48), false),
-    ("ecdsa-sha2-nistp521", Form::Ecdsa("nistp521", 66), false),
-    ("sk-ssh-ed25519@openssh.com", Form::Ed25519, true),
-    ("sk-ecdsa-sha2-nistp256@openssh.com", Form::Ecdsa("nistp256", 32), true),
+/// Type, format, and true if a security key's application follows.
+const KEY_TYPES: [(&str, KeyFormat, bool); 7] = [
+    ("ssh-ed25519", KeyFormat::Ed25519, false),
+    ("ssh-rsa", KeyFormat::Rsa, false),
+    ("ecdsa-sha2-nistp256", KeyFormat::Ecdsa("nistp256", 32), false),
+    ("ecdsa-sha2-nistp384", KeyFormat::Ecdsa("nistp384", 48), false),
+    ("ecdsa-sha2-nistp521", KeyFormat::Ecdsa("nistp521", 66), false),
+    ("sk-ssh-ed25519@openssh.com", KeyFormat::Ed25519, true),
+    ("sk-ecdsa-sha2-nistp256@openssh.com", KeyFormat::Ecdsa("nistp256", 32), true),
 ];
 
-/// Passes if `line` is one public key that is strong enough.
-pub(super) fn check(line: &str) -> Result<(), NoKey> {
-    if line.len() > LINE {
-        return Err(NoKey::TooLong(line.len()));
+/// Passes if `line` is one public key of sufficient strength.
+pub(super) fn check(line: &str) -> Result<(), InvalidKey> {
+    if line.len() > MAX_LINE_BYTES {
+        return Err(InvalidKey::TooLong(line.len()));
     }
     if line.chars().any(|c| c.is_control() && c != '\t') {
-        return Err(NoKey::Control);
+        return Err(InvalidKey::Control);
     }
     let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
-    let given = words.next().unwrap_or_default();
-    if given == "ssh-dss" {
-        return Err(NoKey::Dsa);
+    let key_type = words.next().unwrap_or_default();
+    if key_type == "ssh-dss" {
+        return Err(InvalidKey::Dsa);
     }
-    let known = TYPES.iter().find(|(name, ..)| *name == given);
+    let found = KEY_TYPES.iter().find(|(name, ..)| *name == key_type);
     let (name, form, security_key) =
-        known.ok_or_else(|| NoKey::Type(given.chars().take(40).collect()))?;
-    let blob = words.next().and_then(|word| STANDARD.decode(word).ok()).ok_or(NoKey::Base64)?;
-    let bits = inside(&blob, name, *form, *security_key).ok_or(NoKey::Form(name))?;
+        found.ok_or_else(|| InvalidKey::Type(key_type.chars().take(40).collect()))?;
+    let blob =
+        words.next().and_then(|word| STANDARD.decode(word).ok()).ok_or(InvalidKey::Base64)?;
+    let bits = key_bits(&blob, name, *form, *security_key).ok_or(InvalidKey::Form(name))?;
     match form {
-        Form::Rsa if bits < RSA_BITS => Err(NoKey::Short(bits)),
-        Form::Rsa | Form::Ed25519 | Form::Ecdsa(..) => Ok(()),
+        KeyFormat::Rsa if bits < MIN_RSA_BITS => Err(InvalidKey::Short(bits)),
+        KeyFormat::Rsa | KeyFormat::Ed25519 | KeyFormat::Ecdsa(..) => Ok(()),
     }
 }
 
-/// The bits of the key in `blob`, if it is of this form to its last byte.
-fn inside(blob: &[u8], name: &str, form: Form, security_key: bool) -> Option<usize> {
+/// Returns the size in bits of the key in `blob`, if all of it has this format.
+fn key_bits(blob: &[u8], name: &str, form: KeyFormat, security_key: bool) -> Option<usize> {
     let (inner, mut rest) = string(blob)?;
     if inner != name.as_bytes() {
         return None;
     }
     let bits = match form {
-        Form::Rsa => bits(take(&mut rest)?).and(bits(take(&mut rest)?))?,
-        Form::Ed25519 => Some(take(&mut rest)?.len() * 8).filter(|bits| *bits == 256)?,
-        Form::Ecdsa(curve, field) => {
+        KeyFormat::Rsa => mpint_bits(take(&mut rest)?).and(mpint_bits(take(&mut rest)?))?,
+        KeyFormat::Ed25519 => Some(take(&mut rest)?.len() * 8).filter(|bits| *bits == 256)?,
+        KeyFormat::Ecdsa(curve, field) => {
             let (named, point) = (take(&mut rest)?, take(&mut rest)?);
             // Uncompressed: 4, then both coordinates (SEC 1 §2.3.3).
             let form = point.first() == Some(&4) && point.len() == 1 + 2 * field;
@@ -95,8 +96,8 @@ fn inside(blob: &[u8], name: &str, form: Form, security_key: bool) -> Option<usi
     rest.is_empty().then_some(bits)
 }
 
-/// The bits of a positive mpint in its shortest form (RFC 4251 §5).
-fn bits(mpint: &[u8]) -> Option<usize> {
+/// Returns the size in bits of a positive mpint in its shortest form (RFC 4251 §5).
+fn mpint_bits(mpint: &[u8]) -> Option<usize> {
     let digits = match mpint {
         [0, digits @ ..] => Some(digits).filter(|digits| digits.first().is_some_and(|d| *d >= 128)),
         [first, ..] => Some(mpint).filter(|_| *first < 128),
@@ -105,14 +106,14 @@ fn bits(mpint: &[u8]) -> Option<usize> {
     Some(digits.len() * 8 - digits.first()?.leading_zeros() as usize)
 }
 
-/// The next length-prefixed string, which `rest` then lacks.
+/// Removes the next length-prefixed string from `rest` and returns it.
 fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (taken, after) = string(rest)?;
     *rest = after;
     Some(taken)
 }
 
-/// A length-prefixed string and what follows it (RFC 4251 §5).
+/// Splits off a length-prefixed string (RFC 4251 §5).
 fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_type_passes() {
+    fn every_supported_type_passes() {
         let mut point = vec![7; 65];
         point[0] = 4;
         let ecdsa = blob(&[b"ecdsa-sha2-nistp256", b"nistp256", &point]);
@@ -155,36 +156,39 @@ mod tests {
     }
 
     #[test]
-    fn weak_keys_are_refused_by_name() {
-        assert_eq!(check(&rsa(1024)), Err(NoKey::Short(1024)));
-        assert_eq!(check(&rsa(2040)), Err(NoKey::Short(2040)));
-        assert_eq!(check("ssh-dss AAAAB3NzaC1kc3M="), Err(NoKey::Dsa));
+    fn weak_keys_are_refused_with_the_reason() {
+        assert_eq!(check(&rsa(1024)), Err(InvalidKey::Short(1024)));
+        assert_eq!(check(&rsa(2040)), Err(InvalidKey::Short(2040)));
+        assert_eq!(check("ssh-dss AAAAB3NzaC1kc3M="), Err(InvalidKey::Dsa));
     }
 
     #[test]
-    fn options_line_breaks_and_what_is_no_key_are_refused() {
+    fn options_line_breaks_and_other_text_are_refused() {
         let options = format!("command=\"reboot\" {ED25519}");
-        assert_eq!(check(&options), Err(NoKey::Type("command=\"reboot\"".into())));
-        assert_eq!(check(&format!("{ED25519}\n{ED25519}")), Err(NoKey::Control));
-        assert_eq!(check("ssh-ed25519"), Err(NoKey::Base64));
-        assert_eq!(check("ssh-ed25519 AAAA*"), Err(NoKey::Base64));
+        assert_eq!(check(&options), Err(InvalidKey::Type("command=\"reboot\"".into())));
+        assert_eq!(check(&format!("{ED25519}\n{ED25519}")), Err(InvalidKey::Control));
+        assert_eq!(check("ssh-ed25519"), Err(InvalidKey::Base64));
+        assert_eq!(check("ssh-ed25519 AAAA*"), Err(InvalidKey::Base64));
         assert!(check("-----BEGIN OPENSSH PRIVATE KEY-----").is_err());
     }
 
     #[test]
-    fn the_inside_is_what_the_line_says_to_its_last_byte() {
+    fn the_decoded_key_has_the_stated_type_and_no_trailing_bytes() {
         let other = blob(&[b"ssh-rsa", &[1; 32]]);
         let longer = blob(&[b"ssh-ed25519", &[1; 32], b"x"]);
         let shorter = blob(&[b"ssh-ed25519", &[1; 31]]);
         for wrong in [other, longer, shorter] {
-            assert_eq!(check(&format!("ssh-ed25519 {wrong}")), Err(NoKey::Form("ssh-ed25519")));
+            assert_eq!(
+                check(&format!("ssh-ed25519 {wrong}")),
+                Err(InvalidKey::Form("ssh-ed25519"))
+            );
         }
     }
 
     proptest! {
         #[test]
-        fn nothing_that_is_sent_breaks_the_parser(bytes: Vec<u8>, which in 0..TYPES.len(), text in ".*") {
-            let (name, ..) = TYPES[which];
+        fn no_input_panics(bytes: Vec<u8>, which in 0..KEY_TYPES.len(), text in ".*") {
+            let (name, ..) = KEY_TYPES[which];
             let framed = [&blob_bytes(name.as_bytes()), &bytes[..]].concat();
             let _verdict = (check(&text), check(&format!("{name} {}", STANDARD.encode(framed))));
         }

@@ -1,17 +1,17 @@
-//! What runs on the machine: a script of the owner's own, or an operating system by name.
+//! The `os` field: a custom iPXE script, or an operating system by name.
 
 use tinwright::check;
 use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
 use tinwright::status::Violations;
 
-/// The longest script, in bytes.
-const SCRIPT: usize = 64 * 1024;
-/// The longest name of a distribution, in bytes.
-const DISTRO: usize = 63;
-/// The longest version or tag, in bytes.
-const VERSION: usize = 128;
+/// The longest script.
+const MAX_SCRIPT_BYTES: usize = 64 * 1024;
+/// The longest name of a distribution.
+const MAX_DISTRO_BYTES: usize = 63;
+/// The longest version or tag.
+const MAX_VERSION_BYTES: usize = 128;
 
-/// Notes what is wrong with `os`.
+/// Adds the violations of `os`.
 pub(super) fn check(os: &Os, wrong: &mut Violations) {
     match os {
         Os::CustomIpxe(script) => wrong.add_nested("custom_ipxe", custom_ipxe(script)),
@@ -24,13 +24,13 @@ pub(super) fn check(os: &Os, wrong: &mut Violations) {
 fn custom_ipxe(CustomIpxe { url, contents, always_pxe: _ }: &CustomIpxe) -> Violations {
     let mut wrong = Violations::default();
     match (url.is_empty(), contents.is_empty()) {
-        (true, true) => wrong.add("url", "is empty, and so is contents: one of them is needed"),
-        (false, false) => wrong.add("url", "is given, and so is contents: only one can be run"),
+        (true, true) => wrong.add("url", "is empty like contents: one of them is needed"),
+        (false, false) => wrong.add("url", "is set together with contents: only one can be run"),
         (false, true) => {
             wrong.take("url", check::url(url, &["http", "https", "tftp"]));
         }
         (true, false) => {
-            wrong.take("contents", check::length(contents, SCRIPT));
+            wrong.take("contents", check::length(contents, MAX_SCRIPT_BYTES));
             if !contents.starts_with("#!ipxe") || contents.contains('\0') {
                 wrong.add("contents", "does not begin with #!ipxe, or has a zero byte");
             }
@@ -42,9 +42,9 @@ fn custom_ipxe(CustomIpxe { url, contents, always_pxe: _ }: &CustomIpxe) -> Viol
 fn operating_system(system: &OperatingSystem) -> Violations {
     let OperatingSystem { distro, version, tag } = system;
     let mut wrong = Violations::default();
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
-    if distro.is_empty() || distro.len() > DISTRO || !distro.bytes().all(plain) {
-        let shown: String = distro.chars().take(DISTRO).collect();
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    if distro.is_empty() || distro.len() > MAX_DISTRO_BYTES || !distro.bytes().all(is_allowed) {
+        let shown: String = distro.chars().take(MAX_DISTRO_BYTES).collect();
         wrong.add(
             "distro",
             format!(
@@ -53,9 +53,9 @@ fn operating_system(system: &OperatingSystem) -> Violations {
         );
     }
     for (field, text) in [("version", version), ("tag", tag)] {
-        wrong.take(field, check::length(text, VERSION));
+        wrong.take(field, check::length(text, MAX_VERSION_BYTES));
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            wrong.add(field, "has a space or what cannot be printed");
+            wrong.add(field, "has a space or an unprintable character");
         }
     }
     wrong

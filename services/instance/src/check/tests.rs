@@ -1,4 +1,4 @@
-//! What is stored of an instance, and what is refused by name.
+//! The stored form of instances, and refused fields.
 
 use super::*;
 use pb::Instance;
@@ -19,12 +19,12 @@ fn ip(address: &str, prefix_length: u32, gateway: &str) -> Instance {
 }
 
 fn refused(instance: Instance) -> String {
-    normal(instance).unwrap_err().to_string()
+    normalize(instance).unwrap_err().to_string()
 }
 
 #[test]
 fn a_record_is_stored_in_canonical_form() {
-    let stored = normal(Instance {
+    let stored = normalize(Instance {
         hardware_id: MACHINE.to_uppercase(),
         hostname: "Web-1.Example.ORG".into(),
         tags: ["b", "a", "b"].map(String::from).into(),
@@ -74,7 +74,7 @@ fn every_wrong_field_is_named_at_once() {
 }
 
 #[test]
-fn a_boot_gate_is_stored_as_it_is_compared() {
+fn a_boot_gate_is_stored_in_canonical_form() {
     use pb::BootGate;
     let gated = |uuid: &str, mac: &str, ips: &[&str]| Instance {
         boot_gate: Some(BootGate {
@@ -95,9 +95,9 @@ fn a_boot_gate_is_stored_as_it_is_compared() {
         "02:00:5e:10:00:01",
         &["192.0.2.1", "2001:db8::1"],
     );
-    assert_eq!(normal(given).unwrap().boot_gate, stored.boot_gate);
+    assert_eq!(normalize(given).unwrap().boot_gate, stored.boot_gate);
     let closed = gated("", "", &[]);
-    assert_eq!(normal(closed.clone()).unwrap().boot_gate, closed.boot_gate);
+    assert_eq!(normalize(closed.clone()).unwrap().boot_gate, closed.boot_gate);
     let text = refused(gated("x", "x", &["x"]));
     for field in ["boot_gate.uuid: ", "boot_gate.mac: ", "boot_gate.initial_ips[0]: "] {
         assert!(text.contains(field), "{field} in {text}");
@@ -105,7 +105,7 @@ fn a_boot_gate_is_stored_as_it_is_compared() {
 }
 
 #[test]
-fn what_fits_part_by_part_may_be_too_long_to_be_stored() {
+fn a_record_of_valid_fields_may_be_too_long_in_total() {
     let most = "x".repeat(64 * 1024);
     let long = Instance {
         userdata: most.clone(),
@@ -119,7 +119,7 @@ fn what_fits_part_by_part_may_be_too_long_to_be_stored() {
         })),
         ..instance()
     };
-    assert!(normal(long.clone()).is_ok());
+    assert!(normalize(long.clone()).is_ok());
     let tags = (0..128).map(|n| format!("{n:0>255}")).collect();
     let labels = (0..64).map(|n| (format!("{n:0>255}"), "v".repeat(255))).collect();
     let text = refused(Instance { tags, labels, ..long });
@@ -127,7 +127,7 @@ fn what_fits_part_by_part_may_be_too_long_to_be_stored() {
 }
 
 #[test]
-fn a_script_is_given_by_exactly_one_of_url_and_contents() {
+fn a_script_has_exactly_one_of_url_and_contents() {
     let script = |url: &str, contents: &str| Instance {
         os: Some(Os::CustomIpxe(CustomIpxe {
             url: url.into(),
@@ -136,11 +136,11 @@ fn a_script_is_given_by_exactly_one_of_url_and_contents() {
         })),
         ..instance()
     };
-    assert!(normal(script("tftp://192.0.2.1/boot", "")).is_ok());
-    assert!(normal(script("", "#!ipxe\nshell")).is_ok());
+    assert!(normalize(script("tftp://192.0.2.1/boot", "")).is_ok());
+    assert!(normalize(script("", "#!ipxe\nshell")).is_ok());
     for (url, contents, field) in [
         ("", "", "custom_ipxe.url: is empty"),
-        ("http://h/x", "#!ipxe", "custom_ipxe.url: is given"),
+        ("http://h/x", "#!ipxe", "custom_ipxe.url: is set"),
         ("ftp://h/x", "", "custom_ipxe.url"),
         ("http://h/a b", "", "custom_ipxe.url"),
         ("", "#!/bin/sh", "custom_ipxe.contents"),
@@ -151,7 +151,7 @@ fn a_script_is_given_by_exactly_one_of_url_and_contents() {
 }
 
 #[test]
-fn an_operating_system_is_named_in_words_a_path_can_hold() {
+fn operating_system_names_fit_a_path() {
     let system = |distro: &str, version: &str| Instance {
         os: Some(Os::OperatingSystem(OperatingSystem {
             distro: distro.into(),
@@ -160,7 +160,7 @@ fn an_operating_system_is_named_in_words_a_path_can_hold() {
         })),
         ..instance()
     };
-    assert!(normal(system("debian", "13.2")).is_ok());
+    assert!(normalize(system("debian", "13.2")).is_ok());
     for (distro, version, field) in [
         ("", "", "operating_system.distro"),
         ("Debian", "", "operating_system.distro"),
@@ -181,7 +181,7 @@ fn a_gateway_is_inside_its_prefix_where_the_prefix_has_room() {
         ("2001:db8::7", 64, "fe80::1"),
         ("2001:db8::7", 127, "2001:db8:1::1"),
     ] {
-        assert!(normal(ip(address, bits, gateway)).is_ok(), "{address}/{bits} {gateway}");
+        assert!(normalize(ip(address, bits, gateway)).is_ok(), "{address}/{bits} {gateway}");
     }
     for (address, bits, gateway) in [
         ("192.0.2.7", 24, "192.0.3.1"),
@@ -198,23 +198,23 @@ fn a_gateway_is_inside_its_prefix_where_the_prefix_has_room() {
 }
 
 #[test]
-fn addresses_are_hosts_of_their_family_and_there_once() {
+fn addresses_belong_to_hosts_of_their_family_and_are_unique() {
     assert!(refused(ip("192.0.2.7", 33, "")).starts_with("ips[0].prefix_length"));
     assert!(refused(ip("::", 64, "")).starts_with("ips[0].address"));
     let mut twice = ip("192.0.2.7", 24, "");
     twice.ips.push(ip("::ffff:192.0.2.7", 24, "").ips[0].clone());
-    assert!(refused(twice).starts_with("ips[1].address: 192.0.2.7 is there twice"));
+    assert!(refused(twice).starts_with("ips[1].address: 192.0.2.7 is listed twice"));
     let mut other = ip("192.0.2.7", 24, "");
     other.ips[0].family = Family::V6.into();
     assert!(refused(other).starts_with("ips[0].family"));
 }
 
 #[test]
-fn flags_are_joined_as_bits_and_no_other_bit_is_taken() {
+fn flags_are_combined_as_bits_and_other_bits_are_refused() {
     let flags = |flags: &[i32]| {
         let mut instance = ip("192.0.2.7", 24, "");
         instance.ips[0].flags = flags.into();
-        normal(instance).map(|stored| stored.ips[0].flags.clone())
+        normalize(instance).map(|stored| stored.ips[0].flags.clone())
     };
     assert_eq!(flags(&[3]), Ok(vec![1, 2]), "a peer's bit mask");
     assert_eq!(flags(&[0, 1, 1]), Ok(vec![1]));
@@ -226,7 +226,7 @@ fn flags_are_joined_as_bits_and_no_other_bit_is_taken() {
 #[test]
 fn a_password_is_crypted_or_locked() {
     let password =
-        |text: &str| normal(Instance { crypted_root_password: text.into(), ..instance() });
+        |text: &str| normalize(Instance { crypted_root_password: text.into(), ..instance() });
     for right in
         ["", "*", "!", "$6$salt$hash", "$2b$12$abc", "$y$j9T$x", "$argon2id$v=19$x", "$7$x"]
     {
@@ -255,7 +255,7 @@ fn user_data_and_tags_are_bounded() {
 
 #[test]
 fn extra_is_one_json_object_beside_the_typed_fields() {
-    let extra = |text: &str| normal(Instance { extra: text.to_owned().into(), ..instance() });
+    let extra = |text: &str| normalize(Instance { extra: text.to_owned().into(), ..instance() });
     assert!(extra(r#"{"storage": {"disks": []}, "customdata": 1}"#).is_ok());
     let deep = format!("{{\"a\": {}{}}}", "[".repeat(33), "]".repeat(33));
     for wrong in
@@ -276,8 +276,8 @@ proptest! {
     ) {
         let mut given = ip(&std::net::Ipv4Addr::from(a).to_string(), bits, "");
         given.ips[0].flags = flags;
-        if let Ok(stored) = normal(Instance { hostname: host, tags, ..given }) {
-            prop_assert_eq!(normal(stored.clone()), Ok(stored));
+        if let Ok(stored) = normalize(Instance { hostname: host, tags, ..given }) {
+            prop_assert_eq!(normalize(stored.clone()), Ok(stored));
         }
     }
 
@@ -287,6 +287,6 @@ proptest! {
             hostname: text.clone(), crypted_root_password: text.clone(), extra: bytes,
             ssh_keys: vec![text.clone()], tags: vec![text.clone()], ..ip(&text, 24, &text)
         };
-        let _verdict = normal(given);
+        let _verdict = normalize(given);
     }
 }

@@ -1,4 +1,4 @@
-//! Instances in a store: claimed, found, changed, given back.
+//! Instances in a store: creating, finding, changing, releasing.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::site::{Frail, MACHINE};
 const OTHER: &str = "0a8e5f66-90b3-4f0e-9a55-6d1f0c2b3a44";
 
 fn instances() -> Instances {
-    Instances::new(Arc::new(MemoryStore::default()))
+    Instances::new(Arc::new(MemoryStore::default()), Clock::system())
 }
 
 fn on(hardware: &str, address: &str) -> pb::Instance {
@@ -21,8 +21,8 @@ fn on(hardware: &str, address: &str) -> pb::Instance {
     pb::Instance { hardware_id: hardware.into(), ips, ..pb::Instance::default() }
 }
 
-fn machine(id: &str) -> By {
-    By::Hardware(id.parse().unwrap())
+fn machine(id: &str) -> InstanceSelector {
+    InstanceSelector::Hardware(id.parse().unwrap())
 }
 
 fn id(instance: &pb::Instance) -> InstanceId {
@@ -30,7 +30,7 @@ fn id(instance: &pb::Instance) -> InstanceId {
 }
 
 #[tokio::test]
-async fn a_machine_and_an_address_have_one_occupant_and_the_error_says_who() {
+async fn a_machine_and_an_address_have_one_occupant_and_the_error_names_it() {
     let instances = instances();
     let first = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     assert_eq!((first.state(), first.generation), (pb::State::Queued, 1));
@@ -45,11 +45,14 @@ async fn a_machine_and_an_address_have_one_occupant_and_the_error_says_who() {
 }
 
 #[tokio::test]
-async fn whether_a_machine_is_occupied_is_one_read_of_an_index() {
+async fn the_occupant_of_a_machine_is_one_index_read() {
     let memory = Arc::new(MemoryStore::default());
-    let made = Instances::new(memory.clone()).create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
+    let made = Instances::new(memory.clone(), Clock::system())
+        .create(on(MACHINE, "192.0.2.1"), None)
+        .await
+        .unwrap();
     let counted = Arc::new(Frail::new(memory, usize::MAX, false));
-    let instances = Instances::new(counted.clone());
+    let instances = Instances::new(counted.clone(), Clock::system());
     assert_eq!(instances.get(&machine(MACHINE)).await.unwrap(), made);
     assert_eq!(
         counted.gets.load(Ordering::Relaxed),
@@ -62,22 +65,22 @@ async fn whether_a_machine_is_occupied_is_one_read_of_an_index() {
 }
 
 #[tokio::test]
-async fn a_request_asked_twice_makes_one_instance() {
+async fn a_repeated_request_creates_one_instance() {
     let instances = instances();
     let body = |address| CreateInstanceRequest {
         instance: Some(on(MACHINE, address)),
         request_id: "r".into(),
     };
-    let asked = |address| IdempotentRequest::new("r", &body(address));
-    let first = instances.create(on(MACHINE, "192.0.2.1"), asked("192.0.2.1")).await.unwrap();
-    let again = instances.create(on(MACHINE, "192.0.2.1"), asked("192.0.2.1")).await.unwrap();
+    let idempotent = |address| IdempotentRequest::new("r", &body(address));
+    let first = instances.create(on(MACHINE, "192.0.2.1"), idempotent("192.0.2.1")).await.unwrap();
+    let again = instances.create(on(MACHINE, "192.0.2.1"), idempotent("192.0.2.1")).await.unwrap();
     assert_eq!(first, again);
-    let other = instances.create(on(MACHINE, "192.0.2.2"), asked("192.0.2.2")).await;
+    let other = instances.create(on(MACHINE, "192.0.2.2"), idempotent("192.0.2.2")).await;
     assert!(matches!(other, Err(Error::Records(records::Error::Reused(id))) if id == "r"));
 }
 
 #[tokio::test]
-async fn what_only_the_server_writes_is_not_taken_from_a_caller() {
+async fn output_only_fields_of_a_request_are_ignored() {
     let instances = instances();
     let made = instances
         .create(
@@ -103,7 +106,7 @@ async fn what_only_the_server_writes_is_not_taken_from_a_caller() {
 }
 
 #[tokio::test]
-async fn an_update_replaces_what_its_mask_names_and_its_claims() {
+async fn an_update_replaces_the_masked_fields_and_their_claims() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let update = pb::Instance {
@@ -116,8 +119,8 @@ async fn an_update_replaces_what_its_mask_names_and_its_claims() {
     let new = instances.update(update, &["ips".into(), "hostname".into()]).await.unwrap();
     assert_eq!((new.hostname.as_str(), new.userdata.as_str()), ("new", ""));
     assert_eq!(new.hardware_id, MACHINE);
-    assert_eq!(instances.get(&By::Address("192.0.2.2".into())).await.unwrap(), new);
-    assert!(instances.get(&By::Address("192.0.2.1".into())).await.is_err());
+    assert_eq!(instances.get(&InstanceSelector::Address("192.0.2.2".into())).await.unwrap(), new);
+    assert!(instances.get(&InstanceSelector::Address("192.0.2.1".into())).await.is_err());
     assert!(instances.check(false).await.unwrap().is_clean());
 }
 
@@ -133,7 +136,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
             Err(Error::Invalid(_))
         ));
     }
-    assert_eq!(instances.get(&By::Id(id(&made))).await.unwrap(), made);
+    assert_eq!(instances.get(&InstanceSelector::Id(id(&made))).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -156,7 +159,7 @@ async fn a_script_and_an_operating_system_exclude_each_other_in_updates_too() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_changes_no_more_and_is_deleted_once() {
+async fn an_instance_that_is_being_deleted_cannot_change_and_is_deleted_once() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let going = instances.delete(id(&made), made.revision, false).await.unwrap();
@@ -169,9 +172,9 @@ async fn what_is_being_deleted_changes_no_more_and_is_deleted_once() {
 }
 
 #[tokio::test]
-async fn of_two_changes_at_once_neither_is_lost_nor_refused() {
+async fn of_two_concurrent_updates_neither_is_lost_nor_refused() {
     let frail = Frail::new(Arc::new(MemoryStore::default()), usize::MAX, false);
-    let instances = Instances::new(Arc::new(frail));
+    let instances = Instances::new(Arc::new(frail), Clock::system());
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let update = |hostname: &str, tag: &str| {
         let (hostname, tags) = (hostname.to_owned(), vec![tag.to_owned()]);
@@ -183,34 +186,38 @@ async fn of_two_changes_at_once_neither_is_lost_nor_refused() {
         instances.update(update("", "blue"), &tag),
     );
     assert!(both.0.is_ok() && both.1.is_ok());
-    let stored = instances.get(&By::Id(id(&made))).await.unwrap();
+    let stored = instances.get(&InstanceSelector::Id(id(&made))).await.unwrap();
     assert_eq!((stored.hostname.as_str(), stored.tags), ("web", vec!["blue".to_owned()]));
 }
 
 #[tokio::test]
-async fn a_machine_that_takes_itself_for_another_instance_is_refused() {
+async fn a_report_for_another_instance_is_refused() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let other = InstanceId::new();
     let refused = instances
-        .phone_home(MACHINE.parse().unwrap(), Some(other), &Call::default())
+        .record_phone_home(MACHINE.parse().unwrap(), Some(other), &PhoneHome::default())
         .await
         .unwrap_err();
     let text = format!("hardware {MACHINE} is not occupied by instance {other}");
     assert_eq!(refused.to_string(), text);
     assert!(
-        instances.phone_home(OTHER.parse().unwrap(), None, &Call::default()).await.is_err(),
+        instances
+            .record_phone_home(OTHER.parse().unwrap(), None, &PhoneHome::default())
+            .await
+            .is_err(),
         "not occupied"
     );
-    assert_eq!(instances.get(&By::Id(id(&made))).await.unwrap(), made);
+    assert_eq!(instances.get(&InstanceSelector::Id(id(&made))).await.unwrap(), made);
 }
 
 #[tokio::test]
-async fn the_first_call_home_of_a_generation_is_the_one_that_is_kept() {
+async fn the_first_phone_home_call_of_a_generation_is_recorded() {
     let instances = instances();
     let queued = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
-    let call =
-        async || instances.phone_home(MACHINE.parse().unwrap(), None, &Call::default()).await;
+    let call = async || {
+        instances.record_phone_home(MACHINE.parse().unwrap(), None, &PhoneHome::default()).await
+    };
     call().await.unwrap();
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     assert_eq!(begun.phone_home_time, None, "nothing was installed when it called");
@@ -225,7 +232,7 @@ async fn the_first_call_home_of_a_generation_is_the_one_that_is_kept() {
 }
 
 #[tokio::test]
-async fn the_first_keys_that_a_system_tells_are_kept_until_another_is_installed() {
+async fn the_first_host_keys_are_recorded_until_the_next_installation() {
     const KEY: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
     let instances = instances();
@@ -233,20 +240,20 @@ async fn the_first_keys_that_a_system_tells_are_kept_until_another_is_installed(
     instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     let call = async |keys: &[&str]| {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        let call = Call::new(String::new(), keys);
-        instances.phone_home(MACHINE.parse().unwrap(), None, &call).await.unwrap();
+        let call = PhoneHome::new(String::new(), keys);
+        instances.record_phone_home(MACHINE.parse().unwrap(), None, &call).await.unwrap();
         instances.get(&machine(MACHINE)).await.unwrap()
     };
-    assert!(call(&[]).await.host_keys.is_empty(), "an installer has none to tell");
-    let told = call(&["ssh-dss AAAA", &format!("{KEY} root@web\n"), "rubbish"]).await;
-    assert_eq!(told.host_keys, [format!("{KEY} root@web")]);
-    assert_eq!(call(&[KEY]).await, told, "whoever comes later may be somebody else");
-    let failed = instances.advance(&told, Event::Failed, "", |_| {}).await.unwrap();
+    assert!(call(&[]).await.host_keys.is_empty(), "an installer has no keys");
+    let called = call(&["ssh-dss AAAA", &format!("{KEY} root@web\n"), "rubbish"]).await;
+    assert_eq!(called.host_keys, [format!("{KEY} root@web")]);
+    assert_eq!(call(&[KEY]).await, called, "a later caller may be somebody else");
+    let failed = instances.advance(&called, Event::Failed, "", |_| {}).await.unwrap();
     assert!(instances.retry(id(&failed)).await.unwrap().host_keys.is_empty());
 }
 
 #[tokio::test]
-async fn a_script_that_another_takes_the_place_of_is_yet_to_be_run() {
+async fn a_replaced_script_has_not_run_yet() {
     let instances = instances();
     let script = |contents: &str| {
         let contents = format!("#!ipxe\necho {contents}");
@@ -255,10 +262,10 @@ async fn a_script_that_another_takes_the_place_of_is_yet_to_be_run() {
     let first = pb::Instance { os: script("1"), ..on(MACHINE, "192.0.2.1") };
     let queued = instances.create(first, None).await.unwrap();
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
-    let ran = Script { generation: 1, started: true };
-    let told = instances.script(MACHINE.parse().unwrap(), InstanceId::new(), ran).await;
-    assert!(matches!(told, Err(Error::NotOccupant { .. })));
-    instances.script(MACHINE.parse().unwrap(), id(&begun), ran).await.unwrap();
+    let ran = ScriptOutcome { generation: 1, started: true };
+    let refused = instances.record_script(MACHINE.parse().unwrap(), InstanceId::new(), ran).await;
+    assert!(matches!(refused, Err(Error::NotOccupant { .. })));
+    instances.record_script(MACHINE.parse().unwrap(), id(&begun), ran).await.unwrap();
     let ran = instances.get(&machine(MACHINE)).await.unwrap();
     assert!(ran.script_time.is_some());
     let update = |os| pb::Instance { os, revision: 0, ..ran.clone() };
@@ -271,7 +278,7 @@ async fn a_script_that_another_takes_the_place_of_is_yet_to_be_run() {
 }
 
 #[tokio::test]
-async fn a_machine_that_was_let_go_of_is_claimed_again_by_a_retry_if_it_is_free() {
+async fn a_retry_claims_a_released_machine_again_if_it_is_free() {
     let instances = instances();
     let first = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let released = instances.advance(&first, Event::Unusable, "gone", |_| {}).await.unwrap();

@@ -1,4 +1,4 @@
-//! What an event changes in an instance's record besides its state.
+//! The changes that an event makes to an instance's record besides its state.
 
 use std::time::SystemTime;
 
@@ -7,8 +7,9 @@ use tinwright::instance::v1 as pb;
 use super::Error;
 use crate::state::{Event, State};
 
-/// `old` after `event`, which happened at `now` for `reason`. Nothing changes where the event was there before.
-pub fn after(
+/// Returns `old` after `event` at `now`, with `reason` as the new state's reason. An event that changes no state changes
+/// nothing.
+pub(super) fn after(
     old: &pb::Instance,
     event: Event,
     reason: &str,

@@ -1,12 +1,13 @@
-//! Machines brought to their instances and back, step by step, at a site where everything can go wrong.
+//! The reconciler, step by step, at a site where every call and commit can fail.
 
+mod deprovisioning;
 mod faults;
-mod giving_back;
 mod provisioning;
 mod running;
 
 use std::sync::Arc;
 
+use runtime::Clock;
 use store::Store;
 use store::memory::MemoryStore;
 use tinwright::InstanceId;
@@ -15,8 +16,8 @@ use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::WorkflowState as Workflow;
 
 use super::*;
-use crate::instances::By;
-use crate::instances::heard::Call;
+use crate::instances::InstanceSelector;
+use crate::instances::machine_reports::PhoneHome;
 use crate::site::{MACHINE, Site};
 
 const TEMPLATE: &str = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12";
@@ -47,13 +48,13 @@ fn scripted() -> Instance {
 impl Bench {
     async fn new(instance: Instance) -> Self {
         let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
-        let instances = Instances::new(store.clone());
+        let instances = Instances::new(store.clone(), Clock::system());
         let made = instances.create(instance, None).await.unwrap();
         let reconciler = Reconciler::new(instances.clone(), site.peers());
         Self { site, store, instances, reconciler, id: made.id.parse().unwrap() }
     }
 
-    /// One whose machine its instance has.
+    /// A site whose instance is active.
     async fn active(instance: Instance) -> Self {
         let bench = Self::new(instance).await;
         bench.settle().await;
@@ -62,12 +63,12 @@ impl Bench {
         bench
     }
 
-    /// Makes steps until there is nothing to do but to wait.
-    async fn settle(&self) -> Then {
+    /// Makes steps until the instance waits.
+    async fn settle(&self) -> Outcome {
         drive(&self.reconciler, &self.id.to_string()).await.unwrap()
     }
 
-    /// The state after that.
+    /// Makes steps until the instance waits, and returns its state.
     async fn settled(&self) -> String {
         self.settle().await;
         self.state().await
@@ -85,9 +86,9 @@ impl Bench {
         self.found().await.unwrap().state_reason
     }
 
-    /// Whether the machine is claimed.
+    /// True if the machine is claimed.
     async fn occupied(&self) -> bool {
-        self.instances.get(&By::Hardware(MACHINE.parse().unwrap())).await.is_ok()
+        self.instances.get(&InstanceSelector::Hardware(MACHINE.parse().unwrap())).await.is_ok()
     }
 
     async fn delete(&self, force: bool) {
@@ -96,18 +97,18 @@ impl Bench {
 
     async fn call_home(&self) {
         self.instances
-            .phone_home(MACHINE.parse().unwrap(), Some(self.id), &Call::default())
+            .record_phone_home(MACHINE.parse().unwrap(), Some(self.id), &PhoneHome::default())
             .await
             .unwrap();
     }
 }
 
-/// Makes steps until there is nothing to do but to wait, or one fails.
-async fn drive(reconciler: &Reconciler, id: &str) -> Result<Then, Error> {
+/// Makes steps until the instance waits or a step fails.
+async fn drive(reconciler: &Reconciler, id: &str) -> Result<Outcome, Error> {
     for _ in 0..50 {
-        match reconciler.settle(id).await? {
-            Then::Again => {}
-            then @ (Then::Wait(_) | Then::Idle) => return Ok(then),
+        match reconciler.step(id).await? {
+            Outcome::Again => {}
+            outcome @ (Outcome::After(_) | Outcome::Done | Outcome::Failed) => return Ok(outcome),
         }
     }
     panic!("{id} does not settle");

@@ -1,4 +1,4 @@
-//! The services of a site for tests, as far as instances need them.
+//! The services of the test site, as far as instances need them.
 
 use std::pin::Pin;
 
@@ -14,24 +14,28 @@ use tinwright::{PowerJobId, WorkflowId};
 use tokio_stream::wrappers::BroadcastStream;
 use tonic::{Request, Response, Status};
 
-use super::{Known, Site, ended};
+use super::{FakeState, Site, ended};
 
-type Told<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Site {
-    /// Carries out `call`, and answers if the answer is not to be lost.
+    /// Carries out `call`, and responds unless the response is to be lost.
     fn carry_out<T>(
         &self,
-        call: impl FnOnce(&mut Known) -> Result<T, Status>,
+        call: impl FnOnce(&mut FakeState) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
-        let mut known = self.known();
-        let heard = known.call()?;
-        let answer = call(&mut known)?;
-        if heard { Ok(Response::new(answer)) } else { Err(Status::unavailable("answer lost")) }
+        let mut state = self.state();
+        let is_delivered = state.call()?;
+        let answer = call(&mut state)?;
+        if is_delivered {
+            Ok(Response::new(answer))
+        } else {
+            Err(Status::unavailable("response lost"))
+        }
     }
 }
 
-/// Calls that no instance makes, as the async trait spells them.
+/// Implements calls that the instance service never makes.
 macro_rules! never_called {
     ($($name:ident($request:ty) -> $response:ty;)*) => {$(
         fn $name<'site, 'call>(
@@ -58,11 +62,11 @@ impl HardwareService for Site {
         request: Request<hw::GetHardwareRequest>,
     ) -> Result<Response<hw::GetHardwareResponse>, Status> {
         let by = request.into_inner().by;
-        self.carry_out(|known| {
+        self.carry_out(|state| {
             let wanted = |machine: &&hw::Hardware| {
                 by == Some(hw::get_hardware_request::By::Id(machine.id.clone()))
             };
-            let machine = known.machine.as_ref().filter(wanted).ok_or_else(missing)?;
+            let machine = state.machine.as_ref().filter(wanted).ok_or_else(missing)?;
             Ok(hw::GetHardwareResponse { hardware: Some(machine.clone()) })
         })
     }
@@ -72,14 +76,14 @@ impl HardwareService for Site {
         request: Request<hw::SetHardwareStateRequest>,
     ) -> Result<Response<hw::SetHardwareStateResponse>, Status> {
         let request = request.into_inner();
-        self.carry_out(|known| {
-            let machine = known.machine.as_mut().ok_or_else(missing)?;
+        self.carry_out(|state| {
+            let machine = state.machine.as_mut().ok_or_else(missing)?;
             (machine.state, machine.state_reason) = (request.state, request.reason);
             Ok(hw::SetHardwareStateResponse { hardware: Some(machine.clone()) })
         })
     }
 
-    type WatchHardwareStream = Told<hw::WatchHardwareResponse>;
+    type WatchHardwareStream = EventStream<hw::WatchHardwareResponse>;
 
     never_called! {
         create_hardware(hw::CreateHardwareRequest) -> hw::CreateHardwareResponse;
@@ -97,12 +101,12 @@ impl WorkflowService for Site {
         request: Request<wf::CreateWorkflowRequest>,
     ) -> Result<Response<wf::CreateWorkflowResponse>, Status> {
         let request = request.into_inner();
-        self.carry_out(|known| {
-            if let Some(refusal) = &known.refusal {
+        self.carry_out(|state| {
+            if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
             }
-            if let Some(id) = known.answered(&request.request_id, &request)? {
-                let made = known.workflows.iter().find(|made| made.id == id);
+            if let Some(id) = state.previous_result(&request.request_id, &request)? {
+                let made = state.workflows.iter().find(|made| made.id == id);
                 return made.cloned().ok_or_else(missing);
             }
             let workflow = wf::Workflow {
@@ -113,9 +117,9 @@ impl WorkflowService for Site {
                 state: wf::WorkflowState::Pending.into(),
                 ..wf::Workflow::default()
             };
-            known.keep(&request.request_id, &request, &workflow.id);
-            known.created.push(request);
-            known.workflows.push(workflow.clone());
+            state.record(&request.request_id, &request, &workflow.id);
+            state.created.push(request);
+            state.workflows.push(workflow.clone());
             Ok(workflow)
         })
         .map(|made| made.map(|made| wf::CreateWorkflowResponse { workflow: Some(made) }))
@@ -126,8 +130,8 @@ impl WorkflowService for Site {
         request: Request<wf::GetWorkflowRequest>,
     ) -> Result<Response<wf::GetWorkflowResponse>, Status> {
         let id = request.into_inner().id;
-        self.carry_out(|known| {
-            let workflow = known.workflows.iter().find(|each| each.id == id);
+        self.carry_out(|state| {
+            let workflow = state.workflows.iter().find(|each| each.id == id);
             let workflow = Some(workflow.ok_or_else(missing)?.clone());
             Ok(wf::GetWorkflowResponse { workflow })
         })
@@ -138,9 +142,9 @@ impl WorkflowService for Site {
         request: Request<wf::ListWorkflowsRequest>,
     ) -> Result<Response<wf::ListWorkflowsResponse>, Status> {
         let request = request.into_inner();
-        // One a page, so that who stops after the first page is found out.
-        self.carry_out(|known| {
-            let all = known.workflows.iter().filter(|each| each.hardware_id == request.hardware_id);
+        // One a page, so that a caller that reads only the first page fails the test.
+        self.carry_out(|state| {
+            let all = state.workflows.iter().filter(|each| each.hardware_id == request.hardware_id);
             let mut after = all.filter(|each| each.id > request.page_token).cloned();
             let workflows: Vec<_> = after.next().into_iter().collect();
             let last = workflows.last().map(|each| each.id.clone()).unwrap_or_default();
@@ -154,8 +158,8 @@ impl WorkflowService for Site {
         request: Request<wf::CancelWorkflowRequest>,
     ) -> Result<Response<wf::CancelWorkflowResponse>, Status> {
         let id = request.into_inner().id;
-        self.carry_out(|known| {
-            let found = known.workflows.iter_mut().find(|each| each.id == id);
+        self.carry_out(|state| {
+            let found = state.workflows.iter_mut().find(|each| each.id == id);
             let workflow = found.ok_or_else(missing)?;
             if !ended(workflow) {
                 workflow.set_state(wf::WorkflowState::Cancelled);
@@ -164,7 +168,7 @@ impl WorkflowService for Site {
         })
     }
 
-    type WatchWorkflowsStream = Told<wf::WatchWorkflowsResponse>;
+    type WatchWorkflowsStream = EventStream<wf::WatchWorkflowsResponse>;
 
     async fn watch_workflows(
         &self,
@@ -173,12 +177,12 @@ impl WorkflowService for Site {
         let changes = BroadcastStream::new(self.changes.subscribe())
             .filter_map(|change| std::future::ready(change.ok()))
             .map(WatchEvent::Put);
-        let all: Vec<_> = self.known().workflows.iter().cloned().map(WatchEvent::Put).collect();
-        let told = stream::iter(all.into_iter().chain([WatchEvent::Synced])).chain(changes);
-        Ok(Response::new(Box::pin(told.map(|event| Ok(event.into())))))
+        let all: Vec<_> = self.state().workflows.iter().cloned().map(WatchEvent::Put).collect();
+        let events = stream::iter(all.into_iter().chain([WatchEvent::Synced])).chain(changes);
+        Ok(Response::new(Box::pin(events.map(|event| Ok(event.into())))))
     }
 
-    type ReadLogStream = Told<wf::ReadLogResponse>;
+    type ReadLogStream = EventStream<wf::ReadLogResponse>;
 
     never_called! {
         delete_workflow(wf::DeleteWorkflowRequest) -> wf::DeleteWorkflowResponse;
@@ -194,16 +198,16 @@ impl PowerService for Site {
         request: Request<power::CreatePowerJobRequest>,
     ) -> Result<Response<power::CreatePowerJobResponse>, Status> {
         let request = request.into_inner();
-        self.carry_out(|known| {
-            if !known.has_bmc {
+        self.carry_out(|state| {
+            if !state.has_bmc {
                 return Err(missing());
             }
-            let id = match known.answered(&request.request_id, &request)? {
+            let id = match state.previous_result(&request.request_id, &request)? {
                 Some(id) => id,
                 None => {
                     let id = PowerJobId::new().to_string();
-                    known.keep(&request.request_id, &request, &id);
-                    known.jobs.push(request);
+                    state.record(&request.request_id, &request, &id);
+                    state.jobs.push(request);
                     id
                 }
             };
@@ -212,8 +216,8 @@ impl PowerService for Site {
         })
     }
 
-    type WatchBmcsStream = Told<power::WatchBmcsResponse>;
-    type WatchPowerJobsStream = Told<power::WatchPowerJobsResponse>;
+    type WatchBmcsStream = EventStream<power::WatchBmcsResponse>;
+    type WatchPowerJobsStream = EventStream<power::WatchPowerJobsResponse>;
 
     never_called! {
         create_bmc(power::CreateBmcRequest) -> power::CreateBmcResponse;

@@ -1,4 +1,4 @@
-//! A store that dies at a commit: before it, or after it was made and before anybody heard of it.
+//! A store that dies at a commit: before it, or after it and before the response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 
-/// A store over another that outlives it, which counts what it is asked.
+/// A store over another one that outlives it. Counts the reads.
 #[derive(Debug)]
 pub(crate) struct Frail {
     inner: Arc<MemoryStore>,
@@ -18,7 +18,7 @@ pub(crate) struct Frail {
 }
 
 impl Frail {
-    /// Dies at this commit, counted from 1: once it is made, if `last_is_made`.
+    /// Dies at this commit, counted from 1; after it is applied, if `last_is_made`.
     pub(crate) fn new(inner: Arc<MemoryStore>, commits: usize, last_is_made: bool) -> Self {
         let commits_left = AtomicUsize::new(commits);
         let (gets, lists) = Default::default();

@@ -1,46 +1,46 @@
-//! Killed at every commit, left without every answer: the end is the same, and nothing is done twice.
+//! Deaths at each commit and lost responses: the result is the same, and nothing is done twice.
 
 use super::*;
 use crate::site::Frail;
 
-/// What is asked of the peers from the wish for a machine until it is given back, whatever happens on the way.
-fn asked(id: InstanceId) -> [String; 2] {
+/// The ids of all requests to the peers in the life of an instance.
+fn expected_requests(id: InstanceId) -> [String; 2] {
     [format!("{id}/provision/1"), format!("{id}/deprovision/2")]
 }
 
-/// Restarts the reconciler over a store that dies at that commit, and lets it go as far as it comes. Whether it died.
+/// Runs the reconciler over a store that dies at the given commit. Returns true if it died.
 async fn die(bench: &Bench, commits: usize, last_is_made: bool) -> bool {
     let store = Arc::new(Frail::new(bench.store.clone(), commits, last_is_made));
-    let reconciler = Reconciler::new(Instances::new(store), bench.site.peers());
+    let reconciler = Reconciler::new(Instances::new(store, Clock::system()), bench.site.peers());
     drive(&reconciler, &bench.id.to_string()).await.is_err()
 }
 
 #[tokio::test]
-async fn a_kill_at_any_commit_changes_neither_the_end_nor_what_was_asked() {
+async fn dying_at_any_commit_changes_neither_the_result_nor_the_requests() {
     for last_is_made in [false, true] {
-        let mut killed = 0;
+        let mut deaths = 0;
         for commits in 1..6 {
             let bench = Bench::new(templated()).await;
-            killed += usize::from(die(&bench, commits, last_is_made).await);
+            deaths += usize::from(die(&bench, commits, last_is_made).await);
             bench.settle().await;
             bench.site.end(Workflow::Success, "");
-            killed += usize::from(die(&bench, commits, last_is_made).await);
+            deaths += usize::from(die(&bench, commits, last_is_made).await);
             assert_eq!(bench.settled().await, "active");
             bench.delete(false).await;
-            killed += usize::from(die(&bench, commits, last_is_made).await);
+            deaths += usize::from(die(&bench, commits, last_is_made).await);
             assert_eq!(bench.settled().await, "deprovisioning");
             bench.site.end(Workflow::Success, "");
-            killed += usize::from(die(&bench, commits, last_is_made).await);
+            deaths += usize::from(die(&bench, commits, last_is_made).await);
             assert_eq!(bench.settled().await, "gone");
-            assert_eq!(bench.site.request_ids(), asked(bench.id));
+            assert_eq!(bench.site.request_ids(), expected_requests(bench.id));
             assert!(bench.instances.check(false).await.unwrap().is_clean());
         }
-        assert_eq!(killed, 5, "it was killed at each of its commits");
+        assert_eq!(deaths, 5, "it died at each of its commits");
     }
 }
 
 #[tokio::test]
-async fn a_kill_at_any_commit_boots_a_script_once() {
+async fn dying_at_any_commit_boots_a_script_once() {
     for (commit, last_is_made) in [(1, false), (1, true), (2, false), (2, true)] {
         let bench = Bench::new(scripted()).await;
         assert!(die(&bench, commit, last_is_made).await);
@@ -52,7 +52,7 @@ async fn a_kill_at_any_commit_boots_a_script_once() {
 }
 
 #[tokio::test]
-async fn two_processes_that_reconcile_one_instance_do_it_once() {
+async fn two_processes_that_reconcile_one_instance_make_each_request_once() {
     let bench = Bench::new(templated()).await;
     let other = Reconciler::new(bench.instances.clone(), bench.site.peers());
     let id = bench.id.to_string();
@@ -66,11 +66,11 @@ async fn two_processes_that_reconcile_one_instance_do_it_once() {
     bench.site.end(Workflow::Success, "");
     both().await;
     assert_eq!(bench.state().await, "gone");
-    assert_eq!(bench.site.request_ids(), asked(bench.id));
+    assert_eq!(bench.site.request_ids(), expected_requests(bench.id));
 }
 
 #[tokio::test]
-async fn the_work_of_an_earlier_instance_of_the_same_id_is_not_taken_for_its_own() {
+async fn a_reused_instance_id_does_not_match_the_earlier_workflows() {
     let bench = Bench::active(templated()).await;
     bench.delete(true).await;
     assert_eq!(bench.settled().await, "gone");
@@ -82,24 +82,24 @@ async fn the_work_of_an_earlier_instance_of_the_same_id_is_not_taken_for_its_own
 }
 
 #[tokio::test]
-async fn a_lost_answer_changes_neither_the_end_nor_what_was_asked() {
+async fn a_lost_response_changes_neither_the_result_nor_the_requests() {
     for lost in 0..12 {
         let bench = Bench::new(templated()).await;
-        bench.site.known().lose = Some(lost);
-        settle_anyhow(&bench).await;
+        bench.site.state().lose_after = Some(lost);
+        settle_with_retries(&bench).await;
         bench.site.end(Workflow::Success, "");
-        settle_anyhow(&bench).await;
+        settle_with_retries(&bench).await;
         bench.delete(false).await;
-        settle_anyhow(&bench).await;
+        settle_with_retries(&bench).await;
         bench.site.end(Workflow::Success, "");
-        settle_anyhow(&bench).await;
+        settle_with_retries(&bench).await;
         assert_eq!(bench.state().await, "gone", "answer {lost} lost");
-        assert_eq!(bench.site.request_ids(), asked(bench.id), "answer {lost} lost");
+        assert_eq!(bench.site.request_ids(), expected_requests(bench.id), "answer {lost} lost");
     }
 }
 
-/// Makes steps as the loop does: one that fails is made again.
-async fn settle_anyhow(bench: &Bench) {
+/// Makes steps as the controller does: a failed one is repeated.
+async fn settle_with_retries(bench: &Bench) {
     let id = bench.id.to_string();
     for _ in 0..3 {
         if drive(&bench.reconciler, &id).await.is_ok() {
@@ -110,46 +110,46 @@ async fn settle_anyhow(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn peers_that_are_away_change_nothing() {
+async fn unreachable_peers_change_nothing() {
     let bench = Bench::new(templated()).await;
     let before = bench.found().await;
-    bench.site.known().away = true;
+    bench.site.state().unavailable = true;
     assert!(drive(&bench.reconciler, &bench.id.to_string()).await.is_err());
     assert_eq!(bench.found().await, before);
-    bench.site.known().away = false;
+    bench.site.state().unavailable = false;
     assert_eq!(bench.settled().await, "provisioning");
 }
 
 #[tokio::test]
-async fn a_workflow_whose_making_was_not_recorded_and_is_no_longer_wanted_is_cancelled() {
+async fn an_unrecorded_workflow_that_is_no_longer_wanted_is_cancelled() {
     let bench = Bench::new(templated()).await;
-    assert!(die(&bench, 1, false).await, "made, and not recorded");
+    assert!(die(&bench, 1, false).await, "created, but not recorded");
     let values = [("disk".to_owned(), "/dev/sdb".to_owned())].into();
     let update = Instance { id: bench.id.to_string(), template_values: values, ..templated() };
     bench.instances.update(update, &["template_values".into()]).await.unwrap();
     assert_eq!(bench.settled().await, "provisioning");
-    let states: Vec<_> = bench.site.known().workflows.iter().map(|each| each.state()).collect();
+    let states: Vec<_> = bench.site.state().workflows.iter().map(|each| each.state()).collect();
     assert_eq!(states, [Workflow::Cancelled, Workflow::Pending]);
     assert_eq!(bench.found().await.unwrap().generation, 2);
 }
 
 #[tokio::test]
-async fn a_machine_is_not_let_go_of_while_an_unrecorded_workflow_may_run_on_it() {
+async fn a_machine_is_not_released_while_an_unrecorded_workflow_may_run_on_it() {
     let bench = Bench::new(templated()).await;
-    assert!(die(&bench, 1, false).await, "made, and not recorded");
+    assert!(die(&bench, 1, false).await, "created, but not recorded");
     bench.site.set_machine_state(HardwareState::Failed, "fan");
     assert_eq!(bench.settled().await, "queued", "until that has ended");
-    assert_eq!(bench.site.known().workflows[0].state(), Workflow::Cancelled);
+    assert_eq!(bench.site.state().workflows[0].state(), Workflow::Cancelled);
     assert_eq!(bench.settled().await, "failed");
     assert!(bench.occupied().await, "nobody knows how far it came");
 }
 
 #[tokio::test]
-async fn what_was_queued_unrecorded_is_cleaned_away_as_well() {
+async fn an_unrecorded_workflow_is_cancelled_before_the_clean_up() {
     let bench = Bench::new(templated()).await;
-    assert!(die(&bench, 1, false).await, "made, and not recorded");
+    assert!(die(&bench, 1, false).await, "created, but not recorded");
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "deprovisioning");
-    let states: Vec<_> = bench.site.known().workflows.iter().map(|each| each.state()).collect();
+    let states: Vec<_> = bench.site.state().workflows.iter().map(|each| each.state()).collect();
     assert_eq!(states, [Workflow::Cancelled, Workflow::Pending]);
 }

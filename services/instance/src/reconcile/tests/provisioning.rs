@@ -1,4 +1,4 @@
-//! From queued to active, or failed with a reason.
+//! Provisioning: from queued to active, or failed with a reason.
 
 use tinwright::hardware::v1::Policy;
 use tinwright::hardware::v1::policy::PhoneHome;
@@ -16,7 +16,7 @@ async fn a_template_installs_the_machine() {
     let values = [("disk".to_owned(), "/dev/sda".to_owned())].into();
     let bench = Bench::new(Instance { template_values: values, ..templated() }).await;
     assert_eq!(bench.settled().await, "provisioning");
-    let request = bench.site.known().created[0].clone();
+    let request = bench.site.state().created[0].clone();
     assert_eq!(request.request_id, format!("{}/provision/1", bench.id));
     assert_eq!((request.template_id.as_str(), request.hardware_id.as_str()), (TEMPLATE, MACHINE));
     assert_eq!(
@@ -33,7 +33,7 @@ async fn a_template_installs_the_machine() {
 }
 
 #[tokio::test]
-async fn a_machine_that_may_not_be_used_is_let_go_of_and_the_reason_kept() {
+async fn a_machine_that_may_not_be_used_is_released_with_a_reason() {
     for (state, words) in [
         (HardwareState::Failed, "is failed: fan"),
         (HardwareState::Maintenance, "is in maintenance: fan"),
@@ -43,15 +43,15 @@ async fn a_machine_that_may_not_be_used_is_let_go_of_and_the_reason_kept() {
         bench.site.set_machine_state(state, "fan");
         assert_eq!(bench.settled().await, "failed");
         assert_eq!(bench.reason().await, format!("hardware {MACHINE} {words}"));
-        assert!(!bench.occupied().await && bench.site.known().created.is_empty());
+        assert!(!bench.occupied().await && bench.site.state().created.is_empty());
         bench.instances.create(templated(), None).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_machine_that_is_not_there_is_let_go_of() {
+async fn a_missing_machine_is_released() {
     let bench = Bench::new(templated()).await;
-    bench.site.known().machine = None;
+    bench.site.state().machine = None;
     assert_eq!(bench.settled().await, "failed");
     assert_eq!(bench.reason().await, format!("hardware {MACHINE} not found"));
     assert!(!bench.occupied().await);
@@ -60,7 +60,7 @@ async fn a_machine_that_is_not_there_is_let_go_of() {
 }
 
 #[tokio::test]
-async fn a_machine_that_something_was_done_to_stays_claimed() {
+async fn a_changed_machine_stays_claimed() {
     let bench = Bench::new(templated()).await;
     bench.settle().await;
     bench.site.end(Workflow::Failed, "no disk");
@@ -72,7 +72,7 @@ async fn a_machine_that_something_was_done_to_stays_claimed() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_ends_badly_fails_the_instance_with_its_words() {
+async fn a_failed_workflow_fails_the_instance_with_its_reason() {
     for (end, how) in [
         (Workflow::Failed, "failed"),
         (Workflow::Timeout, "took too long"),
@@ -82,7 +82,7 @@ async fn a_workflow_that_ends_badly_fails_the_instance_with_its_words() {
         bench.settle().await;
         bench.site.end(end, "task os: action stream: 404");
         assert_eq!(bench.settled().await, "failed");
-        let workflow = bench.site.known().workflows[0].id.clone();
+        let workflow = bench.site.state().workflows[0].id.clone();
         let reason = format!("workflow {workflow} {how}: task os: action stream: 404");
         assert_eq!(bench.reason().await, reason);
         assert!(bench.occupied().await);
@@ -90,7 +90,7 @@ async fn a_workflow_that_ends_badly_fails_the_instance_with_its_words() {
 }
 
 #[tokio::test]
-async fn a_retry_is_a_new_generation_with_a_workflow_of_its_own() {
+async fn a_retry_is_a_new_generation_with_a_new_workflow() {
     let bench = Bench::new(templated()).await;
     bench.settle().await;
     bench.site.end(Workflow::Failed, "");
@@ -106,10 +106,10 @@ async fn a_retry_is_a_new_generation_with_a_workflow_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_refused_workflow_fails_the_instance_with_the_words_of_the_refusal() {
+async fn a_refused_workflow_fails_the_instance_with_the_refusal() {
     let bench = Bench::new(templated()).await;
     let refusal = Status::invalid_argument("template \"debian\" line 12: no field \"disk\"");
-    bench.site.known().refusal = Some(refusal);
+    bench.site.state().refusal = Some(refusal);
     assert_eq!(bench.settled().await, "failed");
     let reason = "the workflow service refused: template \"debian\" line 12: no field \"disk\"";
     assert_eq!(bench.reason().await, reason);
@@ -119,19 +119,22 @@ async fn a_refused_workflow_fails_the_instance_with_the_words_of_the_refusal() {
 async fn a_workflow_that_is_deleted_fails_its_instance() {
     let bench = Bench::new(templated()).await;
     bench.settle().await;
-    let workflow = bench.site.known().workflows.remove(0);
+    let workflow = bench.site.state().workflows.remove(0);
     assert_eq!(bench.settled().await, "failed");
     assert_eq!(bench.reason().await, format!("workflow {} was deleted", workflow.id));
 }
 
 #[tokio::test]
-async fn a_call_home_that_policy_wants_is_waited_for() {
+async fn a_required_phone_home_call_is_awaited() {
     let bench = Bench::new(templated()).await;
     bench.site.policy(required());
     bench.settle().await;
     bench.site.end(Workflow::Success, "");
     let waits = bench.settle().await;
-    assert!(matches!(waits, Then::Wait(left) if left > Duration::from_secs(29 * 60)), "{waits:?}");
+    assert!(
+        matches!(waits, Outcome::After(left) if left > Duration::from_secs(29 * 60)),
+        "{waits:?}"
+    );
     assert_eq!(
         (bench.state().await, bench.reason().await),
         ("provisioning".into(), "waits for phone home".into())
@@ -141,7 +144,7 @@ async fn a_call_home_that_policy_wants_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_system_that_calls_before_the_workflow_ends_is_heard() {
+async fn a_phone_home_call_before_the_end_of_the_workflow_counts() {
     let bench = Bench::new(templated()).await;
     bench.site.policy(required());
     bench.settle().await;
@@ -152,7 +155,7 @@ async fn a_system_that_calls_before_the_workflow_ends_is_heard() {
 }
 
 #[tokio::test]
-async fn a_system_that_never_calls_is_given_half_an_hour() {
+async fn a_system_that_never_calls_is_awaited_for_half_an_hour() {
     let bench = Bench::new(templated()).await;
     bench.site.policy(required());
     bench.settle().await;
@@ -171,9 +174,9 @@ async fn a_system_that_never_calls_is_given_half_an_hour() {
 }
 
 #[tokio::test]
-async fn a_script_of_the_owners_own_is_booted_once_and_ends_by_a_call() {
+async fn a_custom_script_is_booted_once_and_ends_with_a_call() {
     let bench = Bench::new(scripted()).await;
-    assert_eq!(bench.settle().await, Then::Idle);
+    assert_eq!(bench.settle().await, Outcome::Done);
     assert_eq!(
         (bench.state().await, bench.reason().await),
         ("provisioning".into(), "boots its own script".into())
@@ -181,7 +184,7 @@ async fn a_script_of_the_owners_own_is_booted_once_and_ends_by_a_call() {
     bench.settle().await;
     assert_eq!(bench.site.request_ids().len(), 1);
     assert_eq!(bench.site.request_ids()[0], format!("{}/boot/1", bench.id));
-    assert!(bench.site.known().created.is_empty());
+    assert!(bench.site.state().created.is_empty());
     bench.call_home().await;
     assert_eq!(bench.settled().await, "active");
 }
@@ -189,7 +192,7 @@ async fn a_script_of_the_owners_own_is_booted_once_and_ends_by_a_call() {
 #[tokio::test]
 async fn a_machine_without_a_bmc_is_switched_on_by_hand() {
     let bench = Bench::new(scripted()).await;
-    bench.site.known().has_bmc = false;
+    bench.site.state().has_bmc = false;
     assert_eq!(bench.settled().await, "provisioning");
     assert_eq!(bench.reason().await, "no BMC: switch the machine on by hand");
 }
@@ -205,7 +208,7 @@ async fn where_nothing_is_to_be_installed_the_instance_is_active_at_once() {
 async fn only_the_latest_hundred_workflows_are_remembered() {
     let mut instance = templated();
     for n in 0..105 {
-        provision::waits_for(&mut instance, &n.to_string());
+        provision::record_workflow(&mut instance, &n.to_string());
     }
     assert_eq!(instance.workflow_ids.len(), 100);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The whole service: records, watches, workflows and time drive each other.
+//! The whole service, driven by watches.
 
 use tinwright::watch::WatchEvent;
 use tokio::task::JoinHandle;
@@ -6,11 +6,11 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::api::Api;
 
-/// The service at a site, run by its own loop.
+/// A running service at a test site.
 struct Running {
     site: Site,
     instances: Instances,
-    mirror: Mirror<Occupancy>,
+    mirror: Mirror<InstanceKind>,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -18,7 +18,7 @@ struct Running {
 impl Running {
     fn start() -> Self {
         let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
-        let instances = Instances::new(store.clone());
+        let instances = Instances::new(store.clone(), Clock::system());
         let [hardware, workflow, power] = site.channels();
         let stop = CancellationToken::new();
         let api = Api::new(store, hardware, workflow, power, stop.clone());
@@ -27,7 +27,7 @@ impl Running {
         Self { site, instances, mirror, stop, task }
     }
 
-    /// Waits until the instance is told of as `wanted` wants it; nothing for gone.
+    /// Waits until `wanted` accepts a version of the instance, which is nothing once it is deleted.
     async fn until(&self, wanted: impl Fn(Option<&Instance>) -> bool) {
         let follow = async {
             let mut watcher = self.mirror.watch();
@@ -59,7 +59,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn an_instance_comes_and_goes_by_itself_and_the_service_ends_when_told() {
+async fn an_instance_is_provisioned_and_deprovisioned_and_the_service_stops() {
     let running = Running::start();
     let made = running.instances.create(templated(), None).await.unwrap();
     running.until_work().await;

@@ -1,4 +1,4 @@
-//! From active to gone, and what may come between.
+//! Deprovisioning: from active to deleted.
 
 use tinwright::hardware::v1::Policy;
 
@@ -11,7 +11,7 @@ async fn a_machine_is_wiped_and_switched_off_before_it_is_free() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "deprovisioning");
-    let request = bench.site.known().created[1].clone();
+    let request = bench.site.state().created[1].clone();
     assert_eq!(request.request_id, format!("{}/deprovision/2", bench.id));
     assert_eq!(request.template_id, "");
     assert!(request.template_data.contains("WIPE_DISKS: all") && request.values.is_empty());
@@ -22,7 +22,7 @@ async fn a_machine_is_wiped_and_switched_off_before_it_is_free() {
 }
 
 #[tokio::test]
-async fn nothing_of_it_stays_in_the_store_when_it_is_gone() {
+async fn a_deleted_instance_leaves_nothing_in_the_store() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     bench.settle().await;
@@ -33,7 +33,7 @@ async fn nothing_of_it_stays_in_the_store_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn the_instances_clean_up_goes_before_the_machines() {
+async fn the_clean_up_template_of_the_instance_overrides_that_of_the_machine() {
     let machines = Policy { deprovision_template_id: TEMPLATE.into(), ..Policy::default() };
     for (own, used) in [("", TEMPLATE), (OTHER, OTHER)] {
         let wished = Instance { deprovision_template_id: own.into(), ..templated() };
@@ -41,13 +41,13 @@ async fn the_instances_clean_up_goes_before_the_machines() {
         bench.site.policy(machines.clone());
         bench.delete(false).await;
         bench.settle().await;
-        let request = bench.site.known().created[1].clone();
+        let request = bench.site.state().created[1].clone();
         assert_eq!((request.template_id.as_str(), request.template_data.as_str()), (used, ""));
     }
 }
 
 #[tokio::test]
-async fn a_clean_up_that_fails_keeps_the_claim_and_can_be_retried() {
+async fn a_failed_clean_up_keeps_the_claim_and_can_be_retried() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     bench.settle().await;
@@ -62,49 +62,49 @@ async fn a_clean_up_that_fails_keeps_the_claim_and_can_be_retried() {
 }
 
 #[tokio::test]
-async fn a_clean_up_that_is_deleted_has_not_cleaned() {
+async fn a_deleted_clean_up_workflow_counts_as_failed() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     bench.settle().await;
-    bench.site.known().workflows.pop();
+    bench.site.state().workflows.pop();
     assert_eq!(bench.settled().await, "deprovision_failed");
     assert!(bench.occupied().await);
 }
 
 #[tokio::test]
-async fn by_force_a_machine_goes_unwiped_into_maintenance() {
+async fn a_forced_delete_moves_the_machine_unwiped_to_maintenance() {
     let bench = Bench::active(templated()).await;
     bench.delete(true).await;
     assert_eq!(bench.settled().await, "gone");
-    assert_eq!(bench.site.known().created.len(), 1, "no clean-up");
-    let machine = bench.site.known().machine.clone().unwrap();
+    assert_eq!(bench.site.state().created.len(), 1, "no clean-up");
+    let machine = bench.site.state().machine.clone().unwrap();
     assert_eq!(machine.state(), HardwareState::Maintenance);
-    let reason = format!("taken by force from instance {}, not wiped", bench.id);
+    let reason = format!("released by force from instance {}, not wiped", bench.id);
     assert_eq!(machine.state_reason, reason);
 }
 
 #[tokio::test]
-async fn force_ends_a_clean_up_that_does_not_end() {
+async fn a_forced_delete_cancels_a_running_clean_up() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     bench.settle().await;
     bench.delete(true).await;
     assert_eq!(bench.settled().await, "gone");
-    assert_eq!(bench.site.known().workflows[1].state(), Workflow::Cancelled);
+    assert_eq!(bench.site.state().workflows[1].state(), Workflow::Cancelled);
 }
 
 #[tokio::test]
-async fn what_installs_is_cancelled_before_the_clean_up_is_queued() {
+async fn the_installing_workflow_is_cancelled_before_the_clean_up_is_queued() {
     let bench = Bench::new(templated()).await;
     bench.settle().await;
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "deprovisioning");
-    let states: Vec<_> = bench.site.known().workflows.iter().map(|each| each.state()).collect();
+    let states: Vec<_> = bench.site.state().workflows.iter().map(|each| each.state()).collect();
     assert_eq!(states, [Workflow::Cancelled, Workflow::Pending]);
 }
 
 #[tokio::test]
-async fn a_machine_that_nothing_was_done_to_is_free_without_wiping() {
+async fn an_unchanged_machine_is_released_without_wiping() {
     let bench = Bench::new(templated()).await;
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "gone");
@@ -112,19 +112,19 @@ async fn a_machine_that_nothing_was_done_to_is_free_without_wiping() {
 }
 
 #[tokio::test]
-async fn a_machine_that_vanished_is_given_back() {
+async fn a_machine_without_a_record_is_released() {
     let bench = Bench::active(templated()).await;
-    bench.site.known().machine = None;
+    bench.site.state().machine = None;
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "gone");
 }
 
 #[tokio::test]
-async fn a_machine_in_maintenance_is_cleaned_when_it_comes_out() {
+async fn a_machine_in_maintenance_is_cleaned_when_maintenance_ends() {
     let bench = Bench::active(templated()).await;
     bench.site.set_machine_state(HardwareState::Maintenance, "");
     bench.delete(false).await;
-    assert!(matches!(bench.settle().await, Then::Wait(_)));
+    assert!(matches!(bench.settle().await, Outcome::After(_)));
     assert_eq!(bench.reason().await, "waits: the machine is in maintenance");
     assert_eq!(bench.site.request_ids().len(), 1);
     bench.site.set_machine_state(HardwareState::Provisionable, "");

@@ -1,0 +1,165 @@
+//! Reports about a machine, and the changes that they make to the record of its instance.
+
+use std::time::SystemTime;
+
+use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::Os;
+
+use crate::check;
+use crate::state::{State, UnknownState};
+
+/// The last provisioning event of Equinix Metal's installers.
+const INSTALLED_EVENT: &str = "provisioning.104.01";
+
+/// A phone-home call.
+#[derive(Clone, Debug, Default)]
+pub struct PhoneHome {
+    /// The valid public keys of the caller's SSH server.
+    host_keys: Vec<String>,
+    /// Empty if an installed system calls.
+    event_type: String,
+}
+
+impl PhoneHome {
+    /// A call with the event `event_type`, empty for an installed system, and the keys of the caller's SSH server.
+    pub fn new(event_type: String, host_keys: Vec<String>) -> Self {
+        Self { host_keys: check::valid_host_keys(host_keys), event_type }
+    }
+
+    /// True if the call means that the system of `instance` is installed. Where a custom script installs it, the installer's
+    /// last event may be the only call.
+    fn means_installed(&self, instance: &pb::Instance) -> bool {
+        match self.event_type.as_str() {
+            "" => true,
+            INSTALLED_EVENT => is_installed_by_script(instance),
+            _ => false,
+        }
+    }
+
+    /// Returns `old` after this call at `now`.
+    pub(super) fn apply(
+        &self,
+        old: &pb::Instance,
+        now: SystemTime,
+    ) -> Result<pb::Instance, UnknownState> {
+        let mut new = old.clone();
+        if !self.means_installed(old) || !accepts_reports(State::try_from(old)?) {
+            return Ok(new);
+        }
+        // The only reason that an active instance has is a missing call.
+        if old.phone_home_time.is_none() && old.state() == pb::State::Active {
+            new.state_reason.clear();
+        }
+        new.phone_home_time = old.phone_home_time.or(Some(now.into()));
+        if old.host_keys.is_empty() {
+            new.host_keys.clone_from(&self.host_keys);
+        }
+        Ok(new)
+    }
+}
+
+/// The outcome of an instance's own iPXE script.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptOutcome {
+    /// The instance's generation when the machine received the script.
+    pub generation: i64,
+    /// True if the machine started the script, false if it could not load it.
+    pub started: bool,
+}
+
+impl ScriptOutcome {
+    /// Returns `old` after this outcome at `now`.
+    pub(super) fn apply(
+        self,
+        old: &pb::Instance,
+        now: SystemTime,
+    ) -> Result<pb::Instance, UnknownState> {
+        let mut new = old.clone();
+        // A script beside a template counts as well: it runs before the template's workflow has its turn.
+        let has_script = matches!(old.os, Some(Os::CustomIpxe(_)));
+        let is_current = self.generation == old.generation && has_script;
+        if is_current && accepts_reports(State::try_from(old)?) {
+            new.script_time = self.started.then(|| old.script_time.unwrap_or(now.into()));
+        }
+        Ok(new)
+    }
+}
+
+/// True if the machine was changed for the instance, and the instance is not being deleted.
+fn accepts_reports(state: State) -> bool {
+    match state {
+        State::Provisioning | State::Active => true,
+        State::Queued
+        | State::Failed
+        | State::Released
+        | State::Deprovisioning
+        | State::DeprovisionFailed
+        | State::Gone => false,
+    }
+}
+
+/// True if a custom script installs the machine, and no template.
+pub fn is_installed_by_script(instance: &pb::Instance) -> bool {
+    instance.template_id.is_empty() && matches!(instance.os, Some(Os::CustomIpxe(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+    use tinwright::instance::v1::instance::CustomIpxe;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn instance(state: State, scripted: bool) -> pb::Instance {
+        let os = scripted.then(|| Os::CustomIpxe(CustomIpxe::default()));
+        let mut instance = pb::Instance { os, generation: 2, ..pb::Instance::default() };
+        state.write(&mut instance);
+        instance
+    }
+
+    #[test]
+    fn the_last_event_of_an_installer_counts_for_custom_scripts_only() {
+        let phone_home_time = |event_type: &str, scripted| {
+            let call = PhoneHome::new(event_type.into(), vec![]);
+            call.apply(&instance(State::Provisioning, scripted), NOW).unwrap().phone_home_time
+        };
+        for (event_type, with_template, with_script) in
+            [("", true, true), (INSTALLED_EVENT, false, true), ("provisioning.103", false, false)]
+        {
+            assert_eq!(phone_home_time(event_type, false).is_some(), with_template, "{event_type}");
+            assert_eq!(phone_home_time(event_type, true).is_some(), with_script, "{event_type}");
+        }
+    }
+
+    #[test]
+    fn a_started_script_is_recorded_once_and_forgotten_if_it_could_not_be_loaded() {
+        let report = |started, old: &pb::Instance, now| {
+            ScriptOutcome { generation: 2, started }.apply(old, now).unwrap()
+        };
+        let old = instance(State::Provisioning, true);
+        let begun = report(true, &old, NOW);
+        assert_eq!(begun.script_time, Some(NOW.into()));
+        assert_eq!(report(true, &begun, NOW + Duration::from_secs(1)), begun);
+        assert_eq!(report(false, &begun, NOW), old);
+        let late = ScriptOutcome { generation: 1, started: true };
+        assert_eq!(late.apply(&old, NOW).unwrap(), old, "of another generation");
+        let beside = pb::Instance { template_id: "t".into(), ..old };
+        assert!(report(true, &beside, NOW).script_time.is_some(), "before its template's turn");
+        let none = instance(State::Provisioning, false);
+        assert_eq!(report(true, &none, NOW), none);
+    }
+
+    proptest! {
+        #[test]
+        fn reports_are_ignored_while_the_machine_is_not_in_use(scripted: bool, started: bool) {
+            for state in [State::Queued, State::Failed, State::Deprovisioning] {
+                let old = instance(state, scripted);
+                prop_assert_eq!(PhoneHome::default().apply(&old, NOW).unwrap(), old.clone());
+                let script = ScriptOutcome { generation: 2, started };
+                prop_assert_eq!(script.apply(&old, NOW).unwrap(), old);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! State deprovisioning: the machine is cleaned, switched off and released.
+//!
+//! ```text
+//! cancel running workflows ─▶ machine never changed? ─▶ released
+//!                         └─▶ clean-up workflow, power off ─▶ success ─▶ released      else deprovision_failed
+//! forced: cancel running workflows ─▶ machine into maintenance ─▶ released without cleaning
+//! ```
+//!
+//! Releasing is one commit: it deletes the record, the claims and all secrets.
+
+use std::time::Duration;
+
+use tinwright::hardware::v1::{Hardware, State as HardwareState};
+use tinwright::instance::v1::Instance;
+use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
+
+use super::install::failure_reason;
+use super::provision::record_workflow;
+use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, NO_REQUEST, Outcome, Reconciler};
+use super::{WORKFLOW_POLL_INTERVAL, is_terminal, request_id, request_labels};
+use crate::peers;
+use crate::state::Event;
+
+/// The name of this step in request ids.
+const STEP: &str = "deprovision";
+/// The interval at which a machine in maintenance is read again.
+const MAINTENANCE_POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// The built-in template: erases every disk. Two days, since a large disk that cannot discard is overwritten.
+const WIPE_TEMPLATE: &str = r#"version: "0.1"
+name: wipe
+tasks:
+  - name: wipe
+    worker: "{{.device_1}}"
+    actions:
+      - name: wipe
+        image: wipe
+        timeout: 172800
+        environment:
+          WIPE_DISKS: all
+"#;
+
+impl Reconciler {
+    /// Cleans and releases the machine.
+    pub(super) async fn deprovision(&self, instance: &Instance) -> Result<Outcome, Error> {
+        if instance.forced {
+            return self.release_uncleaned(instance).await;
+        }
+        if !instance.workflow_id.is_empty() {
+            return self.await_clean_up(instance).await;
+        }
+        let Some(hardware) = self.peers.hardware(&instance.hardware_id).await? else {
+            tracing::warn!(instance.id, hardware.id = instance.hardware_id, "hardware not found");
+            return self.release(instance).await;
+        };
+        if hardware.state() == HardwareState::Maintenance {
+            let reason = "waits: the machine is in maintenance";
+            return self.wait(instance, reason, MAINTENANCE_POLL_INTERVAL).await;
+        }
+        let workflows = self.cancel_workflows(instance, &request_id(instance, STEP)).await?;
+        match instance.begin_time {
+            None if !workflows.any => self.release(instance).await,
+            None | Some(_) => self.clean_up(instance, &hardware, workflows).await,
+        }
+    }
+
+    /// Creates the clean-up workflow. It runs after the cancelled ones have ended.
+    async fn clean_up(
+        &self,
+        instance: &Instance,
+        hardware: &Hardware,
+        existing: ExistingWorkflows,
+    ) -> Result<Outcome, Error> {
+        match self.peers.create_workflow(request(instance, hardware)).await {
+            Ok(workflow) => {
+                let mut new = instance.clone();
+                record_workflow(&mut new, &workflow);
+                new.begin_time = new.begin_time.or_else(|| Some(self.instances.now().into()));
+                new.state_reason.clear();
+                self.instances.put(instance, new).await?;
+                let cancelled = existing.running;
+                tracing::info!(instance.id, workflow.id = workflow, cancelled, "cleaning");
+                Ok(Outcome::Again)
+            }
+            Err(peers::Error::RequestIdReused) => self.restart_attempt(instance).await,
+            Err(refused @ peers::Error::Refused { .. }) => {
+                self.fail(instance, &refused.to_string()).await
+            }
+            Err(error @ peers::Error::Unavailable { .. }) => Err(error.into()),
+        }
+    }
+
+    /// Releases the machine once the clean-up workflow has succeeded.
+    async fn await_clean_up(&self, instance: &Instance) -> Result<Outcome, Error> {
+        match self.peers.workflow(&instance.workflow_id).await? {
+            None => {
+                let reason = format!("workflow {} was deleted", instance.workflow_id);
+                self.fail(instance, &reason).await
+            }
+            Some(workflow) if !is_terminal(&workflow) => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
+            Some(workflow) => match failure_reason(&workflow) {
+                None => self.release(instance).await,
+                Some(reason) => self.fail(instance, &reason).await,
+            },
+        }
+    }
+
+    /// Releases the machine without cleaning, into maintenance: no instance gets it before an operator has looked at it.
+    async fn release_uncleaned(&self, instance: &Instance) -> Result<Outcome, Error> {
+        self.cancel_workflows(instance, NO_REQUEST).await?;
+        let reason = format!("released by force from instance {}, not wiped", instance.id);
+        self.peers.move_to_maintenance(&instance.hardware_id, reason).await?;
+        self.advance(instance, Event::Cleaned, "released by force").await
+    }
+
+    /// Releases the machine, unless a workflow of the instance is still running on it.
+    async fn release(&self, instance: &Instance) -> Result<Outcome, Error> {
+        if self.cancel_workflows(instance, NO_REQUEST).await?.running > 0 {
+            return Ok(Outcome::After(CANCEL_POLL_INTERVAL));
+        }
+        self.advance(instance, Event::Cleaned, "").await
+    }
+}
+
+/// Returns the request for the clean-up: by the instance's template, else the machine's, else the built-in one.
+fn request(instance: &Instance, hardware: &Hardware) -> CreateWorkflowRequest {
+    let own = &instance.deprovision_template_id;
+    let of_machine = hardware.policy.as_ref().map_or("", |policy| &policy.deprovision_template_id);
+    let template_id = if own.is_empty() { of_machine } else { own };
+    let mut request = CreateWorkflowRequest {
+        template_id: template_id.to_owned(),
+        hardware_id: instance.hardware_id.clone(),
+        instance_id: instance.id.clone(),
+        boot_options: Some(BootOptions { mode: Mode::Netboot.into(), power_off_after: true }),
+        labels: request_labels(instance, STEP),
+        request_id: request_id(instance, STEP),
+        ..CreateWorkflowRequest::default()
+    };
+    if template_id.is_empty() {
+        WIPE_TEMPLATE.clone_into(&mut request.template_data);
+    } else {
+        request.values.clone_from(&instance.template_values);
+    }
+    request
+}
