@@ -5,9 +5,11 @@ mod metadata;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use dhcp::Mode;
+use fleet::{Fleet, FleetCache, FleetFeeds};
 use netboot::decision::Policy;
-use netboot::{Netboot, Site as NetbootSite, Sources};
+use netboot::{Netboot, Peers, Site as NetbootSite};
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::serve::Transport;
@@ -18,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::metadata::Metadata;
 use crate::config::{self, Config};
-use crate::copies::Copies;
 use crate::reach::Reach;
 
 /// The edges, their sockets bound.
@@ -28,15 +29,15 @@ pub(crate) struct Edges {
     metadata: Option<metadata::Bound>,
 }
 
-/// What the edges know, for whoever waits until they know it.
+/// Reports when the edges can answer machines.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
-    netboot: Option<Arc<netboot::index::Index>>,
+pub(crate) struct EdgeReadiness {
+    netboot: Option<Arc<netboot::machine_view::Index>>,
     /// Only where addresses are lent.
     leases: Option<netboot::leases::Api>,
 }
 
-impl Known {
+impl EdgeReadiness {
     /// Resolves once machines can be answered.
     pub(crate) async fn ready(&self) {
         if let Some(index) = &self.netboot {
@@ -84,34 +85,57 @@ impl Edges {
         self.metadata.take().map(|bound| bound.wire(reach, vitals))
     }
 
-    /// Starts the others, fed by the services that `reach` reaches, and by `copies` until these are reached; `store` keeps
-    /// what they record.
+    /// Starts following the fleet, once for all edges, at the services that `reach` reaches, and from `cache` until these are
+    /// reached.
+    pub(crate) fn follow_fleet(
+        &self,
+        metadata: Option<&Metadata>,
+        reach: &Reach,
+        cache: Option<FleetCache>,
+        vitals: &Diagnostics,
+        tier: &mut Tier,
+    ) {
+        let mut observers = self.netboot.as_ref().map(Netboot::observers).unwrap_or_default();
+        observers.extend(metadata.map(Metadata::observer));
+        if observers.is_empty() {
+            return;
+        }
+        let Reach { hardware, instance, workflow, leases, .. } = reach.clone();
+        let workflow = self.netboot.is_some().then_some(workflow);
+        let leases = leases.filter(|_| metadata.is_some());
+        let feeds = FleetFeeds { hardware, instance, workflow, leases };
+        let (fleet, stop) = (Arc::new(Fleet::new(observers)), tier.stop.clone());
+        vitals.register(|registry| fleet.register(registry));
+        tier.tasks.spawn(async { fleet.run(feeds, cache, stop).await.context("the feed cache") });
+    }
+
+    /// True if the metadata service is among them.
+    pub(crate) fn has_metadata(&self) -> bool {
+        self.metadata.is_some()
+    }
+
+    /// Starts the others, which report to the services that `reach` reaches; `store` keeps what they record.
     pub(crate) fn start(
         self,
         reach: &Reach,
         store: Option<Arc<dyn Store>>,
-        copies: Option<&Copies>,
         vitals: &Diagnostics,
         tier: &mut Tier,
-    ) -> Known {
+    ) -> EdgeReadiness {
         let lending = self.netboot.as_ref().filter(|netboot| netboot.lends());
         let leases = lending.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
-            let netboot = match copies {
-                Some(copies) => netboot.keeping(copies.netboot()),
-                None => netboot,
-            };
             let index = netboot.index();
-            let sources = Sources {
+            let peers = Peers {
                 hardware: reach.hardware.clone(),
                 instance: reach.instance.clone(),
                 workflow: reach.workflow.clone(),
             };
             vitals.register(|registry| netboot.metrics().register(registry));
-            tier.tasks.spawn(netboot.run(sources, store, tier.stop.clone()));
+            tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));
             index
         });
-        Known { netboot, leases }
+        EdgeReadiness { netboot, leases }
     }
 }
 

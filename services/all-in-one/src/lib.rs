@@ -2,12 +2,12 @@
 //!
 //! - [`config`]: what an operator may say.
 //! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them;
-//!   `reach` is where each is asked, here or at a peer, `copies` what edges keep of those elsewhere.
+//!   `reach` is where each is asked, here or at a peer, `feed_cache` the records of those elsewhere, on disk.
 //! - [`maintenance`]: what is done to a store that nobody uses. [`open_files`]: how many sockets there may be.
 
 pub mod config;
-mod copies;
 mod edges;
+mod feed_cache;
 pub mod maintenance;
 pub mod open_files;
 mod reach;
@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use fleet::FleetCache;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::serve::{self, Transport};
@@ -30,7 +31,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
-use crate::copies::Copies;
 use crate::edges::{Edges, Metadata};
 use crate::reach::Reach;
 use crate::services::Services;
@@ -44,8 +44,8 @@ pub struct Server {
     site: Arc<SiteAuthority>,
     /// None where no service keeps records.
     store: Option<Arc<dyn Store>>,
-    /// Only where edges are told by other processes.
-    copies: Option<Copies>,
+    /// Only where edges follow other processes.
+    cache: Option<FleetCache>,
 }
 
 impl std::fmt::Debug for Server {
@@ -68,8 +68,8 @@ impl Server {
         let keeps = config.split.keeps();
         let site = Arc::new(site);
         let store = if keeps { Some(store_of(&config, &site).await?) } else { None };
-        let copies = Copies::open(&config, &site).await?;
-        Ok(Self { config, grpc, vitals, edges, site, store, copies })
+        let cache = feed_cache::open(&config, &site, edges.has_metadata()).await?;
+        Ok(Self { config, grpc, vitals, edges, site, store, cache })
     }
 
     /// Where the API listens.
@@ -84,7 +84,7 @@ impl Server {
 
     /// Runs every service until `stop`, or until one ends by itself, which is an error.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: page, edges: mut doors, site, store, copies } = self;
+        let Self { config, grpc, vitals: page, edges: mut doors, site, store, cache } = self;
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
@@ -113,9 +113,9 @@ impl Server {
                 edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
             }
         }
-        let told = metadata.map(|metadata| metadata.start(&reach, copies.as_ref(), &mut edges));
-        let told = told.transpose()?;
-        let known = doors.start(&reach, store, copies.as_ref(), &vitals, &mut edges);
+        doors.follow_fleet(metadata.as_ref(), &reach, cache, &vitals, &mut edges);
+        let told = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
+        let known = doors.start(&reach, store, &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(page, Transport::Plaintext, answers, until));
 

@@ -238,7 +238,7 @@ impl Service {
         match found {
             Lookup::NotReady => Err(Refusal::NotReady),
             Lookup::Unknown => Ok(self.limits.misses.take(caller.address, now).map(|()| None)?),
-            Lookup::Known { machine, .. } => {
+            Lookup::Found { machine, .. } => {
                 Ok(self.limits.requests.take(machine.id, now).map(|()| Some(machine))?)
             }
         }

@@ -20,15 +20,13 @@
 //! - [`link_local`]: being 169.254.169.254.
 //! - [`api`]: what people ask of it.
 //! - [`metrics`]: what is counted.
-//! - [`records`], [`source`], [`control_plane`]: where machines come from, and where calls home go; [`copies`]: what of
-//!   that is kept for the next start.
+//! - [`records`]: the contract's records as machines; [`control_plane`]: reports to the instance service.
 //!
 //! Nothing here calls upstream while a machine waits, except to store its call home.
 
 pub mod api;
 pub mod contents;
 pub mod control_plane;
-pub mod copies;
 pub mod endpoints;
 pub mod guard;
 pub mod http;
@@ -40,7 +38,6 @@ pub mod neighbour;
 pub mod netlink;
 pub mod path;
 pub mod records;
-pub mod source;
 pub mod token;
 pub mod tree;
 
@@ -53,7 +50,6 @@ mod fixture;
 
 pub use api::Api;
 pub use contents::Contents;
-pub use copies::Copies;
 pub use endpoints::Endpoints;
 pub use http::{Config, Hegel, PhoneHome, Service, serve, serve_calls};
 pub use index::Index;

@@ -8,6 +8,7 @@ mod links;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -175,6 +176,28 @@ pub struct OperatingSystem {
 /// Bytes an owner hands an instance. They often hold passwords, so printing them says only how many there are.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct UserData(pub Bytes);
+
+impl UserData {
+    /// Returns the text in a field of `record`, which is shared and not copied.
+    pub(crate) fn of(
+        record: &Arc<tinwright::instance::v1::Instance>,
+        field: fn(&tinwright::instance::v1::Instance) -> &String,
+    ) -> Self {
+        struct Field(
+            Arc<tinwright::instance::v1::Instance>,
+            fn(&tinwright::instance::v1::Instance) -> &String,
+        );
+        impl AsRef<[u8]> for Field {
+            fn as_ref(&self) -> &[u8] {
+                (self.1)(&self.0).as_bytes()
+            }
+        }
+        match field(record).is_empty() {
+            true => Self::default(),
+            false => Self(Bytes::from_owner(Field(record.clone(), field))),
+        }
+    }
+}
 
 impl fmt::Debug for UserData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

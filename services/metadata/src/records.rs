@@ -1,39 +1,22 @@
-//! What the contract's records say, as machines of ours. Values in, values out.
+//! Conversion of the contract's records into a machine's document.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use fleet::machine::is_occupying;
 use runtime::secret::Secret;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 use tinwright::instance::v1::instance::ip::Flag;
-use tinwright::netboot::v1 as nb;
 
 use crate::guard::Guard;
-use crate::index::Lease;
 use crate::machine::{
     Address, Bond, Instance, Machine, Nic, OperatingSystem, Route, TokenPolicy, UserData,
 };
-use crate::source::Clocks;
 
-/// The address that `record` says is lent, and to whom; nothing where it is nobody's at `now`.
-pub(crate) fn lease(record: &nb::Lease, now: Clocks) -> Option<(IpAddr, Lease)> {
-    match record.state() {
-        nb::lease::State::Bound => {}
-        nb::lease::State::Unspecified
-        | nb::lease::State::Released
-        | nb::lease::State::Declined
-        | nb::lease::State::Expired => return None,
-    }
-    let ends: SystemTime = record.expire_time?.try_into().ok()?;
-    let until = now.steady.checked_add(ends.duration_since(now.wall).ok()?)?;
-    let (mac, at_port) = (record.mac.parse().ok()?, record.at_port);
-    Some((record.address.parse().ok()?, Lease { mac, until, at_port }))
-}
-
-/// The machine that `hardware` is, with what occupies it. Nothing where the record's id is none, and nothing for a free
-/// machine: whoever asks from its address is not to be told who was there, or who comes.
-pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Option<Machine> {
+/// Returns the machine of `hardware` and the instance that occupies it. None if the record's id is none, and none for a free
+/// machine: a client at its address must not learn who was there, or who comes.
+pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -> Option<Machine> {
     if occupant.is_none() && is_free(hardware.state()) {
         return None;
     }
@@ -57,15 +40,15 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&occ::Instance>) -> Opt
         nics: nics.filter_map(|(n, interface)| nic(interface, n == 0)).collect(),
         bonds: hardware.bonds.iter().map(bond).collect(),
         disks: hardware.disks.iter().map(|disk| disk.device.clone()).collect(),
-        instance: occupant.filter(|occupant| is_told(occupant.state())).map(instance),
+        instance: occupant.filter(|occupant| is_occupying(occupant.state())).map(instance),
         tokens,
-        guard: Guard::of(hardware.policy.as_ref(), occupant),
+        guard: Guard::of(hardware.policy.as_ref(), occupant.map(Arc::as_ref)),
         raw_keys: hardware.policy.as_ref().is_some_and(|policy| policy.raw_public_keys),
         extra: serde_json::from_slice(&hardware.extra).unwrap_or_default(),
     })
 }
 
-/// Whether a machine in this state belongs to nobody while no instance occupies it. One that somebody still looks after
+/// True if a machine in this state belongs to nobody while no instance occupies it. One that somebody still looks after
 /// (enrolled, failed, in maintenance) goes by its hardware id instead.
 fn is_free(state: hw::State) -> bool {
     match state {
@@ -74,18 +57,6 @@ fn is_free(state: hw::State) -> bool {
         | hw::State::Enrolled
         | hw::State::Failed
         | hw::State::Maintenance => false,
-    }
-}
-
-/// Whether an instance's data is still its machine's to know: not from the moment it is being given back.
-fn is_told(state: occ::State) -> bool {
-    match state {
-        occ::State::Queued
-        | occ::State::Provisioning
-        | occ::State::Active
-        | occ::State::Failed
-        | occ::State::Unspecified => true,
-        occ::State::Deprovisioning | occ::State::DeprovisionFailed | occ::State::Deleted => false,
     }
 }
 
@@ -128,7 +99,8 @@ fn route(route: &hw::Route) -> Option<Route> {
     Some(Route { network: route.destination.parse().ok()?, gateway: route.gateway.parse().ok()? })
 }
 
-fn instance(record: &occ::Instance) -> Instance {
+fn instance(record: &Arc<occ::Instance>) -> Instance {
+    let text = |field| UserData::of(record, field);
     Instance {
         id: record.id.clone(),
         created: time(record.create_time),
@@ -137,9 +109,9 @@ fn instance(record: &occ::Instance) -> Instance {
         tenant: String::new(),
         os: os(record),
         addresses: record.ips.iter().filter_map(address).collect(),
-        user_data: UserData(record.userdata.clone().into()),
-        vendor_data: UserData(record.vendor_data.clone().into()),
-        network_config: UserData(record.network_config.clone().into()),
+        user_data: text(|record| &record.userdata),
+        vendor_data: text(|record| &record.vendor_data),
+        network_config: text(|record| &record.network_config),
         lookup_id: Secret::new(record.lookup_id.clone()),
         crypted_root_password: Secret::new(record.crypted_root_password.clone()),
         tags: record.tags.clone(),
@@ -208,43 +180,19 @@ mod tests {
         hw::Hardware { state: state.into(), ..hardware() }
     }
 
-    fn occupant(state: occ::State) -> occ::Instance {
+    fn occupant(state: occ::State) -> Arc<occ::Instance> {
         let ip = occ::instance::Ip {
             address: "192.0.2.7".into(),
             flags: vec![Flag::Public.into()],
             ..Default::default()
         };
-        occ::Instance {
+        Arc::new(occ::Instance {
             id: "i-1".into(),
             state: state.into(),
             userdata: "#cloud-config".into(),
             ips: vec![ip],
             ..Default::default()
-        }
-    }
-
-    #[test]
-    fn an_address_is_lent_while_it_is_bound_and_has_not_ended() {
-        use std::time::{Duration, Instant};
-        let now = Clocks { wall: SystemTime::now(), steady: Instant::now() };
-        let left = Duration::from_secs(60);
-        let bound = nb::Lease {
-            address: "198.51.100.100".into(),
-            mac: "52:54:00:00:00:01".into(),
-            state: nb::lease::State::Bound.into(),
-            expire_time: Some((now.wall + left).into()),
-            ..Default::default()
-        };
-        let (address, read) = lease(&bound, now).unwrap();
-        assert_eq!(
-            (address.to_string().as_str(), read.until),
-            ("198.51.100.100", now.steady + left)
-        );
-        let later = Clocks { wall: now.wall + left * 2, ..now };
-        assert_eq!(lease(&bound, later), None);
-        for state in [nb::lease::State::Released, nb::lease::State::Declined] {
-            assert_eq!(lease(&nb::Lease { state: state.into(), ..bound.clone() }, now), None);
-        }
+        })
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use metadata::http::{Call, NotStored};
-use metadata::index::Change;
 use metadata::machine::{Bond, Nic, TokenPolicy};
 use metadata::token::Tokens;
 use metadata::{Config, Index, Machine, PhoneHome, Service, serve};
@@ -22,7 +21,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use machines::{USER_DATA, node1};
+use machines::{Feed as _, USER_DATA, node1};
 use network::Network;
 
 /// Where the clients are.
@@ -60,8 +59,8 @@ impl Lab {
         let listener = network.listen();
         listener.set_nonblocking(true).expect("a socket for tokio");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a socket for tokio");
-        let index = Arc::new(Index::new());
-        index.replace([Arc::new(machine)]);
+        let index = Arc::new(Index::default());
+        index.replace([machine]);
         let (told, calls) = mpsc::unbounded_channel();
         let tokens = Tokens::new(&[7; 32]);
         let service =
@@ -160,7 +159,7 @@ async fn an_address_nobody_has_finds_nothing_until_somebody_has_it() {
     assert_eq!(lab.status(&from, "/latest/meta-data/"), "404 0");
     let mut moved = node1();
     moved.nics[0].addresses.push(machines::address("198.51.100.77", 24, false));
-    lab.index.apply([Change::Put(Arc::new(moved))]);
+    lab.index.put(moved);
     assert_eq!(lab.curl(&from, "/latest/meta-data/instance-id"), "i-0001");
 }
 

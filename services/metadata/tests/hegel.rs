@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use metadata::http::{Call, NotStored};
-use metadata::index::{Change, Lease};
+
 use metadata::machine::{TokenPolicy, UserData};
 use metadata::token::Tokens;
 use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve_calls};
@@ -25,7 +25,8 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
-use machines::{USER_DATA, address, node1, node2};
+use fleet::BoundLease;
+use machines::{Feed as _, USER_DATA, address, node1, node2};
 
 /// Longer than anything here takes, so that a failure is one and not a hang.
 const LONG: Duration = Duration::from_secs(30);
@@ -51,10 +52,10 @@ fn at(machine: Machine, ip: &str) -> Machine {
     machine
 }
 
-fn named(hostname: &str) -> Arc<Machine> {
+fn named(hostname: &str) -> Machine {
     let mut machine = at(node1(), NODE1);
     machine.instance.as_mut().unwrap().hostname = hostname.into();
-    Arc::new(machine)
+    machine
 }
 
 struct Server {
@@ -66,9 +67,9 @@ struct Server {
 
 /// A server that was told of `machines`, if of any.
 async fn server_of(machines: Option<Vec<Machine>>) -> Server {
-    let index = Arc::new(Index::new());
+    let index = Arc::new(Index::default());
     if let Some(machines) = machines {
-        index.replace(machines.into_iter().map(Arc::new));
+        index.replace(machines);
     }
     let tokens = Tokens::new(&[7; 32]);
     let service =
@@ -113,8 +114,8 @@ impl Server {
         Ok(self.client(from).await.subscribe(request).await?.into_inner())
     }
 
-    fn put(&self, machine: Arc<Machine>) {
-        self.index.apply([Change::Put(machine)]);
+    fn put(&self, machine: Machine) {
+        self.index.put(machine);
     }
 }
 
@@ -188,7 +189,7 @@ async fn a_subscriber_is_told_at_once_and_then_of_each_change_of_its_own() {
     server.put(named("a"));
     assert_eq!(hostname(&mut stream).await, "a.lab");
     // Another machine's change is none, and neither is one that does not show.
-    server.put(Arc::new(Machine { plan: "other".into(), ..at(node2(), NODE2) }));
+    server.put(Machine { plan: "other".into(), ..at(node2(), NODE2) });
     server.put(named("a"));
     assert_eq!(server.get(NODE2).await.unwrap()["plan_slug"], "other");
     server.put(named("b"));
@@ -200,7 +201,7 @@ async fn a_subscription_ends_with_the_lease_of_its_address_which_may_be_made_lon
     let server = server_of(Some(vec![at(node1(), "127.0.0.51")])).await;
     let mac = node1().nics[0].mac;
     let until = |millis| Instant::now() + Duration::from_millis(millis);
-    let lent = |until| (STRANGER.parse().unwrap(), Lease { mac, until, at_port: false });
+    let lent = |until| (STRANGER.parse().unwrap(), BoundLease { mac, until, at_port: false });
     server.index.replace_leases([lent(until(200))]);
     let mut stream = server.subscribe(STRANGER).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "node1.lab");
@@ -216,13 +217,16 @@ async fn a_subscription_ends_with_the_address_and_tells_nothing_of_who_has_it_ne
     let server = server().await;
     let mut stream = server.subscribe(NODE1).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "node1.lab");
-    server.put(Arc::new(at(node1(), "127.0.0.51")));
+    server.put(at(node1(), "127.0.0.51"));
     assert_eq!(next(&mut stream).await, Err(Code::NotFound));
 
     let mut stream = server.subscribe(NODE2).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "rack1-slot7.lab");
     let next_one = at(node1(), NODE2);
-    server.index.apply([Change::Remove(node2().id), Change::Put(Arc::new(next_one))]);
+    server.index.views.update(|snapshot| {
+        snapshot.remove(node2().id);
+        snapshot.put(next_one.id, vec![next_one], &[]);
+    });
     assert_eq!(next(&mut stream).await, Err(Code::NotFound));
 }
 
@@ -237,7 +241,7 @@ async fn a_token_that_is_revoked_ends_the_subscription_it_opened() {
     assert_eq!(hostname(&mut stream).await, "node1.lab");
     let mut next_instance = machine;
     next_instance.instance.as_mut().unwrap().id = "i-0002".into();
-    server.put(Arc::new(next_instance));
+    server.put(next_instance);
     assert_eq!(next(&mut stream).await, Err(Code::Unauthenticated));
 }
 
@@ -245,9 +249,9 @@ async fn a_token_that_is_revoked_ends_the_subscription_it_opened() {
 async fn who_reads_slowly_gets_the_latest() {
     let server = server().await;
     let big = |hostname: &str| {
-        let mut machine = (*named(hostname)).clone();
+        let mut machine = named(hostname);
         machine.instance.as_mut().unwrap().user_data = UserData("x".repeat(60_000).into());
-        Arc::new(machine)
+        machine
     };
     server.put(big("0"));
     let mut stream = server.subscribe(NODE1).await.unwrap();

@@ -27,7 +27,7 @@ use tonic::service::Routes;
 use tonic::transport::{Endpoint, Uri};
 
 use lan::{Lan, SERVICE};
-use machines::{USER_DATA, node1};
+use machines::{Feed as _, USER_DATA, node1};
 
 const MAC: &str = "52:54:00:00:00:01";
 const OTHER: &str = "52:54:00:00:00:99";
@@ -44,8 +44,8 @@ impl PhoneHome for Nowhere {
 
 /// A service that knows `machine`, at `address` of the link, until the token is dropped.
 fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
-    let index = Arc::new(Index::new());
-    index.replace([Arc::new(machine)]);
+    let index = Arc::new(Index::default());
+    index.replace([machine]);
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
@@ -57,8 +57,8 @@ fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync
 
 /// The same, over Hegel's gRPC.
 fn start_calls(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
-    let index = Arc::new(Index::new());
-    index.replace([Arc::new(machine)]);
+    let index = Arc::new(Index::default());
+    index.replace([machine]);
     let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use machines::{address, node1};
+use machines::{Feed as _, address, node1};
 
 /// Longer than anything here takes, so that a failure is one and not a hang.
 const LONG: Duration = Duration::from_secs(30);
@@ -51,8 +51,8 @@ impl PhoneHome for Gated {
 async fn server() -> Server {
     let mut machine = node1();
     machine.nics[0].addresses.push(address("127.0.0.1", 8, false));
-    let index = Arc::new(Index::new());
-    index.replace([Arc::new(machine)]);
+    let index = Arc::new(Index::default());
+    index.replace([machine]);
     let home = Arc::new(Gated { arrived: Semaphore::new(0), gate: Semaphore::new(0) });
     let service =
         Arc::new(Service::new(index, Tokens::new(&[7; 32]), home.clone(), Config::default()));

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status};
 use self::log::Reader;
 use crate::bootscripts::BootScripts;
 use crate::explain::{ClientClass, Place, Question, Relay, Subject, explain};
-use crate::facts;
+use crate::machine_view;
 use crate::syslog::Lines;
 use crate::timeline::records::{self, BootStore};
 
@@ -189,7 +189,7 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
 fn relay_of(relay: pb::RelayAgent) -> Result<Relay, Violations> {
     let pb::RelayAgent { address, circuit_id, remote_id } = relay;
     let (mut all, mut wrong) = (Violations::default(), Violations::default());
-    let hex = |text: &str| facts::octets(text).ok_or("is not hex, two digits an octet");
+    let hex = |text: &str| machine_view::parse_hex(text).ok_or("is not hex, two digits an octet");
     let address = wrong.take("address", address.parse().map_err(|_| "is no IPv4 address"));
     let circuit_id = wrong.take("circuit_id", hex(&circuit_id)).unwrap_or_default();
     let remote_id = wrong.take("remote_id", hex(&remote_id)).unwrap_or_default();

@@ -40,9 +40,9 @@ use self::one_shot::OneShotScripts;
 use self::render::{UrlSettings, WorkerIdentity};
 use crate::Mac;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, MachineFacts, Policy, RETRY, decide};
-use crate::index::{Index, Known};
 use crate::ipxe::{self, BadWord};
 use crate::lending::{Lending, Lent};
+use crate::machine_view::{Index, MachineView};
 use crate::site::Site;
 use crate::timeline::{BootStep, Event, Timeline};
 
@@ -117,7 +117,7 @@ pub struct Effects {
     /// Machine that was given a script, which counts towards a boot loop.
     scripted: Option<HardwareId>,
     /// Machine that was given its script for one boot.
-    one_shot: Option<Arc<Known>>,
+    one_shot: Option<Arc<MachineView>>,
     /// Report to another service.
     report: Option<ScriptReport>,
     warnings: Vec<ScriptWarning>,
@@ -126,8 +126,8 @@ pub struct Effects {
 /// Lines for the log. Each names the machine.
 #[derive(Debug)]
 enum ScriptWarning {
-    BootLoop(Arc<Known>),
-    GateClosed { machine: Arc<Known>, rule: &'static str, presented: String },
+    BootLoop(Arc<MachineView>),
+    GateClosed { machine: Arc<MachineView>, rule: &'static str, presented: String },
     ArgumentLeftOut { hardware: String, word: BadWord },
 }
 
@@ -144,7 +144,7 @@ pub struct Script {
 #[derive(Debug)]
 struct SelectedScript {
     /// Machine that it is for; none if the machine has no record.
-    machine: Option<Arc<Known>>,
+    machine: Option<Arc<MachineView>>,
     fact: Fact,
     script: Script,
 }
@@ -212,7 +212,7 @@ impl BootScripts {
     }
 
     /// Returns the machine with the address `source`, by its record or by its lease.
-    pub fn at(&self, source: IpAddr, now: SystemTime) -> Option<Arc<Known>> {
+    pub fn at(&self, source: IpAddr, now: SystemTime) -> Option<Arc<MachineView>> {
         self.index.at(source, || self.holder(source, now))
     }
 
@@ -232,19 +232,19 @@ impl BootScripts {
     }
 
     /// Decides what `machine` boots.
-    pub fn decision(&self, machine: Option<&Known>, feed: FeedState) -> Decision {
+    pub fn decision(&self, machine: Option<&MachineView>, feed: FeedState) -> Decision {
         self.decide(machine, self.site.policy, feed)
     }
 
     /// The same for a machine that DHCP leases something to: a pool may boot machines without a record.
-    pub fn decision_lent(&self, machine: Option<&Known>, lent: &Lent) -> Decision {
+    pub fn decision_lent(&self, machine: Option<&MachineView>, lent: &Lent) -> Decision {
         let boot_unknown = self.site.policy.boot_unknown || *lent != Lent::Nothing;
         let policy = Policy { boot_unknown, ..self.site.policy };
         self.decide(machine, policy, self.index.feed())
     }
 
-    fn decide(&self, machine: Option<&Known>, policy: Policy, feed: FeedState) -> Decision {
-        let facts = machine.map(Known::machine);
+    fn decide(&self, machine: Option<&MachineView>, policy: Policy, feed: FeedState) -> Decision {
+        let facts = machine.map(MachineView::machine);
         let used = facts.is_some_and(|facts| facts.boot_once.is_some())
             && machine.is_some_and(|machine| self.one_shot.is_used(machine));
         let without =
@@ -253,7 +253,7 @@ impl BootScripts {
     }
 
     /// Records the SMBIOS UUID that the firmware of `machine` sent by DHCP (option 97, in wire order).
-    pub fn record_uuid(&self, machine: &Known, uuid: [u8; 16]) {
+    pub fn record_uuid(&self, machine: &MachineView, uuid: [u8; 16]) {
         self.uuids().insert(machine.mac, uuid);
     }
 
@@ -317,7 +317,7 @@ impl BootScripts {
     }
 
     /// True if one more script at `now` makes a boot loop of the machine.
-    pub fn is_boot_loop(&self, machine: &Known, now: SystemTime) -> bool {
+    pub fn is_boot_loop(&self, machine: &MachineView, now: SystemTime) -> bool {
         self.site.rate_limits && self.boot_loops.would_loop(machine.id, now)
     }
 
@@ -406,7 +406,7 @@ impl BootScripts {
     /// Renders the script of `decision`.
     fn render(
         &self,
-        machine: &Known,
+        machine: &MachineView,
         decision: Decision,
         request: &ScriptRequest,
         now: SystemTime,
@@ -451,7 +451,7 @@ impl BootScripts {
     /// True if the machine has to show its UUID to an outside platform's gate first.
     fn asks_uuid(
         &self,
-        machine: &Arc<Known>,
+        machine: &Arc<MachineView>,
         request: &ScriptRequest,
         decision: &Decision,
         warnings: &mut Vec<ScriptWarning>,
@@ -472,7 +472,7 @@ impl BootScripts {
     /// Identity that `machine` shows to a gate when it asks from `source` with the SMBIOS UUID `uuid`.
     fn presented<'a>(
         &self,
-        machine: &Known,
+        machine: &MachineView,
         uuid: Option<&'a str>,
         source: IpAddr,
     ) -> PresentedIdentity<'a> {
@@ -511,7 +511,7 @@ impl ScriptWarning {
 
 /// Returns the gate that `decision` has to pass. None for a machine that is being taken from its tenant: it is cleaned by our
 /// own worker, and the platform closes its gate before that.
-fn gate_of<'a>(machine: &'a Known, decision: &Decision) -> Option<&'a BootGate> {
+fn gate_of<'a>(machine: &'a MachineView, decision: &Decision) -> Option<&'a BootGate> {
     let leaving = machine.machine().instance.as_ref()?.state.is_leaving();
     let cleaning = leaving && decision.boot == BootTarget::Worker;
     machine.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)

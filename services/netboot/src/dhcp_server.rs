@@ -36,8 +36,8 @@ use crate::Mac;
 use crate::bootscripts::BootScripts;
 use crate::datagram::{Arrival, Socket};
 use crate::decision::{Decision, FeedState};
-use crate::index::Known;
 use crate::lending::{Lending, Lent};
+use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
 use crate::ra::Booting;
 use crate::timeline::{self, BootStep, BootSubject, Event};
@@ -251,15 +251,15 @@ impl Server {
     }
 
     /// The machine that asks: by its Ethernet address, else by the port it is plugged in to.
-    fn known(&self, question: &Question) -> Option<Arc<Known>> {
+    fn known(&self, question: &Question) -> Option<Arc<MachineView>> {
         let (request, index) = (&question.request, self.boots.index());
         index.by_mac(Mac(request.mac)).or_else(|| index.by_port(&request.relayed(&self.link)))
     }
 
-    fn decide(&self, question: &Question, known: Option<&Known>) -> Option<Answer> {
+    fn decide(&self, question: &Question, known: Option<&MachineView>) -> Option<Answer> {
         let Question { request, now, .. } = question;
         let mac = Mac(request.mac);
-        let record = known.map(Known::reservation);
+        let record = known.map(MachineView::reservation);
         let lent = self.lend(question, record);
         let lent = lent.map_err(|silence| self.unanswered(silence, question)).ok()?;
         let decision = self.boots.decision_lent(known, &lent);
@@ -322,7 +322,7 @@ impl Server {
     fn note(
         &self,
         question: &Question,
-        known: Option<&Known>,
+        known: Option<&MachineView>,
         outcome: &Result<Reply, DropReason>,
         decision: &Decision,
     ) {
@@ -353,10 +353,12 @@ impl Server {
 
     /// Firmware that asks is a machine that has just been started; many a network interface has iPXE for its firmware. Only a
     /// workflow wants to know: where there is none, nobody is told.
-    fn note_firmware(&self, question: &Question, known: &Known) {
+    fn note_firmware(&self, question: &Question, known: &MachineView) {
         let request = &question.request;
         let discovers = request.class.boots() && request.kind() == Some(MessageType::Discover);
-        if discovers && (known.worked_on || self.boots.index().feed() != FeedState::Live) {
+        if discovers
+            && (!known.workflows.is_empty() || self.boots.index().feed() != FeedState::Live)
+        {
             // Best effort: with the queue full, the worker's new boot id says the same later.
             let _full = self.firmware.try_send(known.hardware.id.clone());
         }

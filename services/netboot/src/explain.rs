@@ -23,8 +23,8 @@ use crate::Mac;
 use crate::bootscripts::{BootScripts, ScriptRequest};
 use crate::decision::BootTarget;
 use crate::dhcp_server::link_state::LinkState;
-use crate::index::Known;
 use crate::lending::Lent;
+use crate::machine_view::MachineView;
 use dhcp::options::code;
 use dhcp::{BootOffer, DropReason, Link, ReplyInputs};
 
@@ -43,7 +43,7 @@ pub enum Subject {
 
 impl Subject {
     /// What `boots` knows of it: by its record, or by what it is lent.
-    pub fn find(&self, boots: &BootScripts, now: SystemTime) -> Option<Arc<Known>> {
+    pub fn find(&self, boots: &BootScripts, now: SystemTime) -> Option<Arc<MachineView>> {
         let index = boots.index();
         match self {
             Self::Hardware(id) => index.by_id(id),
@@ -117,7 +117,8 @@ pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::Expla
     };
     let dhcp = dhcp(&case, lent, decision.offer());
     let given = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
-    let own = || case.known.as_deref().and_then(Known::address).or(question.subject.address());
+    let own =
+        || case.known.as_deref().and_then(MachineView::address).or(question.subject.address());
     let asked_from = given.or_else(own).or_else(|| case.somewhere());
     pb::ExplainBootResponse {
         time: Some(now.into()),

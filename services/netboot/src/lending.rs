@@ -12,8 +12,8 @@ use dhcp::options::code;
 use dhcp::{DropReason, Link, MessageType, Mode, PoolTerms, Request, Reservation};
 use ipnet::Ipv4Net;
 
-use crate::index::Index;
 use crate::leases::Leases;
+use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::pool::{Lease, Subnet, Unknown};
 use crate::unknown::{Machine, Machines, Rate};

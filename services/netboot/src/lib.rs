@@ -15,23 +15,22 @@
 //! - [`iso`]: images for virtual media.
 //! - [`tftp`]: the transfer as a state machine, and the server over it.
 //! - [`datagram`]: receiving UDP with the address and interface it came to.
-//! - [`index`]: what the control plane told, in memory; [`facts`]: its records in netboot's terms;
-//!   [`copies`]: what of it is kept for the next start.
+//! - [`machine_view`]: the machines of the fleet as netboot sees them; [`feed_cache`]: the parts of their records that an
+//!   edge keeps on disk.
 
 pub mod api;
 pub mod bootscripts;
-pub mod copies;
 pub mod datagram;
 pub mod decision;
 pub mod dhcp_server;
 pub mod explain;
-pub mod facts;
+pub mod feed_cache;
 pub mod http;
-pub mod index;
 pub mod ipxe;
 pub mod iso;
 pub mod leases;
 pub mod lending;
+pub mod machine_view;
 pub mod metrics;
 pub mod pool;
 pub mod ra;
@@ -43,8 +42,7 @@ pub mod timeline;
 pub mod unknown;
 
 pub use api::Api;
-pub use copies::Copies;
 pub use metrics::Metrics;
-pub use service::{Netboot, Reports, Sources};
+pub use service::{Netboot, Peers, Reports};
 pub use site::Site;
 pub use tinwright::Mac;

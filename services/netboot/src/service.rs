@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use fleet::Observer;
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
 use runtime::serve::Transport;
@@ -20,19 +21,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::feeds::Sources;
+pub use self::feeds::Peers;
 use self::link::{Attached, Common};
 use self::served::Served;
 use crate::api::Api;
 use crate::bootscripts::BootScripts;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::script_reports;
-use crate::copies::{Copies, Told};
 use crate::dhcp_server::link_state::LoaderGrants;
 use crate::http::phone_home::PhoneHomeSink;
-use crate::index::Index;
 use crate::leases::{self, Leases};
 use crate::lending::Lending;
+use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::syslog::Lines;
@@ -73,7 +73,6 @@ pub struct Netboot {
     chain: Arc<Mutex<LoaderGrants>>,
     /// What happens in boots, until it is merged.
     events: Arc<Queue>,
-    copies: Option<Arc<Copies>>,
     unknown: Arc<Machines>,
     lending: Option<Arc<Lending>>,
     served: Served,
@@ -98,7 +97,6 @@ impl Netboot {
             metrics,
             chain,
             events,
-            copies: None,
             unknown: Arc::default(),
             lending: None,
             served,
@@ -118,14 +116,14 @@ impl Netboot {
         self.others.last_mut().unwrap_or(&mut self.first).listen_too(listener, door);
     }
 
-    /// Keeps `copies` of what it is told, and begins with them.
-    pub fn keeping(self, copies: Copies) -> Self {
-        Self { copies: Some(Arc::new(copies)), ..self }
-    }
-
     /// What is known: for whoever waits for it to be ready.
     pub fn index(&self) -> Arc<Index> {
         self.index.clone()
+    }
+
+    /// Returns the observers of the fleet: what netboot knows of the machines, and what it remembers of their boots.
+    pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
+        vec![self.index.clone(), self.first.boots.clone()]
     }
 
     /// What is counted.
@@ -168,46 +166,36 @@ impl Netboot {
     /// Serves until `stop`, or until a socket fails; keeps its records in `store`.
     pub async fn run(
         self,
-        sources: Sources,
+        peers: Peers,
         store: Arc<dyn Store>,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = Tasks::new();
-        if let Some(copies) = self.copies.clone() {
-            copies.restore(&self.index).await.context("what was kept of the feeds")?;
-            let until = stop.clone();
-            tasks.spawn(async move {
-                copies.run(until).await;
-                Ok(())
-            });
-        }
         let recorder = Recorder::new(self.events.clone(), kept(store), self.metrics.clone());
         let until = stop.clone();
         tasks.spawn(async move {
             recorder.run(until).await;
             Ok(())
         });
-        let told = Told { index: self.index.clone(), copies: self.copies.clone() };
-        feeds::follow(&sources, &told, self.first.boots.clone(), &mut tasks, &stop);
         let (firmware, signs) = mpsc::channel(SIGNS);
-        let (noting, until) = (feeds::note_boots(sources.workflow, signs), stop.clone());
+        let (noting, until) = (feeds::note_boots(peers.workflow, signs), stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(noting).await;
             Ok(())
         });
         let (scripts, reports) = mpsc::unbounded_channel();
-        let peers = script_reports::ReportPeers {
-            hardware: HardwareServiceClient::new(sources.hardware),
-            instance: InstanceServiceClient::new(sources.instance.clone()),
+        let clear = script_reports::ReportPeers {
+            hardware: HardwareServiceClient::new(peers.hardware),
+            instance: InstanceServiceClient::new(peers.instance.clone()),
             one_shot: self.first.boots.one_shot.clone(),
         };
-        let clear = script_reports::run(peers, reports);
+        let clear = script_reports::run(clear, reports);
         let until = stop.clone();
         tasks.spawn(async move {
             until.run_until_cancelled(clear).await;
             Ok(())
         });
-        let reports = Reports { firmware, scripts, home: Arc::new(sources.instance) };
+        let reports = Reports { firmware, scripts, home: Arc::new(peers.instance) };
         tasks.spawn(self.serve(reports, stop));
         all(tasks).await
     }
@@ -219,7 +207,7 @@ impl Netboot {
         let Self { first, others, index, metrics, lending, served, lines, .. } = self;
         let (counted, known, until) = (metrics.clone(), index.clone(), stop.clone());
         tasks.spawn(async move {
-            until.run_until_cancelled(feeds::count(&known, &counted)).await;
+            until.run_until_cancelled(feeds::update_metrics(&known, &counted)).await;
             Ok(())
         });
         if let Some(lending) = lending.clone() {

@@ -29,8 +29,8 @@ use tinwright::netboot::v1::{BootEventKind as Kind, ScriptKind};
 
 use crate::Mac;
 use crate::decision::Fact;
-use crate::index::Known;
 use crate::ipxe::kind_label;
+use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
 
 pub(crate) use self::queue::Queue;
@@ -45,8 +45,8 @@ pub enum BootSubject {
     UnknownClient(Mac),
 }
 
-impl From<&Known> for BootSubject {
-    fn from(known: &Known) -> Self {
+impl From<&MachineView> for BootSubject {
+    fn from(known: &MachineView) -> Self {
         Self::Machine(known.id, known.mac)
     }
 }
@@ -134,7 +134,12 @@ pub struct Event {
 
 impl Event {
     /// A step of `machine`.
-    pub fn of(machine: &Known, step: BootStep, source: Option<IpAddr>, at: SystemTime) -> Self {
+    pub fn of(
+        machine: &MachineView,
+        step: BootStep,
+        source: Option<IpAddr>,
+        at: SystemTime,
+    ) -> Self {
         Self { subject: BootSubject::from(machine), step, source, at }
     }
 }

@@ -5,16 +5,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
+use fleet::Fleet;
 use metadata::http::{Call, Config, NotStored, PhoneHome, Service, TrustedProxies};
-use metadata::machine::{Machine, TokenPolicy};
 use metadata::path::Path;
 use metadata::token::Tokens;
-use metadata::{Contents, Index, records};
+use metadata::{Contents, Index};
+use runtime::feed::FeedEvent;
+use tinwright::hardware::v1::policy::MetadataTokens;
+use tinwright::hardware::v1::{Hardware, Policy};
 use tokio::runtime::Runtime;
 
 use crate::Target;
@@ -48,7 +50,7 @@ impl Imds {
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let services =
-            [service(TokenPolicy::Optional, false)?, service(TokenPolicy::Required, true)?];
+            [service(MetadataTokens::Optional, false)?, service(MetadataTokens::Required, true)?];
         Ok(Self { runtime, services, words: tokens()? })
     }
 
@@ -155,15 +157,13 @@ impl Target for Imds {
     }
 }
 
-fn service(tokens: TokenPolicy, rate_limits: bool) -> anyhow::Result<Service> {
-    let index = Arc::new(Index::new());
-    let occupied = instance();
-    let known = machines().into_iter().map(|record| {
-        let occupant = Some(&occupied).filter(|one| one.hardware_id == record.id);
-        let machine = records::machine(&record, occupant).context("a machine of the site")?;
-        Ok(Arc::new(Machine { tokens, ..machine }))
-    });
-    index.replace(known.collect::<anyhow::Result<Vec<_>>>()?);
+fn service(tokens: MetadataTokens, rate_limits: bool) -> anyhow::Result<Service> {
+    let index = Arc::new(Index::default());
+    let fleet = Fleet::new(vec![index.clone()]);
+    let policy = Policy { metadata_tokens: tokens.into(), ..Policy::default() };
+    let known = machines().map(|record| Hardware { policy: Some(policy.clone()), ..record });
+    fleet.hardware(FeedEvent::Snapshot(known.into()));
+    fleet.instance(FeedEvent::Snapshot(vec![instance()]));
     let relay = Ipv4Addr::from(RELAY);
     let trusted_proxies = TrustedProxies::new([format!("{relay}/32").parse()?])?;
     let config = Config { trusted_proxies, rate_limits, ..Config::default() };

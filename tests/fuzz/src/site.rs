@@ -1,10 +1,11 @@
 //! A small site: two machines with a record, what occupies the first, and where they are plugged in.
 
+use fleet::Fleet;
 use std::sync::Arc;
 
 use netboot::bootscripts::BootScripts;
 use netboot::decision::Policy;
-use netboot::index::Index;
+use netboot::machine_view::Index;
 use netboot::site::{Dhcp, Serving, Site};
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
@@ -59,15 +60,16 @@ pub(crate) fn instance() -> Instance {
 /// All that netboot is told of them.
 pub(crate) fn index() -> Arc<Index> {
     let index = Arc::new(Index::default());
-    index.hardware(FeedEvent::Snapshot(machines().into()));
-    index.instance(FeedEvent::Snapshot(vec![instance()]));
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(machines().into()));
+    fleet.instance(FeedEvent::Snapshot(vec![instance()]));
     let workflow = Workflow {
         id: "w".into(),
         hardware_id: ID2.into(),
         wants_machine: true,
         ..Workflow::default()
     };
-    index.workflow(FeedEvent::Snapshot(vec![workflow]));
+    fleet.workflow(FeedEvent::Snapshot(vec![workflow]));
     index
 }
 

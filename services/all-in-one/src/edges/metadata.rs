@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::Router;
-use metadata::control_plane::{CallsHome, Sources, follow};
+use fleet::Observer;
+use metadata::control_plane::CallsHome;
 use metadata::link_local::LinkLocal;
 use metadata::metrics::Metrics;
 use metadata::neighbour::Kernel;
@@ -22,7 +23,6 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 use crate::config::Config;
-use crate::copies::Copies;
 use crate::reach::Reach;
 use crate::until_stopped;
 
@@ -89,7 +89,7 @@ impl Bound {
     /// The service, which calls those that `reach` reaches and counts in `vitals`.
     pub(super) fn wire(self, reach: &Reach, vitals: &Diagnostics) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
-        let index = Arc::new(Index::new());
+        let index = Arc::new(Index::default());
         let calls = Arc::new(CallsHome(reach.instance.clone()));
         let metrics = vitals.register(|registry| Metrics::new(registry, index.clone()));
         let service = Service::new(index.clone(), tokens, calls, settings);
@@ -104,13 +104,13 @@ impl Metadata {
         Api::new(self.service.clone())
     }
 
-    /// Starts it, fed by the services that `reach` reaches, and by `copies` until these are reached. Answers what it knows.
-    pub(crate) fn start(
-        self,
-        reach: &Reach,
-        copies: Option<&Copies>,
-        tier: &mut Tier,
-    ) -> anyhow::Result<Arc<Index>> {
+    /// Returns the observer that keeps its machines up to date.
+    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
+        self.index.clone()
+    }
+
+    /// Starts it. Returns its machines.
+    pub(crate) fn start(self, tier: &mut Tier) -> anyhow::Result<Arc<Index>> {
         let Self { listeners, grpc, link_local, index, service } = self;
         let calls = match grpc.is_empty() {
             true => Router::new(),
@@ -125,16 +125,13 @@ impl Metadata {
             let (service, until) = (service.clone(), tier.stop.clone());
             tier.tasks.spawn(async { Ok(serve(listener, service, until).await?) });
         }
-        let Reach { hardware, instance, leases, .. } = reach.clone();
-        let sources = Sources { hardware, instance, leases };
-        let (copies, until, known) =
-            (copies.map(Copies::metadata), tier.stop.clone(), index.clone());
+        let stop = tier.stop.clone();
         tier.tasks.spawn(async move {
-            let followed = follow(index, sources, copies, until).await;
+            stop.cancelled().await;
             drop(link_local);
-            followed.context("what was kept of the feeds")
+            Ok(())
         });
-        Ok(known)
+        Ok(index)
     }
 }
 

@@ -9,7 +9,7 @@ use tinwright::metadata::v1 as pb;
 
 use super::Service;
 use crate::guard::SourceCheck;
-use crate::index::{Lookup, SECRETS_LAST};
+use crate::index::{Lookup, SECRETS_AFTER_DISCONNECT};
 use crate::machine::{Machine, TokenPolicy};
 use runtime::client_address::ClientAddress;
 
@@ -33,9 +33,9 @@ impl Service {
     ) -> Option<pb::ExplainMetadataResponse> {
         let machine = match subject {
             Subject::Hardware(id) => Some(self.index.machine(*id)?),
-            Subject::Hostname(name) => Some(self.index.named(name)?),
+            Subject::Hostname(name) => Some(self.index.by_hostname(name)?),
             Subject::Address(address) => match self.index.lookup(*address, Instant::now()) {
-                Lookup::Known { machine, .. } => Some(machine),
+                Lookup::Found { machine, .. } => Some(machine),
                 Lookup::Unknown | Lookup::NotReady => None,
             },
         };
@@ -66,10 +66,10 @@ impl Service {
                 (false, "nothing was heard from the control plane yet: 503".to_owned())
             }
             Lookup::Unknown => (false, "no machine has this address: 404".to_owned()),
-            Lookup::Known { machine, .. } if meant.is_some_and(|id| id != machine.id) => {
+            Lookup::Found { machine, .. } if meant.is_some_and(|id| id != machine.id) => {
                 (false, format!("the older record of {} has this address", machine.id))
             }
-            Lookup::Known { machine, .. } => self.decided(&machine, address).await,
+            Lookup::Found { machine, .. } => self.decided(&machine, address).await,
         };
         pb::Source { address: address.to_string(), answered, fact }
     }
@@ -114,7 +114,7 @@ impl Service {
     fn every_address(&self, machine: &Option<Arc<Machine>>) -> Vec<IpAddr> {
         let mut all = Vec::new();
         if let Some(machine) = machine {
-            let lent = self.index.lent_to(machine.id, Instant::now());
+            let lent = self.index.leased_by(machine.id, Instant::now());
             for address in machine.addresses().chain(lent) {
                 if !all.contains(&address) {
                     all.push(address);
@@ -131,7 +131,7 @@ impl Service {
             heard: age.is_some(),
             live: age.is_some() && cut.is_none(),
             age: cut.and_then(|age| age.try_into().ok()),
-            secrets_told: age.is_some_and(|age| age <= SECRETS_LAST),
+            secrets_told: age.is_some_and(|age| age <= SECRETS_AFTER_DISCONNECT),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Service {
     /// Whether the control plane was heard of recently enough to tell secrets.
     fn tells_secrets(&self, caller: ClientAddress) -> bool {
         match self.index.lookup(caller.address, Instant::now()) {
-            Lookup::Known { secrets, .. } => secrets,
+            Lookup::Found { secrets, .. } => secrets,
             Lookup::Unknown | Lookup::NotReady => false,
         }
     }

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixture::{USER_DATA, any_machine, node1, node2};
+use crate::fixture::{Feed as _, USER_DATA, any_machine, node1, node2};
 use crate::machine::TokenPolicy;
 
 const NODE1: &str = "198.51.100.50";
@@ -48,8 +48,8 @@ struct Site {
 
 /// A service that knows `machines`.
 fn site_with(machines: Vec<Machine>, told: Told, config: Config) -> Site {
-    let (index, told) = (Arc::new(Index::new()), Arc::new(told));
-    index.replace(machines.into_iter().map(Arc::new));
+    let (index, told) = (Arc::new(Index::default()), Arc::new(told));
+    index.replace(machines);
     let tokens = Tokens::new(&[7; 32]);
     let service = Arc::new(Service::new(index.clone(), tokens, told.clone(), config));
     Site { index, told, service }

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use runtime::feed::FeedEvent;
+use fleet::{FleetMachine, MachineChange};
 use tftp::TransferOutcome;
-use tinwright::instance::v1::Instance;
 
 use super::BootScripts;
 use crate::Mac;
-use crate::index::Known;
+use crate::machine_view::MachineView;
 use crate::tftp::{FinishedRequest, RequestResult, RequestedFile};
 use crate::timeline::{BootStep, BootSubject, Event};
 
@@ -86,13 +85,19 @@ impl BootScripts {
         self.record(mac, source, step, at);
     }
 
-    /// Records that an installed system phoned home, if `news` says so. To be called before the index takes the news.
-    pub fn record_phone_home(&self, news: &FeedEvent<Instance>, at: SystemTime) {
-        let FeedEvent::Put(instance) = news else { return };
-        let Some(machine) = self.index.by_id(&instance.hardware_id) else { return };
-        let before = machine.instance.as_ref().and_then(|old| old.phone_home_time);
-        if instance.phone_home_time.is_some() && instance.phone_home_time != before {
-            let event = Event::of(&machine, BootStep::PhoneHome, machine.address(), at);
+    /// Records that a system called home, if that is what changed of an instance.
+    pub(super) fn record_phone_home(&self, change: &MachineChange, at: SystemTime) {
+        let instance = |machine: &Option<Arc<FleetMachine>>| machine.as_ref()?.instance.clone();
+        let (Some(before), Some(after)) = (instance(&change.before), instance(&change.after))
+        else {
+            return;
+        };
+        let called = after.phone_home_time.is_some();
+        if before.id != after.id || !called || before.phone_home_time == after.phone_home_time {
+            return;
+        }
+        if let Some(known) = self.index.by_id(&change.id.to_string()) {
+            let event = Event::of(&known, BootStep::PhoneHome, known.address(), at);
             self.timeline.record(event);
         }
     }
@@ -102,7 +107,7 @@ impl BootScripts {
         mac: Option<Mac>,
         source: Option<IpAddr>,
         at: SystemTime,
-    ) -> Option<Arc<Known>> {
+    ) -> Option<Arc<MachineView>> {
         match mac {
             Some(mac) => self.index.by_mac(mac),
             None => self.at(source?, at),

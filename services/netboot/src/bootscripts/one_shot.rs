@@ -15,7 +15,7 @@ use runtime::boot_token::LIFETIME;
 
 use crate::Mac;
 use crate::decision::ScriptSource;
-use crate::index::Known;
+use crate::machine_view::MachineView;
 
 /// One-shot scripts that were served, by hardware id.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub struct OneShotScript {
 
 impl OneShotScripts {
     /// Records that `source` was served to `machine` at `now`.
-    pub fn record_served(&self, machine: &Known, source: &ScriptSource, now: SystemTime) {
+    pub fn record_served(&self, machine: &MachineView, source: &ScriptSource, now: SystemTime) {
         let script = OneShotScript {
             mac: machine.mac,
             source: source.clone(),
@@ -70,7 +70,7 @@ impl OneShotScripts {
     }
 
     /// True if the script that the record still has was started already.
-    pub fn is_used(&self, machine: &Known) -> bool {
+    pub fn is_used(&self, machine: &MachineView) -> bool {
         self.all().get(&machine.hardware.id).is_some_and(|script| {
             script.started
                 && script.mac == machine.mac

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::Mac;
 use crate::decision::ScriptSource;
-use crate::index::Known;
 use crate::ipxe::{self, Arguments, WorkerArguments, WorkerEnvironment};
+use crate::machine_view::MachineView;
 use crate::site::Site;
 
 /// Addresses of the site in every script.
@@ -53,7 +53,7 @@ impl BootScripts {
     /// Renders the worker's environment.
     pub(super) fn worker(
         &self,
-        machine: &Known,
+        machine: &MachineView,
         request: &ScriptRequest,
         now: SystemTime,
         warnings: &mut Vec<ScriptWarning>,
@@ -95,7 +95,7 @@ impl BootScripts {
     /// Renders the script that comes back with the machine's UUID.
     pub(super) fn ask_uuid(
         &self,
-        machine: &Known,
+        machine: &MachineView,
         request: &ScriptRequest,
     ) -> Result<super::Script, BootRefusal> {
         if request.format == ScriptFormat::Pxelinux {
@@ -121,7 +121,7 @@ impl BootScripts {
     /// Arguments of the environment on `machine`.
     pub(super) fn arguments<'a>(
         &'a self,
-        machine: &'a Known,
+        machine: &'a MachineView,
         boot: &'a BootUrls,
         now: SystemTime,
     ) -> WorkerArguments<'a> {
@@ -159,7 +159,7 @@ impl BootScripts {
     /// Renders the wrapper around `owner`'s script. Its text is served below the boot's URL.
     pub(super) fn custom(
         &self,
-        machine: &Known,
+        machine: &MachineView,
         owner: ScriptOwner,
         script: ScriptSource,
         source: IpAddr,
@@ -177,7 +177,7 @@ impl BootScripts {
     /// Mints the tokens of one boot of `machine`.
     pub(super) fn boot_urls(
         &self,
-        machine: &Known,
+        machine: &MachineView,
         source: IpAddr,
         identity: WorkerIdentity,
         now: SystemTime,
@@ -196,7 +196,7 @@ impl BootScripts {
 }
 
 /// Installation environment that the interface's record has in place of the site's.
-pub(super) fn osie(machine: &Known) -> Option<&Osie> {
+pub(super) fn osie(machine: &MachineView) -> Option<&Osie> {
     machine.interface()?.netboot.as_ref().and_then(|Netboot { osie, .. }| osie.as_ref())
 }
 
@@ -208,7 +208,7 @@ struct Files<'a> {
 }
 
 /// Returns the files for `machine`: those of its record, or the site's.
-fn files<'a>(machine: &'a Known, boot_url: &'a str) -> Files<'a> {
+fn files<'a>(machine: &'a MachineView, boot_url: &'a str) -> Files<'a> {
     let osie = osie(machine);
     let architecture = &machine.hardware.architecture;
     let name = |own: Option<&'a String>, kind: &str| match own.filter(|name| !name.is_empty()) {

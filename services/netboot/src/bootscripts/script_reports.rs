@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use super::custom::ScriptReport;
 use super::one_shot::{OneShotScript, OneShotScripts};
-use crate::facts;
+use crate::machine_view;
 
 /// Pauses between attempts, in seconds.
 const RETRY_SECONDS: [u64; 6] = [1, 2, 4, 8, 15, 30];
@@ -114,7 +114,7 @@ fn remove(record: &mut Hardware, script: &OneShotScript) -> bool {
     let Some(netboot) = interfaces.find_map(|interface| interface.netboot.as_mut()) else {
         return false;
     };
-    let present = netboot.boot_once.as_ref().and_then(facts::ipxe_script);
+    let present = netboot.boot_once.as_ref().and_then(machine_view::ipxe_script);
     let same = present.as_ref() == Some(&script.source);
     if same {
         netboot.boot_once = None;

@@ -1,6 +1,7 @@
 //! Whom a script is for, and what it opens.
 #![allow(clippy::unwrap_used)]
 
+use fleet::Fleet;
 use std::time::UNIX_EPOCH;
 
 use super::*;
@@ -60,16 +61,17 @@ pub(crate) fn boots(id: HardwareId) -> BootScripts {
 
 pub(crate) fn boots_at(id: HardwareId, site: Site) -> BootScripts {
     let index = Arc::new(Index::default());
+    let fleet = Fleet::new(vec![index.clone()]);
     let other = hardware(HardwareId::new(), Mac([2, 0, 0, 0, 0, 2]), "192.0.2.20");
-    index.hardware(FeedEvent::Snapshot(vec![hardware(id, MAC, "192.0.2.10"), other]));
-    index.instance(FeedEvent::Snapshot(vec![]));
+    fleet.hardware(FeedEvent::Snapshot(vec![hardware(id, MAC, "192.0.2.10"), other]));
+    fleet.instance(FeedEvent::Snapshot(vec![]));
     let workflow = Workflow {
         id: "w".into(),
         hardware_id: id.to_string(),
         wants_machine: true,
         ..Workflow::default()
     };
-    index.workflow(FeedEvent::Snapshot(vec![workflow]));
+    fleet.workflow(FeedEvent::Snapshot(vec![workflow]));
     BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
@@ -84,6 +86,28 @@ pub(crate) fn fetch(
     let FileResponse { reply, effects } =
         boots.respond_file(&FileRequest { token, name, source }, now);
     (reply, boots.apply(effects, now))
+}
+
+/// Returns a fleet of the machines that `boots` knows; `boots` takes its further events.
+pub(crate) fn fleet_of(boots: &BootScripts) -> Fleet {
+    let fleet = Fleet::new(vec![boots.index.clone(), Arc::new(boots.clone())]);
+    let all = boots.index.all();
+    let workflows = all.iter().flat_map(|machine| {
+        let hardware_id = machine.id.to_string();
+        machine.workflows.iter().map(move |workflow| Workflow {
+            id: workflow.id.clone(),
+            hardware_id: hardware_id.clone(),
+            wants_machine: workflow.wants_machine,
+            ..Workflow::default()
+        })
+    });
+    let workflows = workflows.collect();
+    let instances = all.iter().filter_map(|machine| machine.instance.as_deref().cloned());
+    fleet.instance(FeedEvent::Snapshot(instances.collect()));
+    fleet.workflow(FeedEvent::Snapshot(workflows));
+    let hardware = all.iter().map(|machine| (*machine.hardware).clone());
+    fleet.hardware(FeedEvent::Snapshot(hardware.collect()));
+    fleet
 }
 
 pub(crate) fn at(address: &str) -> IpAddr {
@@ -194,15 +218,16 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
 #[test]
 fn before_everything_was_told_machines_are_to_ask_again() {
     let index = Arc::new(Index::default());
-    index.hardware(FeedEvent::Snapshot(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
     let boots = BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
         let told = boots.serve(&ScriptRequest::new(None, at(source)), now());
         assert_eq!(told, Err(later.clone()), "{source}");
     }
-    boots.index().instance(FeedEvent::Snapshot(vec![]));
-    boots.index().workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).instance(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
     assert!(ask(&boots, "192.0.2.10").is_ok());
     assert!(matches!(
         boots.serve(&ScriptRequest::new(None, at("192.0.2.99")), now()),
@@ -213,7 +238,7 @@ fn before_everything_was_told_machines_are_to_ask_again() {
 #[test]
 fn with_a_feed_cut_no_boot_is_opened() {
     let boots = boots(HardwareId::new());
-    boots.index().workflow(FeedEvent::Disconnected);
+    fleet_of(&boots).workflow(FeedEvent::Disconnected);
     let later = boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now());
     assert!(matches!(later, Err(BootRefusal::Later { .. })));
 }
@@ -228,7 +253,7 @@ pub(crate) fn ask(boots: &BootScripts, source: &str) -> Result<Script, BootRefus
 pub(crate) fn record(boots: &BootScripts, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
     let mut record = hardware(id, MAC, "192.0.2.10");
     change(&mut record);
-    boots.index().hardware(FeedEvent::Put(record));
+    fleet_of(boots).hardware(FeedEvent::Put(record));
 }
 
 pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
@@ -237,7 +262,7 @@ pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
 
 /// An instance in `state` on the machine, with an outside platform's gate.
 fn gated(boots: &BootScripts, id: HardwareId, state: occ::State, gate: occ::BootGate) {
-    boots.index().instance(FeedEvent::Snapshot(vec![Instance {
+    fleet_of(boots).instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: state.into(),
         hardware_id: id.to_string(),
@@ -300,7 +325,7 @@ fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
     gated(&boots, id, occ::State::Provisioning, open_gate());
     let script = shown(&boots, UUID).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
-    boots.index().instance(FeedEvent::Disconnected);
+    fleet_of(&boots).instance(FeedEvent::Disconnected);
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::Later { .. })));
     let kernel = fetch(&boots, token, "vmlinuz-x86_64", at("192.0.2.10"), now()).0;
     assert!(matches!(kernel, Err(BootRefusal::Later { .. })));
@@ -347,14 +372,14 @@ fn a_disk_is_booted_the_way_the_record_says() {
     let id = HardwareId::new();
     let boots = boots(id);
     gated(&boots, id, occ::State::Active, occ::BootGate::default());
-    boots.index().instance(FeedEvent::Snapshot(vec![Instance {
+    fleet_of(&boots).instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: occ::State::Active.into(),
         hardware_id: id.to_string(),
         template_id: "t".into(),
         ..Instance::default()
     }]));
-    boots.index().workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
     let plain = ask(&boots, "192.0.2.10").unwrap();
     assert_eq!((plain.kind, plain.text.as_str()), (ScriptKind::LocalDisk, "#!ipxe\nexit 1\n"));
     record(&boots, id, |record| netboot(record).local_boot = 1);
@@ -368,7 +393,7 @@ fn the_shell_is_served_where_the_site_says_so() {
     let (mut site, id) = (site(), HardwareId::new());
     site.policy.no_instance = crate::decision::NoInstance::Shell;
     let boots = boots_at(id, site);
-    boots.index().workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
     assert_eq!(ask(&boots, "192.0.2.10").unwrap().text, "#!ipxe\nshell ||\nexit 1\n");
 }
 

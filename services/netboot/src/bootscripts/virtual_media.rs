@@ -10,8 +10,7 @@ use super::render::WorkerIdentity;
 use super::{BootRefusal, BootScripts, ScriptWarning, broken, gate_of};
 use crate::Mac;
 use crate::decision::{BootTarget, Decision};
-use crate::facts;
-use crate::index::Known;
+use crate::machine_view::MachineView;
 
 impl BootScripts {
     /// Refuses the image of the machine at `mac` to `source`, unless that is the machine or in the network of BMCs, and the
@@ -35,7 +34,7 @@ impl BootScripts {
         let Some(gate) = gate_of(&machine, &decision) else { return Ok(()) };
         // The gate is for the machine, which asks through its BMC: it is known by its own address, and presents no UUID but
         // the one that its firmware sent by DHCP.
-        let own = facts::address(machine.interface().ok_or_else(unknown)?).unwrap_or(source);
+        let own = machine.address().unwrap_or(source);
         let presented = self.presented(&machine, None, own);
         match gate::evaluate(gate, &presented) {
             GateResult::Open => Ok(()),
@@ -56,7 +55,7 @@ impl BootScripts {
             || BootRefusal::Nothing("its record has no address for this interface".into());
         let machine = self.index.by_mac(mac).ok_or_else(nothing)?;
         let interface = machine.interface().ok_or_else(nothing)?;
-        let own = facts::address(interface).ok_or_else(nothing)?;
+        let own = machine.address().ok_or_else(nothing)?;
         let boot = self.boot_urls(&machine, own, WorkerIdentity::Given, now)?;
         let mut arguments = self.arguments(&machine, &boot, now);
         let ipam = ipam(&machine, interface, own);
@@ -73,7 +72,7 @@ impl BootScripts {
 }
 
 /// Renders the addresses of a machine that no DHCP server answers, in nine fields (Tinkerbell's `ipam=`, IPv4 only).
-fn ipam(machine: &Known, interface: &Interface, own: IpAddr) -> Option<String> {
+fn ipam(machine: &MachineView, interface: &Interface, own: IpAddr) -> Option<String> {
     let dhcp = interface.dhcp.as_ref().filter(|dhcp| dhcp.disabled && own.is_ipv4())?;
     let address = dhcp.address.as_ref()?;
     let mask = u32::MAX.checked_shl(32_u32.checked_sub(address.prefix_length)?).unwrap_or(0);

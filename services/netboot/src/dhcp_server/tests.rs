@@ -4,6 +4,7 @@
 mod relay_port;
 
 use super::*;
+use crate::bootscripts::tests::fleet_of;
 use crate::bootscripts::tests::{MAC, boots_at, site};
 use dhcp::Packet;
 use dhcp::options::{Options, code};
@@ -66,9 +67,9 @@ fn firmware_that_asks_is_told_of_where_a_workflow_may_wait_for_it() {
     };
     assert_eq!(told(MessageType::Discover, 1), Some(known.hardware.id.clone()));
     assert_eq!(told(MessageType::Request, 2), None);
-    server.boots.index().workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&server.boots).workflow(FeedEvent::Snapshot(vec![]));
     assert_eq!(told(MessageType::Discover, 3), None, "no workflow is on the machine");
-    server.boots.index().workflow(FeedEvent::Disconnected);
+    fleet_of(&server.boots).workflow(FeedEvent::Disconnected);
     assert!(told(MessageType::Discover, 4).is_some(), "there may be one we do not know of");
 }
 

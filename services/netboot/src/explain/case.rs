@@ -9,8 +9,8 @@ use super::{ClientClass, Place, Question, Subject};
 use crate::Mac;
 use crate::bootscripts::BootScripts;
 use crate::dhcp_server::link_state::LinkState;
-use crate::index::Known;
 use crate::lending::{Asked, Lent};
+use crate::machine_view::MachineView;
 use dhcp::{DropReason, Link, Request, Reservation};
 
 /// The request, and all that bears on it.
@@ -27,7 +27,7 @@ pub(super) struct Case<'a> {
     /// None where nobody can be named who would send it.
     pub(super) request: Option<Request>,
     /// The machine.
-    pub(super) known: Option<Arc<Known>>,
+    pub(super) known: Option<Arc<MachineView>>,
     /// Whether it is known by where it is plugged in, and not by its MAC.
     pub(super) by_port: bool,
 }
@@ -45,7 +45,7 @@ impl<'a> Case<'a> {
         };
         let relay = question.relay.clone().or_else(|| recorded(named.as_ref()?, link));
         let class = question.class;
-        let ask = |known: Option<&Known>| {
+        let ask = |known: Option<&MachineView>| {
             let processor = known.map_or("", |known| &known.hardware.architecture);
             let direct = request::discover(mac?, class, question.architecture, processor);
             let packet = match &relay {
@@ -65,7 +65,7 @@ impl<'a> Case<'a> {
 
     /// What the machine's record says of the interface.
     pub(super) fn record(&self) -> Option<&Reservation> {
-        self.known.as_deref().map(Known::reservation)
+        self.known.as_deref().map(MachineView::reservation)
     }
 
     /// The time since its reserved address was declined, if it is not offered yet.
@@ -95,7 +95,7 @@ impl<'a> Case<'a> {
 }
 
 /// The relay of the port that is in the record.
-fn recorded(known: &Known, link: &Link) -> Option<Relay> {
+fn recorded(known: &MachineView, link: &Link) -> Option<Relay> {
     let record = known.reservation();
     Relay::of(record.port.as_ref()?, record.address, link)
 }

@@ -7,6 +7,7 @@ use tinwright::netboot::v1 as pb;
 use super::case::Case;
 use crate::Mac;
 use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
+use crate::machine_view::MachineView;
 use crate::pool::{Lease, Unknown};
 use dhcp::Mode;
 
@@ -37,11 +38,17 @@ pub(super) fn of(case: &Case<'_>) -> pb::LookedAt {
         address: known.address().map_or_else(String::new, |address| address.to_string()),
         instance_id: instance.map_or_else(String::new, |instance| instance.id.clone()),
         instance_state: instance.map_or_else(String::new, |instance| instance.state().word()),
-        waiting_workflow_ids: index.waiting(&known.hardware.id),
+        waiting_workflow_ids: waiting_workflows(known),
         gate: gate.map_or("", |gate| if gate.open { "open" } else { "closed" }).into(),
         ..site
     };
     decided_by(known.machine(), site)
+}
+
+/// Returns the ids of the workflows that have something to run on the machine.
+fn waiting_workflows(known: &MachineView) -> Vec<String> {
+    let waiting = known.workflows.iter().filter(|workflow| workflow.wants_machine);
+    waiting.map(|workflow| workflow.id.clone()).collect()
 }
 
 /// What was heard of the interface, and of the machine, beside what is `known`.

@@ -1,6 +1,8 @@
 //! What a machine is told it would be answered.
 #![allow(clippy::unwrap_used)]
 
+use crate::bootscripts::tests::fleet_of;
+use fleet::Fleet;
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
@@ -11,7 +13,7 @@ use tinwright::instance::v1 as occ;
 use tinwright::workflow::v1::Workflow;
 
 use super::*;
-use crate::index::Index;
+use crate::machine_view::Index;
 
 mod heard;
 mod lent;
@@ -41,7 +43,8 @@ fn machine(id: HardwareId) -> hw::Hardware {
 /// A site with one machine, an instance on it, and a workflow that waits for it.
 fn boots(id: HardwareId) -> BootScripts {
     let index = Arc::new(Index::default());
-    index.hardware(FeedEvent::Snapshot(vec![machine(id)]));
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![machine(id)]));
     let instance = occ::Instance {
         id: "i".into(),
         hardware_id: id.to_string(),
@@ -49,11 +52,11 @@ fn boots(id: HardwareId) -> BootScripts {
         hostname: "web-1".into(),
         ..occ::Instance::default()
     };
-    index.instance(FeedEvent::Snapshot(vec![instance]));
+    fleet.instance(FeedEvent::Snapshot(vec![instance]));
     let hardware_id = id.to_string();
     let workflow =
         Workflow { id: "w".into(), hardware_id, wants_machine: true, ..Workflow::default() };
-    index.workflow(FeedEvent::Snapshot(vec![workflow]));
+    fleet.workflow(FeedEvent::Snapshot(vec![workflow]));
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     BootScripts::new(index, tokens, crate::bootscripts::tests::site())
 }
@@ -107,7 +110,7 @@ fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
 fn a_cut_feed_is_named_and_decides() {
     let id = HardwareId::new();
     let boots = boots(id);
-    boots.index().workflow(FeedEvent::Disconnected);
+    fleet_of(&boots).workflow(FeedEvent::Disconnected);
     let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe);
     assert_eq!((told.boot.as_str(), told.script.unwrap().status), ("later", 503));
     assert_eq!(told.looked_at.unwrap().cut_feeds, ["workflow"]);
@@ -119,7 +122,7 @@ fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
     let boots = boots(id);
     let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe).dhcp.unwrap();
     assert_eq!((pxe.boot_file.as_str(), pxe.next_server.as_str()), ("snponly.efi", "192.0.2.1"));
-    boots.index().workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
     let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe);
     assert_eq!(pxe.boot, "local_disk");
     let dhcp = pxe.dhcp.unwrap();

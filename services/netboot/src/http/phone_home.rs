@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 
 use super::Http;
 use super::rate_limit::Source;
-use crate::index::Known;
+use crate::machine_view::MachineView;
 
 /// The longest body, in octets; cloud-init's three host keys are 2 KiB.
 const LONGEST: usize = 64 * 1024;
@@ -113,7 +113,7 @@ async fn components(State(http): State<Arc<Http>>, Source(source): Source, body:
 
 /// Takes what only a machine at work has to tell.
 async fn at_work(http: &Http, source: std::net::IpAddr, what: &str, body: Body) -> Response {
-    let known = http.boots.at(source, SystemTime::now()).filter(|known| known.worker_wanted);
+    let known = http.boots.at(source, SystemTime::now()).filter(|known| known.worker_wanted());
     match (known, read(body).await) {
         (None, _) => StatusCode::NOT_FOUND.into_response(),
         (_, None) => StatusCode::BAD_REQUEST.into_response(),
@@ -124,7 +124,7 @@ async fn at_work(http: &Http, source: std::net::IpAddr, what: &str, body: Body) 
 /// What of a machine's word is written down. Anything else may be a secret.
 const TOLD: [&str; 6] = ["code", "state", "message", "type", "problem", "components"];
 
-fn told(known: &Known, what: &str, body: &[u8]) -> Response {
+fn told(known: &MachineView, what: &str, body: &[u8]) -> Response {
     let Some(fields) = runtime::phone_home::parse_fields(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };

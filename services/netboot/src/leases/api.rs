@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{Leases, record};
-use crate::index::Index;
+use crate::machine_view::Index;
 use crate::unknown::Machines;
 
 /// Serves [`Leases`] and what was seen of unknown machines.

@@ -1,6 +1,7 @@
 //! Who is lent what, and who is known by it.
 #![allow(clippy::unwrap_used)]
 
+use fleet::Fleet;
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
@@ -36,9 +37,10 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     machine.state = tinwright::hardware::v1::State::Provisionable.into();
     machine.interfaces[0].dhcp = None;
     let index = Arc::new(Index::default());
-    index.hardware(FeedEvent::Snapshot(vec![machine]));
-    index.instance(FeedEvent::Snapshot(vec![]));
-    index.workflow(FeedEvent::Snapshot(vec![]));
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![machine]));
+    fleet.instance(FeedEvent::Snapshot(vec![]));
+    fleet.workflow(FeedEvent::Snapshot(vec![]));
     let network = Ipv4Net::new_assert([192, 0, 2, 0].into(), 24);
     let last = LENT.octets()[3] + addresses - 1;
     let ranges = vec![format!("{LENT}-192.0.2.{last}").parse().unwrap()];

@@ -1,95 +1,30 @@
-//! Following the services that own what netboot answers from, and telling them of new boots.
+//! Reports to the services that own the records, and metrics of their feeds.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use runtime::feed;
-use tinwright::common::v1::View;
-use tinwright::hardware::v1::{
-    WatchHardwareRequest, hardware_service_client::HardwareServiceClient,
-};
-use tinwright::instance::v1::{
-    WatchInstancesRequest, instance_service_client::InstanceServiceClient,
-};
+use tinwright::workflow::v1::NoteBootRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tinwright::workflow::v1::{NoteBootRequest, WatchWorkflowsRequest};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use super::Tasks;
-use crate::bootscripts::BootScripts;
-use crate::copies::Told;
-use crate::index::Index;
+use crate::machine_view::Index;
 use crate::metrics::Metrics;
 
-/// How often what is known is counted.
-const COUNTING: Duration = Duration::from_secs(1);
+/// The time between two updates of the metrics.
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The services netboot is told by.
+/// The services that netboot reports to.
 #[derive(Clone, Debug)]
-pub struct Sources {
-    /// Of hardware.
+pub struct Peers {
+    /// Clears scripts that are for one boot.
     pub hardware: Channel,
-    /// Of instances.
+    /// Takes phone-home calls and scripts that ran.
     pub instance: Channel,
-    /// Of workflows; told of new boots, too.
+    /// Takes machines that boot anew.
     pub workflow: Channel,
 }
 
-/// Keeps `all` told by `sources` until `stop`; `boots` notes who called home, and forgets who is gone.
-pub(super) fn follow(
-    sources: &Sources,
-    all: &Told,
-    boots: Arc<BootScripts>,
-    tasks: &mut Tasks,
-    stop: &CancellationToken,
-) {
-    let view = View::Full.into();
-    let (client, told, until) =
-        (HardwareServiceClient::new(sources.hardware.clone()), all.clone(), stop.clone());
-    let noted = boots.clone();
-    tasks.spawn(async move {
-        let open = || {
-            let (mut client, request) =
-                (client.clone(), WatchHardwareRequest { view, ..Default::default() });
-            async move { Ok(client.watch_hardware(request).await?.into_inner()) }
-        };
-        let tell = |news| {
-            noted.evict(&news);
-            told.hardware(news);
-        };
-        feed::follow("hardware", open, tell, until).await;
-        Ok(())
-    });
-    let (client, told, until) =
-        (InstanceServiceClient::new(sources.instance.clone()), all.clone(), stop.clone());
-    tasks.spawn(async move {
-        let open = || {
-            let (mut client, request) =
-                (client.clone(), WatchInstancesRequest { view, ..Default::default() });
-            async move { Ok(client.watch_instances(request).await?.into_inner()) }
-        };
-        let tell = |news| {
-            boots.record_phone_home(&news, SystemTime::now());
-            told.instance(news);
-        };
-        feed::follow("instance", open, tell, until).await;
-        Ok(())
-    });
-    let (client, told, until) =
-        (WorkflowServiceClient::new(sources.workflow.clone()), all.clone(), stop.clone());
-    tasks.spawn(async move {
-        let open = || {
-            let (mut client, request) = (client.clone(), WatchWorkflowsRequest::default());
-            async move { Ok(client.watch_workflows(request).await?.into_inner()) }
-        };
-        feed::follow("workflow", open, |news| told.workflow(news), until).await;
-        Ok(())
-    });
-}
-
-/// Tells the workflow service which machines show themselves in a new boot.
+/// Reports machines that boot anew to the workflow service.
 pub(super) async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
     let mut client = WorkflowServiceClient::new(workflow);
     while let Some(hardware_id) = signs.recv().await {
@@ -99,9 +34,9 @@ pub(super) async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<Stri
     }
 }
 
-/// Counts what `index` knows, for ever.
-pub(super) async fn count(index: &Index, metrics: &Metrics) {
-    let (mut tick, mut live) = (tokio::time::interval(COUNTING), Instant::now());
+/// Updates the metrics of `index`, for ever.
+pub(super) async fn update_metrics(index: &Index, metrics: &Metrics) {
+    let (mut tick, mut live) = (tokio::time::interval(METRICS_INTERVAL), Instant::now());
     loop {
         let now = tick.tick().await.into_std();
         let cut = index.cut();

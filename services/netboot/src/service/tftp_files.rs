@@ -11,7 +11,7 @@ use tftp::TransferOutcome;
 
 use crate::bootscripts::{BootRefusal, BootScripts, ScriptFormat, ScriptRequest};
 use crate::dhcp_server::link_state::LinkState;
-use crate::index::Index;
+use crate::machine_view::Index;
 use crate::tftp::{
     Directories, FileError, FileSource, FinishedRequest, OpenFile, RequestResult, RequestedFile,
 };

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::Lines;
 use super::limit::{Limit, Verdict};
 use super::message::Message;
-use crate::index::Index;
 use crate::lending::Lending;
+use crate::machine_view::Index;
 use crate::metrics::Metrics;
 
 /// The longest datagram read; what is longer is cut (RFC 5426, section 3.2, asks for 2048).

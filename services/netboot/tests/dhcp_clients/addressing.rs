@@ -160,6 +160,6 @@ fn udhcpc_gets_the_new_address_once_the_record_has_it() {
     use runtime::feed::FeedEvent;
     let lab = lab();
     assert_eq!(udhcpc(&lab, "").unwrap()["ip"], "198.51.100.51");
-    lab.index.hardware(FeedEvent::Snapshot(vec![machine(2, "198.51.100.52")]));
+    lab.fleet.hardware(FeedEvent::Snapshot(vec![machine(2, "198.51.100.52")]));
     assert_eq!(udhcpc(&lab, "").unwrap()["ip"], "198.51.100.52");
 }

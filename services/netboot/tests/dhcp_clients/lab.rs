@@ -1,11 +1,11 @@
 //! Our server in a network of its own, and what it knows.
 
+use fleet::Fleet;
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::process::{Child, Output, Stdio};
 use std::sync::{Arc, mpsc};
 
-use netboot::index::Index;
 use netboot::pool::Subnet;
 use netboot::site::Dhcp;
 use netboot::{Netboot, Reports, Site};
@@ -24,7 +24,7 @@ pub(crate) const US: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 pub(crate) struct Lab {
     pub(crate) network: Arc<Network>,
     pub(crate) directory: TempDir,
-    pub(crate) index: Arc<Index>,
+    pub(crate) fleet: Fleet,
     started: RefCell<Vec<Child>>,
     stop: CancellationToken,
     serving: Option<std::thread::JoinHandle<()>>,
@@ -119,19 +119,20 @@ impl Lab {
                 let http = tokio::net::TcpListener::bind((US, 7080)).await.expect("port 7080");
                 let key = SiteKey::new([1; 32]);
                 let mut netboot = Netboot::bind(site, &key, http).await.expect("every port");
-                netboot.index().hardware(FeedEvent::Snapshot(machines));
-                netboot.index().instance(FeedEvent::Snapshot(Vec::new()));
-                netboot.index().workflow(FeedEvent::Snapshot(Vec::new()));
+                let fleet = Fleet::new(netboot.observers());
+                fleet.hardware(FeedEvent::Snapshot(machines));
+                fleet.instance(FeedEvent::Snapshot(Vec::new()));
+                fleet.workflow(FeedEvent::Snapshot(Vec::new()));
                 if let Some(store) = store {
                     netboot.keep_leases(store);
                 }
-                let (index, leases) = (netboot.index(), netboot.lease_api(until.clone()));
+                let leases = netboot.lease_api(until.clone());
                 tokio::spawn(async move {
                     // Before what is lent has been read, nobody is answered who has no address of his own.
                     if let Some(leases) = leases {
                         leases.ready().await;
                     }
-                    ready.send(index).expect("a test");
+                    ready.send(fleet).expect("a test");
                 });
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
                 let (scripts, _reports) = tokio::sync::mpsc::unbounded_channel();
@@ -144,10 +145,10 @@ impl Lab {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().expect("a runtime").block_on(serve);
         });
-        let index = bound.recv().expect("a server");
+        let fleet = bound.recv().expect("a server");
         let directory = TempDir::new().expect("a directory");
         let started = RefCell::default();
-        Self { network, directory, index, started, stop, serving: Some(serving) }
+        Self { network, directory, fleet, started, stop, serving: Some(serving) }
     }
 
     /// The path of a file of the test's own.

@@ -74,7 +74,7 @@ async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
     let mut record: Hardware = (*known.hardware).clone();
     let once = Ipxe { contents: "#!ipxe\necho once".into(), ..Ipxe::default() };
     record.interfaces[0].netboot.as_mut().unwrap().boot_once = Some(once);
-    site.boots.index().hardware(FeedEvent::Put(record));
+    site.fleet.hardware(FeedEvent::Put(record));
     let script = site.curl(MACHINE, &[], "/auto.ipxe").await.text();
     let note = script.split_whitespace().find(|word| word.ends_with("/once.started")).unwrap();
     assert_eq!(site.curl_url(MACHINE, &[], note).await.status, 200);

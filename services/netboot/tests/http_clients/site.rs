@@ -1,5 +1,6 @@
 //! A server with one machine that its workflow waits for, and curl.
 
+use fleet::Fleet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +11,8 @@ use netboot::bootscripts::BootScripts;
 use netboot::bootscripts::custom::ScriptReport;
 use netboot::http::Http;
 use netboot::http::phone_home::PhoneHomeSink;
-use netboot::index::Index;
 use netboot::iso::Images;
+use netboot::machine_view::Index;
 use netboot::tftp::{Directories, FileError, FileSource, OpenFile, RequestedFile};
 use netboot::{Mac, Metrics, site::Serving};
 use runtime::SiteKey;
@@ -71,6 +72,7 @@ impl FileSource for Scripts {
 pub(crate) struct Site {
     pub(crate) base: String,
     pub(crate) id: HardwareId,
+    pub(crate) fleet: Fleet,
     pub(crate) boots: Arc<BootScripts>,
     pub(crate) told: Arc<Told>,
     pub(crate) reports: Mutex<mpsc::UnboundedReceiver<ScriptReport>>,
@@ -118,18 +120,19 @@ fn record(id: HardwareId) -> hw::Hardware {
     }
 }
 
-fn index(id: HardwareId) -> Arc<Index> {
+fn fleet(id: HardwareId) -> (Fleet, Arc<Index>) {
     let index = Arc::new(Index::default());
-    index.hardware(FeedEvent::Snapshot(vec![record(id)]));
-    index.instance(FeedEvent::Snapshot(vec![]));
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![record(id)]));
+    fleet.instance(FeedEvent::Snapshot(vec![]));
     let waiting = Workflow {
         id: "w".into(),
         hardware_id: id.to_string(),
         wants_machine: true,
         ..Workflow::default()
     };
-    index.workflow(FeedEvent::Snapshot(vec![waiting]));
-    index
+    fleet.workflow(FeedEvent::Snapshot(vec![waiting]));
+    (fleet, index)
 }
 
 fn settings(port: u16) -> netboot::Site {
@@ -178,7 +181,8 @@ impl Site {
             exempt: site.serving.trusted_proxies.clone(),
             max_head_bytes: 16 * 1024,
         };
-        let boots = Arc::new(BootScripts::new(index(id), tokens, site));
+        let (fleet, index) = fleet(id);
+        let boots = Arc::new(BootScripts::new(index, tokens, site));
         let (scripts, reports) = mpsc::unbounded_channel();
         let told = Arc::new(Told::default());
         let http = Http {
@@ -197,7 +201,7 @@ impl Site {
             serve::limited_tcp(listener, Transport::Plaintext, bounds, front.clone(), stop.clone());
         tokio::spawn(serving);
         let (reports, _stop) = (Mutex::new(reports), stop.drop_guard());
-        Self { base, id, boots, told, reports, directory, front, _stop }
+        Self { base, id, fleet, boots, told, reports, directory, front, _stop }
     }
 
     /// Serves in TLS, too, with a new key whose certificate is `c.pem` in the directory. On which port.

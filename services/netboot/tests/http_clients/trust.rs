@@ -58,7 +58,7 @@ async fn a_token_is_for_its_machine_and_its_site() {
 async fn with_the_control_plane_away_a_machine_is_told_when_to_ask_again() {
     let site = Site::start().await;
     let kernel = site.kernel_url().await;
-    site.boots.index().hardware(FeedEvent::Disconnected);
+    site.fleet.hardware(FeedEvent::Disconnected);
     for path in [PATH, &kernel] {
         let later = site.curl(MACHINE, &[], path).await;
         assert_eq!((later.status, later.header("retry-after")), (503, "5".into()), "{path}");

@@ -1,10 +1,11 @@
 //! Syslog of other people's senders.
 
+use fleet::Fleet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use netboot::Metrics;
-use netboot::index::Index;
+use netboot::machine_view::Index;
 use netboot::syslog::lines::Line;
 use netboot::syslog::{Lines, server::Server};
 use prometheus_client::registry::Registry;
@@ -29,6 +30,7 @@ struct Site {
 /// A receiver that knows one machine.
 fn site() -> Site {
     let (network, index) = (Network::new(), Arc::new(Index::default()));
+    let fleet = Fleet::new(vec![index.clone()]);
     let address = hw::Address { address: MACHINE.into(), ..hw::Address::default() };
     let interface = hw::Interface {
         mac: MAC.to_string(),
@@ -37,7 +39,7 @@ fn site() -> Site {
     };
     let machine =
         hw::Hardware { id: ID.into(), interfaces: vec![interface], ..hw::Hardware::default() };
-    index.hardware(FeedEvent::Snapshot(vec![machine]));
+    fleet.hardware(FeedEvent::Snapshot(vec![machine]));
     let socket = network.at_server(|| std::net::UdpSocket::bind((SERVER, 514))).unwrap();
     socket.set_nonblocking(true).unwrap();
     let socket = tokio::net::UdpSocket::from_std(socket).unwrap();

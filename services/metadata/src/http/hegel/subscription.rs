@@ -13,7 +13,9 @@ use tinwright::HardwareId;
 use tokio_util::sync::CancellationToken;
 
 use super::{Asker, Refusal, Service};
-use crate::index::{Changes, Lease, Lookup};
+use fleet::BoundLease;
+
+use crate::index::{Changes, Lookup};
 use crate::machine::Machine;
 use crate::metrics::Metrics;
 
@@ -84,15 +86,15 @@ impl Subscription {
     /// The machine, if the caller's address is still its.
     fn current(&self) -> Result<Arc<Machine>, Refusal> {
         match self.service.index.lookup(self.asker.caller.address, Instant::now()) {
-            Lookup::Known { machine, .. } if machine.id == self.machine => Ok(machine),
-            Lookup::Known { .. } | Lookup::Unknown => Err(Refusal::NotFound),
+            Lookup::Found { machine, .. } if machine.id == self.machine => Ok(machine),
+            Lookup::Found { .. } | Lookup::Unknown => Err(Refusal::NotFound),
             Lookup::NotReady => Err(Refusal::NotReady),
         }
     }
 }
 
 /// Resolves when `lease` has ended, of which nobody tells.
-async fn ended(lease: Option<Lease>) {
+async fn ended(lease: Option<BoundLease>) {
     match lease {
         Some(lease) => tokio::time::sleep_until(lease.until.into()).await,
         None => pending().await,

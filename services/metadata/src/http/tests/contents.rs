@@ -53,6 +53,6 @@ async fn anybody_may_ask_how_the_service_is() {
     let well = site.send(STRANGER, "GET", "/_packet/healthcheck", &[]).await;
     assert!(well.status == 200 && well.body.contains(r#""hardware_client_status":true"#));
     assert_eq!(site.send(STRANGER, "GET", "/_packet/version", &[]).await.status, 200);
-    site.index.cut(std::time::Instant::now());
+    site.index.disconnect(std::time::Instant::now());
     assert_eq!(site.send(STRANGER, "GET", "/_packet/healthcheck", &[]).await.status, 500);
 }

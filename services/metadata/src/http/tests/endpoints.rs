@@ -11,8 +11,8 @@ use crate::guard::Guard;
 fn site_of_own(machine: Machine, own: &[(&str, &str)]) -> Site {
     let own = own.iter().map(|(path, code)| ((*path).to_owned(), (*code).to_owned()));
     let endpoints = Endpoints::new(&own.collect::<BTreeMap<_, _>>()).unwrap();
-    let (index, told) = (Arc::new(Index::new()), Arc::new(Told::default()));
-    index.replace([Arc::new(machine)]);
+    let (index, told) = (Arc::new(Index::default()), Arc::new(Told::default()));
+    index.replace([machine]);
     let service =
         Service::new(index.clone(), Tokens::new(&[7; 32]), told.clone(), Config::default());
     let service = Arc::new(service.with(Contents { endpoints, ..Contents::default() }));

@@ -8,8 +8,8 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::guard::Guard;
-use crate::index::{Change, Lease};
 use crate::neighbour::Neighbours;
+use fleet::BoundLease;
 
 /// Every address is here.
 struct At(Place);
@@ -26,8 +26,8 @@ impl Neighbours for At {
 
 /// A service that counts, for node1 as `guard` has it, whose address is at `place`.
 fn counted(guard: Guard, place: Place) -> (Site, Registry) {
-    let (index, told) = (Arc::new(Index::new()), Arc::new(Told::default()));
-    index.replace([Arc::new(Machine { guard, ..node1() })]);
+    let (index, told) = (Arc::new(Index::default()), Arc::new(Told::default()));
+    index.replace([Machine { guard, ..node1() }]);
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry, index.clone());
     let tokens = Tokens::new(&[7; 32]);
@@ -66,7 +66,7 @@ async fn a_token_made_before_the_revocation_opens_nothing() {
     let tokens_revoked = Some(SystemTime::now() + Duration::from_secs(1));
     let guard = Guard { tokens_revoked, ..Guard::default() };
     let tokens = TokenPolicy::Required;
-    site.index.apply([Change::Put(Arc::new(Machine { tokens, guard, ..node1() }))]);
+    site.index.put(Machine { tokens, guard, ..node1() });
     site.get_with(&token).await.refused(401);
 }
 
@@ -80,7 +80,7 @@ fn windowed(seconds: u64, installed: Option<u64>) -> Guard {
 impl Site {
     /// node1's record says this from now on.
     fn put(&self, guard: Guard) {
-        self.index.apply([Change::Put(Arc::new(Machine { guard, ..node1() }))]);
+        self.index.put(Machine { guard, ..node1() });
     }
 }
 
@@ -107,7 +107,7 @@ async fn user_data_is_told_for_as_long_as_the_policy_says() {
     // The next instance has a time of its own.
     let mut next = Machine { guard, ..node1() };
     next.instance.as_mut().unwrap().id = "i-0002".into();
-    site.index.apply([Change::Put(Arc::new(next))]);
+    site.index.put(next);
     site.get("/latest/user-data").await.says(USER_DATA);
 }
 
@@ -189,7 +189,7 @@ async fn everything_that_is_counted_moves() {
     ] {
         assert!(live.contains(line), "{line}\n{live}");
     }
-    site.index.cut(Instant::now().checked_sub(Duration::from_secs(90)).unwrap());
+    site.index.disconnect(Instant::now().checked_sub(Duration::from_secs(90)).unwrap());
     let cut = page(&registry);
     assert!(cut.contains("metadata_feed_connected 0"), "{cut}");
     assert!(cut.contains("metadata_feed_age_seconds 9"), "{cut}");
@@ -213,11 +213,13 @@ async fn an_address_that_changes_hands_never_tells_the_old_owner_a_byte_of_the_n
     let writer = std::thread::spawn(move || {
         let old = Machine { tokens: TokenPolicy::Required, ..node1() };
         let new = Machine { tokens: TokenPolicy::Required, ..node2_at_node1s() };
-        let (old, new) = (Arc::new(old), Arc::new(new));
         for _ in 0..2000 {
-            index.apply([Change::Remove(old.id), Change::Put(new.clone())]);
-            index.apply([Change::Remove(new.id)]);
-            index.apply([Change::Put(old.clone())]);
+            index.views.update(|snapshot| {
+                snapshot.remove(old.id);
+                snapshot.put(new.id, vec![new.clone()], &[]);
+            });
+            index.remove(new.id);
+            index.put(old.clone());
         }
         ended.store(true, Ordering::Relaxed);
     });
@@ -237,8 +239,8 @@ async fn an_address_that_changes_hands_never_tells_the_old_owner_a_byte_of_the_n
 
 /// A service for node1 as `guard` has it, whose address is at `place`.
 fn explained(guard: Guard, place: Place) -> Service {
-    let index = Arc::new(Index::new());
-    index.replace([Arc::new(Machine { guard, ..node1() })]);
+    let index = Arc::new(Index::default());
+    index.replace([Machine { guard, ..node1() }]);
     let tokens = Tokens::new(&[7; 32]);
     let service = Service::new(index, tokens, Arc::new(Told::default()), Config::default());
     service.watching(Arc::new(At(place)))
@@ -279,19 +281,19 @@ async fn a_machine_is_explained_by_any_of_its_names() {
 }
 
 /// A service for node1 without an address of its own, which is lent one as `lease` says, and asks from `place`.
-fn lending(guard: Guard, place: Place, lease: Lease) -> Site {
+fn lending(guard: Guard, place: Place, lease: BoundLease) -> Site {
     let (site, _) = counted(guard, place);
     let mut machine = Machine { guard, ..node1() };
     machine.nics[0].addresses.clear();
     machine.instance.as_mut().unwrap().addresses.clear();
-    site.index.replace([Arc::new(machine)]);
+    site.index.replace([machine]);
     site.index.replace_leases([(STRANGER.parse().unwrap(), lease)]);
     site
 }
 
-fn lease(at_port: bool) -> Lease {
+fn lease(at_port: bool) -> BoundLease {
     let until = Instant::now() + Duration::from_secs(3600);
-    Lease { mac: node1().nics[0].mac, until, at_port }
+    BoundLease { mac: node1().nics[0].mac, until, at_port }
 }
 
 #[tokio::test]

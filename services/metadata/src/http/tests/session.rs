@@ -64,7 +64,7 @@ async fn a_token_ends_with_its_instance() {
     let token = site.token().await;
     let mut next = node1();
     next.instance.as_mut().unwrap().id = "i-0002".into();
-    site.index.apply([crate::index::Change::Put(Arc::new(next))]);
+    site.index.put(next);
     site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await.refused(401);
 }
 

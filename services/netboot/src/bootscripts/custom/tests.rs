@@ -1,6 +1,7 @@
 //! Custom scripts: access to their texts, and reports about them.
 #![allow(clippy::unwrap_used)]
 
+use crate::bootscripts::tests::fleet_of;
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1::{self as occ, Instance};
@@ -124,7 +125,7 @@ fn instance(boots: &BootScripts, id: HardwareId, state: occ::State, ran: bool) {
         contents: "#!ipxe\necho theirs".into(),
         ..occ::instance::CustomIpxe::default()
     };
-    boots.index().instance(FeedEvent::Snapshot(vec![Instance {
+    fleet_of(boots).instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
         state: state.into(),
         hardware_id: id.to_string(),
@@ -139,7 +140,7 @@ fn instance(boots: &BootScripts, id: HardwareId, state: occ::State, ran: bool) {
 fn an_instances_script_is_served_until_it_was_started_and_its_text_still_then() {
     let id = HardwareId::new();
     let boots = boots(id);
-    boots.index().workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
     instance(&boots, id, occ::State::Provisioning, false);
     let theirs = place(&ask(&boots, HERE).unwrap().text);
     let (hardware_id, instance_id) = (id.to_string(), "i".to_owned());

@@ -1,11 +1,14 @@
 //! What is noted of what machines fetch.
 #![allow(clippy::unwrap_used)]
 
+use fleet::Fleet;
+use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
+use tinwright::instance::v1::Instance;
 
 use super::*;
 use crate::bootscripts::ScriptRequest;
-use crate::bootscripts::tests::{MAC, at, boots, now};
+use crate::bootscripts::tests::{MAC, at, boots, hardware, now};
 use crate::decision::Fact;
 use crate::metrics::Metrics;
 use tinwright::netboot::v1::ScriptKind;
@@ -51,17 +54,13 @@ fn files_are_told_apart_and_a_missing_one_is_a_failure() {
 fn a_call_home_is_noted_once_and_by_its_machine() {
     let id = HardwareId::new();
     let (boots, events) = site(id);
-    let phone_home_time = Some(now().into());
-    let instance = Instance {
-        id: "i".into(),
-        hardware_id: id.to_string(),
-        phone_home_time,
-        ..Instance::default()
-    };
+    let fleet = Fleet::new(vec![boots.index.clone(), Arc::new(boots.clone())]);
+    fleet.hardware(FeedEvent::Snapshot(vec![hardware(id, MAC, "192.0.2.10")]));
+    let instance = Instance { id: "i".into(), hardware_id: id.to_string(), ..Instance::default() };
+    fleet.instance(FeedEvent::Snapshot(vec![instance.clone()]));
+    let instance = Instance { phone_home_time: Some(now().into()), ..instance };
     for _ in 0..2 {
-        let news = FeedEvent::Put(instance.clone());
-        boots.record_phone_home(&news, now());
-        boots.index.instance(news);
+        fleet.instance(FeedEvent::Put(instance.clone()));
     }
     assert_eq!(events.next().unwrap().step, BootStep::PhoneHome);
     assert!(events.next().is_none());

@@ -1,6 +1,7 @@
 //! Whole scripts, octet by octet: only their tokens are fresh, and are looked into.
 #![allow(clippy::unwrap_used)]
 
+use crate::bootscripts::tests::fleet_of;
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
@@ -29,12 +30,12 @@ fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> BootScripts {
     let kernel_params = vec!["quiet loglevel=7".into(), "no${way} last".into()];
     record.policy = Some(hw::Policy { kernel_params, ..hw::Policy::default() });
     change(&mut record);
-    boots.index().hardware(FeedEvent::Put(record));
+    fleet_of(&boots).hardware(FeedEvent::Put(record));
     boots
 }
 
 fn with_instance(boots: BootScripts, id: HardwareId, state: occ::State) -> BootScripts {
-    boots.index().instance(FeedEvent::Snapshot(vec![occ::Instance {
+    fleet_of(&boots).instance(FeedEvent::Snapshot(vec![occ::Instance {
         id: "i-1".into(),
         state: state.into(),
         hardware_id: id.to_string(),

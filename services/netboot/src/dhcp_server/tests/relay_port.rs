@@ -1,6 +1,7 @@
 //! Machines that are known by the port they are plugged in to.
 #![allow(clippy::unwrap_used)]
 
+use fleet::Fleet;
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
@@ -10,7 +11,7 @@ use tinwright::hardware::v1::RelayPort;
 use super::super::*;
 use super::{RELAY, relayed_request};
 use crate::bootscripts::tests::{MAC, hardware, site};
-use crate::index::Index;
+use crate::machine_view::Index;
 use crate::timeline::Timeline;
 use dhcp::options::{Options, code};
 
@@ -26,9 +27,10 @@ fn telling(id: HardwareId, timeline: Timeline) -> Server {
     let port = RelayPort { circuit_id: "65746837".into(), ..RelayPort::default() };
     machine.interfaces[0].relay_port = Some(port);
     let index = Arc::new(Index::default());
-    index.hardware(FeedEvent::Snapshot(vec![machine]));
-    index.instance(FeedEvent::Snapshot(vec![]));
-    index.workflow(FeedEvent::Snapshot(vec![]));
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![machine]));
+    fleet.instance(FeedEvent::Snapshot(vec![]));
+    fleet.workflow(FeedEvent::Snapshot(vec![]));
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
     let boots = BootScripts::new(index, tokens, site()).with_timeline(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");

@@ -1,5 +1,6 @@
 //! What is told of what clients said before.
 
+use crate::bootscripts::tests::fleet_of;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -71,7 +72,7 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
     let mut machine = machine(id);
     machine.interfaces[0].netboot.as_mut().unwrap().boot_once =
         Some(hw::Ipxe { contents: "#!ipxe\necho once".into(), ..hw::Ipxe::default() });
-    boots.index().hardware(FeedEvent::Snapshot(vec![machine]));
+    fleet_of(&boots).hardware(FeedEvent::Snapshot(vec![machine]));
     let place = at(&boots, link());
     let waits = told(&place, ClientClass::Ipxe);
     assert_eq!(

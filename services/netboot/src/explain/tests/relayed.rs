@@ -1,6 +1,7 @@
 //! What is told of machines behind relays.
 
 use super::*;
+use crate::bootscripts::tests::fleet_of;
 
 const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
@@ -16,7 +17,7 @@ fn pinned() -> BootScripts {
         link_address: String::new(),
         pinned: true,
     });
-    boots.index().hardware(FeedEvent::Snapshot(vec![machine]));
+    fleet_of(&boots).hardware(FeedEvent::Snapshot(vec![machine]));
     boots
 }
 

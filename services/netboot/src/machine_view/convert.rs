@@ -1,6 +1,6 @@
-//! What the contract's records say, in netboot's own terms. Values in, values out.
+//! Conversion of the contract's records into the values that netboot uses.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
@@ -13,8 +13,8 @@ use dhcp::relay::RelayPort;
 use dhcp::{Reservation, StaticRoute};
 use ipnet::Ipv4Net;
 
-/// What is known of the machine that boots by `interface`.
-pub fn machine(
+/// Returns the inputs of the boot decision for the machine at `interface`.
+pub(super) fn machine_facts(
     hardware: &hw::Hardware,
     interface: &hw::Interface,
     instance: Option<&occ::Instance>,
@@ -45,7 +45,7 @@ fn state(state: hw::State) -> HardwareState {
     }
 }
 
-/// The script that a record brings, if it brings one.
+/// Returns the script that a record brings, if it brings one.
 pub fn ipxe_script(ipxe: &hw::Ipxe) -> Option<ScriptSource> {
     script(ipxe.url.clone(), ipxe.contents.clone())
 }
@@ -58,8 +58,8 @@ fn script(url: String, contents: String) -> Option<ScriptSource> {
     }
 }
 
-/// The instance as the decision sees it; one in a state that only a newer server knows is taken for active: its disk
-/// is left alone.
+/// Returns the instance as the boot decision sees it. One in a state that only a newer server knows counts as active: its
+/// disk is left alone.
 fn occupant(instance: &occ::Instance) -> Option<Occupant> {
     let state = match instance.state() {
         occ::State::Queued => InstanceState::Queued,
@@ -81,8 +81,9 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
     Some(Occupant { state, custom, always_pxe, script_ran, has_os })
 }
 
-/// What DHCP tells the machine on `interface`. Values that do not parse are left out: the hardware service refuses them.
-pub fn reservation(
+/// Returns the values that DHCP sends to `interface`. Values that do not parse are left out: the hardware service refuses
+/// them.
+pub(super) fn reservation(
     mac: Mac,
     interface: &hw::Interface,
     instance: Option<&occ::Instance>,
@@ -126,33 +127,28 @@ fn route(route: &hw::Route) -> Option<StaticRoute> {
     Some(StaticRoute { destination, gateway: route.gateway.parse().ok()? })
 }
 
-/// Where `interface` is plugged in, by its record.
-pub fn relay_port(interface: &hw::Interface) -> Option<RelayPort> {
+/// Returns the relay port that `interface` is plugged into, by its record.
+pub(super) fn relay_port(interface: &hw::Interface) -> Option<RelayPort> {
     let record = interface.relay_port.as_ref()?;
-    let circuit_id = octets(&record.circuit_id).filter(|circuit| !circuit.is_empty())?;
+    let circuit_id = parse_hex(&record.circuit_id).filter(|circuit| !circuit.is_empty())?;
     let link = Some(record.link_address.as_str()).filter(|link| !link.is_empty());
     let link = link.map(str::parse).transpose().ok()?;
     Some(RelayPort {
         circuit_id,
-        remote_id: octets(&record.remote_id)?,
+        remote_id: parse_hex(&record.remote_id)?,
         link,
         pinned: record.pinned,
     })
 }
 
-/// The octets that `hex` writes.
-pub(crate) fn octets(hex: &str) -> Option<Vec<u8>> {
+/// Returns the octets that `hex` writes.
+pub fn parse_hex(hex: &str) -> Option<Vec<u8>> {
     if !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     let (pairs, []) = hex.as_bytes().as_chunks::<2>() else { return None };
     let octet = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     pairs.iter().map(octet).collect()
-}
-
-/// The address that `interface` has by its record.
-pub fn address(interface: &hw::Interface) -> Option<IpAddr> {
-    interface.dhcp.as_ref()?.address.as_ref()?.address.parse().ok()
 }
 
 #[cfg(test)]
@@ -199,8 +195,9 @@ mod tests {
             ..occ::Instance::default()
         };
         let hardware = hw::Hardware::default();
-        let state =
-            |state: i32| machine(&hardware, &interface(), Some(&instance(state)), false).instance;
+        let state = |state: i32| {
+            machine_facts(&hardware, &interface(), Some(&instance(state)), false).instance
+        };
         assert!(state(occ::State::Provisioning.into()).unwrap().has_os);
         assert_eq!(state(1000).unwrap().state, InstanceState::Active);
         assert_eq!(state(occ::State::Deleted.into()), None);

@@ -1,0 +1,378 @@
+//! The records of the feeds, joined.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use foldhash::quality::RandomState;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use runtime::feed::FeedEvent;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::Hardware;
+use tinwright::instance::v1::Instance;
+use tinwright::netboot::v1::Lease;
+use tinwright::workflow::v1::Workflow;
+
+use crate::claims::AddressClaims;
+use crate::freshness::{FeedKind, FeedStates, Freshness};
+use crate::leases::{self, ClockReading, LeaseUpdate};
+use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses, has_ended};
+
+/// Takes what changes in a fleet. Called with the fleet locked, so that changes come in the order of the feeds: it must not
+/// call the fleet, and must not wait.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Takes `changes`, which are made at once, and the freshness of the feeds from then on.
+    fn machines(&self, changes: &[MachineChange], feeds: &FeedStates);
+
+    /// Takes `update`, if there is one, and the freshness of the feeds from then on.
+    fn leases(&self, _update: Option<&LeaseUpdate>, _feeds: &FeedStates) {}
+}
+
+/// The fleet.
+#[derive(Debug)]
+pub struct Fleet {
+    records: Mutex<Records>,
+    observers: Vec<Arc<dyn Observer>>,
+    contested_addresses: Gauge,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    machines: HashMap<HardwareId, Parts, RandomState>,
+    /// Instance id to the machine that it occupies.
+    instances: HashMap<String, HardwareId, RandomState>,
+    /// Workflow id to its machine, of workflows that have not ended.
+    workflows: HashMap<String, HardwareId, RandomState>,
+    claims: AddressClaims,
+    feeds: FeedStates,
+}
+
+/// The records of one machine, which arrive in any order.
+#[derive(Debug, Default)]
+struct Parts {
+    hardware: Option<Arc<Hardware>>,
+    instance: Option<Arc<Instance>>,
+    workflows: Vec<FleetWorkflow>,
+    /// All of them; none without a hardware record.
+    joined: Option<Arc<FleetMachine>>,
+}
+
+/// The machines that an event changes.
+type Changed = HashSet<HardwareId, RandomState>;
+
+/// A record of a feed that belongs to a machine.
+trait MachineRecord: Sized {
+    const FEED: FeedKind;
+
+    fn put(self, records: &mut Records, changed: &mut Changed);
+
+    fn delete(id: &str, records: &mut Records, changed: &mut Changed);
+
+    fn ids(records: &Records) -> Vec<String>;
+}
+
+impl Fleet {
+    /// Creates a fleet without machines that reports its changes to `observers`.
+    pub fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
+        let (records, contested_addresses) = (Mutex::default(), Gauge::default());
+        Self { records, observers, contested_addresses }
+    }
+
+    /// Registers the fleet's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "fleet_contested_addresses",
+            "Addresses that the records of several machines claim",
+            self.contested_addresses.clone(),
+        );
+    }
+
+    /// Takes an event of the feed of hardware.
+    pub fn hardware(&self, event: FeedEvent<Hardware>) {
+        self.take(event);
+    }
+
+    /// Takes an event of the feed of instances.
+    pub fn instance(&self, event: FeedEvent<Instance>) {
+        self.take(event);
+    }
+
+    /// Takes an event of the feed of workflows.
+    pub fn workflow(&self, event: FeedEvent<Workflow>) {
+        self.take(event);
+    }
+
+    /// Takes an event of the feed of leases.
+    pub fn lease(&self, event: FeedEvent<Lease>) {
+        let now = ClockReading::now();
+        let one = |address: &str, lease| Some(LeaseUpdate::One(address.parse().ok()?, lease));
+        let update = match &event {
+            FeedEvent::Snapshot(all) => {
+                let bound = all.iter().filter_map(|lease| leases::bound(lease, now));
+                Some(LeaseUpdate::All(bound.collect()))
+            }
+            FeedEvent::Put(lease) => {
+                one(&lease.address, leases::bound(lease, now).map(|(_, bound)| bound))
+            }
+            FeedEvent::Deleted(address) => one(address, None),
+            FeedEvent::Disconnected => None,
+        };
+        let mut records = self.records();
+        match event {
+            FeedEvent::Snapshot(_) => records.feeds.set(FeedKind::Lease, Freshness::Live),
+            FeedEvent::Disconnected => records.feeds.disconnect(FeedKind::Lease, now.monotonic),
+            FeedEvent::Put(_) | FeedEvent::Deleted(_) => {}
+        }
+        self.report_leases(update.as_ref(), &records.feeds);
+    }
+
+    /// Makes the freshness of leases matter, which come by a feed of their own.
+    pub fn expect_leases(&self) {
+        let mut records = self.records();
+        records.feeds.set(FeedKind::Lease, Freshness::NeverSynced);
+        self.report_leases(None, &records.feeds);
+    }
+
+    /// Takes `leases` from the cache of their feed, which was live last at `since`.
+    pub fn restore_leases(&self, leases: &[Lease], since: Instant) {
+        let now = ClockReading::now();
+        let bound = leases.iter().filter_map(|lease| leases::bound(lease, now)).collect();
+        let mut records = self.records();
+        records.feeds.set(FeedKind::Lease, Freshness::StaleSince(since));
+        self.report_leases(Some(&LeaseUpdate::All(bound)), &records.feeds);
+    }
+
+    /// Takes the records of all machines from the caches of their feeds, and when each feed was live last.
+    pub fn restore(
+        &self,
+        (hardware, hardware_since): (Vec<Hardware>, Instant),
+        (instances, instances_since): (Vec<Instance>, Instant),
+        workflows: Option<(Vec<Workflow>, Instant)>,
+    ) {
+        let (mut records, mut changed) = (self.records(), Changed::default());
+        hardware.into_iter().for_each(|one| one.put(&mut records, &mut changed));
+        instances.into_iter().for_each(|one| one.put(&mut records, &mut changed));
+        let workflows = workflows.map(|(workflows, since)| {
+            workflows.into_iter().for_each(|one| one.put(&mut records, &mut changed));
+            (FeedKind::Workflow, since)
+        });
+        let changes = records.join(changed);
+        let since = [(FeedKind::Hardware, hardware_since), (FeedKind::Instance, instances_since)];
+        for (feed, since) in since.into_iter().chain(workflows) {
+            records.feeds.set(feed, Freshness::StaleSince(since));
+        }
+        self.report(&changes, &records);
+    }
+
+    fn take<T: MachineRecord>(&self, event: FeedEvent<T>) {
+        let (mut records, mut changed) = (self.records(), Changed::default());
+        let mut freshness = None;
+        match event {
+            FeedEvent::Snapshot(all) => {
+                for id in T::ids(&records) {
+                    T::delete(&id, &mut records, &mut changed);
+                }
+                all.into_iter().for_each(|record| record.put(&mut records, &mut changed));
+                freshness = Some(Freshness::Live);
+            }
+            FeedEvent::Put(record) => record.put(&mut records, &mut changed),
+            FeedEvent::Deleted(id) => T::delete(&id, &mut records, &mut changed),
+            FeedEvent::Disconnected => records.feeds.disconnect(T::FEED, Instant::now()),
+        }
+        let changes = records.join(changed);
+        if let Some(freshness) = freshness {
+            records.feeds.set(T::FEED, freshness);
+        }
+        self.report(&changes, &records);
+    }
+
+    fn report(&self, changes: &[MachineChange], records: &Records) {
+        let contested = records.claims.contested();
+        self.contested_addresses.set(i64::try_from(contested).unwrap_or(i64::MAX));
+        changes.iter().for_each(|change| log_conflicts(change, &records.claims));
+        self.observers.iter().for_each(|observer| observer.machines(changes, &records.feeds));
+    }
+
+    fn report_leases(&self, update: Option<&LeaseUpdate>, feeds: &FeedStates) {
+        self.observers.iter().for_each(|observer| observer.leases(update, feeds));
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Records {
+    /// Joins the records of the machines that `changed`, and of those that gain or lose an address by that.
+    fn join(&mut self, mut changed: Changed) -> Vec<MachineChange> {
+        let mut claimed = Vec::new();
+        for id in changed.clone() {
+            let before = self.joined(id).map(|joined| joined.claims()).unwrap_or_default();
+            let after = self.machines.get(&id).map(Parts::claims).unwrap_or_default();
+            let released = before.iter().filter(|address| !after.contains(address));
+            changed.extend(released.filter_map(|address| self.claims.release(*address, id)));
+            claimed.extend(after.into_iter().map(|address| (address, id)));
+        }
+        let Self { machines, claims, .. } = self;
+        let age = |id| machines.get(&id).map(|parts| (parts.create_time(), id));
+        claimed.sort_by_cached_key(|(_, id)| age(*id));
+        for (address, id) in &claimed {
+            claims.claim(*address, *id);
+        }
+        if self.feeds.combined(&[FeedKind::Hardware, FeedKind::Instance]) == Freshness::NeverSynced
+        {
+            let moved = claimed.iter().filter_map(|(address, _)| claims.reorder(*address, age));
+            changed.extend(moved.flatten());
+        }
+        changed.into_iter().filter_map(|id| self.rejoin(id)).collect()
+    }
+
+    fn rejoin(&mut self, id: HardwareId) -> Option<MachineChange> {
+        let parts = self.machines.get_mut(&id)?;
+        let after = parts.join(id, &self.claims);
+        let before = std::mem::replace(&mut parts.joined, after.clone());
+        if parts.hardware.is_none() && parts.instance.is_none() && parts.workflows.is_empty() {
+            self.machines.remove(&id);
+        }
+        (before.is_some() || after.is_some()).then_some(MachineChange { id, before, after })
+    }
+
+    fn joined(&self, id: HardwareId) -> Option<&FleetMachine> {
+        self.machines.get(&id)?.joined.as_deref()
+    }
+}
+
+impl Parts {
+    fn claims(&self) -> Vec<IpAddr> {
+        let hardware = self.hardware.as_deref();
+        hardware.map_or_else(Vec::new, |one| claimed_addresses(one, self.instance.as_deref()))
+    }
+
+    /// Returns the time since which the machine is known to the site: seconds and nanoseconds.
+    fn create_time(&self) -> (i64, i32) {
+        let created = self.hardware.as_ref().and_then(|hardware| hardware.create_time);
+        created.map_or((0, 0), |time| (time.seconds, time.nanos))
+    }
+
+    fn join(&self, id: HardwareId, claims: &AddressClaims) -> Option<Arc<FleetMachine>> {
+        let mut contested = self.claims();
+        contested.retain(|address| claims.holder(*address) != Some(id));
+        Some(Arc::new(FleetMachine {
+            id,
+            hardware: self.hardware.clone()?,
+            instance: self.instance.clone(),
+            workflows: self.workflows.clone(),
+            contested,
+        }))
+    }
+}
+
+/// Logs the addresses that a machine claims since `change` and does not get.
+fn log_conflicts(change: &MachineChange, claims: &AddressClaims) {
+    let before = change.before.as_ref().map_or(&[][..], |before| &before.contested);
+    let after = change.after.as_ref().map_or(&[][..], |after| &after.contested);
+    for address in after.iter().filter(|address| !before.contains(address)) {
+        let holder = claims.holder(*address).map(tracing::field::display);
+        tracing::error!(
+            %address,
+            holder.hardware_id = holder,
+            hardware.id = %change.id,
+            "address claimed twice: the later machine is served nothing at it"
+        );
+    }
+    for address in before.iter().filter(|address| !after.contains(address)) {
+        tracing::info!(%address, hardware.id = %change.id, "address conflict ended");
+    }
+}
+
+impl MachineRecord for Hardware {
+    const FEED: FeedKind = FeedKind::Hardware;
+
+    fn put(mut self, records: &mut Records, changed: &mut Changed) {
+        let Ok(id) = self.id.parse() else { return };
+        // Decoding reserves room for four interfaces, each half a kilobyte; most machines have one or two.
+        self.interfaces.shrink_to_fit();
+        records.machines.entry(id).or_default().hardware = Some(Arc::new(self));
+        changed.insert(id);
+    }
+
+    fn delete(id: &str, records: &mut Records, changed: &mut Changed) {
+        let Ok(id) = id.parse() else { return };
+        if let Some(parts) = records.machines.get_mut(&id) {
+            parts.hardware = None;
+            changed.insert(id);
+        }
+    }
+
+    fn ids(records: &Records) -> Vec<String> {
+        let machines = records.machines.iter().filter(|(_, parts)| parts.hardware.is_some());
+        machines.map(|(id, _)| id.to_string()).collect()
+    }
+}
+
+impl MachineRecord for Instance {
+    const FEED: FeedKind = FeedKind::Instance;
+
+    fn put(self, records: &mut Records, changed: &mut Changed) {
+        // One that failed before anything was done to the machine has released it.
+        if self.released {
+            return Self::delete(&self.id, records, changed);
+        }
+        let Ok(machine) = self.hardware_id.parse() else { return };
+        records.instances.insert(self.id.clone(), machine);
+        records.machines.entry(machine).or_default().instance = Some(Arc::new(self));
+        changed.insert(machine);
+    }
+
+    fn delete(id: &str, records: &mut Records, changed: &mut Changed) {
+        let Some(machine) = records.instances.remove(id) else { return };
+        let parts = records.machines.get_mut(&machine);
+        // A late event of an earlier instance does not remove the new one.
+        if let Some(instance) = parts.map(|parts| &mut parts.instance)
+            && instance.as_ref().is_some_and(|instance| instance.id == id)
+        {
+            *instance = None;
+            changed.insert(machine);
+        }
+    }
+
+    fn ids(records: &Records) -> Vec<String> {
+        records.instances.keys().cloned().collect()
+    }
+}
+
+impl MachineRecord for Workflow {
+    const FEED: FeedKind = FeedKind::Workflow;
+
+    fn put(self, records: &mut Records, changed: &mut Changed) {
+        Self::delete(&self.id, records, changed);
+        if has_ended(&self) {
+            return;
+        }
+        let Ok(machine) = self.hardware_id.parse() else { return };
+        let workflows = &mut records.machines.entry(machine).or_default().workflows;
+        let workflow = FleetWorkflow { id: self.id.clone(), wants_machine: self.wants_machine };
+        let at = workflows.partition_point(|other| other.id < workflow.id);
+        workflows.insert(at, workflow);
+        records.workflows.insert(self.id, machine);
+        changed.insert(machine);
+    }
+
+    fn delete(id: &str, records: &mut Records, changed: &mut Changed) {
+        let Some(machine) = records.workflows.remove(id) else { return };
+        if let Some(parts) = records.machines.get_mut(&machine) {
+            parts.workflows.retain(|workflow| workflow.id != id);
+            changed.insert(machine);
+        }
+    }
+
+    fn ids(records: &Records) -> Vec<String> {
+        records.workflows.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! What the feeds report is what is found.
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tinwright::Mac;
+use tinwright::hardware::v1::{Address, Dhcp, Interface};
+use tinwright::instance::v1::State;
+use tinwright::instance::v1::instance::Ip;
+use tinwright::workflow::v1::WorkflowState;
+
+use super::*;
+use crate::views::{MachineProjection, ViewIndex};
+
+/// A machine as an edge may see it.
+#[derive(Debug)]
+struct View(Arc<FleetMachine>);
+
+impl MachineProjection for View {
+    type Key = String;
+    const USES_LEASES: bool = true;
+
+    fn project(machine: &Arc<FleetMachine>) -> Vec<Self> {
+        vec![Self(machine.clone())]
+    }
+
+    fn macs(&self) -> impl Iterator<Item = Mac> {
+        self.0.macs()
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.0.claims().into_iter()
+    }
+
+    fn key(&self) -> Option<String> {
+        Some(self.0.hardware.name.clone()).filter(|name| !name.is_empty())
+    }
+}
+
+struct Site {
+    fleet: Fleet,
+    index: Arc<ViewIndex<View>>,
+    ids: [HardwareId; 2],
+}
+
+impl Site {
+    fn empty() -> Self {
+        let index = Arc::new(ViewIndex::default());
+        let mut ids = [HardwareId::new(), HardwareId::new()];
+        ids.sort();
+        Self { fleet: Fleet::new(vec![index.clone()]), index, ids }
+    }
+
+    /// Two machines with an address each, all feeds live.
+    fn new() -> Self {
+        let site = Self::empty();
+        site.fleet.hardware(FeedEvent::Snapshot(vec![site.hardware(0, 1), site.hardware(1, 2)]));
+        site.fleet.instance(FeedEvent::Snapshot(vec![]));
+        site.fleet.workflow(FeedEvent::Snapshot(vec![]));
+        site
+    }
+
+    /// The record of a machine whose interface reserves an address; the first machine is the older one.
+    fn hardware(&self, machine: usize, address: u8) -> Hardware {
+        let id = self.ids[machine];
+        let age = Duration::from_secs(machine as u64);
+        let address = Address {
+            address: format!("192.0.2.{address}"),
+            prefix_length: 24,
+            ..Address::default()
+        };
+        let interface = Interface {
+            mac: Mac([2, 0, 0, 0, 0, machine as u8]).to_string(),
+            dhcp: Some(Dhcp { address: Some(address), ..Dhcp::default() }),
+            ..Interface::default()
+        };
+        Hardware {
+            id: id.to_string(),
+            create_time: Some((SystemTime::UNIX_EPOCH + age).into()),
+            interfaces: vec![interface],
+            ..Hardware::default()
+        }
+    }
+
+    fn instance(&self, id: &str, machine: usize) -> Instance {
+        Instance {
+            id: id.into(),
+            hardware_id: self.ids[machine].to_string(),
+            ..Instance::default()
+        }
+    }
+
+    fn workflow(&self, id: &str, wants_machine: bool) -> Workflow {
+        let hardware_id = self.ids[0].to_string();
+        Workflow { id: id.into(), hardware_id, wants_machine, ..Workflow::default() }
+    }
+
+    fn first(&self) -> Arc<FleetMachine> {
+        self.index.by_id(self.ids[0]).unwrap().0.clone()
+    }
+
+    /// Returns the machine that is found by an address.
+    fn at(&self, last: u8) -> Option<HardwareId> {
+        self.index.by_address([192, 0, 2, last].into()).map(|view| view.0.id)
+    }
+}
+
+#[test]
+fn a_machine_is_found_by_id_mac_address_and_key() {
+    let site = Site::new();
+    site.fleet.hardware(FeedEvent::Put(Hardware { name: "r1".into(), ..site.hardware(0, 1) }));
+    let view = site.index.by_mac(Mac([2, 0, 0, 0, 0, 0])).unwrap();
+    assert_eq!((view.0.id, site.at(1)), (site.ids[0], Some(site.ids[0])));
+    assert_eq!(site.index.read().by_key("r1").len(), 1);
+    site.fleet.hardware(FeedEvent::Deleted(site.ids[0].to_string()));
+    assert!(site.index.by_id(site.ids[0]).is_none() && site.at(1).is_none());
+    assert!(site.index.read().by_key("r1").is_empty());
+}
+
+#[test]
+fn records_are_joined_in_whatever_order_they_come() {
+    let site = Site::empty();
+    site.fleet.workflow(FeedEvent::Snapshot(vec![site.workflow("w", true)]));
+    site.fleet.instance(FeedEvent::Snapshot(vec![site.instance("i", 0)]));
+    assert!(site.index.by_id(site.ids[0]).is_none());
+    site.fleet.hardware(FeedEvent::Snapshot(vec![site.hardware(0, 1)]));
+    let machine = site.first();
+    assert_eq!(machine.instance.as_ref().unwrap().id, "i");
+    assert!(machine.worker_wanted());
+}
+
+#[test]
+fn a_late_event_of_an_earlier_instance_does_not_remove_the_new_one() {
+    let site = Site::new();
+    site.fleet.instance(FeedEvent::Put(site.instance("i-1", 0)));
+    site.fleet.instance(FeedEvent::Put(site.instance("i-2", 0)));
+    site.fleet.instance(FeedEvent::Deleted("i-1".into()));
+    assert_eq!(site.first().instance.as_ref().unwrap().id, "i-2");
+    let released = Instance { released: true, ..site.instance("i-2", 0) };
+    site.fleet.instance(FeedEvent::Put(released));
+    assert!(site.first().instance.is_none());
+}
+
+#[test]
+fn a_machine_is_wanted_while_any_of_its_workflows_wants_it() {
+    let site = Site::new();
+    site.fleet.workflow(FeedEvent::Put(site.workflow("w-2", true)));
+    site.fleet.workflow(FeedEvent::Put(site.workflow("w-1", false)));
+    let ids: Vec<_> = site.first().workflows.iter().map(|one| one.id.clone()).collect();
+    assert!(site.first().worker_wanted() && ids == ["w-1", "w-2"]);
+    let ended = Workflow { state: WorkflowState::Failed.into(), ..site.workflow("w-2", true) };
+    site.fleet.workflow(FeedEvent::Put(ended));
+    assert!(!site.first().worker_wanted());
+    site.fleet.workflow(FeedEvent::Deleted("w-1".into()));
+    assert!(site.first().workflows.is_empty());
+}
+
+#[test]
+fn what_a_new_listing_does_not_name_is_gone() {
+    let site = Site::new();
+    site.fleet.instance(FeedEvent::Put(site.instance("i", 1)));
+    site.fleet.hardware(FeedEvent::Disconnected);
+    site.fleet.hardware(FeedEvent::Snapshot(vec![site.hardware(1, 2)]));
+    assert_eq!((site.at(1), site.at(2)), (None, Some(site.ids[1])));
+    assert!(site.index.by_id(site.ids[1]).unwrap().0.instance.is_some());
+}
+
+#[test]
+fn of_two_machines_the_first_keeps_an_address_until_it_gives_it_up() {
+    let site = Site::new();
+    site.fleet.hardware(FeedEvent::Put(site.hardware(0, 2)));
+    assert_eq!((site.at(1), site.at(2)), (None, Some(site.ids[1])), "the older record was later");
+    assert!(site.first().is_contested([192, 0, 2, 2].into()));
+    assert_eq!(site.fleet.contested_addresses.get(), 1);
+    site.fleet.hardware(FeedEvent::Put(site.hardware(1, 3)));
+    assert_eq!((site.at(2), site.at(3)), (Some(site.ids[0]), Some(site.ids[1])));
+    assert!(site.first().contested.is_empty());
+    assert_eq!(site.fleet.contested_addresses.get(), 0);
+}
+
+#[test]
+fn who_has_an_address_keeps_it_when_the_feed_reports_everything_again() {
+    let site = Site::new();
+    site.fleet.hardware(FeedEvent::Disconnected);
+    site.fleet.hardware(FeedEvent::Snapshot(vec![site.hardware(0, 2), site.hardware(1, 2)]));
+    assert_eq!(site.at(2), Some(site.ids[1]));
+}
+
+#[test]
+fn before_the_feeds_have_synced_the_oldest_record_has_a_contested_address() {
+    for order in [[0, 1], [1, 0]] {
+        let site = Site::empty();
+        let own = |machine: usize| {
+            let ips = vec![Ip { address: "192.0.2.9".into(), ..Ip::default() }];
+            Instance { ips, ..site.instance(["a", "b"][machine], machine) }
+        };
+        // The first machine has it by its instance, the second one by its hardware record.
+        let feeds: [&dyn Fn(); 2] =
+            [&|| site.fleet.instance(FeedEvent::Snapshot(vec![own(0)])), &|| {
+                site.fleet
+                    .hardware(FeedEvent::Snapshot(vec![site.hardware(1, 9), site.hardware(0, 1)]))
+            }];
+        order.iter().for_each(|feed| feeds[*feed]());
+        assert_eq!(site.at(9), Some(site.ids[0]));
+    }
+}
+
+#[test]
+fn an_address_of_an_instance_that_is_being_given_back_is_free() {
+    let site = Site::new();
+    let ips = vec![Ip { address: "192.0.2.9".into(), ..Ip::default() }];
+    let own = |machine, state: State| Instance {
+        state: state.into(),
+        ips: ips.clone(),
+        ..site.instance(["a", "b"][machine], machine)
+    };
+    site.fleet.instance(FeedEvent::Put(own(0, State::Active)));
+    site.fleet.instance(FeedEvent::Put(own(1, State::Queued)));
+    assert_eq!(site.at(9), Some(site.ids[0]));
+    site.fleet.instance(FeedEvent::Put(own(0, State::Deprovisioning)));
+    assert_eq!(site.at(9), Some(site.ids[1]));
+}
+
+#[test]
+fn leases_are_restored_stale_and_replaced_by_their_feed() {
+    let (site, now) = (Site::new(), Instant::now());
+    let leases = || site.index.read().feeds.get(FeedKind::Lease);
+    assert_eq!(leases(), Freshness::Unused);
+    site.fleet.expect_leases();
+    assert_eq!(leases(), Freshness::NeverSynced);
+    let lease = Lease {
+        address: "192.0.2.100".into(),
+        mac: Mac([2, 0, 0, 0, 0, 0]).to_string(),
+        state: tinwright::netboot::v1::lease::State::Bound.into(),
+        expire_time: Some((SystemTime::now() + Duration::from_secs(60)).into()),
+        ..Lease::default()
+    };
+    site.fleet.restore_leases(std::slice::from_ref(&lease), now);
+    assert_eq!(leases(), Freshness::StaleSince(now));
+    let leased = || site.index.read().leases.get([192, 0, 2, 100].into(), now).is_some();
+    assert!(leased());
+    site.fleet.lease(FeedEvent::Snapshot(vec![]));
+    assert!(!leased() && leases() == Freshness::Live);
+    site.fleet.lease(FeedEvent::Put(lease));
+    site.fleet.lease(FeedEvent::Disconnected);
+    assert!(leased() && matches!(leases(), Freshness::StaleSince(_)));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize, u8),
+    Delete(usize),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..2_usize, 0..3_u8).prop_map(|(machine, address)| Step::Put(machine, address)),
+        1 => (0..2_usize).prop_map(Step::Delete),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_claimed_address_is_one_machines_that_claims_it(steps in prop::collection::vec(any_step(), 0..20)) {
+        let (site, mut addresses) = (Site::new(), [Some(1), Some(2)]);
+        for step in steps {
+            match step {
+                Step::Put(machine, address) => {
+                    site.fleet.hardware(FeedEvent::Put(site.hardware(machine, address)));
+                    addresses[machine] = Some(address);
+                }
+                Step::Delete(machine) => {
+                    site.fleet.hardware(FeedEvent::Deleted(site.ids[machine].to_string()));
+                    addresses[machine] = None;
+                }
+            }
+            for address in 0..3 {
+                let holder = site.at(address);
+                let claimants = || (0..2).filter(|machine| addresses[*machine] == Some(address));
+                prop_assert_eq!(holder.is_some(), claimants().next().is_some());
+                prop_assert!(holder.is_none_or(|id| claimants().any(|machine| site.ids[machine] == id)));
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A machine as its records say together.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tinwright::hardware::v1::{Hardware, Interface};
+use tinwright::instance::v1::{Instance, State};
+use tinwright::workflow::v1::{Workflow, WorkflowState};
+use tinwright::{HardwareId, Mac};
+
+/// A machine, the instance that occupies it, and the workflows on it that have not ended.
+#[derive(Clone, Debug)]
+pub struct FleetMachine {
+    /// The id of its hardware record.
+    pub id: HardwareId,
+    /// Its hardware record.
+    pub hardware: Arc<Hardware>,
+    /// The instance that occupies it.
+    pub instance: Option<Arc<Instance>>,
+    /// Its workflows that have not ended, in the order of their ids.
+    pub workflows: Vec<FleetWorkflow>,
+    /// Addresses that its records claim and that another machine had first.
+    pub contested: Vec<IpAddr>,
+}
+
+/// A workflow that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetWorkflow {
+    /// Its id.
+    pub id: String,
+    /// True if it has something to run on the machine now.
+    pub wants_machine: bool,
+}
+
+/// A machine that came, changed or went.
+#[derive(Clone, Debug)]
+pub struct MachineChange {
+    /// Its id.
+    pub id: HardwareId,
+    /// The machine before; none if it is new.
+    pub before: Option<Arc<FleetMachine>>,
+    /// The machine now; none if it is gone.
+    pub after: Option<Arc<FleetMachine>>,
+}
+
+impl FleetMachine {
+    /// True if a workflow has something to run on it.
+    pub fn worker_wanted(&self) -> bool {
+        self.workflows.iter().any(|workflow| workflow.wants_machine)
+    }
+
+    /// True if another machine had `address` first.
+    pub fn is_contested(&self, address: IpAddr) -> bool {
+        self.contested.contains(&address.to_canonical())
+    }
+
+    /// Returns the MACs of its interfaces.
+    pub fn macs(&self) -> impl Iterator<Item = Mac> {
+        self.hardware.interfaces.iter().filter_map(|interface| interface.mac.parse().ok())
+    }
+
+    pub(crate) fn claims(&self) -> Vec<IpAddr> {
+        claimed_addresses(&self.hardware, self.instance.as_deref())
+    }
+}
+
+/// Returns the address that `interface` reserves.
+pub fn reserved_address(interface: &Interface) -> Option<IpAddr> {
+    interface.dhcp.as_ref()?.address.as_ref()?.address.parse().ok()
+}
+
+/// True if the data of an instance in `state` still belongs on its machine: not once it is being given back.
+pub fn is_occupying(state: State) -> bool {
+    match state {
+        State::Queued
+        | State::Provisioning
+        | State::Active
+        | State::Failed
+        | State::Unspecified => true,
+        State::Deprovisioning | State::DeprovisionFailed | State::Deleted => false,
+    }
+}
+
+/// Returns the addresses that the records of a machine claim, in canonical form and each once: those its interfaces reserve,
+/// and those of its instance.
+pub(crate) fn claimed_addresses(hardware: &Hardware, instance: Option<&Instance>) -> Vec<IpAddr> {
+    let reserved = hardware.interfaces.iter().filter_map(reserved_address);
+    let instance = instance.filter(|instance| is_occupying(instance.state()));
+    let own = instance.into_iter().flat_map(|instance| &instance.ips);
+    let own = own.filter_map(|ip| ip.address.parse::<IpAddr>().ok());
+    let mut all: Vec<_> = reserved.chain(own).map(|address| address.to_canonical()).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// True if nothing more comes of `workflow`. One in a state that only a newer server knows has not ended.
+pub(crate) fn has_ended(workflow: &Workflow) -> bool {
+    match workflow.state() {
+        WorkflowState::Success
+        | WorkflowState::Failed
+        | WorkflowState::Timeout
+        | WorkflowState::Cancelled => true,
+        WorkflowState::Unspecified
+        | WorkflowState::Pending
+        | WorkflowState::Preparing
+        | WorkflowState::Running
+        | WorkflowState::Post => false,
+    }
+}

@@ -1,0 +1,54 @@
+//! The cache of the feeds of services in other processes: in a small store of the edges' own, sealed with the site's key.
+//!
+//! Where those services are in this process, their records are as near as a cache would be, and there is none.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use fleet::{CacheContents, FleetCache};
+use runtime::authority::SiteAuthority;
+use runtime::seal::Seal;
+use store::Store;
+use store::feed_cache::Sealer;
+use store::sled::Sled;
+
+use crate::config::{Config, Service, Storage};
+
+/// Opens the cache, if `config` has edges that follow other processes, and anything is to be kept on disk. Secrets are kept
+/// only where the metadata service is here.
+pub(crate) async fn open(
+    config: &Config,
+    site: &SiteAuthority,
+    has_metadata: bool,
+) -> anyhow::Result<Option<FleetCache>> {
+    let edges = config.netboot.is_some() || !config.metadata_listen.is_empty();
+    let followed = [Service::Hardware, Service::Instance, Service::Workflow];
+    let elsewhere = followed.into_iter().any(|service| config.split.peer(service).is_some());
+    if !edges || !elsewhere || matches!(config.store, Storage::Memory) {
+        return Ok(None);
+    }
+    let path = config.data.join("feeds");
+    let shown = path.display().to_string();
+    let opened = tokio::task::spawn_blocking(move || Sled::open(&path)).await?;
+    let opening = || format!("opening the feed cache in {shown}: it may be removed");
+    let store: Arc<dyn Store> = Arc::new(opened.with_context(opening)?);
+    store::schema::check_or_create(&*store).await?;
+    let seal: Arc<dyn Sealer> = Arc::new(SiteSealer(Seal::new(site.key(), "feeds")?));
+    let contents =
+        if has_metadata { CacheContents::WHOLE } else { netboot::feed_cache::CACHE_CONTENTS };
+    Ok(Some(FleetCache::new(store, &seal, contents)))
+}
+
+/// Seals with the site's key.
+#[derive(Debug)]
+struct SiteSealer(Seal);
+
+impl Sealer for SiteSealer {
+    fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>> {
+        self.0.seal(owner, plain).ok()
+    }
+
+    fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        Some(self.0.open(owner, sealed).ok()?.expose().clone())
+    }
+}

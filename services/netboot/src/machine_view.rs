@@ -1,0 +1,230 @@
+//! The machines of the fleet as netboot sees them: by interface, with the inputs of the boot decision and the DHCP
+//! reservation.
+//!
+//! Packets and requests are answered from here and from nowhere else. While a feed is disconnected, its records stay.
+
+mod convert;
+
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use dhcp::Reservation;
+use dhcp::relay::Relayed;
+use fleet::machine::reserved_address;
+use fleet::{
+    FeedKind, FeedStates, FleetMachine, Freshness, MachineChange, MachineProjection, Observer,
+    ViewIndex,
+};
+use tinwright::hardware::v1::Interface;
+use tinwright::hardware::v1::netboot::LocalBoot;
+
+pub use self::convert::{ipxe_script, parse_hex};
+use crate::Mac;
+use crate::decision::{FeedState, MachineFacts};
+
+/// The feeds that a boot is decided by.
+const FEEDS: [FeedKind; 3] = [FeedKind::Hardware, FeedKind::Instance, FeedKind::Workflow];
+
+/// A machine at one of its interfaces.
+#[derive(Debug)]
+pub struct MachineView {
+    machine: Arc<FleetMachine>,
+    /// The interface.
+    pub mac: Mac,
+    /// The interface's position in the hardware record.
+    position: usize,
+    address: Option<IpAddr>,
+    facts: MachineFacts,
+    reservation: Reservation,
+}
+
+impl Deref for MachineView {
+    type Target = FleetMachine;
+
+    fn deref(&self) -> &FleetMachine {
+        &self.machine
+    }
+}
+
+impl MachineProjection for MachineView {
+    /// The circuit-id of the relay port.
+    type Key = Vec<u8>;
+
+    fn project(machine: &Arc<FleetMachine>) -> Vec<Self> {
+        let interfaces = machine.hardware.interfaces.iter().enumerate();
+        interfaces.filter_map(|(position, one)| Self::new(machine, position, one)).collect()
+    }
+
+    fn macs(&self) -> impl Iterator<Item = Mac> {
+        std::iter::once(self.mac)
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.address.into_iter()
+    }
+
+    fn key(&self) -> Option<Vec<u8>> {
+        self.reservation.port.as_ref().map(|port| port.circuit_id.clone())
+    }
+}
+
+impl MachineView {
+    /// Returns the view of `machine` at the interface at this `position`; none if that has no MAC.
+    fn new(machine: &Arc<FleetMachine>, position: usize, interface: &Interface) -> Option<Self> {
+        let (mac, instance) = (interface.mac.parse().ok()?, machine.instance.as_deref());
+        let own = |address: &IpAddr| !machine.is_contested(*address);
+        let address = reserved_address(interface).map(|own| own.to_canonical()).filter(own);
+        let wanted = machine.worker_wanted();
+        let mut reservation = convert::reservation(mac, interface, instance);
+        if address.is_none() {
+            reservation.address = None;
+        }
+        Some(Self {
+            machine: machine.clone(),
+            mac,
+            position,
+            address,
+            facts: convert::machine_facts(&machine.hardware, interface, instance, wanted),
+            reservation,
+        })
+    }
+
+    /// Returns the record of the interface.
+    pub fn interface(&self) -> Option<&Interface> {
+        self.hardware.interfaces.get(self.position)
+    }
+
+    /// Returns the inputs of the boot decision.
+    pub fn machine(&self) -> &MachineFacts {
+        &self.facts
+    }
+
+    /// Returns the values that DHCP sends to the interface.
+    pub fn reservation(&self) -> &Reservation {
+        &self.reservation
+    }
+
+    /// True if a script sends it to its disk by iPXE itself.
+    pub fn wants_sanboot(&self) -> bool {
+        let netboot = self.interface().and_then(|interface| interface.netboot.as_ref());
+        netboot.is_some_and(|netboot| netboot.local_boot() == LocalBoot::Sanboot)
+    }
+
+    /// Returns the address that the interface reserves, unless another machine had it first.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    /// True if `mac` is one of the machine's interfaces.
+    pub fn owns(&self, mac: Mac) -> bool {
+        self.machine.macs().any(|own| own == mac)
+    }
+
+    /// True if the machine may speak from `address`: any of its interfaces has it.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let mut reserved = self.hardware.interfaces.iter().filter_map(reserved_address);
+        reserved.any(|own| own == address) && !self.is_contested(address)
+    }
+}
+
+/// The views of all interfaces.
+#[derive(Debug, Default)]
+pub struct Index(ViewIndex<MachineView>);
+
+impl Observer for Index {
+    fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
+        self.0.machines(changes, feeds);
+    }
+}
+
+impl Index {
+    /// Returns the machine with this MAC.
+    pub fn by_mac(&self, mac: Mac) -> Option<Arc<MachineView>> {
+        self.0.by_mac(mac)
+    }
+
+    /// Returns the machine that is plugged in where `relayed` says: at the whole circuit-id before its beginning, and by the
+    /// record that says most of the port.
+    pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Arc<MachineView>> {
+        let snapshot = self.0.read();
+        relayed.circuits().find_map(|circuit| {
+            let ports = snapshot.by_key(circuit).iter();
+            let ports = ports.filter_map(|view| Some((view, view.reservation.port.as_ref()?)));
+            let here = ports.filter(|(_, port)| port.matches(relayed));
+            here.max_by_key(|(_, port)| port.specificity()).map(|(view, _)| view.clone())
+        })
+    }
+
+    /// Returns the machine that reserves this address.
+    pub fn by_address(&self, address: IpAddr) -> Option<Arc<MachineView>> {
+        self.0.by_address(address)
+    }
+
+    /// Returns the machine at this address: the one that reserves it, else that of the interface `holder`, which leases it.
+    pub fn at(
+        &self,
+        address: IpAddr,
+        holder: impl FnOnce() -> Option<Mac>,
+    ) -> Option<Arc<MachineView>> {
+        self.by_address(address).or_else(|| self.by_mac(holder()?))
+    }
+
+    /// Returns the machine with this id, at its first interface.
+    pub fn by_id(&self, id: &str) -> Option<Arc<MachineView>> {
+        self.0.by_id(id.parse().ok()?)
+    }
+
+    /// Returns the machine with this name, or with this host name by its instance or by DHCP. Looks at all machines: for
+    /// people's requests, not for packets.
+    pub fn by_name(&self, name: &str) -> Option<Arc<MachineView>> {
+        self.0.read().machines().find(|view| is_named(view, name)).cloned()
+    }
+
+    /// Returns how many machines there are.
+    pub fn machines(&self) -> usize {
+        self.0.read().machines().len()
+    }
+
+    /// Returns the names of the feeds that are disconnected.
+    pub fn cut(&self) -> Vec<&'static str> {
+        let snapshot = self.0.read();
+        let stale = |feed: &FeedKind| snapshot.feeds.get(*feed) != Freshness::Live;
+        FEEDS.into_iter().filter(stale).map(FeedKind::name).collect()
+    }
+
+    /// Returns the freshness of the records that a boot is decided by.
+    pub fn feed(&self) -> FeedState {
+        match self.0.freshness(&FEEDS) {
+            Freshness::NeverSynced => FeedState::Incomplete,
+            Freshness::StaleSince(_) => FeedState::Stale,
+            Freshness::Live | Freshness::Unused => FeedState::Live,
+        }
+    }
+
+    /// True if every feed has reported everything once: before that, the record of a machine may just be missing yet.
+    pub fn is_told(&self) -> bool {
+        self.feed() != FeedState::Incomplete
+    }
+
+    /// True if a machine reserves `address`.
+    pub fn is_reserved(&self, address: IpAddr) -> bool {
+        self.0.read().by_address(address).is_some()
+    }
+
+    /// Resolves once every feed has reported everything once.
+    pub async fn ready(&self) {
+        self.0.ready(&FEEDS).await;
+    }
+}
+
+fn is_named(view: &MachineView, name: &str) -> bool {
+    let is = |other: &str| other.eq_ignore_ascii_case(name);
+    let mut by_dhcp = view.hardware.interfaces.iter().filter_map(|i| i.dhcp.as_ref());
+    is(&view.hardware.name)
+        || view.instance.as_ref().is_some_and(|instance| is(&instance.hostname))
+        || by_dhcp.any(|dhcp| is(&dhcp.hostname))
+}
+
+#[cfg(test)]
+mod tests;
