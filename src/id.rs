@@ -55,7 +55,7 @@ impl<N> Id<N> {
     }
 
     /// The id with these bytes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes), PhantomData)
     }
 
@@ -129,6 +129,35 @@ impl<N> Ord for Id<N> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.cmp(&other.0)
     }
+}
+
+macro_rules! text_ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub String);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(id: &str) -> Self {
+                Self(id.to_owned())
+            }
+        }
+    )*};
+}
+
+text_ids! {
+    /// Names one boot of a machine's kernel (`/proc/sys/kernel/random/boot_id`).
+    BootId;
+    /// Names one lease of an action. Reports carry it as a fence: those of an earlier attempt are refused.
+    LeaseId;
+    /// Names one process of a worker, random for each.
+    ProcessId;
 }
 
 #[cfg(test)]

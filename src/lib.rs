@@ -22,7 +22,10 @@ mod states;
 pub mod status;
 pub mod watch;
 
-pub use id::{BmcId, HardwareId, Id, InstanceId, PowerJobId, TemplateId, WorkflowId};
+pub use id::{
+    BmcId, BootId, HardwareId, Id, InstanceId, LeaseId, PowerJobId, ProcessId, TemplateId,
+    WorkflowId,
+};
 pub use mac::Mac;
 
 /// What every service's calls share.
@@ -55,7 +58,7 @@ pub mod instance {
     }
 }
 
-/// Templates of work, the work, and the worker that does it.
+/// Templates, the workflows made from them, and the workers that run them.
 pub mod workflow {
     /// Version 1.
     #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]

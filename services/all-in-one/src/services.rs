@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use uuid::Uuid;
-use workflow::redeeming::{Issued, NotIssued};
+use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
 use crate::config::{Config, Service, Storage};
 use crate::reach::Reach;
@@ -167,13 +167,13 @@ fn process(config: &Config) -> String {
 #[derive(Debug)]
 struct Issuer(Arc<SiteAuthority>);
 
-impl workflow::redeeming::Issuer for Issuer {
-    fn issue(&self, role: Role, csr: &[u8]) -> Result<Issued, NotIssued> {
+impl workflow::worker_enrollment::Issuer for Issuer {
+    fn issue(&self, role: Role, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
         let (certificate, expires) = match self.0.certify(role, csr) {
             Ok(made) => made,
-            Err(authority::Error::Request(_)) => return Err(NotIssued::Request),
-            Err(error) => return Err(NotIssued::Authority(error.into())),
+            Err(authority::Error::Request(_)) => return Err(IssueError::Request),
+            Err(error) => return Err(IssueError::Authority(error.into())),
         };
-        Ok(Issued { certificate, expires })
+        Ok(IssuedCertificate { certificate, expires })
     }
 }

@@ -1,7 +1,7 @@
-//! Commands on templates of work.
+//! Commands on templates.
 //!
-//! The file that makes one is the template itself, placeholders and all; or our message, which may also say id, name and
-//! labels, and has the template as its `data`.
+//! A template's file is the template itself, with its placeholders; or our message, which may also have id, name and labels,
+//! and has the template as its `data`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,29 +21,29 @@ use crate::input;
 use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
 use crate::output::{self, Format, Row, say};
 
-/// What can be done with templates.
+/// Commands on templates.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Add templates: each file is one, or our message with it as data
+    /// Create templates: each file is a template, or our message with one as data
     Create(Files),
-    /// Replace a template's YAML; workflows made from it keep what they were made of
+    /// Replace a template's YAML; workflows that were made from it do not change
     Update {
-        /// Which
+        /// Name or id of the template
         #[arg(value_name = pb::Template::NAMES)]
         name: String,
         /// File with the YAML; - for standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Where to ask, and how to print
+        /// Connection and output
         #[command(flatten)]
         show: Show,
     },
-    /// What every noun has
+    /// Commands of every resource
     #[command(flatten)]
     Noun(noun::Command<pb::Template>),
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Create(files) => noun::create::<pb::Template>(files, out).await,
@@ -57,7 +57,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The id of the template that goes by `name`.
+/// Returns the id of the template with a name or id.
 pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     match name.parse::<TemplateId>() {
         Ok(id) => Ok(id.to_string()),
@@ -69,8 +69,13 @@ impl Row for pb::Template {
     const COLUMNS: &'static [&'static str] = &["ID", "NAME", "AGE", "CHANGED"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
-        let (made, changed) = (self.create_time, self.update_time);
-        vec![self.id.clone(), self.name.clone(), output::age(made, now), output::age(changed, now)]
+        let (created, changed) = (self.create_time, self.update_time);
+        vec![
+            self.id.clone(),
+            self.name.clone(),
+            output::age(created, now),
+            output::age(changed, now),
+        ]
     }
 }
 
@@ -123,7 +128,7 @@ impl Noun for pb::Template {
         Ok(())
     }
 
-    /// People get the YAML as its author wrote it.
+    /// As a table, returns the YAML as its author wrote it.
     fn shown(&self, format: Format) -> anyhow::Result<String> {
         match format {
             Format::Table => Ok(self.data.trim_end().to_owned()),
@@ -135,7 +140,7 @@ impl Noun for pb::Template {
 impl Written for pb::Template {
     fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
         let text = input::text(path)?;
-        match spelled(&text) {
+        match messages_in(&text) {
             Some(objects) => noun::messages(path, objects, input::message),
             None => Ok(vec![(path.display().to_string(), Self { data: text, ..Self::default() })]),
         }
@@ -156,8 +161,8 @@ impl Written for pb::Template {
     }
 }
 
-/// The messages in `text`, if that is what it is. A template has no `data`, and need not be YAML before it is rendered.
-fn spelled(text: &str) -> Option<Vec<serde_json::Value>> {
+/// Returns the messages in `text`; none if it is a template, which has no `data`, and need not be YAML before it is rendered.
+fn messages_in(text: &str) -> Option<Vec<serde_json::Value>> {
     let objects = input::parse(text).ok()?;
     let message = |object: &serde_json::Value| object.get("data").is_some();
     objects.iter().all(message).then_some(objects)
@@ -172,15 +177,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_told_from_a_message_that_has_one() {
-        assert!(spelled("version: \"0.1\"\nname: a\ntasks: []\n").is_none());
-        assert!(spelled("tasks:\n{{ range .X }}\n  - {{ . }}\n{{ end }}").is_none(), "no YAML yet");
-        assert_eq!(spelled("name: a\ndata: |\n  tasks: []\n").map(|all| all.len()), Some(1));
-        assert_eq!(spelled("{\"data\": \"x\"}\n---\ndata: y\n").map(|all| all.len()), Some(2));
+    fn a_template_differs_from_a_message_that_has_one() {
+        assert!(messages_in("version: \"0.1\"\nname: a\ntasks: []\n").is_none());
+        assert!(
+            messages_in("tasks:\n{{ range .X }}\n  - {{ . }}\n{{ end }}").is_none(),
+            "no YAML yet"
+        );
+        assert_eq!(messages_in("name: a\ndata: |\n  tasks: []\n").map(|all| all.len()), Some(1));
+        assert_eq!(messages_in("{\"data\": \"x\"}\n---\ndata: y\n").map(|all| all.len()), Some(2));
     }
 
     #[test]
-    fn people_get_a_template_as_it_was_written() {
+    fn a_template_is_printed_as_it_was_written() {
         let data = "version: \"0.1\" # ours\ntasks: []\n";
         let template = pb::Template { data: data.into(), ..pb::Template::default() };
         assert_eq!(template.shown(Format::Table).unwrap(), data.trim_end());

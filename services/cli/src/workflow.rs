@@ -1,4 +1,4 @@
-//! Commands on workflows: work on machines.
+//! Commands on workflows.
 
 mod logs;
 mod progress;
@@ -18,82 +18,82 @@ use crate::noun::{self, Noun, PAGE, Plain, Wanted, answered};
 use crate::output::{self, Format, Row, say};
 use crate::{hardware, input, template};
 
-/// What can be done with workflows.
+/// Commands on workflows.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Queue a template's work on a machine
+    /// Create a workflow from a template, on a machine
     Create(Create),
-    /// End a workflow before its time; one that runs is stopped first
+    /// End a workflow early; a running action is stopped first
     Cancel {
-        /// Which
+        /// Id of the workflow
         #[arg(value_name = pb::Workflow::NAMES)]
         id: String,
-        /// Where to ask, and how to print
+        /// Connection and output
         #[command(flatten)]
         show: Show,
     },
-    /// Print what actions wrote, as they wrote it
+    /// Print the logs of actions
     Logs {
-        /// Which
+        /// Id of the workflow
         #[arg(value_name = pb::Workflow::NAMES)]
         id: String,
         /// Only this action: its name, TASK/NAME or id
         action: Option<String>,
-        /// Go on until the workflow, or the action, has ended
+        /// Continue until the workflow, or the action, has ended
         #[arg(short, long)]
         follow: bool,
-        /// Where to ask
+        /// Connection
         #[command(flatten)]
         connection: Connection,
     },
-    /// What every noun has
+    /// Commands of every resource
     #[command(flatten)]
     Noun(noun::Command<pb::Workflow>),
 }
 
-/// New work.
+/// A new workflow.
 #[derive(Debug, clap::Args)]
 pub struct Create {
-    /// What is to be done
+    /// The template
     #[arg(long, value_name = "NAME|ID")]
     template: String,
-    /// On which machine
+    /// The machine
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
     /// Value for a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
     values: Vec<(String, String)>,
-    /// Label, for selecting; may be repeated
+    /// Label; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
-    /// Bring the machine up from the network first, by its BMC
+    /// First boot the machine from the network, by its BMC
     #[arg(long)]
     netboot: bool,
-    /// Where to ask, and how to print
+    /// Connection and output
     #[command(flatten)]
     show: Show,
 }
 
-/// What a list chooses by.
+/// Selects workflows of a list.
 #[derive(Debug, clap::Args)]
 pub struct Choice {
-    /// Only this machine's
+    /// Only of this machine
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: Option<String>,
 }
 
-/// How a watch is shown.
+/// Options of a watch.
 #[derive(Debug, clap::Args)]
 pub struct Sight {
-    /// How far its actions are, for people, until it ends; fail if it does
+    /// Show the progress of its actions until it ends; exit with an error unless it succeeds
     #[arg(long, requires = "name")]
     progress: bool,
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
-        Command::Create(asked) => create(asked, out).await,
+        Command::Create(options) => create(options, out).await,
         Command::Cancel { id, show } => {
             let channel = show.connection.open().await?;
             let cancelled =
@@ -113,8 +113,8 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-async fn create(asked: Create, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Create { template, hardware, values, labels, netboot, show } = asked;
+async fn create(options: Create, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Create { template, hardware, values, labels, netboot, show } = options;
     let channel = show.connection.open().await?;
     let mode = if netboot { pb::boot_options::Mode::Netboot } else { Default::default() };
     let request = pb::CreateWorkflowRequest {
@@ -127,17 +127,6 @@ async fn create(asked: Create, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let made = client(&channel).create_workflow(request).await?.into_inner().workflow;
     say(out, &output::list(made.as_slice(), show.output)?)
-}
-
-/// Whether a workflow in `state` has ended, and stays as it is.
-fn has_ended(state: pb::WorkflowState) -> bool {
-    use pb::WorkflowState as State;
-    match state {
-        State::Success | State::Failed | State::Timeout | State::Cancelled => true,
-        State::Unspecified | State::Pending | State::Preparing | State::Running | State::Post => {
-            false
-        }
-    }
 }
 
 impl Row for pb::Workflow {
@@ -207,7 +196,8 @@ impl Noun for pb::Workflow {
     }
 
     async fn delete(&self, channel: &Channel, _: &Plain) -> anyhow::Result<()> {
-        client(channel).delete_workflow(pb::DeleteWorkflowRequest { id: self.id.clone() }).await?;
+        let request = pb::DeleteWorkflowRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_workflow(request).await?;
         Ok(())
     }
 

@@ -1,14 +1,14 @@
-//! The gRPC face: templates, workflows, and the workers' calls.
+//! The gRPC services: templates, workflows, and the workers' calls.
 
-mod caller;
 mod template;
 mod worker;
 mod workflow;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use runtime::boot_token::BootTokens;
+use runtime::clock::Clock;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
@@ -19,38 +19,39 @@ use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use crate::assigning::Assigning;
+use crate::dispatch::Dispatcher;
 use crate::logs::{LogKind, Logs};
-use crate::progress::Pulses;
-use crate::queues::Queues;
+use crate::progress::ProgressCache;
+use crate::queue::MachineQueues;
 use crate::reconcile::Reconciler;
-use crate::redeeming::{Issuer, Redeeming};
 use crate::templates::{TemplateKind, Templates};
+use crate::worker_enrollment::{Issuer, WorkerEnrollment};
 use crate::workflows::{WorkflowKind, Workflows};
 
-/// How often spent tokens are forgotten.
-const FORGETTING: Duration = Duration::from_secs(60 * 60);
+/// The time between two deletions of expired tokens.
+const TOKEN_DELETION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Serves templates, workflows and workers over gRPC.
+/// The gRPC services for templates, workflows and workers.
 #[derive(Clone, Debug)]
 pub struct Api {
     templates: Templates,
     workflows: Workflows,
     logs: Logs,
-    redeeming: Redeeming,
-    assigning: Assigning,
+    enrollment: WorkerEnrollment,
+    dispatcher: Dispatcher,
     reconciler: Reconciler,
-    queues: Arc<Queues>,
-    pulses: Arc<Pulses>,
-    /// Of templates, workflows and logs.
+    queues: Arc<MachineQueues>,
+    progress: Arc<ProgressCache>,
+    /// Templates, workflows and logs.
     mirrors: (Mirror<TemplateKind>, Mirror<WorkflowKind>, Mirror<LogKind>),
     hardware: HardwareServiceClient<Channel>,
+    clock: Clock,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over what `store` keeps, that reads machines over `hardware` and has BMCs told over `power`; its watches
-    /// and held calls end at `stop`.
+    /// The services over `store`. Hardware is read over `hardware`, power jobs are created over `power`. Watches and held
+    /// calls end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
         hardware: Channel,
@@ -60,86 +61,95 @@ impl Api {
         stop: CancellationToken,
     ) -> Self {
         let store = ScopedStore::new(store, "workflow");
-        let (templates, workflows) = (Templates::new(store.clone()), Workflows::new(store.clone()));
+        let clock = Clock::system();
+        let templates = Templates::new(store.clone(), clock.clone());
+        let workflows = Workflows::new(store.clone(), clock.clone());
         let logs = Logs::new(store.clone());
-        let (queues, pulses) = (Arc::new(Queues::default()), Arc::new(Pulses::default()));
+        let queues = Arc::new(MachineQueues::default());
+        let progress = Arc::new(ProgressCache::default());
         let mirrors = (
             Mirror::new(templates.records().clone()),
             Mirror::new(workflows.records().clone()),
             Mirror::new(logs.records().clone()),
         );
-        let followed = mirrors.1.clone();
+        let mirror = mirrors.1.clone();
         Self {
             reconciler: Reconciler::new(
                 workflows.clone(),
                 logs.clone(),
-                followed,
+                mirror,
                 queues.clone(),
-                pulses.clone(),
+                progress.clone(),
                 power,
+                clock.clone(),
             ),
-            assigning: Assigning { workflows: workflows.clone(), queues: queues.clone() },
-            redeeming: Redeeming::new(store, tokens, issuer),
+            dispatcher: Dispatcher {
+                workflows: workflows.clone(),
+                queues: queues.clone(),
+                clock: clock.clone(),
+            },
+            enrollment: WorkerEnrollment::new(store, tokens, issuer),
             hardware: HardwareServiceClient::new(hardware),
             templates,
             workflows,
             logs,
             queues,
-            pulses,
+            progress,
             mirrors,
+            clock,
             stop,
         }
     }
 
-    /// As a service of templates for a tonic router.
+    /// The template service, for a tonic router.
     pub fn template_service(&self) -> TemplateServiceServer<Self> {
         TemplateServiceServer::new(self.clone())
     }
 
-    /// As a service of workflows for a tonic router.
+    /// The workflow service, for a tonic router.
     pub fn workflow_service(&self) -> WorkflowServiceServer<Self> {
         WorkflowServiceServer::new(self.clone())
     }
 
-    /// As a service of workers for a tonic router.
+    /// The worker service, for a tonic router.
     pub fn worker_service(&self) -> WorkerServiceServer<Self> {
         WorkerServiceServer::new(self.clone())
     }
 
-    /// Resolves once watches and workers can be answered.
+    /// Resolves once watches and workers can be served.
     pub async fn ready(&self) {
         tokio::join!(self.mirrors.0.ready(), self.mirrors.2.ready(), self.queues.ready());
     }
 
-    /// Brings workflows on, and follows the records, until `stop`: later than the watches, which are fed by it.
+    /// Reconciles workflows and follows the records, until `stop`. Must outlive the watches, which it feeds.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let (templates, workflows, logs) = self.mirrors;
-        let (kept, ..) = tokio::join!(
+        let (result, ..) = tokio::join!(
             serving::run(workflows, stop.clone()),
             templates.run(stop.clone()),
             logs.run(stop.clone()),
             self.reconciler.run(stop.clone()),
-            stop.run_until_cancelled(forget(self.redeeming)),
+            stop.run_until_cancelled(delete_expired_tokens(self.enrollment, self.clock)),
         );
-        kept
+        result
     }
 
-    /// Whether records and indexes agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
-        let templates = self.templates.records().check(mend).await?;
-        let workflows = self.workflows.records().check(mend).await?;
-        let logs = self.logs.records().check(mend).await?;
-        let spent = self.redeeming.records().check(mend).await?;
+    /// Reports records and indexes that do not agree; with `repair`, repairs them.
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
+        let templates = self.templates.records().check(repair).await?;
+        let workflows = self.workflows.records().check(repair).await?;
+        let logs = self.logs.records().check(repair).await?;
+        let spent = self.enrollment.records().check(repair).await?;
         Ok(templates.and(workflows).and(logs).and(spent))
     }
 }
 
-async fn forget(redeeming: Redeeming) {
-    let mut hourly = tokio::time::interval(FORGETTING);
+async fn delete_expired_tokens(enrollment: WorkerEnrollment, clock: Clock) {
+    let mut interval = tokio::time::interval(TOKEN_DELETION_INTERVAL);
     loop {
-        hourly.tick().await;
-        if let Err(error) = redeeming.forget(SystemTime::now()).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "spent tokens stay");
+        interval.tick().await;
+        if let Err(error) = enrollment.delete_expired(clock.wall()).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "expired tokens not deleted");
         }
     }
 }

@@ -1,32 +1,31 @@
-//! What is done on machines: templates, the workflows rendered from them, and whose turn it is.
+//! The workflow service: templates, the workflows made from them, and the workers that run them.
 //!
-//! - [`template`]: a template's text, its rules, and how it is rendered, once.
+//! - [`template`]: parses, checks and renders a template. [`create`]: makes a workflow from a template, hardware and values.
 //! - [`lifecycle`]: a workflow and its actions as values, from created to ended; no I/O, `now` is an argument.
-//! - [`queue`]: which workflow may have a machine, and who stands in the way of the others.
-//! - [`ids`]: the names of things.
-//! - [`api`]: gRPC in, gRPC out; no decisions. [`reconcile`]: what happens without being asked for.
-//! - [`redeeming`]: certificates for workers.
-//! - [`making`]: a workflow made of template, machine and values; [`record`]: what is stored of it.
-//! - [`templates`], [`workflows`], [`logs`]: the records in the store; no gRPC.
-//! - [`queues`]: the queues in memory; [`assigning`]: what a worker does next; [`progress`]: how far it is.
-//! - [`stray`]: machines that do not boot their disk; [`retention`]: how long what has ended is kept.
+//! - [`turn`]: the order of a machine's workflows; pure. [`retention`]: which ended workflows are deleted; pure.
+//! - [`templates`], [`workflows`], [`logs`]: the records in the store; no gRPC. [`record`]: a workflow's record and its
+//!   lifecycle value, converted into each other.
+//! - [`queue`]: the queues of all machines, in memory. [`dispatch`]: the next action for a worker. [`progress`]: the latest
+//!   progress, in memory. [`unexpected_boots`]: machines that do not boot their disk. [`log_reader`]: reads a growing log.
+//! - [`worker_enrollment`]: certificates for workers.
+//! - [`reconcile`]: turns, preparation, post, deadlines and garbage collection. [`api`]: gRPC.
 
 pub mod api;
-pub mod assigning;
-pub mod ids;
+pub mod create;
+pub mod dispatch;
 pub mod lifecycle;
+pub mod log_reader;
 pub mod logs;
-pub mod making;
 pub mod progress;
 pub mod queue;
-pub mod queues;
 pub mod reconcile;
 pub mod record;
-pub mod redeeming;
 pub mod retention;
-pub mod stray;
 pub mod template;
 pub mod templates;
+pub mod turn;
+pub mod unexpected_boots;
+pub mod worker_enrollment;
 pub mod workflows;
 
 pub use api::Api;

@@ -1,32 +1,33 @@
-//! A workflow and its actions, from created to ended, as values. Nothing here waits, stores or talks.
+//! A workflow and its actions, from created to ended, as values. No I/O; `now` is an argument.
 //!
 //! ```text
-//!            Turn              Prepared                first Ask           every action ended well,
-//! Pending ────────▶ Preparing ─────────▶ Pending ───────────────▶ Running ─one did not, time is up,─▶ Post ──▶ Ended
-//!    │                  │               (prepared)                   ▲     or a cancel is through      ▲  PostDone
+//!            BeginTurn        Prepared              first RequestAction     every action succeeded,
+//! Pending ────────▶ Preparing ─────────▶ Pending ───────────────▶ Running ─one failed, time is over,─▶ Post ──▶ Ended
+//!    │                  │               (prepared)                   ▲     or cancelled                 ▲  PostDone
 //!    │                  └─ failed, too slow, or cancelled ───────────┼─────────────────────────────────┘  PostFailed
-//!    ├─ first Ask, where there is nothing to prepare ────────────────┘
-//!    └─ cancelled before anything was touched ──▶ Ended
+//!    ├─ first RequestAction, if there is nothing to prepare ─────────┘
+//!    └─ cancelled before anything was changed ──▶ Ended
 //!
 //! an action:
-//!            Ask            Start              Report
+//!        RequestAction         Start              Report
 //! Pending ────────▶ Leased ───────▶ Running ────────────▶ Ended (success, failed, timeout, skipped)
 //!    ▲                 │ other         │ lost (reboot, restart, silence past its deadline),
-//!    │                 │ holder        │ failed or late with tries left
-//!    └─────────────────┴───────────────┘ after a pause
+//!    │                 │ holder        │ failed or timed out with retries left
+//!    └─────────────────┴───────────────┘ after a backoff
 //! ```
 //!
-//! - **One executor.** Actions run one after the other. Who runs one holds its lease; a report under any other lease
-//!   is [`Refused::Superseded`] and changes nothing. Asking twice gives the same lease.
-//! - **Lost** is no state of its own: within one transition it becomes pending again or failed, as the action's
-//!   [`AfterLoss`] says. A new boot id means a reboot, a new process id a worker's restart.
-//! - **Post always runs** once anything may have been set on a BMC or any action was leased, whatever the outcome.
-//!   Leaving `Preparing` always leads there: a BMC may have acted on a request whose answer was lost.
-//! - **The end is final.** What arrives later is a repetition (same answer) or superseded.
+//! - **One executor.** Actions run one after the other. The holder of an action's lease runs it; a report under any other
+//!   lease is [`EventRefused::Superseded`] and changes nothing. A repeated request gets the same lease.
+//! - **Lost** is not a state: within one transition the action becomes pending again or failed, as its [`AfterLoss`] says.
+//!   A new boot id means a reboot, a new process id a restart of the worker.
+//! - **Post** is entered whenever the workflow may have changed the machine's boot device, or is to switch it off, whatever
+//!   the outcome: a BMC may have acted on a request whose answer was lost. Otherwise there is nothing to undo, and the
+//!   workflow ends at once.
+//! - **The end is final.** Later events are repetitions (same answer) or superseded.
 //!
-//! Every deadline is computed from a stored time, so a server that restarts forgets none; see [`deadline`].
-//! What waits for a machine's next queue turn is [`queue`](crate::queue)'s to say: [`Event::Turn`] and the first
-//! [`Event::Ask`] are for the workflow that has it.
+//! Every deadline is computed from a stored time, so it survives a restart of the server; see [`deadline`].
+//! [`Event::BeginTurn`] and the first [`Event::RequestAction`] must only be applied to the workflow whose
+//! [turn](crate::turn) it is. The same states and transitions are described in `docs/reference/workflow-lifecycle.md`.
 
 pub mod action;
 pub mod deadline;
@@ -37,140 +38,136 @@ mod transitions;
 
 use std::time::SystemTime;
 
-use crate::ids::{HardwareId, LeaseId};
+use tinwright::LeaseId;
 
-pub use action::{Action, End, Holder, Lease};
+pub use action::{Action, ActionEnd, AttemptReport, Holder, Lease};
 pub use plan::{AfterLoss, Plan, Step};
 
-/// A workflow as it stands.
+/// A workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workflow {
-    /// What never changes about it.
+    /// The part that never changes.
     pub plan: Plan,
     /// In the order they run.
     pub actions: Vec<Action>,
-    /// Where it is.
+    /// Its state.
     pub state: State,
 }
 
-/// Where a workflow is in its life. Data lives in the state that owns it.
+/// The state of a workflow. Data lives in the state that owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Waits: for its turn, or once `prepared` for the machine's worker.
+    /// Waits for its turn, or once `prepared` for the machine's worker.
     Pending {
-        /// The machines' BMCs are set; the machines are held.
+        /// The BMC is set up; the workflow holds the machine.
         prepared: bool,
     },
     /// Power and boot device are being set.
     Preparing {
-        /// Since when.
+        /// Start of this state.
         since: SystemTime,
     },
     /// Its actions run.
     Running {
-        /// The first lease; the time limit counts from here.
+        /// Time of the first lease; the time limit counts from here.
         since: SystemTime,
-        /// When it was cancelled while an action ran that must be stopped first.
+        /// Time of the cancellation, if an action that runs must be stopped first.
         stop: Option<SystemTime>,
     },
-    /// What was set on the machines is being undone.
+    /// The changes to the machine's boot device are being undone, and its power is switched off where that was requested.
     Post {
-        /// Since when.
+        /// Start of this state.
         since: SystemTime,
-        /// How it will end.
-        outcome: Outcome,
+        /// The outcome that follows.
+        outcome: WorkflowOutcome,
     },
-    /// For good.
+    /// Final.
     Ended {
-        /// When.
+        /// Time of the end.
         at: SystemTime,
-        /// How.
-        outcome: Outcome,
-        /// What could not be undone, where the outcome was settled already.
+        /// Result.
+        outcome: WorkflowOutcome,
+        /// What could not be undone, if the outcome was decided before.
         warning: Option<String>,
     },
 }
 
-/// How a workflow ends.
+/// The result of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WorkflowOutcome {
     /// Every action succeeded or was skipped.
     Success,
     /// Something failed.
     Failed {
-        /// What, for people.
+        /// Cause, for people.
         reason: String,
     },
-    /// An action or the whole took too long.
+    /// An action or the whole workflow exceeded its time.
     Timeout,
-    /// Somebody wished so.
+    /// Cancelled by a caller.
     Cancelled,
 }
 
-/// What may happen to a workflow.
+/// An event in the life of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is first in the queues of all its machines.
-    Turn,
-    /// The BMCs are set, and read back so.
+    /// It is first in its machine's queue.
+    BeginTurn,
+    /// The BMC is set up, and its state was read back.
     Prepared,
-    /// The BMCs could not be set.
+    /// The BMC could not be set up.
     PrepareFailed(String),
-    /// A machine's worker asks what to do; the call has just come in.
-    Ask {
-        /// The machine.
-        machine: HardwareId,
-        /// Which boot and process of its worker.
+    /// The machine's worker requests an action; the call has just arrived.
+    RequestAction {
+        /// The boot and process of the worker.
         holder: Holder,
-        /// The lease this worker still runs an action under, by its journal.
+        /// The lease under which this worker still runs an action, by its journal.
         running: Option<LeaseId>,
-        /// The lease to give, should there be something to do.
-        offer: LeaseId,
+        /// Id of the lease to create, if there is an action to run.
+        new_lease: LeaseId,
     },
-    /// A call that was held because there was nothing to do looks again. What its boot and process tell was told
-    /// when it came ([`Event::Ask`]): by now its machine may be a boot further, and the caller gone.
-    Waiting {
-        /// The machine.
-        machine: HardwareId,
-        /// Who asked.
+    /// A held request looks again for an action. Its boot and process were evaluated when it arrived
+    /// ([`Event::RequestAction`]): by now its machine may have rebooted, and the caller be gone.
+    RetryRequest {
+        /// The caller.
         holder: Holder,
-        /// The lease to give.
-        offer: LeaseId,
+        /// Id of the lease to create.
+        new_lease: LeaseId,
     },
-    /// A worker is alive, holding this lease.
+    /// The worker that holds this lease is alive.
     Renew(LeaseId),
-    /// An action begins. A worker goes on only if this is accepted.
+    /// The worker starts the action. It runs it only if this is accepted.
     Start {
-        /// Under which lease.
+        /// Its lease.
         lease: LeaseId,
-        /// It ends this boot of the machine: nothing will be reported after it.
+        /// The action ends this boot of the machine: no report will follow.
         terminal: bool,
     },
-    /// An action ended.
+    /// The worker reports the end of an action.
     Report {
-        /// Under which lease.
+        /// Its lease.
         lease: LeaseId,
-        /// How.
-        end: End,
+        /// The result.
+        report: AttemptReport,
     },
-    /// The machine shows itself in a new boot: its firmware asked for an address, or its system phoned home.
-    Booted(HardwareId),
-    /// Somebody wishes it to end.
+    /// The machine is in a new boot: its firmware requested an address, or its installed system phoned home.
+    Booted,
+    /// A caller cancels the workflow.
     Cancel,
     /// Time has passed.
     Tick,
-    /// Everything is undone.
+    /// The clean-up is complete.
     PostDone,
-    /// Something could not be undone.
+    /// The clean-up failed.
     PostFailed(String),
 }
 
-/// Why an event changes nothing.
+/// The reason why an event changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum EventRefused {
     /// The event does not fit the state.
     #[error("a workflow that is {state} cannot {event}")]
-    Illegal {
+    WrongState {
         /// As the API spells it.
         state: &'static str,
         /// As a verb.
@@ -183,7 +180,7 @@ pub enum Refused {
 }
 
 impl Workflow {
-    /// As created: nothing touched, actions without need to run skipped.
+    /// A new workflow: pending, with the actions that need not run skipped.
     pub fn new(plan: Plan, steps: Vec<Step>, now: SystemTime) -> Self {
         let actions = steps.into_iter().map(|step| Action::new(step, now)).collect();
         Self { plan, actions, state: State::Pending { prepared: false } }
@@ -194,35 +191,27 @@ impl Workflow {
         self.actions.iter().find(|action| !action.has_ended())
     }
 
-    /// The lease of the action that a worker holds now.
+    /// The lease of the current action, if a worker holds it.
     pub fn lease(&self) -> Option<&Lease> {
         self.current().and_then(Action::lease)
     }
 
-    /// What this worker is to run, or is running: its answer after [`Event::Ask`].
-    pub fn assigned(&self, holder: &Holder) -> Option<&Action> {
-        self.current().filter(|action| action.lease().is_some_and(|lease| lease.holder == *holder))
-    }
-
-    /// Whether the worker running an action is to stop it.
+    /// True if the worker that runs an action is to stop it.
     pub fn is_stopping(&self) -> bool {
         matches!(self.state, State::Running { stop: Some(_), .. })
     }
 
-    /// Whether the holder of the current lease has not been heard of for longer than a lease lasts.
+    /// True if the current lease has expired without a renewal.
     pub fn is_silent(&self, now: SystemTime) -> bool {
         self.lease().is_some_and(|lease| lease.expires <= now)
     }
 
-    /// Whether the machine still has something to run, and so needs the worker's environment at its next boot.
+    /// True if the machine needs the worker's environment at its next boot, because actions are left to run.
     ///
-    /// Not once its last action is terminal and started: then it is the disk's turn, before anything else is known.
+    /// False once the last action is terminal and started: then the machine boots its disk, before anything else is known.
     /// What a machine boots after a workflow that failed is not decided here.
-    pub fn wants_machine(&self, machine: &HardwareId) -> bool {
-        let mut left = self
-            .actions
-            .iter()
-            .filter(|action| !action.has_ended() && action.step.machine == *machine);
+    pub fn wants_machine(&self) -> bool {
+        let mut left = self.actions.iter().filter(|action| !action.has_ended());
         match self.state {
             State::Pending { .. } | State::Preparing { .. } => left.next().is_some(),
             State::Running { .. } => match (left.next(), left.next()) {
@@ -232,23 +221,10 @@ impl Workflow {
             State::Post { .. } | State::Ended { .. } => false,
         }
     }
-
-    /// Whether it keeps other workflows from its machines, waits, or is over.
-    pub fn standing(&self) -> crate::queue::Standing {
-        use crate::queue::Standing;
-        match self.state {
-            State::Pending { prepared: false } => Standing::Waiting,
-            State::Ended { .. } => Standing::Over,
-            State::Pending { prepared: true }
-            | State::Preparing { .. }
-            | State::Running { .. }
-            | State::Post { .. } => Standing::Active,
-        }
-    }
 }
 
 impl State {
-    /// As the API spells it.
+    /// The name in the API.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Pending { .. } => "pending",
@@ -260,8 +236,8 @@ impl State {
     }
 }
 
-impl Outcome {
-    /// As the API spells it.
+impl WorkflowOutcome {
+    /// The name in the API.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Success => "success",

@@ -1,65 +1,50 @@
-//! What actions wrote, in chunks.
+//! The logs of actions, stored in chunks.
 //!
 //! ```text
-//! workflow/log/<workflow>/<action>                        how long each try's log is
-//! workflow/chunk/<workflow>/<action>/<try>/<offset>       the bytes from there on, at most 16 KiB
+//! workflow/log/<workflow>/<action>                            the length of each attempt's log
+//! workflow/chunk/<workflow>/<action>/<attempt>/<offset>       the bytes from there on, at most 16 KiB
 //! ```
 //!
-//! A chunk and the length it makes are one commit, so what is sent twice is there once. An action's log holds 1 MiB,
-//! its tries together; then it ends with a mark, and the rest is passed over.
-
-mod reader;
+//! A chunk is written in one commit with the length that it makes, so bytes that are sent twice are stored once. The log of
+//! an action holds 1 MiB, all attempts together; then it ends with a mark, and further bytes are dropped.
 
 use prost::bytes::Bytes;
 use store::records::{self, Change, Index, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::workflow::v1 as pb;
 
-pub use reader::{Growth, Reader};
-
 /// The most bytes of a chunk.
-pub const CHUNK: usize = 16 * 1024;
+pub const MAX_CHUNK_BYTES: usize = 16 * 1024;
 /// The most bytes of an action's log.
-pub const LIMIT: u64 = 1024 * 1024;
-/// The end of a log that was longer.
-pub const MARK: &str = "\n[cut: an action's log holds 1 MiB]\n";
-/// How many chunks are read at a time.
-const PAGE: usize = 16;
-/// How many are removed in one commit.
-const STEP: usize = 100;
+pub const MAX_LOG_BYTES: u64 = 1024 * 1024;
+/// The end of a log that was too long.
+pub const CUT_MARK: &str = "\n[cut: an action's log holds 1 MiB]\n";
+/// The number of chunks that are read at a time.
+const CHUNKS_PER_PAGE: usize = 16;
+/// The number of chunks that are deleted in one commit.
+const CHUNKS_PER_DELETION: usize = 100;
 
-/// Why a log was not read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Bytes are missing before these.
-    #[error("bytes are missing: go on from offset {0}")]
-    Gap(u64),
-    /// The store.
-    #[error(transparent)]
-    Records(#[from] records::Error),
-}
-
-/// How long an action's log is.
+/// The length of an action's log.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Log {
-    /// The workflow's id and the action's.
+    /// The ids of the workflow and of the action.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// The store's.
+    /// The store's revision.
     #[prost(int64, tag = "2")]
     pub revision: i64,
-    /// In the order they were first written.
+    /// In the order in which they were first written.
     #[prost(message, repeated, tag = "3")]
-    pub tries: Vec<Try>,
-    /// The mark is set.
+    pub attempts: Vec<AttemptLog>,
+    /// True once the log is cut.
     #[prost(bool, tag = "4")]
     pub cut: bool,
 }
 
-/// How long a try's log is.
+/// The length of one attempt's log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct Try {
-    /// Which, from 1.
+pub struct AttemptLog {
+    /// Number of the attempt, from 1.
     #[prost(int32, tag = "1")]
     pub attempt: i32,
     /// In bytes.
@@ -90,17 +75,17 @@ impl Kind for LogKind {
     }
 }
 
-/// Of which action.
+/// Names the log of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Of {
-    /// Its workflow's id.
+pub struct LogKey {
+    /// The workflow's id.
     pub workflow: String,
-    /// Its own.
+    /// The action's id.
     pub action: String,
 }
 
-impl Of {
-    /// The id of its [`Log`].
+impl LogKey {
+    /// The id of the [`Log`].
     pub fn id(&self) -> String {
         format!("{}/{}", self.workflow, self.action)
     }
@@ -113,75 +98,76 @@ impl Of {
     }
 }
 
-/// All logs.
+/// The logs of all actions.
 #[derive(Clone, Debug)]
 pub struct Logs {
     records: Records<LogKind>,
 }
 
 impl Logs {
-    /// Those kept in `store`.
+    /// The logs in `store`.
     pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
     }
 
-    /// The records underneath.
+    /// The underlying records.
     pub fn records(&self) -> &Records<LogKind> {
         &self.records
     }
 
-    /// Adds `data`, which begins at `offset` of the try's log, as far as it is not there yet. Answers where the next
-    /// byte goes.
+    /// Appends `data`, which begins at `offset` of the attempt's log, except the part that is stored already. Stores nothing
+    /// if bytes before `offset` are missing. Returns the offset of the next byte to send.
     pub async fn append(
         &self,
-        of: &Of,
+        key: &LogKey,
         attempt: i32,
         offset: u64,
         data: &[u8],
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, records::Error> {
         loop {
-            let old = self.records.get(&of.id()).await?;
-            let log = old.clone().unwrap_or_else(|| Log { id: of.id(), ..Log::default() });
-            let (next, change) = match log.after(attempt, offset, data)? {
-                Added::Nothing(next) => return Ok(next),
-                Added::Chunk { log: new, at, bytes, next } => {
+            let old = self.records.get(&key.id()).await?;
+            let log = old.clone().unwrap_or_else(|| Log { id: key.id(), ..Log::default() });
+            let (next, change) = match log.append(attempt, offset, data) {
+                Appended::Nothing { next } => return Ok(next),
+                Appended::Chunk { log: new, at, bytes, next } => {
                     let record = match &old {
                         Some(old) => self.records.to_replace(old, &new),
                         None => self.records.to_create(&new),
                     };
-                    let key = format!("{}{at:010}", of.chunks(attempt));
-                    let writes = vec![Write::Put(key, bytes.into())];
+                    let chunk = format!("{}{at:010}", key.chunks(attempt));
+                    let writes = vec![Write::Put(chunk, bytes.into())];
                     (next, record.and(Change::from(Commit { writes, ..Commit::default() })))
                 }
             };
             match self.records.commit(change).await {
-                // The same bytes, perhaps, sent twice at once.
+                // Perhaps the same bytes were sent twice at once.
                 Err(records::Error::Changed { .. } | records::Error::Exists { .. }) => {}
-                done => return Ok(done.map(|_| next)?),
+                done => return done.map(|_| next),
             }
         }
     }
 
-    /// The next chunks of a try, or of all at 0, after the key of the last one read (nothing to begin with).
+    /// Returns the next chunks of an attempt, or of all attempts at 0, with their keys. `after` is the key of the last chunk
+    /// that was read, empty at the beginning.
     pub async fn chunks(
         &self,
-        of: &Of,
+        key: &LogKey,
         attempt: i32,
         after: &str,
-    ) -> Result<Vec<(String, pb::ReadLogResponse)>, Error> {
-        let page = self.records.store().list(&of.chunks(attempt), after, PAGE).await;
+    ) -> Result<Vec<(String, pb::ReadLogResponse)>, records::Error> {
+        let page = self.records.store().list(&key.chunks(attempt), after, CHUNKS_PER_PAGE).await;
         let chunk = |(key, found): (String, store::Versioned)| {
             let read = chunk(&key, found.value).ok_or_else(|| store::Error::Corrupt(key.clone()));
             read.map(|chunk| (key, chunk))
         };
         let chunks = page.and_then(|page| page.pairs.into_iter().map(chunk).collect());
-        Ok(chunks.map_err(records::Error::from)?)
+        chunks.map_err(records::Error::from)
     }
 
-    /// Removes an action's log: its chunks first, so that a removal cut short can be repeated.
-    pub async fn delete(&self, of: &Of) -> Result<(), records::Error> {
+    /// Deletes an action's log: its chunks first, so that an interrupted deletion can be repeated.
+    pub async fn delete(&self, key: &LogKey) -> Result<(), records::Error> {
         loop {
-            let page = self.records.store().list(&of.chunks(0), "", STEP).await?;
+            let page = self.records.store().list(&key.chunks(0), "", CHUNKS_PER_DELETION).await?;
             let writes: Vec<_> =
                 page.pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect();
             if writes.is_empty() {
@@ -189,58 +175,57 @@ impl Logs {
             }
             self.records.commit(Commit { writes, ..Commit::default() }.into()).await?;
         }
-        if let Some(log) = self.records.get(&of.id()).await? {
+        if let Some(log) = self.records.get(&key.id()).await? {
             self.records.commit(self.records.to_delete(&log)).await?;
         }
         Ok(())
     }
 }
 
-/// What comes of bytes that were sent.
+/// The result of appending bytes.
 #[derive(Debug, PartialEq)]
-enum Added {
-    /// They are there, or are passed over; the next byte goes here.
-    Nothing(u64),
+enum Appended {
+    /// They are stored already, dropped, or not stored because of a gap before them.
+    Nothing { next: u64 },
     /// A chunk to store at an offset.
     Chunk { log: Log, at: u64, bytes: Vec<u8>, next: u64 },
 }
 
 impl Log {
     fn length(&self, attempt: i32) -> u64 {
-        self.tries.iter().find(|one| one.attempt == attempt).map_or(0, |one| one.length)
+        self.attempts.iter().find(|it| it.attempt == attempt).map_or(0, |it| it.length)
     }
 
-    fn after(mut self, attempt: i32, offset: u64, data: &[u8]) -> Result<Added, Error> {
+    fn append(mut self, attempt: i32, offset: u64, data: &[u8]) -> Appended {
         let (at, end) = (self.length(attempt), offset.saturating_add(data.len() as u64));
         if self.cut {
-            return Ok(Added::Nothing(end.max(at)));
+            return Appended::Nothing { next: end.max(at) };
         }
-        let known = at.checked_sub(offset).ok_or(Error::Gap(at))?;
-        let fresh =
-            usize::try_from(known).ok().and_then(|known| data.get(known..)).unwrap_or_default();
-        if fresh.is_empty() {
-            return Ok(Added::Nothing(at));
+        let stored = at.checked_sub(offset).and_then(|stored| usize::try_from(stored).ok());
+        let new = stored.and_then(|stored| data.get(stored..)).unwrap_or_default();
+        if new.is_empty() {
+            return Appended::Nothing { next: at };
         }
-        let all: u64 = self.tries.iter().map(|one| one.length).sum();
-        let room = usize::try_from(LIMIT.saturating_sub(all)).unwrap_or(usize::MAX);
-        let mut bytes = fresh.get(..room).unwrap_or(fresh).to_vec();
-        if room < fresh.len() {
+        let all: u64 = self.attempts.iter().map(|it| it.length).sum();
+        let room = usize::try_from(MAX_LOG_BYTES.saturating_sub(all)).unwrap_or(usize::MAX);
+        let mut bytes = new.get(..room).unwrap_or(new).to_vec();
+        if room < new.len() {
             self.cut = true;
-            bytes.extend_from_slice(MARK.as_bytes());
+            bytes.extend_from_slice(CUT_MARK.as_bytes());
         }
         self.grow(attempt, bytes.len() as u64);
-        Ok(Added::Chunk { log: self, at, bytes, next: end })
+        Appended::Chunk { log: self, at, bytes, next: end }
     }
 
     fn grow(&mut self, attempt: i32, by: u64) {
-        match self.tries.iter_mut().find(|one| one.attempt == attempt) {
-            Some(one) => one.length = one.length.saturating_add(by),
-            None => self.tries.push(Try { attempt, length: by }),
+        match self.attempts.iter_mut().find(|it| it.attempt == attempt) {
+            Some(it) => it.length = it.length.saturating_add(by),
+            None => self.attempts.push(AttemptLog { attempt, length: by }),
         }
     }
 }
 
-/// The chunk under a key that ends in try and offset.
+/// Reads a chunk, whose key ends in attempt and offset.
 fn chunk(key: &str, data: Bytes) -> Option<pb::ReadLogResponse> {
     let (rest, offset) = key.rsplit_once('/')?;
     let (_, attempt) = rest.rsplit_once('/')?;

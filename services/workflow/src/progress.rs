@@ -1,4 +1,4 @@
-//! How far actions are, between two writes: workers tell often, the store is told every few seconds.
+//! The latest progress of actions, in memory: workers report often, the store is updated every few seconds.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,68 +6,78 @@ use std::time::{Duration, Instant};
 
 use tinwright::workflow::v1 as pb;
 
-/// How often one action's progress is stored at most.
-const STORED: Duration = Duration::from_secs(5);
+/// The shortest time between two writes of one action's progress.
+const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The latest that workers told, for workflows that run.
+/// The latest progress of each running workflow.
 #[derive(Debug, Default)]
-pub struct Pulses(Mutex<HashMap<String, Pulse>>);
+pub struct ProgressCache(Mutex<HashMap<String, CachedProgress>>);
 
 #[derive(Debug)]
-struct Pulse {
+struct CachedProgress {
     lease: String,
     stored: Instant,
     latest: pb::Progress,
 }
 
-impl Pulses {
-    /// Notes `progress` under `lease`. Answers whether it should be stored as well.
-    pub fn told(&self, workflow: &str, lease: &str, progress: pb::Progress, now: Instant) -> bool {
-        let mut pulses = self.lock();
-        match pulses.get_mut(workflow).filter(|pulse| pulse.lease == lease) {
-            Some(pulse) => {
-                pulse.latest = progress;
-                let due = now.saturating_duration_since(pulse.stored) >= STORED;
+impl ProgressCache {
+    /// Records `progress` under `lease`. Returns true if it should be stored as well.
+    pub fn record(
+        &self,
+        workflow: &str,
+        lease: &str,
+        progress: pb::Progress,
+        now: Instant,
+    ) -> bool {
+        let mut cache = self.lock();
+        match cache.get_mut(workflow).filter(|cached| cached.lease == lease) {
+            Some(cached) => {
+                cached.latest = progress;
+                let due = now.saturating_duration_since(cached.stored) >= STORE_INTERVAL;
                 if due {
-                    pulse.stored = now;
+                    cached.stored = now;
                 }
                 due
             }
             None => {
-                let pulse = Pulse { lease: lease.to_owned(), stored: now, latest: progress };
-                pulses.insert(workflow.to_owned(), pulse);
+                let cached =
+                    CachedProgress { lease: lease.to_owned(), stored: now, latest: progress };
+                cache.insert(workflow.to_owned(), cached);
                 true
             }
         }
     }
 
-    /// Nothing more is to come, or what came could not be stored.
-    pub fn forget(&self, workflow: &str) {
+    /// Removes a workflow's progress: its action has ended, or the progress could not be stored.
+    pub fn remove(&self, workflow: &str) {
         self.lock().remove(workflow);
     }
 
-    /// `record` with the latest progress.
-    pub fn over(&self, mut record: pb::Workflow) -> pb::Workflow {
-        let pulses = self.lock();
-        let Some(pulse) = pulses.get(&record.id) else { return record };
-        if let Some(action) = running_under(&mut record, &pulse.lease) {
-            action.progress = Some(pulse.latest.clone());
+    /// Returns `record` with the latest progress.
+    pub fn merge_into(&self, mut record: pb::Workflow) -> pb::Workflow {
+        let cache = self.lock();
+        let Some(cached) = cache.get(&record.id) else { return record };
+        if let Some(action) = action_under_lease(&mut record, &cached.lease) {
+            action.progress = Some(cached.latest);
         }
         record
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Pulse>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, CachedProgress>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The action that `lease` is the present one of.
-pub fn running_under<'a>(record: &'a mut pb::Workflow, lease: &str) -> Option<&'a mut pb::Action> {
-    let state = |action: &pb::Action| {
+/// Returns the action that is held under `lease`.
+pub fn action_under_lease<'a>(
+    record: &'a mut pb::Workflow,
+    lease: &str,
+) -> Option<&'a mut pb::Action> {
+    let is_held = |action: &pb::Action| {
         matches!(action.state(), pb::ActionState::Leased | pb::ActionState::Running)
     };
     let under = |action: &pb::Action| action.lease.as_ref().is_some_and(|held| held.id == lease);
-    record.actions.iter_mut().find(|action| state(action) && under(action))
+    record.actions.iter_mut().find(|action| is_held(action) && under(action))
 }
 
 #[cfg(test)]
@@ -85,22 +95,22 @@ mod tests {
     }
 
     #[test]
-    fn one_in_five_seconds_is_stored_and_the_first_of_every_lease() {
-        let (pulses, now) = (Pulses::default(), Instant::now());
+    fn progress_is_stored_every_five_seconds_and_at_the_beginning_of_every_lease() {
+        let (cache, now) = (ProgressCache::default(), Instant::now());
         let stored: Vec<bool> = [0, 4, 5, 9, 10]
             .into_iter()
-            .map(|second| pulses.told("w", "l", progress(1), now + Duration::from_secs(second)))
+            .map(|second| cache.record("w", "l", progress(1), now + Duration::from_secs(second)))
             .collect();
         assert_eq!(stored, [true, false, true, false, true]);
-        assert!(pulses.told("w", "m", progress(1), now + Duration::from_secs(11)));
+        assert!(cache.record("w", "m", progress(1), now + Duration::from_secs(11)));
     }
 
     #[test]
-    fn the_latest_is_shown_over_what_is_stored_while_the_lease_is_current() {
-        let (pulses, now) = (Pulses::default(), Instant::now());
-        pulses.told("w", "l", progress(1), now);
-        pulses.told("w", "l", progress(2), now);
-        let shown = |state| pulses.over(record(state)).actions[0].progress.clone();
+    fn the_latest_progress_is_shown_while_the_lease_is_current() {
+        let (cache, now) = (ProgressCache::default(), Instant::now());
+        cache.record("w", "l", progress(1), now);
+        cache.record("w", "l", progress(2), now);
+        let shown = |state| cache.merge_into(record(state)).actions[0].progress;
         assert_eq!(shown(pb::ActionState::Running), Some(progress(2)));
         assert_eq!(shown(pb::ActionState::Success), None);
     }

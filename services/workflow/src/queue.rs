@@ -1,94 +1,314 @@
-//! Whose turn it is: at most one workflow at a time on each machine.
+//! The machines' queues in memory: turns, deadlines, and the calls to wake.
 //!
-//! ```text
-//! machine a:  [ w1 active ]  w2  w4        w4 names b as well: it waits until it is first on both
-//! machine b:  w3  w4
-//! ```
-//!
-//! Those that wait go by creation time, then by id, an order all queues share: the oldest that waits is blocked by
-//! active ones only, so nothing waits in a circle. A disabled workflow keeps nobody waiting, unless it is active.
-//!
-//! The answer is about a listing, which may be old. Whoever acts on it commits the claim on each machine together
-//! with the change, so that of two who both saw a free machine one is told to look again.
+//! The reconciler's loop feeds every change of a workflow into them. They may be a moment behind the store: a caller that
+//! acts on them commits against the store, which refuses a second holder of a machine.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
-use crate::ids::{HardwareId, WorkflowId};
+use tinwright::workflow::v1 as pb;
+use tinwright::{BootId, HardwareId, WorkflowId};
+use tokio::sync::watch;
 
-/// What the queue needs to know about a workflow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Which.
-    pub id: WorkflowId,
-    /// Its place among those that wait.
-    pub created: SystemTime,
-    /// All it runs on.
-    pub machines: BTreeSet<HardwareId>,
-    /// Somebody wishes it not to begin.
-    pub disabled: bool,
-    /// What it is doing.
-    pub standing: Standing,
+use crate::turn::{QueueEntry, QueueState, Turn, turn};
+use crate::{lifecycle, record};
+
+/// The queues of all machines.
+#[derive(Debug, Default)]
+pub struct MachineQueues {
+    table: Mutex<Table>,
+    synced: watch::Sender<bool>,
 }
 
-/// What a workflow is to its machines.
+#[derive(Debug, Default)]
+struct Table {
+    queues: HashMap<HardwareId, MachineQueue>,
+    /// The machine of each workflow that has not ended.
+    machines: HashMap<WorkflowId, HardwareId>,
+    deadlines: BTreeSet<(SystemTime, WorkflowId)>,
+    subscribers: HashMap<HardwareId, watch::Sender<()>>,
+}
+
+#[derive(Debug, Default)]
+struct MachineQueue {
+    live: BTreeMap<WorkflowId, LiveWorkflow>,
+    /// The workflow that ended last.
+    last: Option<LastWorkflow>,
+    /// The end of the last workflow of an instance, and whether it installed the disk.
+    disk: Option<(SystemTime, bool)>,
+}
+
+/// A workflow that has ended.
+#[derive(Debug)]
+struct LastWorkflow {
+    id: WorkflowId,
+    at: SystemTime,
+    /// The boot of its last action.
+    boot: Option<BootId>,
+    /// True if it was an installation that succeeded.
+    installed: bool,
+}
+
+/// The instruction for a boot for which no workflow has an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdleBoot {
+    /// Wait for work.
+    Wait,
+    /// Reboot from the disk: this boot has finished an installation.
+    Reboot,
+    /// Unexpected: the machine should have booted its disk after this workflow.
+    Unexpected(WorkflowId),
+}
+
+/// A workflow that has not ended.
+#[derive(Debug)]
+struct LiveWorkflow {
+    entry: QueueEntry,
+    needs: ReconcilerNeed,
+    deadline: Option<SystemTime>,
+}
+
+/// The reason to reconcile a workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It has not begun.
-    Waiting,
-    /// It holds its machines.
-    Active,
-    /// It has ended.
-    Over,
+enum ReconcilerNeed {
+    /// None: its worker does the rest.
+    Nothing,
+    /// To begin when its turn comes.
+    Turn,
+    /// To be prepared, or cleaned up after.
+    Work,
 }
 
-/// Whether a workflow may have its machines, or why not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// It may begin now.
-    Now,
-    /// It holds them already.
-    Holding,
-    /// Others come first.
-    Behind {
-        /// The one to wait for: an active one if there is any, else the first in line.
-        blocker: WorkflowId,
-        /// How many come first on one machine or another.
-        ahead: usize,
-    },
-    /// It is disabled.
-    Disabled,
-    /// It has ended.
-    Over,
-}
-
-/// Whether `this` may begin, given all workflows (itself among them or not).
-pub fn turn(this: &Summary, all: &[Summary]) -> Turn {
-    match this.standing {
-        Standing::Over => return Turn::Over,
-        Standing::Active => return Turn::Holding,
-        Standing::Waiting if this.disabled => return Turn::Disabled,
-        Standing::Waiting => {}
-    }
-    let ahead = all.iter().filter(|other| other.blocks(this));
-    match ahead.clone().min_by_key(|other| (other.standing != Standing::Active, other.place())) {
-        Some(blocker) => Turn::Behind { blocker: blocker.id.clone(), ahead: ahead.count() },
-        None => Turn::Now,
-    }
-}
-
-impl Summary {
-    /// Whether `other` has to wait for this one.
-    fn blocks(&self, other: &Self) -> bool {
-        let first = match self.standing {
-            Standing::Over => false,
-            Standing::Active => true,
-            Standing::Waiting => !self.disabled && self.place() < other.place(),
+impl MachineQueues {
+    /// Records the present state of a workflow. Returns the workflows of its machine that need the reconciler.
+    pub fn put(&self, record: &pb::Workflow) -> Vec<WorkflowId> {
+        let (Ok(id), Ok(machine)) = (record.id.parse(), record.hardware_id.parse()) else {
+            tracing::error!(
+                workflow.id = record.id,
+                "workflow ignored: its record has invalid ids"
+            );
+            return Vec::new();
         };
-        first && self.id != other.id && !self.machines.is_disjoint(&other.machines)
+        let mut table = self.lock();
+        table.remove(id);
+        match live(id, record) {
+            Some(live) => table.insert(id, machine, live),
+            None => table.queues.entry(machine).or_default().record_ended(id, record),
+        }
+        table.wake(machine);
+        table.to_reconcile(machine)
     }
 
-    fn place(&self) -> (SystemTime, &WorkflowId) {
-        (self.created, &self.id)
+    /// Removes a deleted workflow. Returns the workflows of its machine that need the reconciler.
+    pub fn delete(&self, id: &str) -> Vec<WorkflowId> {
+        let mut table = self.lock();
+        let Some(machine) = id.parse().ok().and_then(|id| table.remove(id)) else {
+            return Vec::new();
+        };
+        table.wake(machine);
+        table.to_reconcile(machine)
+    }
+
+    /// Marks the queues as complete.
+    pub fn set_synced(&self) {
+        self.synced.send_replace(true);
+    }
+
+    /// Resolves once the queues are complete.
+    pub async fn ready(&self) {
+        let mut synced = self.synced.subscribe();
+        // The sender lives as long as `self`.
+        let _synced = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// The workflow that holds the machine, or may begin on it.
+    pub fn first(&self, machine: HardwareId) -> Option<WorkflowId> {
+        let table = self.lock();
+        let queue = table.queues.get(&machine)?;
+        let may_use =
+            |entry: &&QueueEntry| matches!(turn(entry, queue.entries()), Turn::Now | Turn::Holding);
+        queue.entries().find(may_use).map(|entry| entry.id)
+    }
+
+    /// The turn of a workflow; none if it is unknown or has ended.
+    pub fn turn(&self, id: WorkflowId) -> Option<Turn> {
+        let table = self.lock();
+        let queue = table.queues.get(table.machines.get(&id)?)?;
+        Some(turn(&queue.live.get(&id)?.entry, queue.entries()))
+    }
+
+    /// Returns the instruction for `boot` on a machine whose queue is empty.
+    ///
+    /// The machine should boot its disk after an installation: if the latest workflow there of an instance succeeded and was
+    /// not to leave the machine off. Later workflows without an instance work on the installed system and do not change
+    /// that; but the boot that ran one waits, as another may follow.
+    pub fn idle_boot(&self, machine: HardwareId, boot: &BootId) -> IdleBoot {
+        let table = self.lock();
+        let Some(queue) = table.queues.get(&machine).filter(|it| it.live.is_empty()) else {
+            return IdleBoot::Wait;
+        };
+        match &queue.last {
+            Some(last) if last.boot.as_ref() == Some(boot) => {
+                if last.installed {
+                    IdleBoot::Reboot
+                } else {
+                    IdleBoot::Wait
+                }
+            }
+            Some(last) if queue.disk.is_some_and(|(_, installed)| installed) => {
+                IdleBoot::Unexpected(last.id)
+            }
+            Some(_) | None => IdleBoot::Wait,
+        }
+    }
+
+    /// The earliest deadline.
+    pub fn next_deadline(&self) -> Option<SystemTime> {
+        self.lock().deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Removes and returns the workflows whose deadline has passed. Each returns when its record changes.
+    pub fn take_due(&self, now: SystemTime) -> Vec<WorkflowId> {
+        let mut table = self.lock();
+        let mut due = Vec::new();
+        while table.deadlines.first().is_some_and(|(at, _)| *at <= now) {
+            due.extend(table.deadlines.pop_first().map(|(_, id)| id));
+        }
+        due
+    }
+
+    /// Subscribes to changes in the queue of `machine`, and of no other.
+    pub fn subscribe(self: &Arc<Self>, machine: HardwareId) -> Subscription {
+        let mut table = self.lock();
+        let sender = table.subscribers.entry(machine);
+        let changed = Some(sender.or_insert_with(|| watch::Sender::new(())).subscribe());
+        Subscription { queues: self.clone(), machine, changed }
+    }
+
+    // The table is consistent between any two statements that change it, so a panic elsewhere does not damage it.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn insert(&mut self, id: WorkflowId, machine: HardwareId, live: LiveWorkflow) {
+        self.machines.insert(id, machine);
+        self.deadlines.extend(live.deadline.map(|at| (at, id)));
+        self.queues.entry(machine).or_default().live.insert(id, live);
+    }
+
+    fn remove(&mut self, id: WorkflowId) -> Option<HardwareId> {
+        let machine = self.machines.remove(&id)?;
+        let removed = self.queues.get_mut(&machine).and_then(|queue| queue.live.remove(&id));
+        if let Some(at) = removed.and_then(|live| live.deadline) {
+            self.deadlines.remove(&(at, id));
+        }
+        Some(machine)
+    }
+
+    fn wake(&self, machine: HardwareId) {
+        if let Some(sender) = self.subscribers.get(&machine) {
+            sender.send_replace(());
+        }
+    }
+
+    fn to_reconcile(&self, machine: HardwareId) -> Vec<WorkflowId> {
+        let Some(queue) = self.queues.get(&machine) else { return Vec::new() };
+        let needed = |live: &&LiveWorkflow| match live.needs {
+            ReconcilerNeed::Nothing => false,
+            ReconcilerNeed::Turn => turn(&live.entry, queue.entries()) == Turn::Now,
+            ReconcilerNeed::Work => true,
+        };
+        queue.live.values().filter(needed).map(|live| live.entry.id).collect()
+    }
+}
+
+impl MachineQueue {
+    fn entries(&self) -> impl Iterator<Item = &QueueEntry> + Clone {
+        self.live.values().map(|live| &live.entry)
+    }
+
+    fn record_ended(&mut self, id: WorkflowId, record: &pb::Workflow) {
+        let Some(at) = record.end_time.and_then(|at| SystemTime::try_from(at).ok()) else { return };
+        let of_instance = !record.instance_id.is_empty();
+        let off = record.boot_options.is_some_and(|options| options.power_off_after);
+        let installed = of_instance && !off && record.state() == pb::WorkflowState::Success;
+        if of_instance && self.disk.is_none_or(|(last, _)| last <= at) {
+            self.disk = Some((at, installed));
+        }
+        if self.last.as_ref().is_none_or(|last| last.at <= at) {
+            let lease = record.actions.iter().rev().find_map(|action| action.lease.as_ref());
+            let boot = lease.filter(|lease| !lease.boot_id.is_empty());
+            let boot = boot.map(|lease| lease.boot_id.as_str().into());
+            self.last = Some(LastWorkflow { id, at, boot, installed });
+        }
+    }
+}
+
+/// Returns the queue's part of a record; none once the workflow has ended, or if the record is damaged.
+fn live(id: WorkflowId, record: &pb::Workflow) -> Option<LiveWorkflow> {
+    let state = record::queue_state(record);
+    if state == QueueState::Ended {
+        return None;
+    }
+    let damaged = |error: &record::Damaged| {
+        tracing::error!(error = error as &dyn std::error::Error, "workflow ignored");
+    };
+    let workflow = record::read(record).inspect_err(damaged).ok()?;
+    let created = record.create_time.and_then(|at| at.try_into().ok());
+    let created = created.unwrap_or(SystemTime::UNIX_EPOCH);
+    let entry = QueueEntry { id, created, active: state == QueueState::Active };
+    Some(LiveWorkflow { entry, needs: needs(&workflow), deadline: workflow.deadline() })
+}
+
+fn needs(workflow: &lifecycle::Workflow) -> ReconcilerNeed {
+    use lifecycle::State;
+    let begins = workflow.plan.prepares || workflow.current().is_none();
+    match workflow.state {
+        State::Pending { prepared: false } if begins => ReconcilerNeed::Turn,
+        State::Preparing { .. } | State::Post { .. } => ReconcilerNeed::Work,
+        State::Pending { .. } | State::Running { .. } | State::Ended { .. } => {
+            ReconcilerNeed::Nothing
+        }
+    }
+}
+
+/// Reports changes of one machine's queue.
+#[derive(Debug)]
+pub struct Subscription {
+    queues: Arc<MachineQueues>,
+    machine: HardwareId,
+    /// None only while it is dropped.
+    changed: Option<watch::Receiver<()>>,
+}
+
+impl Subscription {
+    /// Marks the changes until now as processed.
+    pub fn mark_unchanged(&mut self) {
+        if let Some(changed) = &mut self.changed {
+            changed.mark_unchanged();
+        }
+    }
+
+    /// Resolves at the next change.
+    pub async fn changed(&mut self) {
+        if let Some(changed) = &mut self.changed {
+            // The sender lives as long as there are subscriptions.
+            let _changed = changed.changed().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut table = self.queues.lock();
+        self.changed = None; // dropped first, so that it is not counted below
+        let unused = |sender: &watch::Sender<()>| sender.receiver_count() == 0;
+        if table.subscribers.get(&self.machine).is_some_and(unused) {
+            table.subscribers.remove(&self.machine);
+        }
     }
 }
 

@@ -1,33 +1,29 @@
-//! A workflow's record and the workflow it stands for.
+//! A workflow's record and its lifecycle value, converted into each other.
 //!
-//! The record is the API's own message: what the lifecycle decides is written over it, what it knows nothing of
-//! (labels, images, progress, what people read) stays. Reading back what was written gives the same value, so a restart
-//! forgets nothing.
+//! The record is the API's own message. Writing replaces the lifecycle's part of it; the rest (labels, images, progress)
+//! stays. Reading what was written returns an equal value, so a restart loses nothing.
 
+pub mod attempts;
 mod read;
 #[cfg(test)]
 mod tests;
-pub mod tries;
 mod write;
 
 use tinwright::workflow::v1 as pb;
 
-use crate::queue::Standing;
+use crate::turn::QueueState;
 
 pub use read::{Damaged, read};
-pub use write::{newborn, write};
+pub use write::{new_record, write};
 
-/// Between how a workflow ended and what could not be undone after it.
-const WARNING: &str = "; could not be undone: ";
-
-/// What a workflow is to its machine, by its record alone.
-pub fn standing(record: &pb::Workflow) -> Standing {
+/// Returns the place of a workflow in its machine's queue, by its record alone.
+pub fn queue_state(record: &pb::Workflow) -> QueueState {
     use pb::WorkflowState as State;
     match record.state() {
-        State::Pending if !record.prepared => Standing::Waiting,
-        State::Pending | State::Preparing | State::Running | State::Post => Standing::Active,
+        State::Pending if !record.prepared => QueueState::Waiting,
+        State::Pending | State::Preparing | State::Running | State::Post => QueueState::Active,
         State::Unspecified | State::Success | State::Failed | State::Timeout | State::Cancelled => {
-            Standing::Over
+            QueueState::Ended
         }
     }
 }

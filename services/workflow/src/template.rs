@@ -1,20 +1,20 @@
-//! Templates: Tinkerbell's YAML with Go template actions in it, and what comes of rendering one.
+//! Parsing, checking and rendering of templates: Tinkerbell's YAML with Go template placeholders (`{{…}}`).
 //!
 //! ```text
 //! text ──parse──▶ Template ──render(values), once──▶ YAML ──parse──▶ Rendered
 //!                    └─check─▶ Definition, its quoted values still holding {{…}}
 //! ```
 //!
-//! [`Template::parse`] judges the actions (grammar, unknown functions), [`Template::check`] the YAML around them as
-//! old command-line tools do, so that most mistakes are found when a template is created. A text whose actions
-//! stand outside of quotes (`{{range .disks}}` on a line of its own) is no YAML before it is rendered: it cannot be
-//! checked, only rendered.
+//! [`Template::parse`] checks the placeholders (grammar, functions), [`Template::check`] the YAML around them, so that most
+//! mistakes are found when a template is created. A text with placeholders outside of quotes (`{{range .disks}}` on a line
+//! of its own) is not YAML before it is rendered: it cannot be checked, only rendered.
 //!
-//! An error names the template, the line and the field or function at fault, and never quotes the values.
+//! An error names the template, the line and the field or function at fault, and never quotes values. The functions and
+//! values are described in `docs/reference/templates.md`.
 
 pub mod definition;
 mod engine;
-mod fault;
+mod error;
 mod functions;
 mod image;
 mod rendered;
@@ -23,31 +23,31 @@ mod strict;
 mod tests;
 mod values;
 
-pub use definition::{Definition, Invalid, Namespaces, Restart, Stage};
-pub use engine::LIMIT;
-pub use fault::{Cause, Fault};
-pub use image::{Image, NotAnImage};
-pub use rendered::{ACTION_TIMEOUT, Action, Rendered, Task};
+pub use definition::{Definition, Namespaces, Restart, RuleViolation, Stage};
+pub use engine::MAX_TEMPLATE_BYTES;
+pub use error::{PlaceholderError, PlaceholderErrorCause};
+pub use image::{Image, InvalidImage};
+pub use rendered::{Action, DEFAULT_ACTION_TIMEOUT, Rendered, Task};
 pub use values::Values;
 
-/// Why a template is not taken, or not rendered. Each is for its author to mend.
+/// The reason why a template was not accepted or not rendered. Its author has to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something is wrong with its actions.
+    /// A placeholder is invalid.
     #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The text is no YAML of a template's shape; lines are those of the rendered text, if it was rendered.
+    Placeholder(#[from] PlaceholderError),
+    /// The text is not the YAML of a template. Line numbers refer to the rendered text, if it was rendered.
     #[error("parsing yaml data")]
     Yaml(#[source] yaml_serde::Error),
     /// It breaks a rule.
     #[error("validating workflow template")]
-    Invalid(#[from] Invalid),
-    /// This task's worker rendered to nothing.
+    Invalid(#[from] RuleViolation),
+    /// The worker of this task rendered to an empty text.
     #[error("failed to render template, invalid hardware address: task {0:?} names no worker")]
     NoWorker(String),
 }
 
-/// A template whose actions are well formed.
+/// A template with valid placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     name: String,
@@ -55,25 +55,21 @@ pub struct Template {
 }
 
 impl Template {
-    /// A template called `name` in errors.
-    pub fn parse(name: &str, text: &str) -> Result<Self, Fault> {
+    /// Parses a template, which errors call `name`.
+    pub fn parse(name: &str, text: &str) -> Result<Self, PlaceholderError> {
         engine::check(name, text)?;
         Ok(Self { name: name.to_owned(), text: text.to_owned() })
     }
 
-    /// As its author wrote it.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The definition before rendering, if every action stands in quotes and no rule is broken whatever they become.
+    /// Checks the YAML before rendering. Fails if a placeholder is outside of quotes, or a rule is broken whatever the
+    /// placeholders become.
     pub fn check(&self) -> Result<Definition, Error> {
         let definition = Definition::parse(&self.text)?;
         definition.validate(Stage::Unrendered)?;
         Ok(definition)
     }
 
-    /// What the template means for these values.
+    /// Renders the template with `values`.
     pub fn render(&self, values: Values) -> Result<Rendered, Error> {
         let text = engine::render(&self.name, &self.text, values.into_json())?;
         Rendered::parse(text)

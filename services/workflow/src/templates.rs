@@ -1,18 +1,19 @@
-//! The templates, as the store keeps them.
+//! The templates in the store.
 //!
 //! ```text
 //! workflow/template/<id>             the record
 //! workflow/template-name/<name>      ─▶ id
 //! ```
 //!
-//! Most mistakes are refused here, when a template is created, and not when a machine waits for it. What only rendering
-//! can make YAML of is refused then.
+//! A template is checked when it is created, not only when a machine waits for it. A text that becomes YAML only by rendering
+//! is checked then.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
+use runtime::clock::Clock;
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
@@ -23,16 +24,15 @@ use tinwright::{TemplateId, check};
 
 use crate::template::{self, Template};
 
-/// The longest name, in bytes.
-const NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 
-/// Why a request about templates failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself is wrong.
+    /// The request is invalid.
     #[error(transparent)]
     Invalid(#[from] Violations),
-    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    /// There is no such record, it has another revision, or it cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
 }
@@ -60,12 +60,12 @@ impl Kind for TemplateKind {
     }
 }
 
-/// Which template is meant.
+/// Names one template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The one with this id.
+pub enum TemplateKey {
+    /// By id.
     Id(TemplateId),
-    /// The one with this name.
+    /// By name.
     Name(String),
 }
 
@@ -73,38 +73,39 @@ pub enum By {
 #[derive(Clone, Debug)]
 pub struct Templates {
     records: Records<TemplateKind>,
+    clock: Clock,
 }
 
 impl Templates {
-    /// Those kept in `store`.
-    pub fn new(store: ScopedStore) -> Self {
-        Self { records: Records::new(store) }
+    /// The templates in `store`.
+    pub fn new(store: ScopedStore, clock: Clock) -> Self {
+        Self { records: Records::new(store), clock }
     }
 
-    /// The records underneath.
+    /// The underlying records.
     pub fn records(&self) -> &Records<TemplateKind> {
         &self.records
     }
 
-    /// Adds a template. Repeating the same `request` answers as the first time.
+    /// Stores a new template. Repeating the same `request` returns the first result.
     pub async fn create(
         &self,
         template: pb::Template,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Template, Error> {
-        let template = newborn(checked(template)?)?;
+        let template = new_record(checked(template)?, self.clock.wall())?;
         Ok(self.records.create(&template, Change::default(), request.as_ref()).await?)
     }
 
-    /// The template that is meant.
-    pub async fn get(&self, by: &By) -> Result<pb::Template, Error> {
-        Ok(match by {
-            By::Id(id) => self.records.require(&id.to_string()).await?,
-            By::Name(name) => self.records.require_by("template-name", name).await?,
+    /// Returns a template.
+    pub async fn get(&self, key: &TemplateKey) -> Result<pb::Template, Error> {
+        Ok(match key {
+            TemplateKey::Id(id) => self.records.require(&id.to_string()).await?,
+            TemplateKey::Name(name) => self.records.require_by("template-name", name).await?,
         })
     }
 
-    /// At most `limit` templates after the id `after` that have all of `labels`.
+    /// Returns at most `limit` templates after the id `after` that have all of `labels`.
     pub async fn list(
         &self,
         after: &str,
@@ -117,7 +118,7 @@ impl Templates {
         Ok(self.records.list(after, limit, has).await?)
     }
 
-    /// Replaces the fields of a template that `paths` names.
+    /// Replaces the fields of a template that `paths` name.
     pub async fn update(
         &self,
         update: pb::Template,
@@ -125,11 +126,11 @@ impl Templates {
     ) -> Result<pb::Template, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
         let merged = checked(field_mask::merge(&old, &update, paths)?)?;
-        let update_time = Some(Timestamp::from(SystemTime::now()));
+        let update_time = Some(Timestamp::from(self.clock.wall()));
         Ok(self.records.replace(&old, pb::Template { update_time, ..merged }).await?)
     }
 
-    /// Removes a template. Workflows made from it keep what they were made of.
+    /// Deletes a template. Workflows that were made from it do not change.
     pub async fn delete(&self, id: TemplateId, revision: i64) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
         self.records.commit(self.records.to_delete(&old)).await?;
@@ -137,22 +138,22 @@ impl Templates {
     }
 }
 
-/// `template` with its name, if nothing is wrong with it that can be seen before there are values.
+/// Checks `template` as far as possible without values, and returns it with its name.
 fn checked(mut template: pb::Template) -> Result<pb::Template, Violations> {
-    let called = if template.name.is_empty() { "template" } else { &template.name };
-    let read = Template::parse(called, &template.data).map_err(template::Error::from);
-    let definition = match read.and_then(|parsed| parsed.check()) {
+    let name = if template.name.is_empty() { "template" } else { &template.name };
+    let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
+    let definition = match parsed.and_then(|parsed| parsed.check()) {
         Ok(definition) => Some(definition),
-        // Actions outside of quotes: this may be YAML once they are gone.
+        // Placeholders outside of quotes: the text may be YAML once they are rendered.
         Err(template::Error::Yaml(error)) if may_become_yaml(&template.data, &error) => None,
-        Err(error) => return Err(Violations::single("template.data", told(&error))),
+        Err(error) => return Err(Violations::single("template.data", one_line(&error))),
     };
     let mut wrong = Violations::default();
     if let (true, Some(definition)) = (template.name.is_empty(), &definition) {
         template.name.clone_from(&definition.name);
     }
     let name = &template.name;
-    wrong.take("template.name", check::length(name, NAME));
+    wrong.take("template.name", check::length(name, MAX_NAME_BYTES));
     if name.is_empty() && definition.is_none() {
         wrong.add(
             "template.name",
@@ -172,13 +173,13 @@ fn is_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_')
 }
 
-/// A key that nobody knows stays unknown whatever the actions around it become.
+/// True if rendering may turn `text` into YAML. An unknown key stays unknown, whatever the placeholders become.
 fn may_become_yaml(text: &str, error: &impl std::fmt::Display) -> bool {
     text.contains("{{") && !error.to_string().contains("unknown field")
 }
 
-/// What is wrong with a template, causes included, in one line.
-pub(crate) fn told(error: &template::Error) -> String {
+/// Describes an error with its causes, in one line.
+pub(crate) fn one_line(error: &template::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {
@@ -188,14 +189,14 @@ pub(crate) fn told(error: &template::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A record as it is first stored.
-fn newborn(mut template: pb::Template) -> Result<pb::Template, Violations> {
+/// Returns the record of a new template.
+fn new_record(mut template: pb::Template, now: SystemTime) -> Result<pb::Template, Violations> {
     let id = match template.id.as_str() {
         "" => TemplateId::new(),
         given => given.parse().map_err(|reason| Violations::single("template.id", reason))?,
     };
     (template.id, template.revision) = (id.to_string(), 0);
-    template.create_time = Some(Timestamp::from(SystemTime::now()));
+    template.create_time = Some(Timestamp::from(now));
     template.update_time = template.create_time;
     Ok(template)
 }

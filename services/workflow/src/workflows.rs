@@ -1,45 +1,47 @@
-//! The workflows, as the store keeps them.
+//! The workflows in the store.
 //!
 //! ```text
-//! workflow/record/<id>                   the record, with everything
-//! workflow/machine/<hardware id>/<id>    ─▶ id    every workflow of the machine, ended ones too
-//! workflow/holder/<hardware id>          ─▶ id    the one that has the machine
+//! workflow/record/<id>                   the record
+//! workflow/machine/<hardware id>/<id>    ─▶ id    every workflow of the machine, also ended ones
+//! workflow/holder/<hardware id>          ─▶ id    the workflow that holds the machine
 //! ```
 //!
-//! What happens to a workflow is one compare-and-commit on its record: read, decide, write if nobody wrote meanwhile,
-//! else read again. The holder's entry is written in the commit that makes a workflow active, so that of two that take
+//! Each change is one compare-and-commit on the record: read, apply, write if the record has not changed meanwhile, else
+//! read again. The holder's entry is written in the commit that makes a workflow active, so that of two workflows that take
 //! a free machine at once one is refused.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
+use runtime::clock::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
 use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
+use tinwright::{HardwareId, WorkflowId};
 
-use crate::lifecycle::{self, Event, Refused};
-use crate::logs::{Logs, Of};
-use crate::queue::Standing;
+use crate::lifecycle::{self, Event, EventRefused};
+use crate::logs::{LogKey, Logs};
 use crate::record::{self, Damaged};
+use crate::turn::QueueState;
 
-/// How often a change is tried again that somebody else came before.
-const TRIES: usize = 20;
+/// The number of attempts at a change that conflicts with others.
+const MAX_COMMIT_ATTEMPTS: usize = 20;
 
-/// Why a workflow was not read or changed.
+/// The reason why a workflow was not read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its life does not lead there.
+    /// The event was refused.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// Another workflow has the machine.
+    Refused(#[from] EventRefused),
+    /// Another workflow holds the machine.
     #[error("workflow {0} has the machine")]
-    Held(String),
-    /// Its record makes no sense.
+    MachineHeld(WorkflowId),
+    /// The record is damaged.
     #[error(transparent)]
     Damaged(#[from] Damaged),
-    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    /// There is no such record, it has another revision, or it cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
 }
@@ -64,7 +66,7 @@ impl Kind for WorkflowKind {
 
     fn indexes(workflow: &pb::Workflow) -> Vec<Index> {
         let machine = &workflow.hardware_id;
-        let holds = record::standing(workflow) == Standing::Active;
+        let holds = record::queue_state(workflow) == QueueState::Active;
         let holder = holds.then(|| Index::unique("holder", machine));
         holder.into_iter().chain([Index::shared("machine", machine)]).collect()
     }
@@ -74,28 +76,29 @@ impl Kind for WorkflowKind {
 #[derive(Clone, Debug)]
 pub struct Workflows {
     records: Records<WorkflowKind>,
+    clock: Clock,
 }
 
 impl Workflows {
-    /// Those kept in `store`.
-    pub fn new(store: ScopedStore) -> Self {
-        Self { records: Records::new(store) }
+    /// The workflows in `store`.
+    pub fn new(store: ScopedStore, clock: Clock) -> Self {
+        Self { records: Records::new(store), clock }
     }
 
-    /// The records underneath.
+    /// The underlying records.
     pub fn records(&self) -> &Records<WorkflowKind> {
         &self.records
     }
 
-    /// What `request` made, if it was carried out before.
-    pub async fn answered(
+    /// The workflow that `request` created, if it was carried out before.
+    pub async fn previous_result(
         &self,
         request: Option<&IdempotentRequest>,
     ) -> Result<Option<pb::Workflow>, Error> {
         Ok(self.records.previous_result(request).await?)
     }
 
-    /// Adds a workflow. Repeating the same `request` answers as the first time.
+    /// Stores a new workflow. Repeating the same `request` returns the first result.
     pub async fn create(
         &self,
         workflow: &pb::Workflow,
@@ -104,30 +107,35 @@ impl Workflows {
         Ok(self.records.create(workflow, Change::default(), request.as_ref()).await?)
     }
 
-    /// The workflow that goes by `id`.
-    pub async fn get(&self, id: &str) -> Result<pb::Workflow, Error> {
-        Ok(self.records.require(id).await?)
+    /// Returns a workflow.
+    pub async fn get(&self, id: WorkflowId) -> Result<pb::Workflow, Error> {
+        self.at(id, 0).await
     }
 
-    /// The one that has the machine now.
-    pub async fn holder(&self, machine: &str) -> Result<Option<pb::Workflow>, Error> {
-        Ok(self.records.find("holder", machine).await?)
+    /// Returns a workflow, if it has this revision, or for any revision at 0.
+    pub async fn at(&self, id: WorkflowId, revision: i64) -> Result<pb::Workflow, Error> {
+        Ok(self.records.at(&id.to_string(), revision).await?)
     }
 
-    /// At most `limit` workflows after the id `after` that have all of `labels`.
+    /// Returns the workflow that holds the machine.
+    pub async fn holder(&self, machine: HardwareId) -> Result<Option<pb::Workflow>, Error> {
+        Ok(self.records.find("holder", &machine.to_string()).await?)
+    }
+
+    /// Returns at most `limit` workflows after the id `after` that have all of `labels`.
     pub async fn list(
         &self,
         after: &str,
         limit: usize,
         labels: &BTreeMap<String, String>,
     ) -> Result<Listing<pb::Workflow>, Error> {
-        Ok(self.records.list(after, limit, |workflow| has(workflow, labels)).await?)
+        Ok(self.records.list(after, limit, |workflow| has_labels(workflow, labels)).await?)
     }
 
-    /// The same, of one machine's only: no other's is read.
+    /// Like [`list`](Self::list), for one machine. Reads only that machine's workflows.
     pub async fn list_of(
         &self,
-        machine: &str,
+        machine: HardwareId,
         after: &str,
         limit: usize,
         labels: &BTreeMap<String, String>,
@@ -140,92 +148,88 @@ impl Workflows {
         let last = page.pairs.last().map(|(key, _)| id(key));
         let mut found = Vec::new();
         for (key, _) in &page.pairs {
-            // Deleted since the entry was read, perhaps.
-            found
-                .extend(self.records.get(&id(key)).await?.filter(|workflow| has(workflow, labels)));
+            // It may have been deleted since the entry was read.
+            let workflow = self.records.get(&id(key)).await?;
+            found.extend(workflow.filter(|workflow| has_labels(workflow, labels)));
         }
         Ok(Listing { records: found, next: last.filter(|_| page.more) })
     }
 
-    /// Lets `event` happen to the workflow that goes by `id`; where that changes anything, `note` changes with it what
-    /// the lifecycle knows nothing of. Else there is nothing to write.
-    pub async fn apply(
+    /// Applies `event` to a workflow. An event without an effect writes nothing.
+    pub async fn apply(&self, id: WorkflowId, event: &Event) -> Result<pb::Workflow, Error> {
+        self.apply_and_edit(id, event, |_| {}).await
+    }
+
+    /// Applies `event` to a workflow; if it has an effect, also changes fields outside of the lifecycle with `edit`.
+    pub async fn apply_and_edit(
         &self,
-        id: &str,
+        id: WorkflowId,
         event: &Event,
-        note: impl Fn(&mut pb::Workflow),
+        edit: impl Fn(&mut pb::Workflow),
     ) -> Result<pb::Workflow, Error> {
-        self.change(id, |old, now| after(old, event, &note, now)).await
+        self.change(id, |old, now| {
+            let before: lifecycle::Workflow = record::read(old)?;
+            let workflow = before.clone().after(event.clone(), now)?;
+            Ok((workflow != before).then(|| {
+                let mut new = record::write(old, &workflow);
+                edit(&mut new);
+                new
+            }))
+        })
+        .await
     }
 
-    /// Lets `note` change what the lifecycle knows nothing of, of a workflow that may have ended.
-    pub async fn note(
+    /// Changes fields outside of the lifecycle with `edit`, also of a workflow that has ended.
+    pub async fn edit(
         &self,
-        id: &str,
-        note: impl Fn(&mut pb::Workflow),
+        id: WorkflowId,
+        edit: impl Fn(&mut pb::Workflow),
     ) -> Result<pb::Workflow, Error> {
-        self.change(id, |old, now| Ok(noted(old, old.clone(), &note, now))).await
+        self.change(id, |old, _| {
+            let mut new = old.clone();
+            edit(&mut new);
+            Ok((new != *old).then_some(new))
+        })
+        .await
     }
 
+    /// Replaces a workflow by what `change` returns; none leaves it as it is.
     async fn change(
         &self,
-        id: &str,
-        change: impl Fn(&pb::Workflow, SystemTime) -> Result<pb::Workflow, Error>,
+        id: WorkflowId,
+        change: impl Fn(&pb::Workflow, SystemTime) -> Result<Option<pb::Workflow>, Error>,
     ) -> Result<pb::Workflow, Error> {
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            let old = self.records.require(id).await?;
-            let new = change(&old, SystemTime::now())?;
-            tries += 1;
+            let old = self.get(id).await?;
+            let now = self.clock.wall();
+            let Some(mut new) = change(&old, now)? else { return Ok(old) };
+            new.update_time = Some(Timestamp::from(now));
+            attempts += 1;
             match self.records.replace(&old, new).await {
-                Err(records::Error::Changed { .. }) if tries < TRIES => {}
-                Err(records::Error::Taken { by, .. }) => return Err(Error::Held(by)),
+                Err(records::Error::Changed { .. }) if attempts < MAX_COMMIT_ATTEMPTS => {}
+                Err(records::Error::Taken { by, noun, index, value }) => {
+                    return Err(match by.parse() {
+                        Ok(by) => Error::MachineHeld(by),
+                        Err(_) => records::Error::Taken { by, noun, index, value }.into(),
+                    });
+                }
                 done => return Ok(done?),
             }
         }
     }
 
-    /// Removes a workflow that has ended, with its `logs`. The record goes last: a removal cut short can be repeated.
+    /// Deletes an ended workflow with its logs. The record is deleted last, so that an interrupted deletion can be repeated.
     pub async fn delete(&self, ended: &pb::Workflow, logs: &Logs) -> Result<(), Error> {
         for action in &ended.actions {
-            let of = Of { workflow: ended.id.clone(), action: action.id.clone() };
-            logs.delete(&of).await?;
+            logs.delete(&LogKey { workflow: ended.id.clone(), action: action.id.clone() }).await?;
         }
         self.records.commit(self.records.to_delete(ended)).await?;
         Ok(())
     }
 }
 
-/// `old` after `event`, with `note` and the time if that is a change.
-fn after(
-    old: &pb::Workflow,
-    event: &Event,
-    note: impl Fn(&mut pb::Workflow),
-    now: SystemTime,
-) -> Result<pb::Workflow, Error> {
-    let before: lifecycle::Workflow = record::read(old)?;
-    let workflow = before.clone().after(event.clone(), now)?;
-    if workflow == before {
-        return Ok(old.clone());
-    }
-    Ok(noted(old, record::write(old, &workflow), note, now))
-}
-
-/// `new` with `note`, and with the time if that makes it another than `old`.
-fn noted(
-    old: &pb::Workflow,
-    mut new: pb::Workflow,
-    note: impl Fn(&mut pb::Workflow),
-    now: SystemTime,
-) -> pb::Workflow {
-    note(&mut new);
-    if new != *old {
-        new.update_time = Some(Timestamp::from(now));
-    }
-    new
-}
-
-fn has(workflow: &pb::Workflow, labels: &BTreeMap<String, String>) -> bool {
+fn has_labels(workflow: &pb::Workflow, labels: &BTreeMap<String, String>) -> bool {
     labels.iter().all(|(key, value)| workflow.labels.get(key) == Some(value))
 }
 

@@ -56,8 +56,9 @@ impl Chapter {
     pub(crate) fn show(&self, work: &Workflow) {
         let running = work.actions.iter().find(|action| action.state() == ActionState::Running);
         let Some(action) = running else { return };
-        let progress = action.progress.clone().unwrap_or_default();
-        let busy = format!("{} {}", action.name, progress.phase);
+        let progress = action.progress.unwrap_or_default();
+        let phase = progress.phase().as_str_name().trim_start_matches("PHASE_").to_lowercase();
+        let busy = format!("{} {phase}", action.name);
         if self.bar.message() != busy {
             self.story.say(format_args!("{}: {busy}", self.machine));
             self.bar.set_message(busy);

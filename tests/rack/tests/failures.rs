@@ -222,7 +222,7 @@ fn has_ended(workflow: &Workflow) -> bool {
 
 fn is_a_fifth_written(workflow: &Workflow) -> bool {
     let action = workflow.actions.first().cloned().unwrap_or_default();
-    let progress = action.progress.clone().unwrap_or_default();
+    let progress = action.progress.unwrap_or_default();
     action.state() == ActionState::Running && progress.bytes * 5 > progress.total_bytes.max(1)
 }
 

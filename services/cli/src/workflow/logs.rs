@@ -1,4 +1,4 @@
-//! What a workflow's actions wrote, byte for byte, on standard output. Which action begins is told on standard error.
+//! Prints the logs of a workflow's actions, byte for byte, on standard output; their names on standard error.
 
 use std::io::Write;
 
@@ -8,14 +8,14 @@ use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{client, has_ended, table};
+use super::{client, table};
 use crate::connect::View;
 use crate::follow;
 use crate::noun::Noun as _;
 use crate::output::raw;
 
-/// Prints the logs of the workflow with `id`: all actions' in the order they run, or one's. With `follow`, waits for each to
-/// begin and to end; a server that goes away is waited for, and nothing printed twice.
+/// Prints the logs of the workflow with `id`: of all actions in the order they run, or of one. With `follow`, waits for each to
+/// start and to end; after an interruption it continues when the server is back, and prints no byte twice.
 pub(super) async fn print(
     channel: &Channel,
     id: &str,
@@ -25,26 +25,26 @@ pub(super) async fn print(
 ) -> anyhow::Result<()> {
     let workflow = pb::Workflow::find(channel, id, View::Basic).await?;
     let chosen = match action {
-        Some(name) => vec![named(&workflow, name)?],
+        Some(name) => vec![find_action(&workflow, name)?],
         None => workflow.actions.iter().collect(),
     };
     let alone = chosen.len() == 1;
     for action in chosen {
-        let goes_on = follow && begun(channel, &workflow.id, &action.id).await?;
+        let follow = follow && wait_for_start(channel, &workflow.id, &action.id).await?;
         if !alone {
             eprintln!("==> {} <==", table::name(action));
         }
-        log(channel, &workflow.id, &action.id, goes_on, out).await?;
+        log(channel, &workflow.id, &action.id, follow, out).await?;
     }
     Ok(())
 }
 
-/// The action that goes by `name`.
-fn named<'a>(workflow: &'a pb::Workflow, name: &str) -> anyhow::Result<&'a pb::Action> {
-    let goes_by = |action: &&pb::Action| {
+/// Finds an action by its id or name.
+fn find_action<'a>(workflow: &'a pb::Workflow, name: &str) -> anyhow::Result<&'a pb::Action> {
+    let has_name = |action: &&pb::Action| {
         action.id == name || action.name == name || table::name(action) == name
     };
-    let mut found = workflow.actions.iter().filter(goes_by);
+    let mut found = workflow.actions.iter().filter(has_name);
     let first = found.next().with_context(|| {
         let names: Vec<_> = workflow.actions.iter().map(table::name).collect();
         format!("no action {name:?}: there are {}", names.join(", "))
@@ -56,19 +56,19 @@ fn named<'a>(workflow: &'a pb::Workflow, name: &str) -> anyhow::Result<&'a pb::A
     Ok(first)
 }
 
-/// Waits until the action has begun. False if it never will, since the workflow has ended.
-async fn begun(channel: &Channel, workflow: &str, action: &str) -> anyhow::Result<bool> {
+/// Waits until the action has started. Returns false if it will not, because the workflow has ended.
+async fn wait_for_start(channel: &Channel, workflow: &str, action: &str) -> anyhow::Result<bool> {
     use pb::ActionState as State;
-    let judge = |seen: Option<pb::Workflow>| {
-        let Some(workflow) = seen else { return Some(false) };
+    let started = |workflow: Option<pb::Workflow>| {
+        let Some(workflow) = workflow else { return Some(false) };
         let state = workflow.actions.iter().find(|one| one.id == action).map(pb::Action::state);
         let waits = matches!(state, Some(State::Unspecified | State::Pending | State::Leased));
-        if waits && has_ended(workflow.state()) { Some(false) } else { (!waits).then_some(true) }
+        if waits && workflow.state().is_terminal() { Some(false) } else { (!waits).then_some(true) }
     };
-    follow::until(channel, workflow, judge).await
+    follow::until(channel, workflow, started).await
 }
 
-/// Prints the log of one action, its tries one after another.
+/// Prints the log of one action, its attempts one after another.
 async fn log(
     channel: &Channel,
     workflow: &str,
@@ -80,7 +80,9 @@ async fn log(
     let mut failures = 0;
     loop {
         match stream(channel, workflow, action, follow, &mut printed, out).await {
-            Err(error) if follow && failures < follow::PATIENCE && away(&error) => failures += 1,
+            Err(error) if follow && failures < follow::PATIENCE && is_unavailable(&error) => {
+                failures += 1
+            }
             other => return other,
         }
         tokio::time::sleep(follow::PAUSE).await;
@@ -99,16 +101,16 @@ async fn stream(
     let request = pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow };
     let mut chunks = client(channel).read_log(request).await?.into_inner();
     while let Some(chunk) = chunks.next().await {
-        raw(out, printed.fresh(&chunk?))?;
+        raw(out, printed.new_bytes(&chunk?))?;
     }
     Ok(())
 }
 
-fn away(error: &anyhow::Error) -> bool {
+fn is_unavailable(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Status>().is_some_and(follow::is_passing)
 }
 
-/// How much of a log was printed: the try, and the bytes of it.
+/// The part of a log that was printed: the attempt, and its bytes.
 #[derive(Debug, Default)]
 struct Printed {
     attempt: i32,
@@ -116,17 +118,17 @@ struct Printed {
 }
 
 impl Printed {
-    /// What of `chunk` was not printed yet, and from now on counts as printed. Tries come in order.
-    fn fresh<'a>(&mut self, chunk: &'a pb::ReadLogResponse) -> &'a [u8] {
+    /// Returns the bytes of `chunk` that were not printed yet, and counts them as printed. Attempts come in order.
+    fn new_bytes<'a>(&mut self, chunk: &'a pb::ReadLogResponse) -> &'a [u8] {
         if chunk.attempt < self.attempt {
             return &[];
         }
         if chunk.attempt > self.attempt {
             *self = Self { attempt: chunk.attempt, end: 0 };
         }
-        let known = usize::try_from(self.end.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
+        let printed = usize::try_from(self.end.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
         self.end = self.end.max(chunk.offset.saturating_add(chunk.data.len() as u64));
-        chunk.data.get(known..).unwrap_or_default()
+        chunk.data.get(printed..).unwrap_or_default()
     }
 }
 
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_is_not_printed_again() {
+    fn bytes_that_are_read_again_are_not_printed_again() {
         let mut printed = Printed::default();
         let chunks = [
             chunk(1, 0, "one "),
@@ -148,12 +150,13 @@ mod tests {
             chunk(2, 0, "two and "),
             chunk(2, 8, "three"),
         ];
-        let told: Vec<u8> = chunks.iter().flat_map(|chunk| printed.fresh(chunk).to_vec()).collect();
-        assert_eq!(String::from_utf8(told).unwrap(), "one two and three");
+        let bytes: Vec<u8> =
+            chunks.iter().flat_map(|chunk| printed.new_bytes(chunk).to_vec()).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), "one two and three");
     }
 
     #[test]
-    fn an_action_is_known_by_its_name_where_no_other_task_has_it() {
+    fn an_action_is_found_by_its_name_if_it_is_unique() {
         let action = |task: &str, name: &str| pb::Action {
             task_name: task.into(),
             name: name.into(),
@@ -161,11 +164,11 @@ mod tests {
         };
         let actions = vec![action("os", "write"), action("os", "boot"), action("data", "write")];
         let workflow = pb::Workflow { actions, ..pb::Workflow::default() };
-        assert_eq!(named(&workflow, "boot").unwrap().task_name, "os");
-        assert_eq!(named(&workflow, "data/write").unwrap().task_name, "data");
-        let several = named(&workflow, "write").unwrap_err().to_string();
+        assert_eq!(find_action(&workflow, "boot").unwrap().task_name, "os");
+        assert_eq!(find_action(&workflow, "data/write").unwrap().task_name, "data");
+        let several = find_action(&workflow, "write").unwrap_err().to_string();
         assert_eq!(several, "several tasks have an action \"write\": give TASK/NAME");
-        let none = named(&workflow, "wipe").unwrap_err().to_string();
+        let none = find_action(&workflow, "wipe").unwrap_err().to_string();
         assert_eq!(none, "no action \"wipe\": there are os/write, os/boot, data/write");
     }
 }

@@ -1,5 +1,5 @@
-//! How far a workflow is, on standard error: a bar for each action that says how many bytes it has done, and a line for each
-//! change of state. Without a terminal there are only lines.
+//! Shows the progress of a workflow on standard error: a bar for each action that reports bytes, and a line for each change of
+//! state. Without a terminal there are only lines.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -8,23 +8,25 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tinwright::workflow::v1 as pb;
 use tonic::transport::Channel;
 
-use super::{has_ended, table};
+use super::table;
 use crate::follow;
 
-/// Shows the workflow with `id` until it ends. Any end but success is a failure.
+/// Shows the workflow with `id` until it ends. Any outcome but success is an error.
 pub(super) async fn show(channel: &Channel, id: &str) -> anyhow::Result<()> {
-    let mut told = Told::default();
+    let mut lines = ShownLines::default();
     let mut bars = Bars::new();
-    let judge = |seen: Option<pb::Workflow>| {
-        let Some(workflow) = seen else { return Some(Err(format!("workflow {id} is gone"))) };
+    let result = |workflow: Option<pb::Workflow>| {
+        let Some(workflow) = workflow else {
+            return Some(Err(format!("workflow {id} was deleted")));
+        };
         let plain = bars.is_none();
-        told.news(&workflow, plain).iter().for_each(|line| print(bars.as_ref(), line));
+        lines.new_lines(&workflow, plain).iter().for_each(|line| print(bars.as_ref(), line));
         if let Some(bars) = &mut bars {
             bars.update(&workflow);
         }
-        has_ended(workflow.state()).then(|| verdict(&workflow))
+        workflow.state().is_terminal().then(|| outcome(&workflow))
     };
-    follow::until(channel, id, judge).await?.map_err(anyhow::Error::msg)
+    follow::until(channel, id, result).await?.map_err(anyhow::Error::msg)
 }
 
 fn print(bars: Option<&Bars>, line: &str) {
@@ -34,7 +36,7 @@ fn print(bars: Option<&Bars>, line: &str) {
     }
 }
 
-fn verdict(workflow: &pb::Workflow) -> Result<(), String> {
+fn outcome(workflow: &pb::Workflow) -> Result<(), String> {
     if workflow.state() == pb::WorkflowState::Success {
         return Ok(());
     }
@@ -42,53 +44,53 @@ fn verdict(workflow: &pb::Workflow) -> Result<(), String> {
     Err(line(&end, &workflow.state_reason))
 }
 
-/// What was told already: each line is told once.
+/// The lines that were shown already: each is shown once.
 #[derive(Debug, Default)]
-struct Told {
+struct ShownLines {
     lines: BTreeMap<String, String>,
 }
 
-impl Told {
-    /// What is new: the workflow's state, then its actions'. How many bytes are done is among it if `plain`, by tenths.
-    fn news(&mut self, workflow: &pb::Workflow, plain: bool) -> Vec<String> {
+impl ShownLines {
+    /// Returns new lines: the workflow's state, then its actions'. If `plain`, they include progress, by tenths.
+    fn new_lines(&mut self, workflow: &pb::Workflow, plain: bool) -> Vec<String> {
         let state = format!("workflow: {}", table::state(workflow.state()));
         let state = line(&state, &workflow.state_reason);
-        let mut news: Vec<_> = self.told("", state).into_iter().collect();
+        let mut new: Vec<_> = self.add("", state).into_iter().collect();
         for action in &workflow.actions {
             let waits = action.state() == pb::ActionState::Pending;
             if waits && !self.lines.contains_key(&action.id) {
-                continue; // to list what is yet to come is the table's task
+                continue; // pending actions are in the table
             }
             let (name, state) = (table::name(action), table::action_state(action.state()));
-            news.extend(self.told(&action.id, line(&format!("{name}: {state}"), &action.reason)));
+            new.extend(self.add(&action.id, line(&format!("{name}: {state}"), &action.reason)));
             if plain && let Some(step) = step(action) {
-                let told = self.told(&format!("{} progress", action.id), step);
-                news.extend(told.map(|_| format!("{name}: {}", table::progress(action))));
+                let added = self.add(&format!("{} progress", action.id), step);
+                new.extend(added.map(|_| format!("{name}: {}", table::progress(action))));
             }
         }
-        news
+        new
     }
 
-    fn told(&mut self, of: &str, line: String) -> Option<String> {
+    fn add(&mut self, of: &str, line: String) -> Option<String> {
         let before = self.lines.insert(of.to_owned(), line.clone());
         (before.as_ref() != Some(&line)).then_some(line)
     }
 }
 
-/// `what` and its reason, if there is one.
-fn line(what: &str, reason: &str) -> String {
-    if reason.is_empty() { what.to_owned() } else { format!("{what}: {reason}") }
+/// Joins a text and its reason, if there is one.
+fn line(text: &str, reason: &str) -> String {
+    if reason.is_empty() { text.to_owned() } else { format!("{text}: {reason}") }
 }
 
-/// The phase and the tenth an action is in.
+/// The phase of an action, and the tenth of it that is done.
 fn step(action: &pb::Action) -> Option<String> {
     let progress = action.progress.as_ref().filter(|_| table::is_running(action))?;
     let tenths = u128::from(progress.bytes) * 10;
     let tenth = tenths.checked_div(progress.total_bytes.into()).unwrap_or(0);
-    Some(format!("{} {tenth}", progress.phase))
+    Some(format!("{} {tenth}", table::phase(progress)))
 }
 
-/// A bar for each action that says how many bytes it has done.
+/// A bar for each action that reports bytes.
 #[derive(Debug)]
 struct Bars {
     all: MultiProgress,
@@ -96,7 +98,7 @@ struct Bars {
 }
 
 impl Bars {
-    /// Nothing where standard error is no terminal.
+    /// Returns none if standard error is not a terminal.
     fn new() -> Option<Self> {
         std::io::stderr().is_terminal().then(|| Self {
             all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
@@ -107,7 +109,7 @@ impl Bars {
     fn update(&mut self, workflow: &pb::Workflow) {
         for action in &workflow.actions {
             match action.progress.as_ref().filter(|_| table::is_running(action)) {
-                Some(progress) => self.bar(action).to(progress),
+                Some(progress) => self.bar(action).show(progress),
                 None => self.each.remove(&action.id).iter().for_each(ProgressBar::finish_and_clear),
             }
         }
@@ -121,17 +123,18 @@ impl Bars {
     }
 }
 
-/// A bar that goes where an action is.
-trait Bar {
-    /// Shows `progress`; rate and remaining time begin anew with each phase.
-    fn to(&self, progress: &pb::Progress);
+/// A bar that shows the progress of an action.
+trait ActionBar {
+    /// Shows `progress`. Rate and remaining time are reset with each phase.
+    fn show(&self, progress: &pb::Progress);
 }
 
-impl Bar for ProgressBar {
-    fn to(&self, progress: &pb::Progress) {
-        if self.message() != progress.phase {
+impl ActionBar for ProgressBar {
+    fn show(&self, progress: &pb::Progress) {
+        let phase = table::phase(progress);
+        if self.message() != phase {
             self.reset();
-            self.set_message(progress.phase.clone());
+            self.set_message(phase);
             self.set_style(style(progress.total_bytes > 0));
         }
         match progress.total_bytes {
@@ -153,11 +156,11 @@ fn style(bounded: bool) -> ProgressStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pb::{ActionState, WorkflowState};
+    use pb::{ActionState, WorkflowState, progress::Phase};
 
     fn workflow(state: WorkflowState, action: ActionState, bytes: u64) -> pb::Workflow {
         let progress =
-            pb::Progress { phase: "writing".into(), bytes, total_bytes: 100, time: None };
+            pb::Progress { phase: Phase::Writing.into(), bytes, total_bytes: 100, time: None };
         let action = pb::Action {
             id: "a1".into(),
             task_name: "os".into(),
@@ -176,13 +179,16 @@ mod tests {
 
     #[test]
     fn without_a_terminal_each_change_and_each_tenth_is_a_line() {
-        let mut told = Told::default();
-        let mut lines = told.news(&workflow(WorkflowState::Pending, ActionState::Pending, 0), true);
+        let mut shown = ShownLines::default();
+        let mut lines =
+            shown.new_lines(&workflow(WorkflowState::Pending, ActionState::Pending, 0), true);
         for bytes in [0, 5, 10, 19, 35] {
             let now = workflow(WorkflowState::Running, ActionState::Running, bytes);
-            lines.extend(told.news(&now, true));
+            lines.extend(shown.new_lines(&now, true));
         }
-        lines.extend(told.news(&workflow(WorkflowState::Success, ActionState::Success, 100), true));
+        lines.extend(
+            shown.new_lines(&workflow(WorkflowState::Success, ActionState::Success, 100), true),
+        );
         let wanted = [
             "workflow: pending",
             "workflow: running",
@@ -197,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_bytes_are_the_bars_to_show() {
+    fn on_a_terminal_only_bars_show_bytes() {
         let running = workflow(WorkflowState::Running, ActionState::Running, 50);
-        let lines = Told::default().news(&running, false);
+        let lines = ShownLines::default().new_lines(&running, false);
         assert_eq!(lines, ["workflow: running", "os/stream: running"]);
     }
 
@@ -207,21 +213,21 @@ mod tests {
     fn a_bar_follows_its_action_through_its_phases() {
         let bar = ProgressBar::hidden();
         let mut progress =
-            pb::Progress { phase: "writing".into(), bytes: 70, total_bytes: 100, time: None };
-        bar.to(&progress);
+            pb::Progress { phase: Phase::Writing.into(), bytes: 70, total_bytes: 100, time: None };
+        bar.show(&progress);
         assert_eq!((bar.position(), bar.length()), (70, Some(100)));
-        (progress.phase, progress.bytes, progress.total_bytes) = ("verifying".into(), 5, 0);
-        bar.to(&progress);
+        (progress.phase, progress.bytes, progress.total_bytes) = (Phase::Verifying.into(), 5, 0);
+        bar.show(&progress);
         assert_eq!((bar.position(), bar.length(), bar.message().as_str()), (5, None, "verifying"));
     }
 
     #[test]
-    fn any_end_but_success_is_a_failure() {
+    fn any_outcome_but_success_is_an_error() {
         let mut ended = workflow(WorkflowState::Success, ActionState::Success, 0);
-        assert_eq!(verdict(&ended), Ok(()));
+        assert_eq!(outcome(&ended), Ok(()));
         ended.set_state(WorkflowState::Timeout);
         ended.state_reason = "os/stream took longer than 10m".into();
-        let told = "workflow w1 ended in timeout: os/stream took longer than 10m";
-        assert_eq!(verdict(&ended), Err(told.into()));
+        let error = "workflow w1 ended in timeout: os/stream took longer than 10m";
+        assert_eq!(outcome(&ended), Err(error.into()));
     }
 }

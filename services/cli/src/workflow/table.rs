@@ -1,4 +1,4 @@
-//! A workflow for people: what it is, then its actions in the order they run.
+//! The description of a workflow, with a table of its actions in the order they run.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use tinwright::workflow::v1 as pb;
 
 use crate::output::{self, Row};
 
-/// `workflow` and its actions.
+/// Describes `workflow` and its actions.
 pub(super) fn workflow(workflow: &pb::Workflow, now: SystemTime) -> String {
     let facts = output::facts(&[
         ("workflow", workflow.id.clone()),
@@ -16,41 +16,47 @@ pub(super) fn workflow(workflow: &pb::Workflow, now: SystemTime) -> String {
         ("instance", workflow.instance_id.clone()),
         ("state", state(workflow.state())),
         ("reason", workflow.state_reason.clone()),
+        ("warning", workflow.warning.clone()),
         ("behind", workflow.blocked_by.clone()),
         ("age", output::age(workflow.create_time, now)),
     ]);
     format!("{facts}\n{}", output::table(&workflow.actions))
 }
 
-/// A workflow's state in plain words.
+/// The word for a workflow's state.
 pub(super) fn state(state: pb::WorkflowState) -> String {
     output::word(state.as_str_name(), "WORKFLOW_STATE_")
 }
 
-/// An action's state in plain words.
+/// The word for an action's state.
 pub(super) fn action_state(state: pb::ActionState) -> String {
     output::word(state.as_str_name(), "ACTION_STATE_")
 }
 
-/// What people call an action: its name is unique only inside its task.
+/// The word for a phase of an action's progress.
+pub(super) fn phase(progress: &pb::Progress) -> String {
+    output::word(progress.phase().as_str_name(), "PHASE_")
+}
+
+/// The task and name of an action. The name alone is unique only in its task.
 pub(super) fn name(action: &pb::Action) -> String {
     format!("{}/{}", action.task_name, action.name)
 }
 
-/// How far an action is: `writing 1.00 GiB of 4.00 GiB`. Nothing once it has ended: where it stood is not where it got.
+/// Describes the progress of a running action: `writing 1.00 GiB of 4.00 GiB`.
 pub(super) fn progress(action: &pb::Action) -> String {
     let Some(progress) = action.progress.as_ref().filter(|_| is_running(action)) else {
         return String::new();
     };
-    let phase = &progress.phase;
+    let phase = phase(progress);
     match (progress.bytes, progress.total_bytes) {
-        (0, 0) => phase.clone(),
+        (0, 0) => phase,
         (bytes, 0) => format!("{phase} {}", HumanBytes(bytes)),
         (bytes, total) => format!("{phase} {} of {}", HumanBytes(bytes), HumanBytes(total)),
     }
 }
 
-/// Whether somebody works on it.
+/// True if a worker runs the action.
 pub(super) fn is_running(action: &pb::Action) -> bool {
     action.state() == pb::ActionState::Running
 }
@@ -77,7 +83,7 @@ mod tests {
 
     fn action(name: &str, state: pb::ActionState) -> pb::Action {
         let progress = pb::Progress {
-            phase: "writing".into(),
+            phase: pb::progress::Phase::Writing.into(),
             bytes: 1 << 30,
             total_bytes: 4 << 30,
             time: None,
@@ -92,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_is_told_as_people_read_it() {
+    fn a_workflow_is_described_with_its_actions() {
         let mut failed = action("stream", pb::ActionState::Failed);
         (failed.failed_attempts, failed.reason) = (2, "checksum differs".into());
-        let told = workflow(
+        let text = workflow(
             &pb::Workflow {
                 id: "w1".into(),
                 template_name: "debian".into(),
@@ -106,7 +112,7 @@ mod tests {
             },
             SystemTime::UNIX_EPOCH,
         );
-        let lines: Vec<_> = told.lines().map(str::trim_end).collect();
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         let wanted = [
             "workflow   w1",
             "template   debian",
@@ -121,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_total_is_not_told() {
+    fn an_unknown_total_is_not_shown() {
         let mut running = action("grow", pb::ActionState::Running);
         running.progress.as_mut().unwrap().total_bytes = 0;
         assert_eq!(progress(&running), "writing 1.00 GiB");

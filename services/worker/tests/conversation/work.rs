@@ -3,6 +3,7 @@
 use std::fs;
 
 use tempfile::NamedTempFile;
+use tinwright::workflow::v1::progress::Phase;
 use tinwright::workflow::v1::{ActionState, Assignment};
 
 use crate::disk::LoopDisk;
@@ -38,7 +39,7 @@ async fn an_image_is_written_and_told_of_from_the_first_byte_to_success() {
     let told = plane.until(|state| !state.progress.is_empty()).await;
     assert_eq!((told.starts[0].lease_id.as_str(), told.starts[0].terminal), ("l1", false));
     let progress = told.progress[0].progress.clone().unwrap();
-    assert_eq!((progress.phase.as_str(), progress.total_bytes), ("writing", 12 << 20));
+    assert_eq!((progress.phase(), progress.total_bytes), (Phase::Writing, 12 << 20));
     files.open();
     let result = plane.result("l1").await;
     assert_eq!((result.state(), result.reason.as_str()), (ActionState::Success, ""));

@@ -14,7 +14,7 @@ use tinwright::{TemplateId, check};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::templates::{By, Error};
+use crate::templates::{Error, TemplateKey};
 
 #[tonic::async_trait]
 impl TemplateService for Api {
@@ -25,9 +25,9 @@ impl TemplateService for Api {
     ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
         let request = request.into_inner();
         check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
-        let asked = IdempotentRequest::new(&request.request_id, &request);
+        let request_key = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateTemplateRequest { template, request_id: _ } = request;
-        let template = self.templates.create(given(template)?, asked).await?;
+        let template = self.templates.create(required(template)?, request_key).await?;
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
     }
 
@@ -36,7 +36,7 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::GetTemplateRequest>,
     ) -> Result<Response<pb::GetTemplateResponse>, Status> {
-        let template = self.templates.get(&by(request.into_inner())?).await?;
+        let template = self.templates.get(&key(request.into_inner())?).await?;
         Ok(Response::new(pb::GetTemplateResponse { template: Some(template) }))
     }
 
@@ -50,7 +50,8 @@ impl TemplateService for Api {
             request.into_inner();
         let size = serving::page_size(page_size)?;
         let listing = self.templates.list(&page_token, size, &labels).await?;
-        let templates = listing.records.into_iter().map(|template| shown(template, view)).collect();
+        let templates =
+            listing.records.into_iter().map(|template| visible(template, view)).collect();
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListTemplatesResponse { templates, next_page_token }))
     }
@@ -61,7 +62,7 @@ impl TemplateService for Api {
         request: Request<pb::UpdateTemplateRequest>,
     ) -> Result<Response<pb::UpdateTemplateResponse>, Status> {
         let pb::UpdateTemplateRequest { template, update_mask } = request.into_inner();
-        let mut update = given(template)?;
+        let mut update = required(template)?;
         update.id = id("template.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let template = self.templates.update(update, &paths).await?;
@@ -73,8 +74,8 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::DeleteTemplateRequest>,
     ) -> Result<Response<pb::DeleteTemplateResponse>, Status> {
-        let pb::DeleteTemplateRequest { id: name, revision } = request.into_inner();
-        self.templates.delete(id("id", &name)?, revision).await?;
+        let pb::DeleteTemplateRequest { id: text, revision } = request.into_inner();
+        self.templates.delete(id("id", &text)?, revision).await?;
         Ok(Response::new(pb::DeleteTemplateResponse {}))
     }
 
@@ -91,21 +92,21 @@ impl TemplateService for Api {
             "" => self.mirrors.0.watch(),
             one => self.mirrors.0.watch_one(&id("id", one)?.to_string()),
         };
-        let told =
-            serving::watch(watcher, self.stop.clone(), move |template| shown(template, view));
-        Ok(Response::new(Box::pin(told)))
+        let events =
+            serving::watch(watcher, self.stop.clone(), move |template| visible(template, view));
+        Ok(Response::new(Box::pin(events)))
     }
 }
 
-/// What a listing shows of a template.
-fn shown(template: pb::Template, view: View) -> pb::Template {
+/// The part of a template that `view` shows.
+fn visible(template: pb::Template, view: View) -> pb::Template {
     match view {
         View::Full => template,
         View::Unspecified | View::Basic => pb::Template { data: String::new(), ..template },
     }
 }
 
-fn given(template: Option<pb::Template>) -> Result<pb::Template, Violations> {
+fn required(template: Option<pb::Template>) -> Result<pb::Template, Violations> {
     template.ok_or_else(|| Violations::single("template", "is missing"))
 }
 
@@ -113,12 +114,12 @@ pub(super) fn id(field: &str, text: &str) -> Result<TemplateId, Violations> {
     text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
-fn by(request: pb::GetTemplateRequest) -> Result<By, Violations> {
-    use pb::get_template_request::By as Given;
+fn key(request: pb::GetTemplateRequest) -> Result<TemplateKey, Violations> {
+    use pb::get_template_request::By;
     match request.by {
-        None => Err(Violations::single("by", "is missing: give id or name")),
-        Some(Given::Id(text)) => id("id", &text).map(By::Id),
-        Some(Given::Name(name)) => Ok(By::Name(name)),
+        None => Err(Violations::single("by", "is missing: set id or name")),
+        Some(By::Id(text)) => id("id", &text).map(TemplateKey::Id),
+        Some(By::Name(name)) => Ok(TemplateKey::Name(name)),
     }
 }
 

@@ -1,34 +1,33 @@
-//! The workers' calls over gRPC.
+//! The calls of workers.
 
 use std::net::IpAddr;
-use std::time::{Instant, SystemTime};
 
 use prost_types::Timestamp;
 use runtime::serve::Peers;
+use runtime::{Caller, Role};
 use store::records;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
-use tinwright::{WorkflowId, check};
-use tonic::{Code, Request, Response, Status};
+use tinwright::{HardwareId, LeaseId, WorkflowId, check};
+use tonic::{Request, Response, Status};
 
 use super::Api;
-use super::caller::Machines;
-use crate::assigning::{HELD, Told};
-use crate::ids::LeaseId;
-use crate::lifecycle::{End, Event, Holder, Refused};
-use crate::logs::{self, CHUNK, Of};
-use crate::progress::running_under;
-use crate::record::tries;
-use crate::redeeming::{self, NotIssued};
+use super::workflow::id;
+use crate::dispatch::{Instruction, MAX_HOLD};
+use crate::lifecycle::{ActionEnd, AttemptReport, Event, EventRefused, Holder};
+use crate::logs::{LogKey, MAX_CHUNK_BYTES};
+use crate::progress::action_under_lease;
+use crate::record::attempts;
+use crate::worker_enrollment::{self, IssueError};
 use crate::workflows::Error;
 
-/// The most of a reason that is kept, in bytes.
-const REASON: usize = 1024;
-/// The most of a tail that is kept, in bytes.
-const TAIL: usize = 4096;
-/// The longest id of a boot or a process, in bytes.
-const ID: usize = 128;
+/// The most bytes of a reason that are stored.
+const MAX_REASON_BYTES: usize = 1024;
+/// The most bytes of a tail that are stored.
+const MAX_TAIL_BYTES: usize = 4096;
+/// The most bytes of the id of a boot or a process.
+const MAX_ID_BYTES: usize = 128;
 
 #[tonic::async_trait]
 impl WorkerService for Api {
@@ -40,8 +39,8 @@ impl WorkerService for Api {
         let from = peer(&request);
         let pb::RedeemRequest { boot_token, csr, holder: _ } = request.into_inner();
         let (machine, issued) =
-            self.redeeming.redeem(&boot_token, &csr, from, SystemTime::now()).await?;
-        tracing::info!(hardware.id = %machine, "a worker has identified itself");
+            self.enrollment.redeem(&boot_token, &csr, from, self.clock.wall()).await?;
+        tracing::info!(hardware.id = %machine, "worker enrolled");
         Ok(Response::new(pb::RedeemResponse {
             certificate: issued.certificate,
             hardware_id: machine.to_string(),
@@ -54,9 +53,8 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::RenewRequest>,
     ) -> Result<Response<pb::RenewResponse>, Status> {
-        let machine = Machines::of(&request)?.one()?;
-        let issued = self.redeeming.issue(machine, &request.get_ref().csr);
-        let issued = issued.map_err(redeeming::Error::from)?;
+        let issued = self.enrollment.issue(machine(&request)?, &request.get_ref().csr);
+        let issued = issued.map_err(worker_enrollment::Error::from)?;
         let (certificate, expire_time) = (issued.certificate, Some(issued.expires.into()));
         Ok(Response::new(pb::RenewResponse { certificate, expire_time }))
     }
@@ -66,24 +64,24 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::NextActionRequest>,
     ) -> Result<Response<pb::NextActionResponse>, Status> {
-        let machine = Machines::of(&request)?.one()?.to_string();
-        let pb::NextActionRequest { holder: who, running_lease_id: running } = request.into_inner();
+        let machine = machine(&request)?;
+        let pb::NextActionRequest { holder: caller, running_lease_id: running } =
+            request.into_inner();
         let running = (!running.is_empty()).then_some(LeaseId(running));
-        let (machine, holder) = (machine.as_str().into(), holder(who)?);
-        let next = self.assigning.next(&machine, &holder, running);
-        let told = tokio::time::timeout(HELD, self.stop.run_until_cancelled(next)).await;
-        let response = match told {
-            Err(_) => pb::NextActionResponse::default(),
-            Ok(None) => return Err(Status::unavailable("the server is ending")),
-            Ok(Some(told)) => match told? {
-                Told::Run(assignment) => {
-                    pb::NextActionResponse { assignment: Some(*assignment), reboot: false }
-                }
-                Told::Reboot => pb::NextActionResponse { assignment: None, reboot: true },
-                Told::Nothing => pb::NextActionResponse::default(),
-            },
+        let holder = holder(caller)?;
+        let next = self.dispatcher.next(machine, &holder, running);
+        let next = tokio::time::timeout(MAX_HOLD, self.stop.run_until_cancelled(next)).await;
+        let instruction = match next {
+            Err(_) => Instruction::RequestAgain,
+            Ok(None) => return Err(Status::unavailable("the server is stopping")),
+            Ok(Some(instruction)) => instruction?,
         };
-        Ok(Response::new(response))
+        let reboot = instruction == Instruction::Reboot;
+        let assignment = match instruction {
+            Instruction::Run(assignment) => Some(*assignment),
+            Instruction::Reboot | Instruction::RequestAgain => None,
+        };
+        Ok(Response::new(pb::NextActionResponse { assignment, reboot }))
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]
@@ -91,10 +89,9 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::StartActionRequest>,
     ) -> Result<Response<pb::StartActionResponse>, Status> {
-        let seen = self.seen(Machines::of(&request)?, &request.get_ref().workflow_id).await?;
+        let (id, _) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
         let pb::StartActionRequest { workflow_id: _, lease_id, terminal } = request.into_inner();
-        let event = Event::Start { lease: LeaseId(lease_id), terminal };
-        self.workflows.apply(&seen.id, &event, |_| {}).await?;
+        self.workflows.apply(id, &Event::Start { lease: LeaseId(lease_id), terminal }).await?;
         Ok(Response::new(pb::StartActionResponse {}))
     }
 
@@ -103,19 +100,19 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::ReportProgressRequest>,
     ) -> Result<Response<pb::ReportProgressResponse>, Status> {
-        let mut seen = self.seen(Machines::of(&request)?, &request.get_ref().workflow_id).await?;
+        let (id, mut record) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
         let pb::ReportProgressRequest { workflow_id: _, lease_id, progress } = request.into_inner();
         let progress = pb::Progress {
-            time: Some(Timestamp::from(SystemTime::now())),
+            time: Some(Timestamp::from(self.clock.wall())),
             ..progress.unwrap_or_default()
         };
-        let current = running_under(&mut seen, &lease_id).is_some();
-        // Only what is current is noted in memory: what is not, the store refuses.
-        let now = Instant::now();
-        if !current || self.pulses.told(&seen.id, &lease_id, progress.clone(), now) {
-            seen = self.renew_lease(&seen.id, &lease_id, progress).await?;
+        let current = action_under_lease(&mut record, &lease_id).is_some();
+        // Only the progress of a current lease is cached; another lease is refused by the store.
+        let now = self.clock.monotonic();
+        if !current || self.progress.record(&record.id, &lease_id, progress, now) {
+            record = self.renew_lease(id, &lease_id, progress).await?;
         }
-        let stop = seen.state() == pb::WorkflowState::Running && seen.stop_time.is_some();
+        let stop = record.state() == pb::WorkflowState::Running && record.stop_time.is_some();
         Ok(Response::new(pb::ReportProgressResponse { stop }))
     }
 
@@ -124,11 +121,12 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::AppendLogRequest>,
     ) -> Result<Response<pb::AppendLogResponse>, Status> {
-        check::length(&request.get_ref().data, CHUNK).map_err(|e| Violations::single("data", e))?;
-        let seen = self.seen(Machines::of(&request)?, &request.get_ref().workflow_id).await?;
+        check::length(&request.get_ref().data, MAX_CHUNK_BYTES)
+            .map_err(|e| Violations::single("data", e))?;
+        let (id, record) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
         let pb::AppendLogRequest { workflow_id: _, lease_id, offset, data } = request.into_inner();
-        let (of, attempt) = self.log_under(seen, LeaseId(lease_id)).await?;
-        let next_offset = self.logs.append(&of, attempt, offset, &data).await?;
+        let (key, attempt) = self.log_under_lease(id, &record, LeaseId(lease_id)).await?;
+        let next_offset = self.logs.append(&key, attempt, offset, &data).await?;
         Ok(Response::new(pb::AppendLogResponse { next_offset }))
     }
 
@@ -137,109 +135,122 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::FinishActionRequest>,
     ) -> Result<Response<pb::FinishActionResponse>, Status> {
-        let end = end(request.get_ref())?;
-        let seen = self.seen(Machines::of(&request)?, &request.get_ref().workflow_id).await?;
-        let told = request.into_inner();
-        let note = |new: &mut pb::Workflow| {
-            let mut actions = new.actions.iter_mut();
-            if let Some(action) = actions.find(|action| tried_under(action, &told.lease_id)) {
-                (action.tail, action.reason) =
-                    (last(&told.tail).to_owned(), one_line(&told.reason));
-                tries::settle(action);
-            }
+        let report = report(request.get_ref())?;
+        let (id, _) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
+        let request = request.into_inner();
+        let lease = request.lease_id.as_str().into();
+        let late = pb::LateResult {
+            lease_id: request.lease_id,
+            state: request.state,
+            reason: report.reason.clone(),
+            time: Some(Timestamp::from(self.clock.wall())),
+            attempt: 0,
         };
-        let event = Event::Report { lease: told.lease_id.as_str().into(), end };
-        match self.workflows.apply(&seen.id, &event, note).await {
+        match self.workflows.apply(id, &Event::Report { lease, report }).await {
             Err(Error::Refused(refused)) => {
-                tracing::info!(reason = %refused, "a result came too late and changes nothing");
-                self.remember(&seen.id, &told).await?;
+                tracing::info!(reason = %refused, "late result: recorded without effect");
+                self.record_late_result(id, late).await?;
             }
-            taken => self.pulses.forget(&taken?.id),
+            applied => self.progress.remove(&applied?.id),
         }
         Ok(Response::new(pb::FinishActionResponse {}))
     }
 }
 
 impl Api {
-    /// The workflow `id` as it lately was, if `machines` are its.
-    async fn seen(&self, machines: Machines, id: &str) -> Result<pb::Workflow, Status> {
-        let id: WorkflowId =
-            id.parse().map_err(|reason| Violations::single("workflow_id", reason))?;
-        let seen = match self.mirrors.1.get(&id.to_string()) {
-            Some(seen) => seen,
-            None => self.workflows.get(&id.to_string()).await?,
+    /// Returns the workflow with the id `text`, which must be one of the calling machine. It may be a moment old.
+    async fn own_workflow<T>(
+        &self,
+        request: &Request<T>,
+        text: &str,
+    ) -> Result<(WorkflowId, pb::Workflow), Status> {
+        let (machine, id) = (machine(request)?, id("workflow_id", text)?);
+        let record = match self.mirrors.1.get(&id.to_string()) {
+            Some(record) => record,
+            None => self.workflows.get(id).await?,
         };
-        machines.admit(&seen.hardware_id)?;
-        Ok(seen)
+        if record.hardware_id != machine.to_string() {
+            return Err(Status::permission_denied("the workflow is another machine's"));
+        }
+        Ok((id, record))
     }
 
     async fn renew_lease(
         &self,
-        workflow: &str,
+        id: WorkflowId,
         lease: &str,
         progress: pb::Progress,
     ) -> Result<pb::Workflow, Error> {
-        let note = |new: &mut pb::Workflow| {
-            if let Some(action) = running_under(new, lease) {
-                action.progress = Some(progress.clone());
+        let edit = |new: &mut pb::Workflow| {
+            if let Some(action) = action_under_lease(new, lease) {
+                action.progress = Some(progress);
             }
         };
-        let renewed = self.workflows.apply(workflow, &Event::Renew(lease.into()), note).await;
-        // What is not stored is told again with the next report.
-        renewed.inspect_err(|_| self.pulses.forget(workflow))
+        let renewed = self.workflows.apply_and_edit(id, &Event::Renew(lease.into()), edit).await;
+        // If it was not stored, the next report stores it.
+        renewed.inspect_err(|_| self.progress.remove(&id.to_string()))
     }
 
-    /// Keeps a result that came too late, as a fact for people.
-    async fn remember(&self, workflow: &str, told: &pb::FinishActionRequest) -> Result<(), Error> {
-        let late = pb::LateResult {
-            lease_id: told.lease_id.clone(),
-            state: told.state,
-            reason: one_line(&told.reason),
-            time: Some(Timestamp::from(SystemTime::now())),
-            attempt: 0,
-        };
-        match self.workflows.note(workflow, |new| tries::late(new, late.clone())).await {
-            // A record that is full already loses the fact, and its worker can go on.
-            Err(Error::Records(records::Error::Store(store::Error::Refused(why)))) => {
-                tracing::warn!(reason = ?why, "a late result is not remembered");
+    /// Records a late result, for people.
+    async fn record_late_result(&self, id: WorkflowId, late: pb::LateResult) -> Result<(), Error> {
+        let record = |new: &mut pb::Workflow| attempts::record_late_result(new, late.clone());
+        match self.workflows.edit(id, record).await {
+            // The worker must be able to go on even if the record is full.
+            Err(Error::Records(records::Error::Store(store::Error::Refused(reason)))) => {
+                tracing::warn!(?reason, "late result not recorded");
+                Ok(())
             }
-            noted => drop(noted?),
+            recorded => recorded.map(drop),
         }
-        Ok(())
     }
 
-    /// Whose log is written under `lease`, and of which try. What memory does not know yet, the store does.
-    async fn log_under(&self, seen: pb::Workflow, lease: LeaseId) -> Result<(Of, i32), Error> {
-        if let Some(found) = log_under(&seen, &lease) {
+    /// Returns the log that is written under `lease`, and the attempt. Reads the store if `record` is too old to say.
+    async fn log_under_lease(
+        &self,
+        id: WorkflowId,
+        record: &pb::Workflow,
+        lease: LeaseId,
+    ) -> Result<(LogKey, i32), Error> {
+        if let Some(found) = log_under_lease(record, &lease) {
             return Ok(found);
         }
-        let stored = self.workflows.get(&seen.id).await?;
-        log_under(&stored, &lease).ok_or_else(|| Refused::Superseded(lease).into())
+        let stored = self.workflows.get(id).await?;
+        log_under_lease(&stored, &lease).ok_or_else(|| EventRefused::Superseded(lease).into())
     }
 }
 
-fn log_under(workflow: &pb::Workflow, lease: &LeaseId) -> Option<(Of, i32)> {
-    let action = workflow.actions.iter().find(|action| tried_under(action, &lease.0))?;
-    let of = Of { workflow: workflow.id.clone(), action: action.id.clone() };
-    Some((of, action.lease.as_ref()?.attempt))
+fn log_under_lease(workflow: &pb::Workflow, lease: &LeaseId) -> Option<(LogKey, i32)> {
+    let latest = |action: &pb::Action| {
+        action.lease.as_ref().filter(|held| held.id == lease.0).map(|held| held.attempt)
+    };
+    workflow.actions.iter().find_map(|action| {
+        let key = LogKey { workflow: workflow.id.clone(), action: action.id.clone() };
+        latest(action).map(|attempt| (key, attempt))
+    })
 }
 
-/// Whether the latest try at `action` is, or was, under `lease`.
-fn tried_under(action: &pb::Action, lease: &str) -> bool {
-    action.lease.as_ref().is_some_and(|held| held.id == lease)
+/// Returns the calling machine.
+fn machine<T>(request: &Request<T>) -> Result<HardwareId, Status> {
+    match request.extensions().get().copied().unwrap_or(Caller(None)).0 {
+        Some(Role::Machine(id)) => Ok(id),
+        Some(Role::Admin | Role::Service | Role::Operator | Role::Viewer) => {
+            Err(Status::permission_denied("this call is for machines"))
+        }
+        None => Err(Status::unauthenticated("a machine's certificate is required")),
+    }
 }
 
-/// The address of whoever calls, where the connection has one.
+/// Returns the address of the caller, if the connection has one.
 fn peer<T>(request: &Request<T>) -> Option<IpAddr> {
-    let told = request.extensions().get::<Peers>().map(|ends| ends.remote);
-    told.or_else(|| request.remote_addr()).map(|address| address.ip())
+    let forwarded = request.extensions().get::<Peers>().map(|ends| ends.remote);
+    forwarded.or_else(|| request.remote_addr()).map(|address| address.ip())
 }
 
 fn holder(holder: Option<pb::Holder>) -> Result<Holder, Violations> {
     let pb::Holder { boot_id, process_id } = holder.unwrap_or_default();
     let mut wrong = Violations::default();
     for (field, id) in [("holder.boot_id", &boot_id), ("holder.process_id", &process_id)] {
-        wrong.take(field, check::length(id, ID));
+        wrong.take(field, check::length(id, MAX_ID_BYTES));
         if id.is_empty() {
             wrong.add(field, "is empty");
         }
@@ -248,57 +259,38 @@ fn holder(holder: Option<pb::Holder>) -> Result<Holder, Violations> {
     wrong.into_result(Holder { boot, process })
 }
 
-/// How an action ended, as its worker says.
-fn end(request: &pb::FinishActionRequest) -> Result<End, Violations> {
+/// Reads a worker's report. Long texts are cut, not refused: a worker that cannot deliver its result could never go on.
+fn report(request: &pb::FinishActionRequest) -> Result<AttemptReport, Violations> {
     use pb::ActionState as State;
-    match request.state() {
-        State::Success => Ok(End::Success),
-        State::Failed => Ok(End::Failed { reason: one_line(&request.reason) }),
-        State::Timeout => Ok(End::Timeout),
+    let end = match request.state() {
+        State::Success => ActionEnd::Success,
+        State::Failed => ActionEnd::Failed,
+        State::Timeout => ActionEnd::Timeout,
         State::Unspecified | State::Pending | State::Leased | State::Running | State::Skipped => {
-            Err(Violations::single("state", "is neither success, failed nor timeout"))
+            return Err(Violations::single("state", "is neither success, failed nor timeout"));
         }
-    }
+    };
+    let mut reason = request.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+    let tail = &request.tail;
+    let tail = tail.get(tail.ceil_char_boundary(tail.len().saturating_sub(MAX_TAIL_BYTES))..);
+    Ok(AttemptReport { end, reason, tail: tail.unwrap_or_default().to_owned() })
 }
 
-/// Cut rather than refused: a worker that cannot get rid of its result could never go on.
-fn one_line(reason: &str) -> String {
-    let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    let end = line.floor_char_boundary(REASON);
-    line.get(..end).unwrap_or_default().to_owned()
-}
-
-/// The end of what was written, as much as is kept.
-fn last(tail: &str) -> &str {
-    let from = tail.ceil_char_boundary(tail.len().saturating_sub(TAIL));
-    tail.get(from..).unwrap_or_default()
-}
-
-impl From<redeeming::Error> for Status {
-    fn from(error: redeeming::Error) -> Self {
-        use redeeming::Error as Why;
+impl From<worker_enrollment::Error> for Status {
+    fn from(error: worker_enrollment::Error) -> Self {
+        use worker_enrollment::Error as Cause;
         match error {
-            Why::InvalidToken(_) | Why::Elsewhere(_) | Why::Spent => {
+            Cause::InvalidToken(_) | Cause::WrongAddress(_) | Cause::Spent => {
                 Self::permission_denied(error.to_string())
             }
-            Why::NotIssued(NotIssued::Request) => Violations::single("csr", error).into(),
-            Why::NotIssued(NotIssued::Authority(cause)) => {
-                tracing::error!(
-                    error = cause.as_ref() as &dyn std::error::Error,
-                    "no certificate issued"
-                );
+            Cause::NotIssued(IssueError::Request) => Violations::single("csr", error).into(),
+            Cause::NotIssued(IssueError::Authority(cause)) => {
+                let error = cause.as_ref() as &dyn std::error::Error;
+                tracing::error!(error, "certificate not issued");
                 Self::unavailable("no certificate can be issued now")
             }
-            Why::Records(error) => error.into(),
-        }
-    }
-}
-
-impl From<logs::Error> for Status {
-    fn from(error: logs::Error) -> Self {
-        match error {
-            logs::Error::Gap(_) => Self::new(Code::OutOfRange, error.to_string()),
-            logs::Error::Records(error) => error.into(),
+            Cause::Records(error) => error.into(),
         }
     }
 }

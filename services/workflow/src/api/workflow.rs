@@ -1,9 +1,8 @@
-//! Workflows over gRPC.
+//! The calls on workflows.
 
-mod show;
+mod view;
 
 use std::pin::Pin;
-use std::time::SystemTime;
 
 use futures_util::{Stream, stream};
 use runtime::access;
@@ -18,11 +17,13 @@ use tinwright::{HardwareId, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::lifecycle::{Event, Refused};
-use crate::logs::{Growth, Of, Reader};
-use crate::queue::Standing;
+use crate::lifecycle::{Event, EventRefused};
+use crate::log_reader::{LogGrowth, LogReader};
+use crate::logs::LogKey;
+use crate::templates::TemplateKey;
+use crate::turn::QueueState;
 use crate::workflows::Error;
-use crate::{making, record, templates};
+use crate::{create, record};
 
 #[tonic::async_trait]
 impl WorkflowService for Api {
@@ -31,24 +32,25 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::CreateWorkflowRequest>,
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
-        let asked = request.into_inner();
-        making::check(&asked)?;
-        let known = IdempotentRequest::new(&asked.request_id, &asked);
-        let made = match self.workflows.answered(known.as_ref()).await? {
-            Some(made) => made,
+        let request = request.into_inner();
+        create::check(&request)?;
+        let request_key = IdempotentRequest::new(&request.request_id, &request);
+        let created = match self.workflows.previous_result(request_key.as_ref()).await? {
+            Some(created) => created,
             None => {
-                let template = self.template(&asked).await?;
-                let machine = self.machine(&asked.hardware_id).await?;
-                // Rendering may take seconds of computing, which no other call is to wait for.
-                let make = move || making::workflow(&asked, &template, &machine, SystemTime::now());
-                let made = tokio::task::spawn_blocking(make).await;
-                let workflow = made.map_err(|_| Status::internal("rendering broke off"))??;
-                self.workflows.create(&workflow, known).await?
+                let template = self.template(&request).await?;
+                let machine = self.machine(&request.hardware_id).await?;
+                let now = self.clock.wall();
+                // Rendering may compute for seconds; no other call must wait for it.
+                let render = move || create::new_workflow(&request, &template, &machine, now);
+                let rendered = tokio::task::spawn_blocking(render).await;
+                let workflow =
+                    rendered.map_err(|_| Status::internal("rendering was aborted"))??;
+                self.workflows.create(&workflow, request_key).await?
             }
         };
-        Ok(Response::new(pb::CreateWorkflowResponse {
-            workflow: Some(self.shown(made, View::Basic)),
-        }))
+        let workflow = Some(self.visible(created, View::Basic));
+        Ok(Response::new(pb::CreateWorkflowResponse { workflow }))
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
@@ -57,8 +59,8 @@ impl WorkflowService for Api {
         request: Request<pb::GetWorkflowRequest>,
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let found = self.workflows.get(&id("id", &request.get_ref().id)?).await?;
-        Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.shown(found, view)) }))
+        let found = self.workflows.get(id("id", &request.get_ref().id)?).await?;
+        Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.visible(found, view)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -72,12 +74,10 @@ impl WorkflowService for Api {
         let size = serving::page_size(page_size)?;
         let listing = match hardware_id.as_str() {
             "" => self.workflows.list(&page_token, size, &labels).await?,
-            one => {
-                let machine = machine_id(one)?.to_string();
-                self.workflows.list_of(&machine, &page_token, size, &labels).await?
-            }
+            one => self.workflows.list_of(machine_id(one)?, &page_token, size, &labels).await?,
         };
-        let workflows = listing.records.into_iter().map(|found| self.shown(found, view)).collect();
+        let workflows =
+            listing.records.into_iter().map(|found| self.visible(found, view)).collect();
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListWorkflowsResponse { workflows, next_page_token }))
     }
@@ -88,12 +88,12 @@ impl WorkflowService for Api {
         request: Request<pb::CancelWorkflowRequest>,
     ) -> Result<Response<pb::CancelWorkflowResponse>, Status> {
         let id = id("id", &request.get_ref().id)?;
-        let workflow = match self.workflows.apply(&id, &Event::Cancel, |_| {}).await {
-            // It ended, or is about to, as it did.
-            Err(Error::Refused(_)) => self.workflows.get(&id).await?,
+        let workflow = match self.workflows.apply(id, &Event::Cancel).await {
+            // Its outcome is decided already.
+            Err(Error::Refused(_)) => self.workflows.get(id).await?,
             cancelled => cancelled?,
         };
-        let workflow = Some(self.shown(workflow, View::Basic));
+        let workflow = Some(self.visible(workflow, View::Basic));
         Ok(Response::new(pb::CancelWorkflowResponse { workflow }))
     }
 
@@ -102,8 +102,9 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::DeleteWorkflowRequest>,
     ) -> Result<Response<pb::DeleteWorkflowResponse>, Status> {
-        let found = self.workflows.get(&id("id", &request.get_ref().id)?).await?;
-        if record::standing(&found) != Standing::Over {
+        let pb::DeleteWorkflowRequest { id: text, revision } = request.into_inner();
+        let found = self.workflows.at(id("id", &text)?, revision).await?;
+        if record::queue_state(&found) != QueueState::Ended {
             let text = format!("workflow {} has not ended: cancel it first", found.id);
             return Err(status::failed_precondition("STATE", "workflow", text));
         }
@@ -122,11 +123,12 @@ impl WorkflowService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let watcher = match request.get_ref().id.as_str() {
             "" => self.mirrors.1.watch(),
-            one => self.mirrors.1.watch_one(&id("id", one)?),
+            one => self.mirrors.1.watch_one(&id("id", one)?.to_string()),
         };
         let api = self.clone();
-        let told = serving::watch(watcher, self.stop.clone(), move |found| api.shown(found, view));
-        Ok(Response::new(Box::pin(told)))
+        let events =
+            serving::watch(watcher, self.stop.clone(), move |found| api.visible(found, view));
+        Ok(Response::new(Box::pin(events)))
     }
 
     type ReadLogStream = Pin<Box<dyn Stream<Item = Result<pb::ReadLogResponse, Status>> + Send>>;
@@ -137,23 +139,23 @@ impl WorkflowService for Api {
         request: Request<pb::ReadLogRequest>,
     ) -> Result<Response<Self::ReadLogStream>, Status> {
         let pb::ReadLogRequest { workflow_id, action_id, attempt, follow } = request.into_inner();
-        let workflow = self.workflows.get(&id("workflow_id", &workflow_id)?).await?;
+        let workflow = self.workflows.get(id("workflow_id", &workflow_id)?).await?;
         if !workflow.actions.iter().any(|action| action.id == action_id) {
             return Err(status::not_found("action", &action_id));
         }
-        let of = Of { workflow: workflow.id, action: action_id };
+        let key = LogKey { workflow: workflow.id, action: action_id };
         let (log, workflow) =
-            (self.mirrors.2.watch_one(&of.id()), self.mirrors.1.watch_one(&of.workflow));
-        let growth = follow.then_some(Growth { log, workflow });
-        let reader = Reader::new(self.logs.clone(), of, attempt.max(0), growth);
-        let told =
+            (self.mirrors.2.watch_one(&key.id()), self.mirrors.1.watch_one(&key.workflow));
+        let growth = follow.then_some(LogGrowth { log, workflow });
+        let reader = LogReader::new(self.logs.clone(), key, attempt.max(0), growth);
+        let chunks =
             stream::try_unfold((reader, self.stop.clone()), |(mut reader, stop)| async move {
                 match stop.run_until_cancelled(reader.next()).await {
                     Some(next) => Ok(next?.map(|chunk| (chunk, (reader, stop)))),
-                    None => Err(Status::unavailable("the server is ending")),
+                    None => Err(Status::unavailable("the server is stopping")),
                 }
             });
-        Ok(Response::new(Box::pin(told)))
+        Ok(Response::new(Box::pin(chunks)))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -161,28 +163,29 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::NoteBootRequest>,
     ) -> Result<Response<pb::NoteBootResponse>, Status> {
-        let machine = machine_id(&request.get_ref().hardware_id)?.to_string();
-        if let Some(holder) = self.workflows.holder(&machine).await? {
-            let event = Event::Booted(machine.as_str().into());
-            self.workflows.apply(&holder.id, &event, |_| {}).await?;
+        let machine = machine_id(&request.get_ref().hardware_id)?;
+        if let Some(holder) = self.workflows.holder(machine).await? {
+            self.workflows.apply(id("id", &holder.id)?, &Event::Booted).await?;
         }
         Ok(Response::new(pb::NoteBootResponse {}))
     }
 }
 
 impl Api {
-    /// The template that is asked for, or the caller's own.
-    async fn template(&self, asked: &pb::CreateWorkflowRequest) -> Result<pb::Template, Status> {
-        match asked.template_id.as_str() {
-            "" => Ok(pb::Template { data: asked.template_data.clone(), ..pb::Template::default() }),
+    /// Returns the template of a request: a stored one, or the request's own.
+    async fn template(&self, request: &pb::CreateWorkflowRequest) -> Result<pb::Template, Status> {
+        match request.template_id.as_str() {
+            "" => {
+                Ok(pb::Template { data: request.template_data.clone(), ..pb::Template::default() })
+            }
             text => {
                 let id = super::template::id("template_id", text)?;
-                Ok(self.templates.get(&templates::By::Id(id)).await?)
+                Ok(self.templates.get(&TemplateKey::Id(id)).await?)
             }
         }
     }
 
-    /// The machine, as the hardware service has it now.
+    /// Reads a machine from the hardware service.
     async fn machine(&self, id: &str) -> Result<hw::Hardware, Status> {
         let by = hw::get_hardware_request::By::Id(machine_id(id)?.to_string());
         let request = hw::GetHardwareRequest { by: Some(by), view: View::Full.into() };
@@ -191,9 +194,8 @@ impl Api {
     }
 }
 
-fn id(field: &str, text: &str) -> Result<String, Violations> {
-    let id: Result<WorkflowId, _> = text.parse();
-    id.map(|id| id.to_string()).map_err(|reason| Violations::single(field, reason))
+pub(super) fn id(field: &str, text: &str) -> Result<WorkflowId, Violations> {
+    text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
 fn machine_id(text: &str) -> Result<HardwareId, Violations> {
@@ -203,15 +205,20 @@ fn machine_id(text: &str) -> Result<HardwareId, Violations> {
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         match error {
-            Error::Refused(refused @ Refused::Illegal { .. }) => {
+            Error::Refused(refused @ EventRefused::WrongState { .. }) => {
                 status::failed_precondition("STATE", "workflow", refused.to_string())
             }
-            Error::Refused(refused @ Refused::Superseded(_)) => {
+            Error::Refused(refused @ EventRefused::Superseded(_)) => {
                 status::failed_precondition("LEASE", "action", refused.to_string())
             }
-            Error::Held(_) => status::failed_precondition("QUEUE", "workflow", error.to_string()),
+            Error::MachineHeld(_) => {
+                status::failed_precondition("QUEUE", "workflow", error.to_string())
+            }
             Error::Damaged(damaged) => {
-                tracing::error!(error = &damaged as &dyn std::error::Error, "check the store");
+                tracing::error!(
+                    error = &damaged as &dyn std::error::Error,
+                    "damaged record: check the store"
+                );
                 Self::data_loss(damaged.to_string())
             }
             Error::Records(error) => error.into(),

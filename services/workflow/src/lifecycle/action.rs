@@ -1,88 +1,101 @@
-//! One action and the tries made at it.
+//! One action and its attempts.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use super::{
-    deadline::{BACK_OFF, LEASE, later},
-    plan::{AfterLoss, Step},
-};
-use crate::ids::{BootId, LeaseId, ProcessId};
+use tinwright::{BootId, LeaseId, ProcessId};
 
-/// How often an action may be lost before it fails: a machine that falls over in it does not do so for ever.
-pub const LOSSES: u32 = 5;
+use super::deadline::{LEASE_DURATION, RETRY_BACKOFF, later};
+use super::plan::{AfterLoss, Step};
 
-/// An action as it stands.
+/// The number of lost attempts after which an action fails, so that a machine that crashes in it is not retried for ever.
+pub const MAX_LOST_ATTEMPTS: u32 = 5;
+
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// What never changes about it.
+    /// The part that never changes.
     pub step: Step,
-    /// Tries that failed or took too long.
+    /// Attempts that failed or timed out.
     pub failed: u32,
-    /// Tries whose end nobody knows.
+    /// Attempts whose result is unknown.
     pub lost: u32,
-    /// Where it is.
+    /// Its state.
     pub state: State,
+    /// Cause of the end of the last attempt that ended, in one line for people.
+    pub reason: String,
+    /// The last lines that an attempt wrote, as its worker reported them.
+    pub tail: String,
+    /// True if the worker of the latest attempt reported its end.
+    pub reported: bool,
 }
 
-/// Where an action is in its life.
+/// The state of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody has it.
+    /// Not leased.
     Pending {
-        /// Not to be tried again earlier.
+        /// End of the backoff.
         not_before: Option<SystemTime>,
     },
-    /// A worker has it and has not begun.
+    /// A worker holds it and has not started it.
     Leased {
-        /// Under which lease.
+        /// The worker's lease.
         lease: Lease,
     },
     /// A worker runs it.
     Running {
-        /// Under which lease.
+        /// The worker's lease.
         lease: Lease,
         /// Its first start under this lease.
         since: SystemTime,
-        /// Since when it may end this boot of the machine any moment.
+        /// Time from which it may end this boot of the machine.
         terminal: Option<SystemTime>,
     },
-    /// For good.
+    /// Final.
     Ended {
-        /// When.
+        /// Time of the end.
         at: SystemTime,
-        /// How.
-        end: End,
-        /// Under which lease, if it was settled under one.
+        /// Result.
+        end: ActionEnd,
+        /// The lease under which it ended, if there was one.
         lease: Option<LeaseId>,
     },
 }
 
-/// How an action ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It did what it should.
+/// The result of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionEnd {
+    /// It succeeded.
     Success,
-    /// It did not.
-    Failed {
-        /// Why, for people.
-        reason: String,
-    },
-    /// It took too long.
+    /// It failed.
+    Failed,
+    /// It exceeded its timeout.
     Timeout,
-    /// It did not have to run.
+    /// Its condition was false.
     Skipped,
 }
 
-/// The permission to make one try.
+/// A worker's report of the end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptReport {
+    /// Result.
+    pub end: ActionEnd,
+    /// Cause, in one line for people; may be empty.
+    pub reason: String,
+    /// The last lines that the action wrote.
+    pub tail: String,
+}
+
+/// The permission to make one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The fence: every report names it.
     pub id: LeaseId,
-    /// Who was given it.
+    /// The worker that has it.
     pub holder: Holder,
-    /// Which try this is, counted from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// When its holder counts as silent. It stays the holder.
+    /// The time from which its holder counts as silent. It stays the holder.
     pub expires: SystemTime,
 }
 
@@ -98,26 +111,27 @@ pub struct Holder {
 impl Action {
     pub(super) fn new(step: Step, now: SystemTime) -> Self {
         let state = match step.skipped {
-            true => State::Ended { at: now, end: End::Skipped, lease: None },
+            true => State::Ended { at: now, end: ActionEnd::Skipped, lease: None },
             false => State::Pending { not_before: None },
         };
-        Self { step, failed: 0, lost: 0, state }
+        let (reason, tail) = (String::new(), String::new());
+        Self { step, failed: 0, lost: 0, state, reason, tail, reported: false }
     }
 
-    /// Whether it is over.
+    /// True once it has ended.
     pub fn has_ended(&self) -> bool {
-        self.end().is_some()
+        self.result().is_some()
     }
 
-    /// How it ended, if it has.
-    pub fn end(&self) -> Option<&End> {
+    /// Its result, once it has ended.
+    pub fn result(&self) -> Option<ActionEnd> {
         match &self.state {
-            State::Ended { end, .. } => Some(end),
+            State::Ended { end, .. } => Some(*end),
             State::Pending { .. } | State::Leased { .. } | State::Running { .. } => None,
         }
     }
 
-    /// The lease somebody holds on it now.
+    /// The lease that a worker holds on it.
     pub fn lease(&self) -> Option<&Lease> {
         match &self.state {
             State::Leased { lease } | State::Running { lease, .. } => Some(lease),
@@ -125,7 +139,7 @@ impl Action {
         }
     }
 
-    /// Whether it runs and may end this boot any moment.
+    /// True if it runs and may end this boot at any moment.
     pub fn is_terminal(&self) -> bool {
         matches!(self.state, State::Running { terminal: Some(_), .. })
     }
@@ -134,97 +148,95 @@ impl Action {
         matches!(self.state, State::Running { .. })
     }
 
-    /// Leased to `holder`, if it waits and its back-off is over.
+    /// Leases the action to `holder`, if it is pending and its backoff is over.
     pub(super) fn lease_to(&mut self, holder: Holder, id: LeaseId, now: SystemTime) {
         let State::Pending { not_before } = self.state else { return };
         if not_before.is_none_or(|time| time <= now) {
             let attempt = self.failed.saturating_add(self.lost).saturating_add(1);
-            self.state =
-                State::Leased { lease: Lease { id, holder, attempt, expires: later(now, LEASE) } };
+            let lease = Lease { id, holder, attempt, expires: later(now, LEASE_DURATION) };
+            self.state = State::Leased { lease };
+            self.reported = false;
         }
     }
 
-    /// The lease lasts on, in the hands of `holder` if one is given.
-    pub(super) fn keep(&mut self, holder: Option<Holder>, now: SystemTime) {
+    /// Renews the lease, and passes it to `holder` if one is given.
+    pub(super) fn renew(&mut self, holder: Option<Holder>, now: SystemTime) {
         if let State::Leased { lease } | State::Running { lease, .. } = &mut self.state {
-            lease.expires = later(now, LEASE);
+            lease.expires = later(now, LEASE_DURATION);
             lease.holder = holder.unwrap_or_else(|| lease.holder.clone());
         }
     }
 
-    /// Begun, or begun again: the first start counts.
+    /// Starts the attempt. If it was started before, the first start counts.
     pub(super) fn start(&mut self, terminal: bool, now: SystemTime) {
-        let (lease, since, until_now) = match &self.state {
+        let (lease, since, terminal_since) = match &self.state {
             State::Leased { lease } => (lease.clone(), now, None),
             State::Running { lease, since, terminal } => (lease.clone(), *since, *terminal),
             State::Pending { .. } | State::Ended { .. } => return,
         };
-        let terminal = until_now.or(terminal.then_some(now));
+        let terminal = terminal_since.or(terminal.then_some(now));
         self.state = State::Running { lease, since, terminal };
-        self.keep(None, now);
+        self.renew(None, now);
         if self.step.background {
-            self.finish(End::Success, now);
+            self.end(ActionEnd::Success, "", now);
         }
     }
 
-    /// A try ended. What failed with tries left waits for the next.
-    pub(super) fn settle(&mut self, end: End, again: bool, now: SystemTime) {
-        if matches!(end, End::Failed { .. } | End::Timeout) {
-            self.failed = self.failed.saturating_add(1);
-            if again && self.failed <= self.step.retries {
-                return self.wait(self.failed, now);
+    /// Ends an attempt as its worker reported.
+    pub(super) fn end_attempt(&mut self, report: AttemptReport, may_retry: bool, now: SystemTime) {
+        (self.tail, self.reported) = (report.tail, true);
+        match report.end {
+            ActionEnd::Failed | ActionEnd::Timeout => {
+                self.fail(report.end, &report.reason, may_retry, now);
             }
+            ActionEnd::Success | ActionEnd::Skipped => self.end(report.end, &report.reason, now),
         }
-        self.finish(end, now);
     }
 
-    /// A try is gone and nobody can say how far it got.
-    pub(super) fn lose(&mut self, reason: &str, again: bool, now: SystemTime) {
+    /// Ends an attempt with `end`, failed or timeout, without its worker's report. Retries it later if retries are left.
+    pub(super) fn fail(&mut self, end: ActionEnd, reason: &str, may_retry: bool, now: SystemTime) {
+        self.failed = self.failed.saturating_add(1);
+        if may_retry && self.failed <= self.step.retries {
+            return self.retry_later(self.failed, reason, now);
+        }
+        self.end(end, reason, now);
+    }
+
+    /// Ends an attempt whose result is unknown.
+    pub(super) fn lose_attempt(&mut self, reason: &str, may_retry: bool, now: SystemTime) {
         self.lost = self.lost.saturating_add(1);
-        if again && self.step.after_loss == AfterLoss::Retry && self.lost < LOSSES {
-            return self.wait(self.lost, now);
+        let reason = format!("lost: {reason}");
+        let retried = self.step.after_loss == AfterLoss::Retry && self.lost < MAX_LOST_ATTEMPTS;
+        if may_retry && retried {
+            return self.retry_later(self.lost, &reason, now);
         }
-        self.finish(End::Failed { reason: format!("lost: {reason}") }, now);
+        self.end(ActionEnd::Failed, &reason, now);
     }
 
-    /// Nobody's again; whoever had it has not begun.
+    /// Takes the lease back from a holder that has not started the action.
     pub(super) fn release(&mut self) {
         if matches!(self.state, State::Leased { .. }) {
             self.state = State::Pending { not_before: None };
         }
     }
 
-    /// Over.
-    pub(super) fn finish(&mut self, end: End, now: SystemTime) {
+    /// Ends the action.
+    pub(super) fn end(&mut self, end: ActionEnd, reason: &str, now: SystemTime) {
         let lease = self.lease().map(|lease| lease.id.clone());
         self.state = State::Ended { at: now, end, lease };
+        reason.clone_into(&mut self.reason);
     }
 
-    /// Whether a lease that is not current brings this very end again.
-    pub(super) fn ended_so(&self, lease: &LeaseId, end: &End) -> bool {
-        matches!(&self.state, State::Ended { end: first, lease: Some(id), .. } if id == lease && first == end)
+    /// True if it ended under `lease` with the result of `report`.
+    pub(super) fn ended_with(&self, lease: &LeaseId, report: &AttemptReport) -> bool {
+        let State::Ended { end, lease: Some(id), .. } = &self.state else { return false };
+        let same_reason = *end != ActionEnd::Failed || self.reason == report.reason;
+        id == lease && *end == report.end && same_reason
     }
 
-    fn wait(&mut self, tries: u32, now: SystemTime) {
-        self.state = State::Pending { not_before: Some(later(now, back_off(tries))) };
-    }
-}
-
-/// One second after the first bad try, doubling to half a minute.
-fn back_off(tries: u32) -> Duration {
-    let (least, most) = BACK_OFF;
-    let factor = 1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX);
-    least.saturating_mul(factor).min(most)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_back_off_doubles_from_one_second_to_thirty() {
-        let seconds: Vec<u64> =
-            [1, 2, 5, 6, 40, u32::MAX].map(|tries| back_off(tries).as_secs()).into();
-        assert_eq!(seconds, [1, 2, 16, 30, 30, 30]);
+    fn retry_later(&mut self, attempts: u32, reason: &str, now: SystemTime) {
+        self.state =
+            State::Pending { not_before: Some(later(now, RETRY_BACKOFF.delay_after(attempts))) };
+        reason.clone_into(&mut self.reason);
     }
 }

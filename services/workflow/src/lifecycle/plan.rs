@@ -1,55 +1,59 @@
-//! What never changes about a workflow: its limits, its steps, and what may be run twice.
+//! The constant part of a workflow: its limits and steps, and which steps may be run twice.
 
 use std::time::Duration;
 
-use crate::{
-    ids::HardwareId,
-    template::{self, Image, Rendered, Restart},
-};
+use crate::template::{self, Image, Rendered, Restart};
 
-/// What holds for the whole workflow.
+/// The constant part of a whole workflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Its machines' power and boot device are set before it runs.
+    /// True if the machine's power and boot device are set before the actions run.
     pub prepares: bool,
-    /// From the first lease to the end of all; none is no limit.
+    /// True if the machine is switched off after the actions.
+    pub powers_off: bool,
+    /// From the first lease to the end of all actions; none is no limit.
     pub time_limit: Option<Duration>,
 }
 
-/// What never changes about an action.
+/// The constant part of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The task it belongs to.
     pub task: String,
-    /// Unique inside the task.
+    /// Unique in the task.
     pub name: String,
-    /// Where it runs.
-    pub machine: HardwareId,
-    /// How long one try may take.
+    /// Time limit of one attempt.
     pub timeout: Duration,
-    /// Further tries after a failure or a timeout.
+    /// Further attempts after a failure or a timeout.
     pub retries: u32,
-    /// Counts as done as soon as it starts.
+    /// True if it counts as done as soon as it starts.
     pub background: bool,
-    /// Its condition was false when it was rendered.
+    /// True if its condition was false when it was rendered.
     pub skipped: bool,
-    /// What to do when nobody can say how a try ended.
+    /// The reaction to an attempt whose result is unknown.
     pub after_loss: AfterLoss,
 }
 
-/// What to do with an action whose end nobody can tell.
+/// The reaction to an attempt whose result is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterLoss {
-    /// Run it again: it overwrites what it did.
+    /// Run the action again: it overwrites what it did.
     Retry,
-    /// Give up: running it twice may do harm, or nobody knows.
+    /// Fail: running the action twice may do harm.
     Fail,
-    /// It was to end the boot: if a new one is seen it did, else give up.
+    /// The action was to end the boot: it succeeded if a new boot is seen, and failed otherwise.
     ExpectBoot,
 }
 
+impl Plan {
+    /// True if something is to be undone or switched off after the actions.
+    pub fn has_post(&self) -> bool {
+        self.prepares || self.powers_off
+    }
+}
+
 impl AfterLoss {
-    /// For an image, by the last part of its name: Tinkerbell's actions are known, everything else is not.
+    /// The default for an image, by the last part of its name. Only Tinkerbell's actions are known to be safe to retry.
     pub fn of(image: &Image) -> Self {
         match image.short_name() {
             "image2disk" | "oci2disk" | "qemuimg2disk" | "archive2disk" | "writefile"
@@ -69,35 +73,35 @@ impl From<Restart> for AfterLoss {
     }
 }
 
-/// A worker address no machine answers to.
+/// A task names a worker that is not the workflow's machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("task {task:?} names worker {worker:?}, which is no known machine")]
-pub struct UnknownWorker {
-    /// Whose.
+#[error("task {task:?} names worker {worker:?}, which is not the workflow's machine")]
+pub struct OtherWorker {
+    /// Name of the task.
     pub task: String,
-    /// As rendered.
+    /// The worker, as rendered.
     pub worker: String,
 }
 
-/// The steps of a rendered template, with each task's worker looked up by `machine`.
+/// Returns the steps of a rendered template. Every task's worker must satisfy `is_machine`.
 pub fn steps(
     rendered: &Rendered,
-    machine: impl Fn(&str) -> Option<HardwareId>,
-) -> Result<Vec<Step>, UnknownWorker> {
+    is_machine: impl Fn(&str) -> bool,
+) -> Result<Vec<Step>, OtherWorker> {
     let mut steps = Vec::new();
     for task in &rendered.tasks {
-        let unknown = || UnknownWorker { task: task.name.clone(), worker: task.worker.clone() };
-        let machine = machine(&task.worker).ok_or_else(unknown)?;
-        steps.extend(task.actions.iter().map(|action| step(&task.name, action, &machine)));
+        if !is_machine(&task.worker) {
+            return Err(OtherWorker { task: task.name.clone(), worker: task.worker.clone() });
+        }
+        steps.extend(task.actions.iter().map(|action| step(&task.name, action)));
     }
     Ok(steps)
 }
 
-fn step(task: &str, action: &template::Action, machine: &HardwareId) -> Step {
+fn step(task: &str, action: &template::Action) -> Step {
     Step {
         task: task.to_owned(),
         name: action.name.clone(),
-        machine: machine.clone(),
         timeout: action.timeout,
         retries: action.retries,
         background: action.background,
@@ -125,18 +129,18 @@ tasks:
 ";
 
     #[test]
-    fn what_a_loss_means_is_known_by_image_unless_the_template_says() {
+    fn the_template_overrides_the_reaction_to_a_loss_that_the_image_implies() {
         let rendered = Template::parse("t", TEXT).unwrap().render(Values::default()).unwrap();
-        let steps = steps(&rendered, |worker| Some(worker.into())).unwrap();
+        let steps = steps(&rendered, |worker| worker == "w").unwrap();
         let after: Vec<_> = steps.iter().map(|step| step.after_loss).collect();
         use AfterLoss::{ExpectBoot, Fail, Retry};
         assert_eq!(after, [Retry, Fail, Retry, ExpectBoot, Fail]);
     }
 
     #[test]
-    fn a_worker_that_is_no_machine_is_named() {
+    fn the_error_names_a_worker_that_is_not_the_machine() {
         let rendered = Template::parse("t", TEXT).unwrap().render(Values::default()).unwrap();
-        let unknown = steps(&rendered, |_| None).unwrap_err();
-        assert_eq!(unknown.to_string(), r#"task "a" names worker "w", which is no known machine"#);
+        let other = steps(&rendered, |_| false).unwrap_err().to_string();
+        assert_eq!(other, r#"task "a" names worker "w", which is not the workflow's machine"#);
     }
 }

@@ -1,46 +1,46 @@
-//! What each event does.
+//! The transitions: the effect of each event.
 
 use std::time::SystemTime;
 
-use super::{
-    Action, AfterLoss, Event, Holder, Outcome, Refused, State, Workflow,
-    action::{self, End},
-    deadline::Due,
-};
-use crate::ids::{HardwareId, LeaseId};
+use tinwright::LeaseId;
+
+use super::action::{self, ActionEnd, AttemptReport};
+use super::deadline::Due;
+use super::{Action, AfterLoss, Event, EventRefused, Holder, State, Workflow, WorkflowOutcome};
 
 impl Workflow {
-    /// The workflow after `event`, or why there is no change. The same event at the same time again changes nothing.
-    pub fn after(mut self, event: Event, now: SystemTime) -> Result<Self, Refused> {
+    /// Returns the workflow after `event`, or the reason why there is no change. Applying the same event at the same time
+    /// again changes nothing.
+    pub fn after(mut self, event: Event, now: SystemTime) -> Result<Self, EventRefused> {
         match event {
-            Event::Turn => self.turn(now),
+            Event::BeginTurn => self.begin_turn(now),
             Event::Prepared => self.prepared(now)?,
             Event::PrepareFailed(reason) => self.prepare_failed(reason, now)?,
-            Event::Ask { machine, holder, running, offer } => {
-                self.witness(&machine, &holder, running.as_ref(), now);
-                self.conclude(now);
-                self.offer(&machine, holder, offer, now);
+            Event::RequestAction { holder, running, new_lease } => {
+                self.detect_restart(&holder, running.as_ref(), now);
+                self.finish_if_done(now);
+                self.lease_next(holder, new_lease, now);
             }
-            Event::Waiting { machine, holder, offer } => self.offer(&machine, holder, offer, now),
-            Event::Renew(lease) => self.held(&lease)?.keep(None, now),
-            Event::Start { lease, terminal } => self.held(&lease)?.start(terminal, now),
-            Event::Report { lease, end } => self.report(&lease, end, now)?,
-            Event::Booted(machine) => self.booted(&machine, now),
+            Event::RetryRequest { holder, new_lease } => self.lease_next(holder, new_lease, now),
+            Event::Renew(lease) => self.under_lease(&lease)?.renew(None, now),
+            Event::Start { lease, terminal } => self.under_lease(&lease)?.start(terminal, now),
+            Event::Report { lease, report } => self.report(&lease, report, now)?,
+            Event::Booted => self.booted(now),
             Event::Cancel => self.cancel(now)?,
             Event::Tick => self.tick(now)?,
-            Event::PostDone => self.undone(None, now)?,
-            Event::PostFailed(reason) => self.undone(Some(reason), now)?,
+            Event::PostDone => self.post_done(None, now)?,
+            Event::PostFailed(reason) => self.post_done(Some(reason), now)?,
         }
-        self.conclude(now);
+        self.finish_if_done(now);
         Ok(self)
     }
 
-    fn turn(&mut self, now: SystemTime) {
+    fn begin_turn(&mut self, now: SystemTime) {
         match self.state {
             State::Pending { prepared: false } if self.plan.prepares => {
                 self.state = State::Preparing { since: now }
             }
-            State::Pending { prepared: false } => self.nothing_to_do(now),
+            State::Pending { prepared: false } => self.finish_if_empty(now),
             State::Pending { prepared: true }
             | State::Preparing { .. }
             | State::Running { .. }
@@ -49,14 +49,14 @@ impl Workflow {
         }
     }
 
-    /// The news may come late: a cancel may have come first, or the same news.
-    fn prepared(&mut self, now: SystemTime) -> Result<(), Refused> {
+    /// The event may be late: a cancellation may have come first, or the same event.
+    fn prepared(&mut self, now: SystemTime) -> Result<(), EventRefused> {
         match self.state {
             State::Preparing { .. } => {
                 self.state = State::Pending { prepared: true };
-                self.nothing_to_do(now);
+                self.finish_if_empty(now);
             }
-            State::Pending { prepared: false } => return Err(self.illegal("be prepared")),
+            State::Pending { prepared: false } => return Err(self.wrong_state("be prepared")),
             State::Pending { prepared: true }
             | State::Running { .. }
             | State::Post { .. }
@@ -65,57 +65,60 @@ impl Workflow {
         Ok(())
     }
 
-    fn prepare_failed(&mut self, reason: String, now: SystemTime) -> Result<(), Refused> {
+    fn prepare_failed(&mut self, reason: String, now: SystemTime) -> Result<(), EventRefused> {
         match self.state {
-            State::Preparing { .. } => self.close(Outcome::Failed { reason }, now),
+            State::Preparing { .. } => self.enter_post(WorkflowOutcome::Failed { reason }, now),
             State::Pending { .. } | State::Running { .. } => {
-                return Err(self.illegal("be prepared"));
+                return Err(self.wrong_state("be prepared"));
             }
             State::Post { .. } | State::Ended { .. } => {}
         }
         Ok(())
     }
 
-    fn cancel(&mut self, now: SystemTime) -> Result<(), Refused> {
+    fn cancel(&mut self, now: SystemTime) -> Result<(), EventRefused> {
         let runs = self.current().is_some_and(Action::is_running);
+        let outcome = WorkflowOutcome::Cancelled;
         match &self.state {
             State::Pending { prepared: false } => {
-                self.state = State::Ended { at: now, outcome: Outcome::Cancelled, warning: None };
+                self.state = State::Ended { at: now, outcome, warning: None };
             }
             State::Running { since, stop: None } if runs => {
                 self.state = State::Running { since: *since, stop: Some(now) };
             }
             State::Running { stop: Some(_), .. } => {}
             State::Pending { .. } | State::Preparing { .. } | State::Running { .. } => {
-                self.close(Outcome::Cancelled, now);
+                self.enter_post(outcome, now);
             }
-            State::Post { outcome, .. } | State::Ended { outcome, .. } => {
-                if *outcome != Outcome::Cancelled {
-                    return Err(self.illegal("be cancelled"));
+            State::Post { outcome: first, .. } | State::Ended { outcome: first, .. } => {
+                if *first != outcome {
+                    return Err(self.wrong_state("be cancelled"));
                 }
             }
         }
         Ok(())
     }
 
-    /// A failure to undo spoils a success; every other outcome keeps it as a warning.
-    fn undone(&mut self, failure: Option<String>, now: SystemTime) -> Result<(), Refused> {
+    /// A failed clean-up turns success into failure; with every other outcome it is a warning.
+    fn post_done(&mut self, failure: Option<String>, now: SystemTime) -> Result<(), EventRefused> {
         let (outcome, warning) = match &self.state {
             State::Post { outcome, .. } => match (outcome.clone(), failure) {
-                (Outcome::Success, Some(reason)) => (Outcome::Failed { reason }, None),
+                (WorkflowOutcome::Success, Some(reason)) => {
+                    (WorkflowOutcome::Failed { reason }, None)
+                }
                 (outcome, warning) => (outcome, warning),
             },
             State::Ended { .. } => return Ok(()),
             State::Pending { .. } | State::Preparing { .. } | State::Running { .. } => {
-                return Err(self.illegal("be cleaned up after"));
+                return Err(self.wrong_state("be cleaned up after"));
             }
         };
         self.state = State::Ended { at: now, outcome, warning };
         Ok(())
     }
 
-    /// The next action, leased, if it is this machine's and waits.
-    fn offer(&mut self, machine: &HardwareId, holder: Holder, offer: LeaseId, now: SystemTime) {
+    /// Leases the next action to `holder`, if one is pending and its backoff is over.
+    fn lease_next(&mut self, holder: Holder, new_lease: LeaseId, now: SystemTime) {
         match self.state {
             State::Running { .. } => {}
             State::Pending { prepared } if prepared || !self.plan.prepares => {}
@@ -124,142 +127,135 @@ impl Workflow {
             | State::Post { .. }
             | State::Ended { .. } => return,
         }
-        let Some(action) = self.current_mut().filter(|action| action.step.machine == *machine)
-        else {
-            return;
-        };
-        action.lease_to(holder, offer, now);
+        let Some(action) = self.current_mut() else { return };
+        action.lease_to(holder, new_lease, now);
         if let (State::Pending { .. }, true) = (&self.state, self.lease().is_some()) {
             self.state = State::Running { since: now, stop: None };
         }
     }
 
-    /// Who restarted? The same process goes on; a new one of the same boot goes on if it still runs the action;
-    /// a new boot ends the action, well if it was meant to and lost if not.
-    fn witness(
-        &mut self,
-        machine: &HardwareId,
-        holder: &Holder,
-        running: Option<&LeaseId>,
-        now: SystemTime,
-    ) {
-        let again = !self.is_stopping();
-        let Some(action) = self.current_mut().filter(|action| action.step.machine == *machine)
-        else {
-            return;
-        };
+    /// Detects a restart of the holder. The same process continues; a new one of the same boot continues if it still runs
+    /// the action; a new boot ends the action, with success if a reboot was expected, and as lost otherwise.
+    fn detect_restart(&mut self, holder: &Holder, running: Option<&LeaseId>, now: SystemTime) {
+        let may_retry = !self.is_stopping();
+        let Some(action) = self.current_mut() else { return };
         let Some(lease) = action.lease().cloned() else { return };
         let same_boot = lease.holder.boot == holder.boot;
         let same =
             same_boot && (lease.holder.process == holder.process || running == Some(&lease.id));
         let expected = action.is_terminal() || action.step.after_loss == AfterLoss::ExpectBoot;
         match (action.is_running(), same_boot) {
-            (false, _) if lease.holder == *holder => action.keep(None, now),
-            // Whoever leased it before has not begun, and from now on may not.
+            (false, _) if lease.holder == *holder => action.renew(None, now),
+            // The earlier holder has not started the action, and may not start it from now on.
             (false, _) => action.release(),
-            (true, false) if expected => action.settle(End::Success, again, now),
-            (true, false) => action.lose("the machine rebooted", again, now),
+            (true, false) if expected => action.end(ActionEnd::Success, "", now),
+            (true, false) => action.lose_attempt("the machine rebooted", may_retry, now),
             (true, true) if action.is_terminal() => {
-                let reason = "the machine did not leave its boot".to_owned();
-                action.settle(End::Failed { reason }, again, now);
+                let reason = "the machine did not leave its boot";
+                action.fail(ActionEnd::Failed, reason, may_retry, now);
             }
-            (true, true) if same => action.keep(Some(holder.clone()), now),
-            (true, true) => action.lose("its worker restarted", again, now),
+            (true, true) if same => action.renew(Some(holder.clone()), now),
+            (true, true) => action.lose_attempt("its worker restarted", may_retry, now),
         }
     }
 
-    fn booted(&mut self, machine: &HardwareId, now: SystemTime) {
-        let waits = |action: &&mut Action| action.step.machine == *machine && action.is_terminal();
-        if let Some(action) = self.current_mut().filter(waits) {
-            action.settle(End::Success, false, now);
+    fn booted(&mut self, now: SystemTime) {
+        if let Some(action) = self.current_mut().filter(|action| action.is_terminal()) {
+            action.end(ActionEnd::Success, "", now);
         }
     }
 
-    fn report(&mut self, lease: &LeaseId, end: End, now: SystemTime) -> Result<(), Refused> {
-        if self.actions.iter().any(|action| action.ended_so(lease, &end)) {
+    fn report(
+        &mut self,
+        lease: &LeaseId,
+        report: AttemptReport,
+        now: SystemTime,
+    ) -> Result<(), EventRefused> {
+        if self.actions.iter().any(|action| action.ended_with(lease, &report)) {
             return Ok(());
         }
-        let again = !self.is_stopping();
-        self.held(lease)?.settle(end, again, now);
+        let may_retry = !self.is_stopping();
+        self.under_lease(lease)?.end_attempt(report, may_retry, now);
         Ok(())
     }
 
-    fn tick(&mut self, now: SystemTime) -> Result<(), Refused> {
-        let again = !self.is_stopping();
+    fn tick(&mut self, now: SystemTime) -> Result<(), EventRefused> {
+        let may_retry = !self.is_stopping();
         match self.due(now) {
             None => {}
             Some(Due::Preparing) => {
                 let reason = "preparing the machine took longer than 30 minutes".to_owned();
-                self.close(Outcome::Failed { reason }, now);
+                self.enter_post(WorkflowOutcome::Failed { reason }, now);
             }
             Some(Due::Post) => {
                 let reason = "cleaning up took longer than 30 minutes".to_owned();
-                self.undone(Some(reason), now)?;
+                self.post_done(Some(reason), now)?;
             }
-            Some(Due::TimeLimit) => self.close(Outcome::Timeout, now),
-            Some(Due::Stopping) => self.close(Outcome::Cancelled, now),
-            Some(Due::Grace) => {
+            Some(Due::TimeLimit) => self.enter_post(WorkflowOutcome::Timeout, now),
+            Some(Due::Stopping) => self.enter_post(WorkflowOutcome::Cancelled, now),
+            Some(Due::TerminalGrace) => {
                 if let Some(action) = self.current_mut() {
-                    action.settle(End::Success, again, now);
+                    action.end(ActionEnd::Success, "", now);
                 }
             }
-            Some(Due::Action) => self.overrun(again, now),
+            Some(Due::ActionTimeout) => self.end_overdue_attempt(may_retry, now),
         }
         Ok(())
     }
 
-    /// On to Post, if a running workflow has come to an end one way or the other.
+    /// Leaves the running state, if no action is left to run.
     ///
-    /// A workflow whose last action succeeded is a success even if somebody wished it to stop: all of it was done.
-    fn conclude(&mut self, now: SystemTime) {
+    /// A workflow whose last action succeeded is a success even if it was cancelled meanwhile: all of it was done.
+    fn finish_if_done(&mut self, now: SystemTime) {
         let State::Running { stop, .. } = self.state else { return };
-        let stopping = stop.is_some() && !self.current().is_some_and(Action::is_running);
-        let bad = self.actions.iter().find_map(bad_end);
-        let outcome = match bad {
-            Some(_) if stop.is_some() => Outcome::Cancelled,
+        let stopped = stop.is_some() && !self.current().is_some_and(Action::is_running);
+        let failure = self.actions.iter().find_map(failure);
+        let outcome = match failure {
+            Some(_) if stop.is_some() => WorkflowOutcome::Cancelled,
             Some(outcome) => outcome,
-            None if self.current().is_none() => Outcome::Success,
-            None if stopping => Outcome::Cancelled,
+            None if self.current().is_none() => WorkflowOutcome::Success,
+            None if stopped => WorkflowOutcome::Cancelled,
             None => return,
         };
-        self.close(outcome, now);
+        self.enter_post(outcome, now);
     }
 
-    /// Post begins; what is still out is called back.
-    fn close(&mut self, outcome: Outcome, now: SystemTime) {
+    /// Enters post, or the end if there is nothing to undo. A lease that is held is revoked.
+    fn enter_post(&mut self, outcome: WorkflowOutcome, now: SystemTime) {
         if let Some(action) = self.current_mut() {
             action.release();
             if action.is_running() {
-                let end = match outcome {
-                    Outcome::Timeout => End::Timeout,
-                    Outcome::Success | Outcome::Failed { .. } | Outcome::Cancelled => {
-                        End::Failed { reason: "stopped".to_owned() }
-                    }
-                };
-                action.finish(end, now);
+                match outcome {
+                    WorkflowOutcome::Timeout => action.end(ActionEnd::Timeout, "", now),
+                    WorkflowOutcome::Success
+                    | WorkflowOutcome::Failed { .. }
+                    | WorkflowOutcome::Cancelled => action.end(ActionEnd::Failed, "stopped", now),
+                }
             }
         }
-        self.state = State::Post { since: now, outcome };
+        self.state = if self.plan.has_post() {
+            State::Post { since: now, outcome }
+        } else {
+            State::Ended { at: now, outcome, warning: None }
+        };
     }
 
-    /// A workflow of skipped actions is done when its turn comes.
-    fn nothing_to_do(&mut self, now: SystemTime) {
+    /// Ends a workflow whose actions are all skipped.
+    fn finish_if_empty(&mut self, now: SystemTime) {
         if self.current().is_none() {
-            self.close(Outcome::Success, now);
+            self.enter_post(WorkflowOutcome::Success, now);
         }
     }
 
-    fn illegal(&self, event: &'static str) -> Refused {
-        Refused::Illegal { state: self.state.name(), event }
+    fn wrong_state(&self, event: &'static str) -> EventRefused {
+        EventRefused::WrongState { state: self.state.name(), event }
     }
 
-    /// The current action, if this lease is the one it is held under.
-    fn held(&mut self, lease: &LeaseId) -> Result<&mut Action, Refused> {
-        let superseded = || Refused::Superseded(lease.clone());
-        let action = self
-            .current_mut()
-            .filter(|action| action.lease().is_some_and(|held| held.id == *lease));
-        action.ok_or_else(superseded)
+    /// The current action, if it is held under `lease`.
+    fn under_lease(&mut self, lease: &LeaseId) -> Result<&mut Action, EventRefused> {
+        let current = self.current_mut();
+        let held = current.filter(|action| action.lease().is_some_and(|held| held.id == *lease));
+        held.ok_or_else(|| EventRefused::Superseded(lease.clone()))
     }
 
     pub(super) fn current_mut(&mut self) -> Option<&mut Action> {
@@ -267,14 +263,15 @@ impl Workflow {
     }
 }
 
-/// What an action's end means for the whole, if it is a bad one.
-fn bad_end(action: &Action) -> Option<Outcome> {
+/// The outcome of the workflow that follows from a failed action.
+fn failure(action: &Action) -> Option<WorkflowOutcome> {
     let action::State::Ended { end, .. } = &action.state else { return None };
     match end {
-        End::Success | End::Skipped => None,
-        End::Timeout => Some(Outcome::Timeout),
-        End::Failed { reason } => {
-            Some(Outcome::Failed { reason: format!("action {:?}: {reason}", action.step.name) })
+        ActionEnd::Success | ActionEnd::Skipped => None,
+        ActionEnd::Timeout => Some(WorkflowOutcome::Timeout),
+        ActionEnd::Failed => {
+            let reason = format!("action {:?}: {}", action.step.name, action.reason);
+            Some(WorkflowOutcome::Failed { reason })
         }
     }
 }

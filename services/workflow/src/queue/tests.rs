@@ -1,122 +1,139 @@
-//! Who waits for whom.
-
-#![allow(clippy::unwrap_used)]
-
-use std::time::Duration;
-
-use proptest::prelude::*;
+//! Queues that are fed by hand.
 
 use super::*;
+use pb::WorkflowState as State;
 
-fn summary(id: &str, created: u64, machines: &str, standing: Standing) -> Summary {
-    Summary {
-        id: id.into(),
-        created: SystemTime::UNIX_EPOCH + Duration::from_secs(created),
-        machines: machines.split(' ').map(HardwareId::from).collect(),
-        disabled: false,
-        standing,
+const M: HardwareId = HardwareId::from_bytes([7; 16]);
+
+fn id(letter: char) -> WorkflowId {
+    WorkflowId::from_bytes([letter as u8; 16])
+}
+
+fn ids(letters: &[char]) -> Vec<WorkflowId> {
+    letters.iter().map(|letter| id(*letter)).collect()
+}
+
+fn record(letter: char, state: State) -> pb::Workflow {
+    let now = Some(prost_types::Timestamp { seconds: 1_000_000, nanos: 0 });
+    let options =
+        pb::BootOptions { mode: pb::boot_options::Mode::Netboot.into(), power_off_after: false };
+    pb::Workflow {
+        id: id(letter).to_string(),
+        hardware_id: M.to_string(),
+        state: state.into(),
+        outcome: State::Success.into(),
+        create_time: now,
+        phase_time: now,
+        end_time: now,
+        start_time: now,
+        boot_options: Some(options),
+        ..Default::default()
     }
 }
 
-fn waiting(id: &str, created: u64, machines: &str) -> Summary {
-    summary(id, created, machines, Standing::Waiting)
-}
-
-fn behind(blocker: &str, ahead: usize) -> Turn {
-    Turn::Behind { blocker: blocker.into(), ahead }
-}
-
-/// What [`turn`] says of each, in order.
-fn turns(all: &[Summary]) -> Vec<Turn> {
-    all.iter().map(|this| turn(this, all)).collect()
+#[test]
+fn the_first_in_line_is_reconciled_and_the_next_when_it_has_ended() {
+    let queues = MachineQueues::default();
+    assert_eq!(queues.put(&record('a', State::Pending)), ids(&['a']));
+    assert_eq!(queues.put(&record('b', State::Pending)), ids(&['a']));
+    assert_eq!(queues.put(&record('a', State::Running)), ids(&[]), "its worker does the rest");
+    assert_eq!(queues.turn(id('b')), Some(Turn::Behind { blocker: id('a'), ahead: 1 }));
+    assert_eq!(queues.put(&record('a', State::Post)), ids(&['a']));
+    assert_eq!(queues.put(&record('a', State::Success)), ids(&['b']));
+    assert_eq!(queues.delete(&id('a').to_string()), ids(&[]), "it had left the queue already");
+    assert_eq!(queues.first(M), Some(id('b')));
 }
 
 #[test]
-fn the_oldest_on_a_machine_comes_first() {
-    let all = [
-        waiting("w2", 2, "a"),
-        waiting("w1", 1, "a"),
-        waiting("w3", 2, "a"),
-        waiting("w4", 9, "b"),
-    ];
-    assert_eq!(turns(&all), [behind("w1", 1), Turn::Now, behind("w1", 2), Turn::Now]);
+fn a_change_wakes_the_subscribers_of_its_machine_only() {
+    let queues = Arc::new(MachineQueues::default());
+    let machine = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        HardwareId::from_bytes([high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+    };
+    let all: Vec<_> = (0..10_000).map(|n| queues.subscribe(machine(n))).collect();
+    let hardware_id = machine(77).to_string();
+    queues.put(&pb::Workflow { hardware_id, ..record('a', State::Pending) });
+    let woken = |it: &&Subscription| it.changed.as_ref().unwrap().has_changed().unwrap();
+    let woken: Vec<_> = all.iter().filter(woken).map(|it| it.machine).collect();
+    assert_eq!(woken, [machine(77)]);
 }
 
 #[test]
-fn an_active_one_blocks_and_is_the_one_named() {
-    let all =
-        [waiting("w1", 1, "a"), waiting("w2", 2, "a"), summary("w9", 9, "a", Standing::Active)];
-    assert_eq!(turns(&all), [behind("w9", 1), behind("w9", 2), Turn::Holding]);
+fn dropped_subscriptions_leave_nothing_behind() {
+    let queues = Arc::new(MachineQueues::default());
+    let (first, second) = (queues.subscribe(M), queues.subscribe(M));
+    drop(first);
+    assert_eq!(queues.lock().subscribers.len(), 1);
+    drop(second);
+    assert_eq!(queues.lock().subscribers.len(), 0);
 }
 
 #[test]
-fn one_on_several_machines_waits_until_it_is_first_on_all() {
-    let mut all = [waiting("w1", 1, "b"), waiting("w2", 2, "a b"), waiting("w3", 3, "a")];
-    assert_eq!(turns(&all), [Turn::Now, behind("w1", 1), behind("w2", 1)]);
-    all[0].standing = Standing::Over;
-    assert_eq!(turns(&all), [Turn::Over, Turn::Now, behind("w2", 1)]);
+fn a_deadline_is_due_once_until_its_workflow_changes() {
+    let queues = MachineQueues::default();
+    queues.put(&record('a', State::Preparing));
+    let at = queues.next_deadline().unwrap();
+    assert_eq!(queues.take_due(at - std::time::Duration::from_nanos(1)), ids(&[]));
+    assert_eq!(queues.take_due(at), ids(&['a']));
+    assert_eq!((queues.take_due(at), queues.next_deadline()), (ids(&[]), None));
+    queues.put(&record('a', State::Post));
+    assert_eq!(queues.next_deadline(), Some(at));
+    queues.put(&record('a', State::Success));
+    assert_eq!(queues.next_deadline(), None);
 }
 
-#[test]
-fn a_disabled_one_keeps_nobody_waiting_unless_it_is_active() {
-    let mut all = [waiting("w1", 1, "a"), waiting("w2", 2, "a")];
-    all[0].disabled = true;
-    assert_eq!(turns(&all), [Turn::Disabled, Turn::Now]);
-    all[0].standing = Standing::Active;
-    assert_eq!(turns(&all), [Turn::Holding, behind("w1", 1)]);
-}
-
-fn any_summary() -> impl Strategy<Value = Summary> {
-    let standing = prop::sample::select(vec![
-        Standing::Waiting,
-        Standing::Waiting,
-        Standing::Active,
-        Standing::Over,
-    ]);
-    let machines = prop::sample::select(vec!["a", "b", "c", "a b", "b c", "a b c"]);
-    (0_u64..4, machines, any::<bool>(), standing).prop_map(
-        |(created, machines, disabled, standing)| Summary {
-            disabled,
-            ..summary("", created, machines, standing)
-        },
-    )
-}
-
-fn any_queue() -> impl Strategy<Value = Vec<Summary>> {
-    prop::collection::vec(any_summary(), 0..10).prop_map(|mut all| {
-        for (number, summary) in all.iter_mut().enumerate() {
-            summary.id = WorkflowId(format!("w{number}"));
-        }
-        all
-    })
-}
-
-proptest! {
-    #[test]
-    fn no_two_on_one_machine_may_begin_together(all in any_queue()) {
-        let begin: Vec<_> = all.iter().filter(|it| turn(it, &all) == Turn::Now).collect();
-        let active: Vec<_> = all.iter().filter(|it| it.standing == Standing::Active).collect();
-        for (place, one) in begin.iter().enumerate() {
-            for other in begin.iter().skip(place + 1).chain(&active) {
-                prop_assert!(one.machines.is_disjoint(&other.machines), "{one:?} {other:?}");
-            }
-        }
+/// An ended workflow whose last action was in `boot`, at a second.
+fn ended(letter: char, instance: &str, boot: &str, at: i64) -> pb::Workflow {
+    let lease = Some(pb::Lease { boot_id: boot.into(), ..Default::default() });
+    let action = pb::Action { lease, ..Default::default() };
+    pb::Workflow {
+        instance_id: instance.into(),
+        boot_options: None,
+        end_time: Some(prost_types::Timestamp { seconds: at, nanos: 0 }),
+        actions: vec![action],
+        ..record(letter, State::Success)
     }
+}
 
-    #[test]
-    fn where_nobody_is_active_somebody_may_begin(mut all in any_queue()) {
-        all.retain(|it| it.standing != Standing::Active);
-        let wishes = all.iter().any(|it| it.standing == Standing::Waiting && !it.disabled);
-        prop_assert_eq!(wishes, all.iter().any(|it| turn(it, &all) == Turn::Now));
-    }
+fn idle(queues: &MachineQueues, boot: &str) -> IdleBoot {
+    queues.idle_boot(M, &boot.into())
+}
 
-    #[test]
-    fn who_is_named_is_there_and_shares_a_machine(all in any_queue()) {
-        for this in &all {
-            let Turn::Behind { blocker, ahead } = turn(this, &all) else { continue };
-            let blocker = all.iter().find(|it| it.id == blocker).unwrap();
-            prop_assert!(blocker.id != this.id && blocker.standing != Standing::Over);
-            prop_assert!(!blocker.machines.is_disjoint(&this.machines) && (1..all.len()).contains(&ahead));
-        }
+#[test]
+fn after_an_installation_its_boot_reboots_and_another_boot_is_unexpected() {
+    let queues = MachineQueues::default();
+    assert_eq!(idle(&queues, "b1"), IdleBoot::Wait, "the disk is not known to be installed");
+    queues.put(&ended('a', "i", "b1", 1));
+    assert_eq!(idle(&queues, "b1"), IdleBoot::Reboot);
+    assert_eq!(idle(&queues, "b2"), IdleBoot::Unexpected(id('a')));
+    queues.put(&record('b', State::Pending));
+    assert_eq!(idle(&queues, "b1"), IdleBoot::Wait);
+}
+
+#[test]
+fn a_later_workflow_without_an_instance_leaves_the_disk_installed() {
+    let queues = MachineQueues::default();
+    queues.put(&ended('b', "", "b2", 2));
+    queues.put(&ended('a', "i", "b1", 1));
+    assert_eq!(idle(&queues, "b2"), IdleBoot::Wait, "another workflow may follow");
+    assert_eq!(idle(&queues, "b3"), IdleBoot::Unexpected(id('b')));
+}
+
+#[test]
+fn a_machine_that_is_not_installed_waits_for_work_in_every_boot() {
+    let failed = pb::Workflow { state: State::Failed.into(), ..ended('b', "i", "b2", 2) };
+    let options = Some(pb::BootOptions { power_off_after: true, ..Default::default() });
+    let wiped = pb::Workflow { boot_options: options, ..ended('b', "i", "b2", 2) };
+    let other = ended('b', "", "b2", 2);
+    let wait = (IdleBoot::Wait, IdleBoot::Wait);
+    for last in [failed, wiped] {
+        let queues = MachineQueues::default();
+        queues.put(&ended('a', "i", "b1", 1));
+        queues.put(&last);
+        assert_eq!((idle(&queues, "b2"), idle(&queues, "b3")), wait);
     }
+    let queues = MachineQueues::default();
+    queues.put(&other);
+    assert_eq!((idle(&queues, "b2"), idle(&queues, "b3")), wait);
 }

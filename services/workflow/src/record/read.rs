@@ -1,35 +1,37 @@
-//! From the record.
+//! Reads a lifecycle value from a record.
 
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
+use tinwright::LeaseId;
 use tinwright::workflow::v1 as pb;
 
-use super::WARNING;
-use crate::ids::LeaseId;
 use crate::lifecycle::{
-    Action, AfterLoss, End, Holder, Lease, Outcome, Plan, State, Step, Workflow, action,
+    Action, ActionEnd, AfterLoss, Holder, Lease, Plan, State, Step, Workflow, WorkflowOutcome,
+    action,
 };
 
-/// The record says something that no workflow can be.
+/// A record that no lifecycle value corresponds to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record of workflow {workflow} has no usable {field}")]
 pub struct Damaged {
-    /// Which.
+    /// The id in the record.
     pub workflow: String,
-    /// What is missing or out of its range.
+    /// The field that is missing or out of range.
     pub field: &'static str,
 }
 
-/// The workflow that `record` stands for.
+/// Returns the lifecycle value of `record`.
 pub fn read(record: &pb::Workflow) -> Result<Workflow, Damaged> {
     workflow(record).map_err(|field| Damaged { workflow: record.id.clone(), field })
 }
 
 fn workflow(record: &pb::Workflow) -> Result<Workflow, &'static str> {
     let netboot = pb::boot_options::Mode::Netboot;
+    let options = record.boot_options.unwrap_or_default();
     let plan = Plan {
-        prepares: record.boot_options.as_ref().is_some_and(|options| options.mode() == netboot),
+        prepares: options.mode() == netboot,
+        powers_off: options.power_off_after,
         time_limit: record.time_limit.map(duration).transpose()?,
     };
     let actions = record.actions.iter().map(action).collect::<Result<_, _>>()?;
@@ -51,22 +53,20 @@ fn state(record: &pb::Workflow) -> Result<State, &'static str> {
             outcome: outcome(record.outcome(), &record.state_reason)?,
         },
         ended @ (Stored::Success | Stored::Failed | Stored::Timeout | Stored::Cancelled) => {
-            let (reason, warning) = match record.state_reason.rsplit_once(WARNING) {
-                Some((reason, warning)) => (reason, Some(warning.to_owned())),
-                None => (record.state_reason.as_str(), None),
-            };
-            State::Ended { at: since(record.end_time)?, outcome: outcome(ended, reason)?, warning }
+            let outcome = outcome(ended, &record.state_reason)?;
+            let warning = Some(record.warning.clone()).filter(|warning| !warning.is_empty());
+            State::Ended { at: since(record.end_time)?, outcome, warning }
         }
     })
 }
 
-fn outcome(state: pb::WorkflowState, reason: &str) -> Result<Outcome, &'static str> {
+fn outcome(state: pb::WorkflowState, reason: &str) -> Result<WorkflowOutcome, &'static str> {
     use pb::WorkflowState as Stored;
     match state {
-        Stored::Success => Ok(Outcome::Success),
-        Stored::Failed => Ok(Outcome::Failed { reason: reason.to_owned() }),
-        Stored::Timeout => Ok(Outcome::Timeout),
-        Stored::Cancelled => Ok(Outcome::Cancelled),
+        Stored::Success => Ok(WorkflowOutcome::Success),
+        Stored::Failed => Ok(WorkflowOutcome::Failed { reason: reason.to_owned() }),
+        Stored::Timeout => Ok(WorkflowOutcome::Timeout),
+        Stored::Cancelled => Ok(WorkflowOutcome::Cancelled),
         Stored::Unspecified
         | Stored::Pending
         | Stored::Preparing
@@ -80,7 +80,6 @@ fn action(record: &pb::Action) -> Result<Action, &'static str> {
         step: Step {
             task: record.task_name.clone(),
             name: record.name.clone(),
-            machine: record.hardware_id.as_str().into(),
             timeout: record.timeout.map(duration).transpose()?.ok_or("actions.timeout")?,
             retries: count(record.retries)?,
             background: record.background,
@@ -95,6 +94,9 @@ fn action(record: &pb::Action) -> Result<Action, &'static str> {
         failed: count(record.failed_attempts)?,
         lost: count(record.lost_attempts)?,
         state: action_state(record)?,
+        reason: record.reason.clone(),
+        tail: record.tail.clone(),
+        reported: record.lease.as_ref().is_some_and(|lease| lease.reported),
     })
 }
 
@@ -114,10 +116,10 @@ fn action_state(record: &pb::Action) -> Result<action::State, &'static str> {
                 terminal: record.terminal_time.map(time).transpose()?,
             });
         }
-        Stored::Success => End::Success,
-        Stored::Failed => End::Failed { reason: record.reason.clone() },
-        Stored::Timeout => End::Timeout,
-        Stored::Skipped => End::Skipped,
+        Stored::Success => ActionEnd::Success,
+        Stored::Failed => ActionEnd::Failed,
+        Stored::Timeout => ActionEnd::Timeout,
+        Stored::Skipped => ActionEnd::Skipped,
     };
     let lease = record.lease.as_ref().map(|lease| LeaseId(lease.id.clone()));
     Ok(action::State::Ended { at: since(record.end_time)?, end, lease })

@@ -1,4 +1,4 @@
-//! To the record.
+//! Writes a lifecycle value to a record.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,47 +6,46 @@ use prost_types::Timestamp;
 use tinwright::workflow::v1 as pb;
 use uuid::Uuid;
 
-use super::{WARNING, tries};
+use super::attempts;
 use crate::lifecycle::{
-    Action, AfterLoss, End, Lease, Outcome, Plan, State, Step, Workflow, action,
+    Action, ActionEnd, AfterLoss, Lease, Plan, State, Step, Workflow, WorkflowOutcome, action,
 };
 use crate::template;
 
-/// The longest span a record holds: ten thousand years (google.protobuf.Duration).
-const LONGEST: u64 = 315_576_000_000;
+/// The longest span of a record: ten thousand years (google.protobuf.Duration).
+const MAX_SPAN_SECONDS: u64 = 315_576_000_000;
 
-/// `record` with what `workflow` now is. What the lifecycle knows nothing of stays as it was.
+/// Returns `record` with the state of `workflow`. Fields outside of the lifecycle stay as they are.
 pub fn write(record: &pb::Workflow, workflow: &Workflow) -> pb::Workflow {
     let mut new = record.clone();
     for (stored, action) in new.actions.iter_mut().zip(&workflow.actions) {
         write_action(stored, action);
     }
     write_state(&mut new, workflow);
-    new.wants_machine = workflow.wants_machine(&record.hardware_id.as_str().into());
+    new.wants_machine = workflow.wants_machine();
     new
 }
 
-/// `blank`, which names its machine, with these `steps` before it, each with the action it was rendered to.
-pub fn newborn(
+/// Returns the record of a new workflow: `blank` with these `steps`, each with its rendered action.
+pub fn new_record(
     mut blank: pb::Workflow,
     plan: Plan,
     steps: Vec<(Step, &template::Action)>,
     now: SystemTime,
 ) -> pb::Workflow {
     blank.time_limit = plan.time_limit.map(span);
-    blank.actions = steps.iter().map(|(step, action)| constant(step, action)).collect();
+    blank.actions = steps.iter().map(|(step, action)| new_action(step, action)).collect();
     let steps = steps.into_iter().map(|(step, _)| step).collect();
     write(&blank, &Workflow::new(plan, steps, now))
 }
 
-/// What never changes about an action.
-fn constant(step: &Step, action: &template::Action) -> pb::Action {
+/// The constant fields of an action.
+fn new_action(step: &Step, action: &template::Action) -> pb::Action {
     let variable = |(name, value): (&String, &String)| format!("{name}={value}");
     pb::Action {
         id: Uuid::now_v7().to_string(),
         task_name: step.task.clone(),
         name: step.name.clone(),
-        hardware_id: step.machine.0.clone(),
         image: action.image.to_string(),
         timeout: Some(span(step.timeout)),
         retries: number(step.retries),
@@ -89,25 +88,22 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
             record.end_time = Some((*at).into());
             record.outcome = Stored::Unspecified.into();
             record.state_reason = reason(outcome, workflow);
-            if let Some(warning) = warning {
-                record.state_reason.push_str(WARNING);
-                record.state_reason.push_str(warning);
-            }
+            record.warning = warning.clone().unwrap_or_default();
             outcome.into()
         }
     };
     record.state = state.into();
 }
 
-/// Why it ends so, for people.
-fn reason(outcome: &Outcome, workflow: &Workflow) -> String {
-    let late = |action: &&Action| action.end() == Some(&End::Timeout);
-    match (outcome, workflow.actions.iter().find(late)) {
-        (Outcome::Success | Outcome::Cancelled, _) => String::new(),
-        (Outcome::Failed { reason }, _) => reason.clone(),
-        (Outcome::Timeout, None) => "it took longer than it may".to_owned(),
-        (Outcome::Timeout, Some(action)) => {
-            format!("action {:?} took longer than it may", action.step.name)
+/// The cause of `outcome`, for people.
+fn reason(outcome: &WorkflowOutcome, workflow: &Workflow) -> String {
+    let overdue = |action: &&Action| action.result() == Some(ActionEnd::Timeout);
+    match (outcome, workflow.actions.iter().find(overdue)) {
+        (WorkflowOutcome::Success | WorkflowOutcome::Cancelled, _) => String::new(),
+        (WorkflowOutcome::Failed { reason }, _) => reason.clone(),
+        (WorkflowOutcome::Timeout, None) => "time limit exceeded".to_owned(),
+        (WorkflowOutcome::Timeout, Some(action)) => {
+            format!("action {:?} exceeded its timeout", action.step.name)
         }
     }
 }
@@ -116,17 +112,18 @@ fn write_action(record: &mut pb::Action, action: &Action) {
     use pb::ActionState as Stored;
     record.failed_attempts = number(action.failed);
     record.lost_attempts = number(action.lost);
+    record.reason.clone_from(&action.reason);
+    record.tail.clone_from(&action.tail);
     record.not_before = None;
     let state = match &action.state {
         action::State::Pending { not_before } => {
-            // The lease of the try before stays: it tells whose the last words are.
+            // The lease of the latest attempt stays: late reports are matched with it.
             record.not_before = not_before.map(Timestamp::from);
             Stored::Pending
         }
         action::State::Leased { lease } => {
             if record.lease.as_ref().is_none_or(|old| old.id != lease.id.0) {
-                // What the try before showed is history.
-                tries::retire(record);
+                attempts::archive_lease(record);
                 (record.progress, record.start_time, record.terminal_time) = (None, None, None);
             }
             record.lease = Some(lease.into());
@@ -140,40 +137,39 @@ fn write_action(record: &mut pb::Action, action: &Action) {
         }
         action::State::Ended { at, end, lease } => {
             record.end_time = Some((*at).into());
-            // Its holder stays readable: it tells in which boot the action ended.
+            // The boot in the lease says in which boot the action ended.
             let held = record.lease.take();
             record.lease = lease.as_ref().map(|id| match held {
                 Some(held) if held.id == id.0 => held,
                 Some(_) | None => pb::Lease { id: id.0.clone(), ..pb::Lease::default() },
             });
-            write_end(record, end)
+            Stored::from(*end)
         }
     };
+    if let Some(lease) = &mut record.lease {
+        lease.reported = action.reported;
+    }
     record.state = state.into();
 }
 
-fn write_end(record: &mut pb::Action, end: &End) -> pb::ActionState {
-    match end {
-        End::Success => {
-            record.reason.clear();
-            pb::ActionState::Success
+impl From<ActionEnd> for pb::ActionState {
+    fn from(end: ActionEnd) -> Self {
+        match end {
+            ActionEnd::Success => Self::Success,
+            ActionEnd::Failed => Self::Failed,
+            ActionEnd::Timeout => Self::Timeout,
+            ActionEnd::Skipped => Self::Skipped,
         }
-        End::Failed { reason } => {
-            record.reason.clone_from(reason);
-            pb::ActionState::Failed
-        }
-        End::Timeout => pb::ActionState::Timeout,
-        End::Skipped => pb::ActionState::Skipped,
     }
 }
 
-impl From<&Outcome> for pb::WorkflowState {
-    fn from(outcome: &Outcome) -> Self {
+impl From<&WorkflowOutcome> for pb::WorkflowState {
+    fn from(outcome: &WorkflowOutcome) -> Self {
         match outcome {
-            Outcome::Success => Self::Success,
-            Outcome::Failed { .. } => Self::Failed,
-            Outcome::Timeout => Self::Timeout,
-            Outcome::Cancelled => Self::Cancelled,
+            WorkflowOutcome::Success => Self::Success,
+            WorkflowOutcome::Failed { .. } => Self::Failed,
+            WorkflowOutcome::Timeout => Self::Timeout,
+            WorkflowOutcome::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -196,15 +192,15 @@ impl From<&Lease> for pb::Lease {
             boot_id: lease.holder.boot.0.clone(),
             process_id: lease.holder.process.0.clone(),
             expire_time: Some(lease.expires.into()),
-            settled: false,
+            reported: false,
         }
     }
 }
 
-/// As the record holds it; what is longer than that is as good as endless.
+/// Converts a span. A longer one than a record can hold is cut to the longest.
 fn span(span: Duration) -> prost_types::Duration {
-    let seconds = span.as_secs().min(LONGEST);
-    let nanos = if span.as_secs() < LONGEST { span.subsec_nanos() } else { 0 };
+    let seconds = span.as_secs().min(MAX_SPAN_SECONDS);
+    let nanos = if span.as_secs() < MAX_SPAN_SECONDS { span.subsec_nanos() } else { 0 };
     prost_types::Duration { seconds: seconds.cast_signed(), nanos: nanos.cast_signed() }
 }
 

@@ -1,60 +1,64 @@
-//! Go's `text/template` over JSON values, with an end to everything: nesting, iterations, output, time.
+//! Go's `text/template` over JSON values, with limits on nesting, iterations, output and time.
 //!
-//! The library underneath prints the whole data with its errors, and hardware data holds secrets. So nothing of an
-//! error's text gets out but its position and what is recognised in it; see [`fault`](super::fault). A key that
-//! is missing is an error (Go's `missingkey=error`), and whole numbers stay whole, where Go would make
-//! 1000000 of JSON into 1e+06.
+//! The library quotes the data in its errors, and hardware data holds secrets. So an error keeps only the position and the
+//! recognised parts of the library's text; see [`error`](super::error). A missing key is an error (Go's `missingkey=error`),
+//! and whole numbers stay whole, where Go would turn 1000000 of JSON into 1e+06.
 
 use std::{collections::HashMap, time::Duration};
 
 use gtmpl_ng::{Context, Limits, Template, Value};
 
 use super::{
-    fault::{Cause, Fault},
+    error::{PlaceholderError, PlaceholderErrorCause},
     functions,
 };
 
-/// The most bytes a template may have, before rendering and after.
-pub const LIMIT: usize = 256 * 1024;
+/// The most bytes of a template, before rendering and after.
+pub const MAX_TEMPLATE_BYTES: usize = 256 * 1024;
 
-const ITERATIONS: usize = 100_000;
-/// Only a template bent on harm needs as long; a wrong answer on a very slow machine beats none on any.
-const TIME: Duration = Duration::from_secs(5);
+const MAX_ITERATIONS: usize = 100_000;
+/// Only a malicious template takes as long. A failure on a very slow machine is better than no limit.
+const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Passes if the actions in `text` are well formed and call only functions we have.
-pub(super) fn check(name: &str, text: &str) -> Result<(), Fault> {
+/// Checks that the placeholders in `text` are well formed and call only existing functions.
+pub(super) fn check(name: &str, text: &str) -> Result<(), PlaceholderError> {
     compile(name, text).map(drop)
 }
 
-/// `text` with every action replaced by what it says about `data`.
-pub(super) fn render(name: &str, text: &str, data: serde_json::Value) -> Result<String, Fault> {
+/// Renders `text` with `data`.
+pub(super) fn render(
+    name: &str,
+    text: &str,
+    data: serde_json::Value,
+) -> Result<String, PlaceholderError> {
     let template = compile(name, text)?;
     template
         .render(&Context::from(value(data)))
-        .map_err(|error| Fault::rendering(name, text, &error))
+        .map_err(|error| PlaceholderError::rendering(name, text, &error))
 }
 
-fn compile(name: &str, text: &str) -> Result<Template, Fault> {
-    if text.len() > LIMIT {
-        return Err(Fault { template: name.to_owned(), line: None, cause: Cause::TooLarge });
+fn compile(name: &str, text: &str) -> Result<Template, PlaceholderError> {
+    if text.len() > MAX_TEMPLATE_BYTES {
+        let cause = PlaceholderErrorCause::TooLarge;
+        return Err(PlaceholderError { template: name.to_owned(), line: None, cause });
     }
-    parse(text).map_err(|error| Fault::parsing(name, text, &error))
+    parse(text).map_err(|error| PlaceholderError::parsing(name, text, &error))
 }
 
-/// The library's template with our limits and functions, and no name: it would only turn up in errors.
+/// Parses with our limits and functions. The template gets no name: the library would only add it to its errors.
 pub(super) fn parse(text: &str) -> Result<Template, gtmpl_ng::ParseError> {
     let limits = Limits::default()
-        .with_output_bytes(LIMIT)
-        .with_function_output(LIMIT)
-        .with_total_iterations(ITERATIONS)
-        .with_deadline(TIME);
+        .with_output_bytes(MAX_TEMPLATE_BYTES)
+        .with_function_output(MAX_TEMPLATE_BYTES)
+        .with_total_iterations(MAX_ITERATIONS)
+        .with_deadline(RENDER_TIMEOUT);
     let mut template = Template::with_limits(limits);
     template.add_funcs(functions::TABLE);
     template.parse(text)?;
     Ok(template)
 }
 
-/// As the library holds it: objects, not maps, because only an object makes a missing key an error.
+/// Converts JSON into the library's values: objects, not maps, because only an object makes a missing key an error.
 pub(super) fn value(json: serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match json {

@@ -1,9 +1,8 @@
-//! The functions templates may call beyond Go's own: the part of sprig found in real templates, two of Helm's,
-//! and Tinkerbell's own two. None of them sees anything but its arguments.
+//! The functions of templates, in addition to Go's: the part of sprig that real templates use, two of Helm's, and
+//! Tinkerbell's two. They have no access to anything but their arguments. `docs/reference/templates.md` lists them.
 //!
-//! They behave as sprig's do, down to `split` making a map of `_0`, `_1`, …; where sprig would pass a mistake over in
-//! silence, ours are errors. An error begins with the function's name and never quotes a value. `index` is Go's own,
-//! repaired for our objects.
+//! They behave like sprig's, including `split`, which returns a map of `_0`, `_1`, …; but a mistake that sprig ignores is an
+//! error. An error begins with the function's name and never quotes a value. `index` is Go's, corrected for our objects.
 
 mod arguments;
 mod collections;
@@ -13,7 +12,7 @@ mod strings;
 
 use gtmpl_ng::Func;
 
-/// Every function by its name in a template.
+/// All functions by their name in a template.
 pub(super) const TABLE: &[(&str, Func)] = &[
     ("b64dec", encodings::b64dec),
     ("b64enc", encodings::b64enc),
@@ -41,9 +40,9 @@ pub(super) const TABLE: &[(&str, Func)] = &[
     ("upper", strings::upper),
 ];
 
-/// Whether a function of this name is one of these.
-pub(super) fn is_ours(name: &str) -> bool {
-    TABLE.iter().any(|(ours, _)| *ours == name)
+/// True if there is a function of this name.
+pub(super) fn exists(name: &str) -> bool {
+    TABLE.iter().any(|(function, _)| *function == name)
 }
 
 #[cfg(test)]

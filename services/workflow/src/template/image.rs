@@ -1,21 +1,21 @@
 //! The reference of a container image: `[host[:port]/]path[:tag][@digest]`.
 //!
-//! Only the grammar is looked at (the OCI distribution specification's `name`, `tag` and `digest`); nothing is
-//! fetched. The last part of the path decides which of our built-in actions an image stands for.
+//! Only the grammar is checked (`name`, `tag` and `digest` of the OCI distribution specification); nothing is fetched. The
+//! last part of the path selects a built-in action.
 
 use std::{fmt, str::FromStr};
 
-/// A reference that keeps to the grammar, as it was written.
+/// A valid reference, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image(String);
 
-/// The text is no image reference.
+/// The text is not an image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no image reference")]
-pub struct NotAnImage(String);
+#[error("{0:?} is not an image reference")]
+pub struct InvalidImage(String);
 
 impl Image {
-    /// As it was written.
+    /// The reference as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,16 +34,16 @@ impl fmt::Display for Image {
 }
 
 impl FromStr for Image {
-    type Err = NotAnImage;
+    type Err = InvalidImage;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, tag, digest) = split(text);
-        let sound = is_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
-        if sound { Ok(Self(text.to_owned())) } else { Err(NotAnImage(text.to_owned())) }
+        let valid = is_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
+        if valid { Ok(Self(text.to_owned())) } else { Err(InvalidImage(text.to_owned())) }
     }
 }
 
-/// Name, tag and digest. A colon before the last slash belongs to a port, not to a tag.
+/// Splits a reference into name, tag and digest. A colon before the last slash belongs to a port, not to a tag.
 fn split(text: &str) -> (&str, Option<&str>, Option<&str>) {
     let (rest, digest) = match text.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
@@ -55,7 +55,7 @@ fn split(text: &str) -> (&str, Option<&str>, Option<&str>) {
     }
 }
 
-/// The distribution specification bounds a name at 255 characters, its host included.
+/// The OCI distribution specification limits a name to 255 characters, with its host.
 fn is_name(name: &str) -> bool {
     let path = match name.split_once('/') {
         Some((host, path)) if is_host(host) => path,
@@ -64,29 +64,29 @@ fn is_name(name: &str) -> bool {
     name.len() <= 255 && path.split('/').all(is_component)
 }
 
-/// What tells a host from the first part of a path: a dot, a port, or the one well-known name without either.
+/// A host differs from the first part of a path by a dot or a port, or is localhost.
 fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     };
-    let telling = port.is_some() || host.contains('.') || host == "localhost";
+    let distinct = port.is_some() || host.contains('.') || host == "localhost";
     let label = |label: &str| {
         let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
     };
     let port = port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-    telling && port && host.split('.').all(label)
+    distinct && port && host.split('.').all(label)
 }
 
-/// Lower-case letters and digits, held together by one dot, one or two underscores, or any number of hyphens.
+/// Lower-case letters and digits, separated by one dot, one or two underscores, or any number of hyphens.
 fn is_component(text: &str) -> bool {
-    let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let ends = text.bytes().next().is_some_and(word) && text.bytes().last().is_some_and(word);
-    let glue = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    ends && glue
+    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let ends = text.bytes().next().is_some_and(is_word) && text.bytes().last().is_some_and(is_word);
+    let separators = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    ends && separators
         .into_iter()
-        .all(|glue| matches!(glue, "" | "." | "_" | "__") || glue.bytes().all(|b| b == b'-'))
+        .all(|it| matches!(it, "" | "." | "_" | "__") || it.bytes().all(|b| b == b'-'))
 }
 
 fn is_tag(tag: &str) -> bool {
@@ -96,9 +96,9 @@ fn is_tag(tag: &str) -> bool {
 
 fn is_digest(digest: &str) -> bool {
     let Some((algorithm, hex)) = digest.split_once(':') else { return false };
-    let named = algorithm.bytes().all(|b| b.is_ascii_alphanumeric() || b"+._-".contains(&b));
-    let named = named && algorithm.starts_with(|c: char| c.is_ascii_alphabetic());
-    named && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())
+    let valid = algorithm.bytes().all(|b| b.is_ascii_alphanumeric() || b"+._-".contains(&b));
+    let valid = valid && algorithm.starts_with(|c: char| c.is_ascii_alphabetic());
+    valid && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_found_in_real_templates_parse() {
+    fn references_of_real_templates_parse() {
         for text in [
             "image2disk:v1.0.0",
             "quay.io/tinkerbell/actions/image2disk:latest",
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_grammar_is_refused() {
+    fn invalid_references_are_refused() {
         let long = "a".repeat(256);
         for text in [
             "",

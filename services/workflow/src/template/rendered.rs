@@ -1,21 +1,21 @@
-//! What a workflow is made of: a template after rendering, every choice made and every default filled in.
+//! A template after rendering, with defaults applied.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Error, Image, Invalid,
+    Error, Image, RuleViolation,
     definition::{self, Definition, Namespaces, Restart, Stage},
 };
 
-/// How long a try may take where the template does not say.
-pub const ACTION_TIMEOUT: Duration = Duration::from_secs(3600);
+/// The time limit of an attempt, unless the template sets one.
+pub const DEFAULT_ACTION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A template's meaning for one set of values. It is made once and never again for the same workflow.
+/// A rendered template. A workflow's template is rendered once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The template's name as its text gives it.
+    /// The template's name, from its text.
     pub name: String,
-    /// The rendered YAML, for people and old tools to read.
+    /// The rendered YAML.
     pub text: String,
     /// From the first lease to the end of all; none is no limit.
     pub global_timeout: Option<Duration>,
@@ -28,45 +28,45 @@ pub struct Rendered {
 pub struct Task {
     /// Unique among the tasks.
     pub name: String,
-    /// The machine's MAC or IPv4 address, not looked up yet; never empty.
+    /// Id, MAC or address of the machine; never empty.
     pub worker: String,
     /// In order; there may be none.
     pub actions: Vec<Action>,
 }
 
-/// One step with all it needs.
+/// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     /// Unique inside the task.
     pub name: String,
-    /// What runs.
+    /// The image that runs.
     pub image: Image,
-    /// How long one try may take.
+    /// Time limit of one attempt.
     pub timeout: Duration,
     /// Instead of the image's own command; empty for that.
     pub command: Vec<String>,
-    /// What runs after a timeout, if anything.
+    /// Run after a timeout; may be empty.
     pub on_timeout: Vec<String>,
-    /// What runs after a failure, if anything.
+    /// Run after a failure; may be empty.
     pub on_failure: Vec<String>,
-    /// Namespaces shared with the host; `pid` has taken in the older spelling.
+    /// Namespaces shared with the host; `pid` in either spelling.
     pub namespaces: Namespaces,
     /// The task's mounts and the action's, sorted.
     pub volumes: Vec<String>,
-    /// The task's variables under the action's.
+    /// The task's variables, replaced by the action's of the same name.
     pub environment: BTreeMap<String, String>,
-    /// Its `if` is false.
+    /// True if its `if` is false.
     pub skipped: bool,
-    /// Further tries after a failure or a timeout.
+    /// Further attempts after a failure or a timeout.
     pub retries: u32,
-    /// Counts as done as soon as it runs.
+    /// True if it counts as done as soon as it starts.
     pub background: bool,
-    /// The template's word on a lost try.
+    /// The reaction to an attempt whose result is unknown, if the template sets one.
     pub restart: Option<Restart>,
 }
 
 impl Rendered {
-    /// From YAML without actions left in it.
+    /// Reads rendered YAML.
     pub(super) fn parse(text: String) -> Result<Self, Error> {
         let definition = Definition::parse(&text)?;
         definition.validate(Stage::Rendered)?;
@@ -85,20 +85,20 @@ fn task(task: definition::Task) -> Result<Task, Error> {
     if task.worker.trim().is_empty() {
         return Err(Error::NoWorker(task.name));
     }
-    let shared = Shared { volumes: task.volumes, environment: task.environment };
+    let defaults = TaskDefaults { volumes: task.volumes, environment: task.environment };
     let actions =
-        task.actions.into_iter().map(|action| shared.action(action)).collect::<Result<_, _>>()?;
+        task.actions.into_iter().map(|action| defaults.action(action)).collect::<Result<_, _>>()?;
     Ok(Task { name: task.name, worker: task.worker, actions })
 }
 
-/// What a task gives each of its actions.
-struct Shared {
+/// The part of a task that applies to each of its actions.
+struct TaskDefaults {
     volumes: Vec<String>,
     environment: BTreeMap<String, String>,
 }
 
-impl Shared {
-    fn action(&self, action: definition::Action) -> Result<Action, Invalid> {
+impl TaskDefaults {
+    fn action(&self, action: definition::Action) -> Result<Action, RuleViolation> {
         let skipped = is_skipped(&action)?;
         let mut environment = self.environment.clone();
         environment.extend(action.environment);
@@ -107,9 +107,9 @@ impl Shared {
             namespaces.pid = action.pid;
         }
         Ok(Action {
-            image: action.image.parse().map_err(|_| Invalid::Image(action.image))?,
+            image: action.image.parse().map_err(|_| RuleViolation::Image(action.image))?,
             timeout: if action.timeout == 0 {
-                ACTION_TIMEOUT
+                DEFAULT_ACTION_TIMEOUT
             } else {
                 Duration::from_secs(action.timeout)
             },
@@ -128,18 +128,18 @@ impl Shared {
     }
 }
 
-/// Go's `ParseBool`, in which templates are used to think.
-fn is_skipped(action: &definition::Action) -> Result<bool, Invalid> {
+/// Reads the condition like Go's `ParseBool`.
+fn is_skipped(action: &definition::Action) -> Result<bool, RuleViolation> {
     match action.condition.as_deref().map(str::trim) {
         None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(false),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(true),
         Some(value) => {
-            Err(Invalid::Condition { action: action.name.clone(), value: value.to_owned() })
+            Err(RuleViolation::Condition { action: action.name.clone(), value: value.to_owned() })
         }
     }
 }
 
-/// One mount for each source: what stands before the first colon. The later one wins, so `over` does.
+/// Merges mounts by source, the part before the first colon; those of `over` replace those of `under`.
 fn merged(under: &[String], over: &[String]) -> Vec<String> {
     let source = |volume: &String| volume.split(':').next().unwrap_or_default().to_owned();
     let by_source: BTreeMap<String, &String> =

@@ -1,10 +1,10 @@
-//! Maps that refuse the same key twice, where serde would quietly keep the last.
+//! Maps that refuse a repeated key, where serde would silently use the last value.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-/// A map of texts; nothing behind the key is an empty one.
+/// Reads a map of texts; a key without a value has an empty one.
 pub(super) fn map<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {

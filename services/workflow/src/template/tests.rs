@@ -1,4 +1,4 @@
-//! What templates become, and what is said about those that become nothing.
+//! Templates that render.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A template as one finds them, with something of everything.
+/// A typical template that uses every key.
 pub(super) const DEBIAN: &str = r#"version: "0.1"
 name: debian
 id: ""
@@ -49,7 +49,7 @@ tasks:
 pub(super) fn values() -> Values {
     let map = json!({"device_1": "02:00:5e:10:00:01", "arch": "amd64", "image": {"url": "http://192.0.2.1/d.gz"}});
     let serde_json::Value::Object(hardware_map) = map else { unreachable!() };
-    Values { hardware_map, older: json!({"Disks": ["/dev/sda"]}), ..Values::default() }
+    Values { hardware_map, legacy_hardware: json!({"Disks": ["/dev/sda"]}), ..Values::default() }
 }
 
 /// A template of one task whose actions are these lines.
@@ -76,7 +76,7 @@ fn a_template_renders_to_typed_actions() {
 }
 
 #[test]
-fn an_actions_variables_win_over_its_tasks() {
+fn an_actions_variables_replace_its_tasks() {
     let expected = [
         ("DEST_DISK", "/dev/sda"),
         ("IMG_URL", "http://192.0.2.1/d.gz"),
@@ -89,18 +89,18 @@ fn an_actions_variables_win_over_its_tasks() {
 }
 
 #[test]
-fn an_actions_volume_takes_the_place_of_its_tasks_with_the_same_source() {
+fn an_actions_volume_replaces_its_tasks_with_the_same_source() {
     let expected =
         ["/dev:/host/dev", "/dev/console:/dev/console", "/lib/firmware:/lib/firmware:ro"];
     assert_eq!(rendered().tasks[0].actions[1].volumes, expected);
 }
 
 #[test]
-fn a_timeout_of_nothing_is_the_servers_default() {
+fn without_a_timeout_the_servers_default_applies() {
     let actions = &rendered().tasks[0].actions;
     assert_eq!(
         (actions[0].timeout, actions[1].timeout),
-        (Duration::from_secs(600), ACTION_TIMEOUT)
+        (Duration::from_secs(600), DEFAULT_ACTION_TIMEOUT)
     );
 }
 
@@ -112,7 +112,7 @@ fn an_action_whose_if_is_false_is_skipped() {
 }
 
 #[test]
-fn the_unrendered_text_is_checked_around_its_actions() {
+fn the_yaml_around_quoted_placeholders_is_checked() {
     let definition = Template::parse("debian", DEBIAN).unwrap().check().unwrap();
     assert_eq!(
         (definition.name.as_str(), definition.tasks[0].worker.as_str()),
@@ -123,7 +123,7 @@ fn the_unrendered_text_is_checked_around_its_actions() {
 }
 
 #[test]
-fn what_only_rendering_makes_yaml_renders_though_it_cannot_be_checked() {
+fn a_text_that_is_yaml_only_after_rendering_renders_and_cannot_be_checked() {
     let template = template(
         "{{- range .disks }}\n  - {name: wipe-{{ . }}, image: rootio, timeout: {{ 5 }}}\n{{- end }}",
     );
@@ -136,7 +136,7 @@ fn what_only_rendering_makes_yaml_renders_though_it_cannot_be_checked() {
 }
 
 #[test]
-fn keys_with_nothing_behind_them_are_as_good_as_absent() {
+fn keys_without_a_value_count_as_absent() {
     let empty =
         template("  - {name: x, image: y, volumes: , environment: , command: ~, namespaces: }");
     let bare = template("  - {name: x, image: y}");
@@ -144,7 +144,7 @@ fn keys_with_nothing_behind_them_are_as_good_as_absent() {
 }
 
 #[test]
-fn a_scalar_behind_a_variable_stays_as_written() {
+fn a_variables_scalar_stays_as_written() {
     let action =
         template("  - {name: x, image: y, environment: {MODE: 0644, ON: yes, N: 1e3, E: }}");
     let environment = &action.render(Values::default()).unwrap().tasks[0].actions[0].environment;
@@ -153,9 +153,9 @@ fn a_scalar_behind_a_variable_stays_as_written() {
 }
 
 #[test]
-fn the_fixed_names_win_over_the_hardware_map() {
+fn the_fixed_names_replace_those_of_the_map() {
     let mut values = values();
-    values.hardware_map.insert("references".into(), json!("mine"));
-    values.references = json!({"lvm": 1});
-    assert_eq!(values.into_json()["references"], json!({"lvm": 1}));
+    values.hardware_map.insert("hardware".into(), json!("mine"));
+    values.hardware = json!({"plan": "big"});
+    assert_eq!(values.into_json()["hardware"], json!({"plan": "big"}));
 }

@@ -1,27 +1,23 @@
-//! What a template may ask about.
+//! The values of a rendering.
 
 use serde_json::{Map, Value};
 
 /// The data of one rendering.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values {
-    /// Every key stands at the top level, `{{.device_1}}`; any JSON is allowed behind it.
+    /// Values with top-level names, such as `{{.device_1}}`.
     pub hardware_map: Map<String, Value>,
-    /// The machine's object under its JSON names, as `{{.hardware}}`.
+    /// The machine with its JSON names, as `{{.hardware}}`.
     pub hardware: Value,
-    /// The older form, as `{{.Hardware}}`: `Disks`, `Interfaces`, `UserData`, `Metadata`, `VendorData`.
-    pub older: Value,
-    /// Objects the machine refers to and a rule allows, as `{{.references}}`.
-    pub references: Value,
+    /// The machine in Tinkerbell's older form, as `{{.Hardware}}`: `Disks`, `Interfaces`, `UserData`, `Metadata`, `VendorData`.
+    pub legacy_hardware: Value,
 }
 
 impl Values {
-    /// One object. The three fixed names win over a key of the map; one that is null is not there at all.
+    /// Returns all values as one object. The fixed names replace those of the map; null values are left out.
     pub fn into_json(self) -> Value {
         let mut all = self.hardware_map;
-        for (name, value) in
-            [("hardware", self.hardware), ("Hardware", self.older), ("references", self.references)]
-        {
+        for (name, value) in [("hardware", self.hardware), ("Hardware", self.legacy_hardware)] {
             if !value.is_null() {
                 all.insert(name.to_owned(), value);
             }

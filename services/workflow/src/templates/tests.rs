@@ -7,7 +7,7 @@ use store::memory::MemoryStore;
 use super::*;
 
 fn templates() -> Templates {
-    Templates::new(ScopedStore::new(Arc::new(MemoryStore::default()), "workflow"))
+    Templates::new(ScopedStore::new(Arc::new(MemoryStore::default()), "workflow"), Clock::system())
 }
 
 fn template(data: &str) -> pb::Template {
@@ -32,8 +32,8 @@ async fn a_template_is_found_by_the_name_in_its_data_and_by_id() {
     let templates = templates();
     let made = templates.create(template(DATA), None).await.unwrap();
     assert_eq!(made.name, "wipe");
-    for by in [By::Name("wipe".into()), By::Id(made.id.parse().unwrap())] {
-        assert_eq!(templates.get(&by).await.unwrap(), made);
+    for key in [TemplateKey::Name("wipe".into()), TemplateKey::Id(made.id.parse().unwrap())] {
+        assert_eq!(templates.get(&key).await.unwrap(), made);
     }
 }
 
@@ -81,5 +81,5 @@ async fn an_update_is_checked_as_a_creation_is_and_a_stale_one_changes_nothing()
     let new = templates.update(data(&DATA.replace("wipe}", "rootio}")), &[]).await.unwrap();
     let stale = templates.update(data(DATA), &["data".into()]).await;
     assert!(matches!(stale, Err(Error::Records(records::Error::Changed { .. }))));
-    assert_eq!(templates.get(&By::Name("wipe".into())).await.unwrap(), new);
+    assert_eq!(templates.get(&TemplateKey::Name("wipe".into())).await.unwrap(), new);
 }

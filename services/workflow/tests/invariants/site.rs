@@ -1,4 +1,4 @@
-//! Machines, workflows that compete for them, and workers that say anything at any time.
+//! Machines, workflows that compete for them, and workers that send anything at any time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,25 +6,30 @@ use std::{
 };
 
 use proptest::prelude::*;
+use tinwright::workflow::v1 as pb;
+use tinwright::{LeaseId, WorkflowId};
 use workflow::{
-    ids::{HardwareId, LeaseId},
-    lifecycle::{AfterLoss, End, Event, Holder, Plan, State, Step, Workflow},
-    queue::{Standing, Summary, Turn, turn},
+    lifecycle::{ActionEnd, AfterLoss, AttemptReport, Event, Holder, Plan, State, Step, Workflow},
+    record,
+    turn::{QueueEntry, QueueState, Turn, turn},
 };
 
-/// One workflow and what was seen of it.
+/// One workflow and its history.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// As it stands.
+    /// Its present state.
     pub(crate) workflow: Workflow,
-    /// How often Post began.
+    /// The number of times that it entered post.
     pub(crate) posts: usize,
-    /// Whether it was ever being prepared, or an action was leased.
-    pub(crate) touched: bool,
-    summary: Summary,
+    /// True if it was ever preparing, or an action was leased.
+    pub(crate) begun: bool,
+    /// Its machine.
+    machine: usize,
+    entry: QueueEntry,
+    queue_state: QueueState,
 }
 
-/// All of it.
+/// All workflows.
 pub(crate) struct Site {
     /// The workflows, oldest first.
     pub(crate) runs: Vec<Run>,
@@ -32,116 +37,138 @@ pub(crate) struct Site {
     leases: Vec<LeaseId>,
 }
 
-/// What somebody may do next. Numbers are reduced to what there is.
+/// One event from outside.
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
-    /// A workflow is looked at by its reconciler.
+    /// A workflow is reconciled.
     Reconcile { run: usize, fails: bool },
-    /// A worker asks.
-    Ask { machine: usize, boot: usize, process: usize, way: Way },
-    /// A worker says something under a lease, old or new; a later number is likelier the current one.
-    Say { lease: usize, word: Word },
-    /// Somebody cancels.
+    /// A worker requests an action.
+    Request { machine: usize, boot: usize, process: usize, kind: RequestKind },
+    /// A worker sends a message under a lease: 0 is the current one, others are earlier.
+    Send { lease: usize, message: Message },
+    /// A workflow is cancelled.
     Cancel(usize),
-    /// A machine's firmware is heard.
+    /// A machine boots.
     Boot(usize),
     /// Time passes.
     Wait(u64),
 }
 
-/// How a worker asks.
+/// The kind of a worker's request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
-    /// As a call that comes in, with nothing in its journal.
+pub(crate) enum RequestKind {
+    /// New, with an empty journal.
     New,
-    /// As a call that comes in, still running what is current.
+    /// New, from a worker that still runs the current action.
     Running,
-    /// As a call that was held.
+    /// Held.
     Held,
 }
 
-/// What a worker says.
+/// A worker's message.
 #[derive(Clone, Debug)]
-pub(crate) enum Word {
+pub(crate) enum Message {
     Renew,
     Start { terminal: bool },
-    Report(End),
+    Report(ActionEnd),
 }
 
 pub(crate) fn any_move() -> impl Strategy<Value = Move> {
     let end = prop_oneof![
-        3 => Just(End::Success),
-        1 => Just(End::Failed { reason: "x".into() }),
-        1 => Just(End::Timeout),
-        1 => Just(End::Skipped),
+        3 => Just(ActionEnd::Success),
+        1 => Just(ActionEnd::Failed),
+        1 => Just(ActionEnd::Timeout),
+        1 => Just(ActionEnd::Skipped),
     ];
-    let word = prop_oneof![
-        1 => Just(Word::Renew),
-        4 => any::<bool>().prop_map(|terminal| Word::Start { terminal }),
-        4 => end.prop_map(Word::Report),
+    let message = prop_oneof![
+        1 => Just(Message::Renew),
+        4 => any::<bool>().prop_map(|terminal| Message::Start { terminal }),
+        4 => end.prop_map(Message::Report),
     ];
     prop_oneof![
-        6 => (0..4_usize, prop::bool::weighted(0.2)).prop_map(|(run, fails)| Move::Reconcile { run, fails }),
-        8 => (0..2_usize, 0..3_usize, 0..2_usize, prop::sample::select(WAYS.as_slice()))
-            .prop_map(|(machine, boot, process, way)| Move::Ask { machine, boot, process, way }),
-        10 => (prop_oneof![3 => Just(0_usize), 1 => 0..6_usize], word)
-            .prop_map(|(lease, word)| Move::Say { lease, word }),
-        1 => (0..4_usize).prop_map(Move::Cancel),
+        6 => (0..5_usize, prop::bool::weighted(0.2)).prop_map(|(run, fails)| Move::Reconcile { run, fails }),
+        8 => (0..2_usize, 0..3_usize, 0..2_usize, prop::sample::select(KINDS.as_slice()))
+            .prop_map(|(machine, boot, process, kind)| Move::Request { machine, boot, process, kind }),
+        10 => (prop_oneof![3 => Just(0_usize), 1 => 0..6_usize], message)
+            .prop_map(|(lease, message)| Move::Send { lease, message }),
+        1 => (0..5_usize).prop_map(Move::Cancel),
         1 => (0..2_usize).prop_map(Move::Boot),
         3 => prop::sample::select(vec![1, 30, 61, 700, 2000]).prop_map(Move::Wait),
     ]
 }
 
-const MACHINES: [&str; 2] = ["a", "b"];
-const WAYS: [Way; 3] = [Way::New, Way::Running, Way::Held];
+const MACHINES: usize = 2;
+const KINDS: [RequestKind; 3] = [RequestKind::New, RequestKind::Running, RequestKind::Held];
 
 impl Site {
-    /// Four workflows on two machines, one of them on both.
+    /// Five workflows on two machines.
     pub(crate) fn new() -> Self {
-        let specs: [(bool, &[&str]); 4] =
-            [(true, &["a", "a", "a"]), (false, &["a", "b"]), (true, &["b", "b"]), (true, &[])];
+        let plan = |prepares, powers_off| {
+            let time_limit = Some(Duration::from_secs(4000));
+            Plan { prepares, powers_off, time_limit }
+        };
+        let specs = [
+            (plan(true, false), 0, 3),
+            (plan(false, false), 0, 2),
+            (plan(true, true), 1, 2),
+            (plan(true, false), 0, 0),
+            (plan(false, true), 1, 1),
+        ];
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let runs = specs
-            .iter()
-            .enumerate()
-            .map(|(number, (prepares, on))| run(number, *prepares, on, now));
+        let runs = (0..).zip(specs);
+        let runs = runs.map(|(id, (plan, machine, actions))| run(id, plan, machine, actions, now));
         Self { runs: runs.collect(), now, leases: Vec::new() }
     }
 
-    /// Does one move, if it can be done.
+    /// Makes one move, if it is possible.
     pub(crate) fn play(&mut self, one: &Move) {
         match one {
             Move::Reconcile { run, fails } => self.reconcile(*run, *fails),
-            Move::Ask { machine, boot, process, way } => self.ask(*machine, *boot, *process, *way),
-            Move::Say { lease, word } => self.say(*lease, word),
+            Move::Request { machine, boot, process, kind } => {
+                self.request(*machine, *boot, *process, *kind);
+            }
+            Move::Send { lease, message } => self.send(*lease, message),
             Move::Cancel(run) => self.apply(*run, Event::Cancel),
-            Move::Boot(machine) => self.everywhere(Event::Booted(MACHINES[*machine].into())),
+            Move::Boot(machine) => {
+                for number in 0..self.runs.len() {
+                    if self.runs[number].machine == *machine {
+                        self.apply(number, Event::Booted);
+                    }
+                }
+            }
             Move::Wait(seconds) => {
                 self.now += Duration::from_secs(*seconds);
-                self.everywhere(Event::Tick);
+                for number in 0..self.runs.len() {
+                    self.apply(number, Event::Tick);
+                }
             }
         }
     }
 
-    /// Everybody does what they should, once.
+    /// Every part does its work, once.
     pub(crate) fn work(&mut self) {
         for run in 0..self.runs.len() {
             self.reconcile(run, false);
         }
-        for machine in 0..MACHINES.len() {
-            self.ask(machine, 9, 9, Way::New);
-            self.say(0, &Word::Start { terminal: false });
-            self.say(0, &Word::Report(End::Success));
+        for machine in 0..MACHINES {
+            self.request(machine, 9, 9, RequestKind::New);
+            self.send(0, &Message::Start { terminal: false });
+            self.send(0, &Message::Report(ActionEnd::Success));
         }
         self.play(&Move::Wait(61));
     }
 
+    fn turn(&self, number: usize) -> Option<Turn> {
+        let run = &self.runs[number];
+        let in_queue =
+            |other: &&Run| other.machine == run.machine && other.queue_state != QueueState::Ended;
+        let queue = self.runs.iter().filter(in_queue).map(|other| &other.entry);
+        (run.queue_state != QueueState::Ended).then(|| turn(&run.entry, queue))
+    }
+
     fn reconcile(&mut self, number: usize, fails: bool) {
-        let summaries: Vec<Summary> = self.runs.iter().map(|run| run.summary.clone()).collect();
         let event = match (&self.runs[number].workflow.state, fails) {
-            (State::Pending { .. }, _) if turn(&summaries[number], &summaries) == Turn::Now => {
-                Event::Turn
-            }
+            (State::Pending { .. }, _) if self.turn(number) == Some(Turn::Now) => Event::BeginTurn,
             (State::Preparing { .. }, false) => Event::Prepared,
             (State::Preparing { .. }, true) => Event::PrepareFailed("x".into()),
             (State::Post { .. }, false) => Event::PostDone,
@@ -151,32 +178,30 @@ impl Site {
         self.apply(number, event);
     }
 
-    /// The question goes to the workflow that has the machine, or may begin on it.
-    fn ask(&mut self, machine: usize, boot: usize, process: usize, way: Way) {
-        let machine = HardwareId::from(MACHINES[machine]);
-        let summaries: Vec<Summary> = self.runs.iter().map(|run| run.summary.clone()).collect();
-        let has = |one: &Summary| {
-            one.machines.contains(&machine)
-                && matches!(turn(one, &summaries), Turn::Now | Turn::Holding)
+    /// The request goes to the workflow that holds the machine, or may begin on it.
+    fn request(&mut self, machine: usize, boot: usize, process: usize, kind: RequestKind) {
+        let may_run = |number: &usize| {
+            let turn = self.turn(*number);
+            self.runs[*number].machine == machine && matches!(turn, Some(Turn::Now | Turn::Holding))
         };
-        let Some(number) = summaries.iter().position(has) else { return };
-        let lease = self.runs[number].workflow.lease().map(|lease| lease.id.clone());
+        let Some(number) = (0..self.runs.len()).find(may_run) else { return };
+        let running = self.runs[number].workflow.lease().map(|lease| lease.id.clone());
         let holder = Holder {
-            boot: format!("{machine}{boot}").as_str().into(),
+            boot: format!("{machine}-{boot}").as_str().into(),
             process: format!("{process}").as_str().into(),
         };
-        let offer = LeaseId(format!("l{}", self.leases.len()));
-        self.leases.push(offer.clone());
-        let event = match way {
-            Way::New => Event::Ask { machine, holder, running: None, offer },
-            Way::Running => Event::Ask { machine, holder, running: lease, offer },
-            Way::Held => Event::Waiting { machine, holder, offer },
+        let new_lease = LeaseId(format!("l{}", self.leases.len()));
+        self.leases.push(new_lease.clone());
+        let event = match kind {
+            RequestKind::New => Event::RequestAction { holder, running: None, new_lease },
+            RequestKind::Running => Event::RequestAction { holder, running, new_lease },
+            RequestKind::Held => Event::RetryRequest { holder, new_lease },
         };
         self.apply(number, event);
     }
 
-    /// Under the lease that is current on some machine, or one given earlier, or never.
-    fn say(&mut self, back: usize, word: &Word) {
+    /// Sends under the lease that is current on some machine, or under an earlier or unused one.
+    fn send(&mut self, back: usize, message: &Message) {
         let current =
             self.runs.iter().find_map(|run| run.workflow.lease()).map(|lease| lease.id.clone());
         let earlier = self.leases.iter().rev().nth(back).cloned();
@@ -185,10 +210,14 @@ impl Site {
             let before = self.runs[number].workflow.clone();
             let lease = lease.clone();
             let stale = before.lease().is_none_or(|held| held.id != lease);
-            let event = match word {
-                Word::Renew => Event::Renew(lease),
-                Word::Start { terminal } => Event::Start { lease, terminal: *terminal },
-                Word::Report(end) => Event::Report { lease, end: end.clone() },
+            let event = match message {
+                Message::Renew => Event::Renew(lease),
+                Message::Start { terminal } => Event::Start { lease, terminal: *terminal },
+                Message::Report(end) => {
+                    let report =
+                        AttemptReport { end: *end, reason: "x".into(), tail: String::new() };
+                    Event::Report { lease, report }
+                }
             };
             self.apply(number, event);
             assert!(
@@ -198,13 +227,7 @@ impl Site {
         }
     }
 
-    fn everywhere(&mut self, event: Event) {
-        for number in 0..self.runs.len() {
-            self.apply(number, event.clone());
-        }
-    }
-
-    /// Applies an event, twice, and watches what it does.
+    /// Applies an event, twice, and checks its effect.
     fn apply(&mut self, number: usize, event: Event) {
         let run = &mut self.runs[number];
         let before = run.workflow.clone();
@@ -221,19 +244,18 @@ impl Site {
         }
         let post = |workflow: &Workflow| matches!(workflow.state, State::Post { .. });
         run.posts += usize::from(post(&after) && !post(&before));
-        run.touched |= matches!(after.state, State::Preparing { .. }) || after.lease().is_some();
-        run.summary.standing = after.standing();
+        run.begun |= matches!(after.state, State::Preparing { .. }) || after.lease().is_some();
+        run.queue_state = record::queue_state(&record::write(&pb::Workflow::default(), &after));
+        run.entry.active = run.queue_state == QueueState::Active;
         run.workflow = after;
     }
 
-    /// What must hold at any time.
+    /// Checks the invariants.
     pub(crate) fn check(&self) {
         let mut holders = BTreeMap::new();
-        for run in self.runs.iter().filter(|run| run.workflow.standing() == Standing::Active) {
-            for machine in &run.summary.machines {
-                let other = holders.insert(machine, &run.summary.id);
-                assert!(other.is_none(), "{machine} has {other:?} and {}", run.summary.id);
-            }
+        for run in self.runs.iter().filter(|run| run.entry.active) {
+            let other = holders.insert(run.machine, run.entry.id);
+            assert!(other.is_none(), "{} has {other:?} and {}", run.machine, run.entry.id);
         }
         let mut leases = BTreeSet::new();
         for run in &self.runs {
@@ -247,30 +269,28 @@ impl Site {
     }
 }
 
-fn run(number: usize, prepares: bool, on: &[&str], now: SystemTime) -> Run {
+fn run(number: u8, plan: Plan, machine: usize, actions: usize, now: SystemTime) -> Run {
     let losses = [AfterLoss::Retry, AfterLoss::Fail, AfterLoss::ExpectBoot];
-    let steps = on.iter().zip(losses).enumerate().map(|(place, (machine, after_loss))| Step {
+    let steps = losses.into_iter().take(actions).enumerate().map(|(place, after_loss)| Step {
         task: "t".into(),
         name: format!("a{place}"),
-        machine: (*machine).into(),
         timeout: Duration::from_secs(600),
         retries: 1,
         background: false,
         skipped: false,
         after_loss,
     });
-    let plan = Plan { prepares, time_limit: Some(Duration::from_secs(4000)) };
-    let mut machines: BTreeSet<HardwareId> =
-        on.iter().map(|machine| HardwareId::from(*machine)).collect();
-    if machines.is_empty() {
-        machines.insert("a".into());
-    }
-    let summary = Summary {
-        id: format!("w{number}").as_str().into(),
-        created: now + Duration::from_secs(number as u64),
-        machines,
-        disabled: false,
-        standing: Standing::Waiting,
+    let entry = QueueEntry {
+        id: WorkflowId::from_bytes([number + 1; 16]),
+        created: now + Duration::from_secs(number.into()),
+        active: false,
     };
-    Run { workflow: Workflow::new(plan, steps.collect(), now), posts: 0, touched: false, summary }
+    Run {
+        workflow: Workflow::new(plan, steps.collect(), now),
+        posts: 0,
+        begun: false,
+        machine,
+        entry,
+        queue_state: QueueState::Waiting,
+    }
 }

@@ -1,9 +1,9 @@
-//! What a workflow has done to its machine's BMC, before and after.
+//! Power jobs before and after the actions.
 
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
 
-use crate::power::{Ends, Power};
+use crate::power::{FakePower, JobEnd};
 use crate::site::{Site, TWO};
 
 use pb::WorkflowState as State;
@@ -15,7 +15,7 @@ fn netboot(power_off_after: bool) -> pb::BootOptions {
 const PREPARED: &str = "prepare/1: POWER_OFF DEVICE_PXE POWER_ON STATE_SUCCESS";
 
 #[tokio::test]
-async fn a_machine_is_booted_from_the_network_before_and_freed_of_it_after() {
+async fn a_machine_is_booted_from_the_network_before_and_its_boot_override_is_cleared_after() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let made = site.workflow_with(machine, TWO, netboot(true)).await;
     let worker = site.worker(machine);
@@ -29,36 +29,35 @@ async fn a_machine_is_booted_from_the_network_before_and_freed_of_it_after() {
 }
 
 #[tokio::test]
-async fn what_a_bmc_refuses_is_told_and_cleaned_up_after() {
-    let power = Power::default();
-    power.end(Ends::Badly("no such device".into()));
+async fn a_refused_preparation_is_cleaned_up_after_and_both_failures_are_shown() {
+    let power = FakePower::default();
+    power.set_end(JobEnd::Failure("no such device".into()));
     let store = std::sync::Arc::new(store::memory::MemoryStore::default());
     let (mut site, machine) = (Site::over(store, power).await, HardwareId::new());
     let made = site.workflow_with(machine, TWO, netboot(false)).await;
     let ended = site.ended(&made.id).await;
     assert_eq!(ended.state(), State::Failed);
-    let reason =
-        "power job failed: no such device; could not be undone: power job failed: no such device";
-    assert_eq!(ended.state_reason, reason);
-    let asked = ["post-disk/1: DEVICE_DISK STATE_FAILED", "post/1: DEVICE_NONE STATE_FAILED"];
-    assert_eq!(site.power.jobs()[..2], asked);
+    let reason = "power job failed: no such device";
+    assert_eq!((ended.state_reason.as_str(), ended.warning.as_str()), (reason, reason));
+    let jobs = ["post-disk/1: DEVICE_DISK STATE_FAILED", "post/1: DEVICE_NONE STATE_FAILED"];
+    assert_eq!(site.power.jobs()[..2], jobs);
 }
 
 #[tokio::test]
-async fn a_workflow_cancelled_while_it_is_prepared_calls_the_job_off_and_cleans_up() {
+async fn a_workflow_that_is_cancelled_while_preparing_cancels_the_job_and_cleans_up() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
-    site.power.end(Ends::Never);
+    site.power.set_end(JobEnd::Never);
     let made = site.workflow_with(machine, TWO, netboot(false)).await;
     site.until(&made.id, |found| found.state() == State::Preparing).await;
     while site.power.jobs().is_empty() {
         tokio::task::yield_now().await;
     }
-    site.power.end(Ends::Well);
+    site.power.set_end(JobEnd::Success);
     site.workflows()
         .cancel_workflow(pb::CancelWorkflowRequest { id: made.id.clone() })
         .await
         .unwrap();
     assert_eq!(site.ended(&made.id).await.state(), State::Cancelled);
-    let called_off = PREPARED.replace("SUCCESS", "CANCELLED");
-    assert_eq!(site.power.jobs(), ["post/1: DEVICE_NONE STATE_SUCCESS".to_owned(), called_off]);
+    let cancelled = PREPARED.replace("SUCCESS", "CANCELLED");
+    assert_eq!(site.power.jobs(), ["post/1: DEVICE_NONE STATE_SUCCESS".to_owned(), cancelled]);
 }

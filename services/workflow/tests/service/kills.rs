@@ -1,4 +1,4 @@
-//! The server dies between any two writes, and the next one brings everything to the same end.
+//! The server is killed between any two writes; the next one reaches the same result.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tinwright::workflow::v1 as pb;
 use tokio::sync::watch;
 use tonic::Status;
 
-use crate::power::Power;
+use crate::power::FakePower;
 use crate::site::{Site, TWO, request, soon};
 use crate::worker::Worker;
 
-/// A store that is gone at a commit, for good: before it is made, or after it is and before anybody hears of it.
-struct Mortal {
+/// A store that fails at a commit and stays unavailable: before the commit is applied, or after it and before the response.
+struct FailingStore {
     store: Arc<MemoryStore>,
     made: AtomicUsize,
     at: usize,
@@ -26,7 +26,7 @@ struct Mortal {
     dead: watch::Sender<bool>,
 }
 
-impl Mortal {
+impl FailingStore {
     fn alive(&self) -> Result<(), Error> {
         if *self.dead.borrow() { Err(Error::Unavailable("killed".into())) } else { Ok(()) }
     }
@@ -37,7 +37,7 @@ impl Mortal {
 }
 
 #[async_trait]
-impl Store for Mortal {
+impl Store for FailingStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         self.alive()?;
         self.store.get(key).await
@@ -54,7 +54,7 @@ impl Store for Mortal {
             return self.store.commit(commit).await;
         }
         if self.applied {
-            let _heard_by_nobody = self.store.commit(commit).await;
+            let _lost_response = self.store.commit(commit).await;
         }
         self.dead.send_replace(true);
         self.alive().map(|()| Revision(0))
@@ -69,9 +69,9 @@ impl Store for Mortal {
     }
 }
 
-/// The whole of it, from the beginning; every step may be repeated.
+/// A whole workflow; every step may be repeated.
 async fn life(site: &mut Site, machine: HardwareId) -> Result<pb::Workflow, Status> {
-    let asked = pb::CreateWorkflowRequest {
+    let request = pb::CreateWorkflowRequest {
         template_data: TWO.into(),
         request_id: "install".into(),
         boot_options: Some(pb::BootOptions {
@@ -80,19 +80,19 @@ async fn life(site: &mut Site, machine: HardwareId) -> Result<pb::Workflow, Stat
         }),
         ..request(machine)
     };
-    let made = site.workflows().create_workflow(asked).await?.into_inner().workflow.unwrap();
+    let made = site.workflows().create_workflow(request).await?.into_inner().workflow.unwrap();
     let worker = Worker::new(site.channel(Some(Role::Machine(machine))), "b1", "p1");
     tokio::select! {
         ended = site.ended(&made.id) => Ok(ended),
-        Err(broken) = toil(&worker) => Err(broken),
+        Err(broken) = run_actions(&worker) => Err(broken),
     }
 }
 
-/// Runs what there is to run, until a call fails.
-async fn toil(worker: &Worker) -> Result<Infallible, Status> {
+/// Runs actions until a call fails.
+async fn run_actions(worker: &Worker) -> Result<Infallible, Status> {
     loop {
-        let told = worker.client.clone().next_action(worker.question("")).await?.into_inner();
-        let Some(it) = told.assignment else { continue };
+        let next = worker.client.clone().next_action(worker.request("")).await?.into_inner();
+        let Some(it) = next.assignment else { continue };
         worker.start(&it, false).await?;
         worker.progress(&it, 7).await?;
         worker.log(&it, 0, b"done").await?;
@@ -100,18 +100,18 @@ async fn toil(worker: &Worker) -> Result<Infallible, Status> {
     }
 }
 
-/// Dies at the commit `at`, if there are as many. Answers what there is at the end, and whether it died.
+/// Kills the server at the commit `at`, if there are as many. Returns a description of the result, and true if it was killed.
 async fn killed(at: usize, applied: bool) -> (String, bool) {
     let (memory, power, machine) =
-        (Arc::new(MemoryStore::default()), Power::default(), HardwareId::new());
+        (Arc::new(MemoryStore::default()), FakePower::default(), HardwareId::new());
     let (made, dead) = (AtomicUsize::new(0), watch::Sender::new(false));
-    let mortal = Arc::new(Mortal { store: memory.clone(), made, at, applied, dead });
-    let mut site = Site::over(mortal.clone(), power.clone()).await;
+    let failing = Arc::new(FailingStore { store: memory.clone(), made, at, applied, dead });
+    let mut site = Site::over(failing.clone(), power.clone()).await;
     let first = tokio::select! {
         ended = life(&mut site, machine) => ended.ok(),
-        () = mortal.died() => None,
+        () = failing.died() => None,
     };
-    let dead = *mortal.dead.borrow();
+    let dead = *failing.dead.borrow();
     drop(site);
     let mut site = Site::over(memory, power.clone()).await;
     let ended = match first {
@@ -119,26 +119,26 @@ async fn killed(at: usize, applied: bool) -> (String, bool) {
         None => soon(life(&mut site, machine)).await.unwrap(),
     };
     assert!(site.api.check(false).await.unwrap().is_clean());
-    let mut told = format!("{} {:?}", ended.state().as_str_name(), power.jobs());
+    let mut result = format!("{} {:?}", ended.state().as_str_name(), power.jobs());
     for (n, action) in ended.actions.iter().enumerate() {
         let log = site.log(&ended, n, false).await;
         let attempt = action.lease.as_ref().map(|lease| lease.attempt);
         let (log, state) = (String::from_utf8(log).unwrap(), action.state().as_str_name());
-        told = format!("{told} {}:{state}:{attempt:?}:{}:{log}", action.name, action.tail);
+        result = format!("{result} {}:{state}:{attempt:?}:{}:{log}", action.name, action.tail);
     }
-    (told, dead)
+    (result, dead)
 }
 
 #[tokio::test]
-async fn dying_between_any_two_writes_changes_nothing_of_the_end() {
+async fn a_kill_between_any_two_writes_does_not_change_the_result() {
     let (expected, _) = killed(usize::MAX, false).await;
     assert!(expected.starts_with("WORKFLOW_STATE_SUCCESS"), "{expected}");
     assert!(expected.contains("write:ACTION_STATE_SUCCESS:Some(1):tail:done"), "{expected}");
     for applied in [false, true] {
         let mut at = 0;
         loop {
-            let (told, died) = killed(at, applied).await;
-            assert_eq!(told, expected, "killed at commit {at}, applied: {applied}");
+            let (result, died) = killed(at, applied).await;
+            assert_eq!(result, expected, "killed at commit {at}, applied: {applied}");
             if !died {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The hardware service as this one needs it: machines by id.
+//! A fake of the hardware service: machines by id.
 
 use std::pin::Pin;
 
@@ -8,21 +8,21 @@ use tinwright::hardware::v1::hardware_service_server::HardwareService;
 use tinwright::status;
 use tonic::{Request, Response, Status};
 
-/// Has every machine whose id it is asked for, but the one that is `NOBODY`.
+/// Knows every machine except `NO_MACHINE`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machines;
+pub(crate) struct FakeHardware;
 
-/// No machine.
-pub(crate) const NOBODY: &str = "00000000-0000-7000-8000-00000000dead";
+/// The id of no machine.
+pub(crate) const NO_MACHINE: &str = "00000000-0000-7000-8000-00000000dead";
 
 type Answer<T> = Result<Response<T>, Status>;
 
 fn closed<T>() -> Answer<T> {
-    Err(Status::unimplemented("not played here"))
+    Err(Status::unimplemented("not part of the fake"))
 }
 
 #[tonic::async_trait]
-impl HardwareService for Machines {
+impl HardwareService for FakeHardware {
     async fn get_hardware(
         &self,
         request: Request<pb::GetHardwareRequest>,
@@ -30,7 +30,7 @@ impl HardwareService for Machines {
         let Some(pb::get_hardware_request::By::Id(id)) = request.into_inner().by else {
             return closed();
         };
-        if id == NOBODY {
+        if id == NO_MACHINE {
             return Err(status::not_found("hardware", &id));
         }
         let interface = pb::Interface { mac: "02:00:00:00:00:01".into(), ..Default::default() };

@@ -1,5 +1,4 @@
-//! The service through its front door: gRPC inside the process, a store in memory, and others' services played by
-//! fakes.
+//! The service over gRPC inside the process, with a store in memory and fakes of the other services.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,6 +11,6 @@ mod queueing;
 mod restarts;
 mod retention;
 mod site;
-mod stray;
+mod unexpected_boots;
 mod waiting;
 mod worker;

@@ -1,4 +1,4 @@
-//! The power service as this one needs it: jobs that are made once per request id, and end as the test says.
+//! A fake of the power service: jobs are created once per request id, and end as the test says.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -15,53 +15,53 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
-/// BMCs that do as they are told, at once.
+/// Runs jobs at once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Power {
+pub(crate) struct FakePower {
     jobs: Arc<Mutex<BTreeMap<String, watch::Sender<pb::PowerJob>>>>,
-    ends: Arc<Mutex<Ends>>,
+    end: Arc<Mutex<JobEnd>>,
 }
 
-/// How jobs end.
+/// The end of jobs.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Ends {
+pub(crate) enum JobEnd {
     #[default]
-    Well,
-    /// With this reason.
-    Badly(String),
-    /// Not by themselves.
+    Success,
+    /// Failure, with this reason.
+    Failure(String),
+    /// None by itself.
     Never,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
 
 fn closed<T>() -> Answer<T> {
-    Err(Status::unimplemented("not played here"))
+    Err(Status::unimplemented("not part of the fake"))
 }
 
-impl Power {
-    /// From now on jobs end so.
-    pub(crate) fn end(&self, how: Ends) {
-        *self.ends.lock().unwrap() = how;
+impl FakePower {
+    /// Sets the end of later jobs.
+    pub(crate) fn set_end(&self, end: JobEnd) {
+        *self.end.lock().unwrap() = end;
     }
 
-    /// What runs now has gone well.
+    /// Ends the running jobs with success.
     pub(crate) fn finish(&self) {
         for job in self.jobs.lock().unwrap().values() {
             job.send_modify(|job| job.set_state(State::Success));
         }
     }
 
-    /// What was asked for: request ids less the workflow's, with operations and state, in the request ids' order.
+    /// The jobs: request ids without the workflow's id, operations and state, in the order of the request ids.
     pub(crate) fn jobs(&self) -> Vec<String> {
         let jobs = self.jobs.lock().unwrap();
-        let told = |(request, job): (&String, &watch::Sender<pb::PowerJob>)| {
+        let text = |(request, job): (&String, &watch::Sender<pb::PowerJob>)| {
             let job = job.borrow();
             let operations: Vec<_> = job.operations.iter().map(operation).collect();
             let step = request.split_once('/').unwrap().1;
             format!("{step}: {} {}", operations.join(" "), job.state().as_str_name())
         };
-        jobs.iter().map(told).collect()
+        jobs.iter().map(text).collect()
     }
 
     fn by_id(&self, id: &str) -> Result<watch::Receiver<pb::PowerJob>, Status> {
@@ -70,16 +70,16 @@ impl Power {
         found.ok_or_else(|| tinwright::status::not_found("power job", id))
     }
 
-    fn make(&self, asked: pb::CreatePowerJobRequest) -> pb::PowerJob {
-        let (state, state_reason) = match &*self.ends.lock().unwrap() {
-            Ends::Well => (State::Success, String::new()),
-            Ends::Badly(reason) => (State::Failed, reason.clone()),
-            Ends::Never => (State::Running, String::new()),
+    fn new_job(&self, request: pb::CreatePowerJobRequest) -> pb::PowerJob {
+        let (state, state_reason) = match &*self.end.lock().unwrap() {
+            JobEnd::Success => (State::Success, String::new()),
+            JobEnd::Failure(reason) => (State::Failed, reason.clone()),
+            JobEnd::Never => (State::Running, String::new()),
         };
         pb::PowerJob {
             id: PowerJobId::new().to_string(),
-            hardware_id: asked.hardware_id,
-            operations: asked.operations,
+            hardware_id: request.hardware_id,
+            operations: request.operations,
             state: state.into(),
             state_reason,
             ..Default::default()
@@ -95,16 +95,16 @@ fn operation(operation: &pb::Operation) -> String {
 }
 
 #[tonic::async_trait]
-impl PowerService for Power {
+impl PowerService for FakePower {
     async fn create_power_job(
         &self,
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Answer<pb::CreatePowerJobResponse> {
-        let asked = request.into_inner();
+        let request = request.into_inner();
         let mut jobs = self.jobs.lock().unwrap();
         let job = jobs
-            .entry(asked.request_id.clone())
-            .or_insert_with(|| watch::Sender::new(self.make(asked)));
+            .entry(request.request_id.clone())
+            .or_insert_with(|| watch::Sender::new(self.new_job(request)));
         Ok(Response::new(pb::CreatePowerJobResponse { power_job: Some(job.borrow().clone()) }))
     }
 
@@ -135,8 +135,8 @@ impl PowerService for Power {
         request: Request<pb::WatchPowerJobsRequest>,
     ) -> Answer<Self::WatchPowerJobsStream> {
         let job = self.by_id(&request.get_ref().id)?;
-        let told = WatchStream::new(job).map(|job| Ok(WatchEvent::Put(job).into()));
-        Ok(Response::new(Box::pin(told)))
+        let events = WatchStream::new(job).map(|job| Ok(WatchEvent::Put(job).into()));
+        Ok(Response::new(Box::pin(events)))
     }
 
     async fn create_bmc(&self, _: Request<pb::CreateBmcRequest>) -> Answer<pb::CreateBmcResponse> {

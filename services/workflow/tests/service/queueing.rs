@@ -6,7 +6,7 @@ use tinwright::workflow::v1 as pb;
 use crate::site::{Site, TWO, soon};
 
 #[tokio::test]
-async fn the_second_waits_behind_the_first_says_so_and_follows_it() {
+async fn the_second_workflow_waits_behind_the_first_and_follows_it() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let first = site.workflow(machine, TWO).await;
     let second = site.workflow(machine, TWO).await;
@@ -18,14 +18,14 @@ async fn the_second_waits_behind_the_first_says_so_and_follows_it() {
     assert_eq!(waits.state_reason, format!("behind workflow {}", first.id));
     worker.finish(&it, pb::ActionState::Timeout, "", "").await.unwrap();
     let it = worker.next().await;
-    assert_eq!(it.workflow_id, first.id, "a try is left");
+    assert_eq!(it.workflow_id, first.id, "a retry is left");
     worker.start(&it, false).await.unwrap();
     worker.finish(&it, pb::ActionState::Timeout, "", "").await.unwrap();
     assert_eq!(worker.next().await.workflow_id, second.id);
 }
 
 #[tokio::test]
-async fn a_held_call_is_answered_when_there_is_work_for_its_machine() {
+async fn a_held_request_is_answered_when_there_is_work_for_its_machine() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let worker = site.worker(machine);
     let waiting = tokio::spawn({

@@ -1,4 +1,4 @@
-//! Who restarted? The same table as the lifecycle's, through the front door; and words that come late or twice.
+//! Restarts of workers and machines, and late or repeated reports.
 
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
@@ -17,21 +17,19 @@ tasks:
 "#;
 
 #[tokio::test]
-async fn a_restarted_worker_that_still_runs_its_action_goes_on_under_the_same_lease() {
+async fn a_restarted_worker_that_still_runs_its_action_keeps_the_lease() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     site.workflow(machine, TWO).await;
     let worker = site.worker(machine);
     let it = worker.begin().await;
     let new = worker.again("b1", "p2");
-    let told = soon(new.client.clone().next_action(new.question(&it.lease_id)))
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(told.assignment.unwrap().lease_id, it.lease_id);
+    let next =
+        soon(new.client.clone().next_action(new.request(&it.lease_id))).await.unwrap().into_inner();
+    assert_eq!(next.assignment.unwrap().lease_id, it.lease_id);
 }
 
 #[tokio::test]
-async fn what_a_restart_or_a_reboot_interrupts_is_run_again_and_the_old_lease_is_dead() {
+async fn an_interrupted_action_is_run_again_and_its_old_lease_is_refused() {
     for (boot, process) in [("b1", "p2"), ("b2", "p3")] {
         let (mut site, machine) = (Site::new().await, HardwareId::new());
         let made = site.workflow(machine, TWO).await;
@@ -48,15 +46,16 @@ async fn what_a_restart_or_a_reboot_interrupts_is_run_again_and_the_old_lease_is
         }
         let mut after = site.get(&made.id).await;
         let late = std::mem::take(&mut after.actions[0].late_results);
-        let told: Vec<_> = late.iter().map(|it| (&it.lease_id, it.attempt, it.state())).collect();
-        assert_eq!(told, [(&it.lease_id, 1, pb::ActionState::Success)], "kept, once");
+        let recorded: Vec<_> =
+            late.iter().map(|it| (&it.lease_id, it.attempt, it.state())).collect();
+        assert_eq!(recorded, [(&it.lease_id, 1, pb::ActionState::Success)], "recorded once");
         (after.revision, after.update_time) = (before.revision, before.update_time);
         assert_eq!(after, before, "a late result changes nothing else");
     }
 }
 
 #[tokio::test]
-async fn a_failure_told_twice_is_no_late_result_though_a_new_try_has_begun() {
+async fn a_repeated_failure_is_not_a_late_result_though_a_new_attempt_has_begun() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let made = site.workflow(machine, TWO).await;
     let worker = site.worker(machine);
@@ -67,12 +66,12 @@ async fn a_failure_told_twice_is_no_late_result_though_a_new_try_has_begun() {
     worker.begin().await;
     fails().await;
     let action = &site.get(&made.id).await.actions[0];
-    assert_eq!((action.past_leases.len(), action.past_leases[0].settled), (1, true));
+    assert_eq!((action.past_leases.len(), action.past_leases[0].reported), (1, true));
     assert!(action.late_results.is_empty(), "{:?}", action.late_results);
 }
 
 #[tokio::test]
-async fn what_a_worker_says_after_its_action_was_ended_without_it_is_kept() {
+async fn a_report_after_the_server_ended_the_action_is_recorded_as_late() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let text = TWO.replace("name: two", "name: two\nglobal_timeout: 1");
     let made = site.workflow(machine, &text).await;
@@ -88,7 +87,7 @@ async fn what_a_worker_says_after_its_action_was_ended_without_it_is_kept() {
 }
 
 #[tokio::test]
-async fn a_result_told_twice_is_told_once() {
+async fn a_repeated_result_changes_nothing() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let made = site.workflow(machine, TWO).await;
     let worker = site.worker(machine);
@@ -101,7 +100,7 @@ async fn a_result_told_twice_is_told_once() {
 }
 
 #[tokio::test]
-async fn the_disks_turn_comes_with_the_start_of_the_last_reboot_and_its_end_with_the_boot() {
+async fn the_machine_boots_its_disk_after_the_start_of_the_last_reboot_which_ends_with_that_boot() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let made = site.workflow(machine, LEAVES).await;
     let worker = site.worker(machine);

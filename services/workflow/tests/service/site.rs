@@ -1,4 +1,4 @@
-//! A running service, and what is around it.
+//! A running service and its surroundings.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,13 +21,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::InterceptorLayer;
 use tonic::transport::{Channel, Server};
 use workflow::Api;
-use workflow::redeeming::{Issued, Issuer, NotIssued};
+use workflow::worker_enrollment::{IssueError, IssuedCertificate, Issuer};
 
-use crate::machines::Machines;
-use crate::power::Power;
+use crate::machines::FakeHardware;
+use crate::power::FakePower;
 use crate::worker::Worker;
 
-/// Two actions: the first may be tried again, the second may not.
+/// A template with two actions: the first may be retried, the second may not.
 pub(crate) const TWO: &str = r#"
 name: two
 tasks:
@@ -38,48 +38,49 @@ tasks:
   - {name: configure, image: cexec}
 "#;
 
-/// Everything, while it is kept.
+/// The service and the fakes; dropping it stops all of them.
 pub(crate) struct Site {
     pub(crate) api: Api,
-    pub(crate) power: Power,
+    pub(crate) power: FakePower,
     pub(crate) tokens: Arc<BootTokens>,
     tasks: JoinSet<()>,
     _stop: DropGuard,
 }
 
-/// Issues what can be read by people.
-struct Clerk;
+/// Issues the name of the role.
+struct RoleIssuer;
 
-impl Issuer for Clerk {
-    fn issue(&self, role: Role, _: &[u8]) -> Result<Issued, NotIssued> {
-        Ok(Issued { certificate: role.to_string(), expires: SystemTime::UNIX_EPOCH })
+impl Issuer for RoleIssuer {
+    fn issue(&self, role: Role, _: &[u8]) -> Result<IssuedCertificate, IssueError> {
+        Ok(IssuedCertificate { certificate: role.to_string(), expires: SystemTime::UNIX_EPOCH })
     }
 }
 
 impl Site {
-    /// A new one.
+    /// A new site.
     pub(crate) async fn new() -> Self {
-        Self::over(Arc::new(MemoryStore::default()), Power::default()).await
+        Self::over(Arc::new(MemoryStore::default()), FakePower::default()).await
     }
 
-    /// One over what `store` keeps already.
-    pub(crate) async fn over(store: Arc<dyn Store>, power: Power) -> Self {
+    /// A site over `store`.
+    pub(crate) async fn over(store: Arc<dyn Store>, power: FakePower) -> Self {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (hardware, pipes) = in_process::pair();
-        let server = Server::builder().add_service(HardwareServiceServer::new(Machines));
+        let server = Server::builder().add_service(HardwareServiceServer::new(FakeHardware));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let (bmcs, pipes) = in_process::pair();
         let server = Server::builder().add_service(PowerServiceServer::new(power.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
-        let api = Api::new(store, hardware, bmcs, tokens.clone(), Arc::new(Clerk), stop.clone());
+        let api =
+            Api::new(store, hardware, bmcs, tokens.clone(), Arc::new(RoleIssuer), stop.clone());
         let (running, until) = (api.clone(), stop.clone());
         tasks.spawn(async move { running.run(until).await.unwrap() });
         Self { api, power, tokens, tasks, _stop: stop.drop_guard() }
     }
 
-    /// A connection of `role`'s.
+    /// A connection with `role`.
     pub(crate) fn channel(&mut self, role: Option<Role>) -> Channel {
         let (channel, pipes) = in_process::pair();
         let as_caller = move |mut request: tonic::Request<()>| {
@@ -95,27 +96,27 @@ impl Site {
         channel
     }
 
-    /// The workflows, for an admin.
+    /// A client of the workflow service, with the admin role.
     pub(crate) fn workflows(&mut self) -> WorkflowServiceClient<Channel> {
         WorkflowServiceClient::new(self.channel(Some(Role::Admin)))
     }
 
-    /// The templates, for an admin.
+    /// A client of the template service, with the admin role.
     pub(crate) fn templates(&mut self) -> TemplateServiceClient<Channel> {
         TemplateServiceClient::new(self.channel(Some(Role::Admin)))
     }
 
-    /// The worker in boot `b1`, process `p1` of `machine`.
+    /// The worker of `machine` in boot `b1`, process `p1`.
     pub(crate) fn worker(&mut self, machine: HardwareId) -> Worker {
         Worker::new(self.channel(Some(Role::Machine(machine))), "b1", "p1")
     }
 
-    /// A workflow of a template of its own.
+    /// Creates a workflow from the text of a template.
     pub(crate) async fn workflow(&mut self, machine: HardwareId, template: &str) -> pb::Workflow {
         self.workflow_with(machine, template, pb::BootOptions::default()).await
     }
 
-    /// The same, with boot options.
+    /// Creates a workflow with boot options.
     pub(crate) async fn workflow_with(
         &mut self,
         machine: HardwareId,
@@ -130,13 +131,13 @@ impl Site {
         self.workflows().create_workflow(request).await.unwrap().into_inner().workflow.unwrap()
     }
 
-    /// As it is stored now.
+    /// Returns a workflow.
     pub(crate) async fn get(&mut self, id: &str) -> pb::Workflow {
         let request = pb::GetWorkflowRequest { id: id.into(), view: View::Full.into() };
         self.workflows().get_workflow(request).await.unwrap().into_inner().workflow.unwrap()
     }
 
-    /// As it is as soon as `wanted` holds of it.
+    /// Waits until `wanted` is true of a workflow, and returns it.
     pub(crate) async fn until(
         &mut self,
         id: &str,
@@ -158,12 +159,12 @@ impl Site {
         soon(watch).await
     }
 
-    /// As it ended.
+    /// Waits for the end of a workflow, and returns it.
     pub(crate) async fn ended(&mut self, id: &str) -> pb::Workflow {
         self.until(id, |found| found.end_time.is_some()).await
     }
 
-    /// An action's log.
+    /// Reads an action's log.
     pub(crate) async fn log(
         &mut self,
         workflow: &pb::Workflow,
@@ -187,7 +188,7 @@ pub(crate) fn request(machine: HardwareId) -> pb::CreateWorkflowRequest {
     pb::CreateWorkflowRequest { hardware_id: machine.to_string(), values, ..Default::default() }
 }
 
-/// What comes of it before a test counts as stuck.
+/// Waits for `it`, with a limit.
 pub(crate) async fn soon<T>(it: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), it).await.expect("nothing came of it in 30 s")
+    tokio::time::timeout(Duration::from_secs(30), it).await.expect("not done in 30 s")
 }

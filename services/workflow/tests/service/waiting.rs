@@ -1,4 +1,4 @@
-//! Ten thousand workers with nothing to do.
+//! Ten thousand held requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,25 +12,25 @@ use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService as _;
 use tokio::task::JoinSet;
 
-use crate::power::Power;
+use crate::power::FakePower;
 use crate::site::{Site, TWO, soon};
 
-/// Counts what is asked of a store.
+/// Counts calls of a store.
 #[derive(Default)]
-struct Counting {
+struct CountingStore {
     store: MemoryStore,
     gets: AtomicUsize,
     lists: AtomicUsize,
 }
 
-impl Counting {
+impl CountingStore {
     fn counts(&self) -> (usize, usize) {
         (self.gets.load(Ordering::Relaxed), self.lists.load(Ordering::Relaxed))
     }
 }
 
 #[async_trait]
-impl Store for Counting {
+impl Store for CountingStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         self.gets.fetch_add(1, Ordering::Relaxed);
         self.store.get(key).await
@@ -50,9 +50,9 @@ impl Store for Counting {
     }
 }
 
-const WAITING: usize = 10_000;
+const HELD_REQUESTS: usize = 10_000;
 
-fn question(machine: HardwareId) -> tonic::Request<pb::NextActionRequest> {
+fn request(machine: HardwareId) -> tonic::Request<pb::NextActionRequest> {
     let holder = Some(pb::Holder { boot_id: "b".into(), process_id: "p".into() });
     let mut request =
         tonic::Request::new(pb::NextActionRequest { holder, running_lease_id: String::new() });
@@ -61,9 +61,9 @@ fn question(machine: HardwareId) -> tonic::Request<pb::NextActionRequest> {
 }
 
 #[tokio::test]
-async fn a_report_among_ten_thousand_waiting_wakes_one_and_lists_nothing() {
-    let store = Arc::new(Counting::default());
-    let mut site = Site::over(store.clone(), Power::default()).await;
+async fn a_report_wakes_one_of_ten_thousand_held_requests_and_lists_nothing() {
+    let store = Arc::new(CountingStore::default());
+    let mut site = Site::over(store.clone(), FakePower::default()).await;
     soon(site.api.ready()).await;
     let machine = HardwareId::new();
     let made = site.workflow(machine, TWO).await;
@@ -71,22 +71,22 @@ async fn a_report_among_ten_thousand_waiting_wakes_one_and_lists_nothing() {
     let first = worker.begin().await;
     let before = store.counts().0;
     let mut others = JoinSet::new();
-    for _ in 0..WAITING {
+    for _ in 0..HELD_REQUESTS {
         let api = site.api.clone();
-        others.spawn(async move { api.next_action(question(HardwareId::new())).await.map(drop) });
+        others.spawn(async move { api.next_action(request(HardwareId::new())).await.map(drop) });
     }
     let waiting = tokio::spawn({
         let worker = worker.again("b1", "p1");
         async move { worker.next().await }
     });
-    // Each looks once for its machine's holder.
-    while store.counts().0 < before + WAITING {
+    // Each request reads its machine's holder once.
+    while store.counts().0 < before + HELD_REQUESTS {
         tokio::task::yield_now().await;
     }
     assert_eq!(
         soon(waiting).await.unwrap().lease_id,
         first.lease_id,
-        "asking again is asking once"
+        "a repeated request gets the same lease"
     );
     let before = store.counts();
     worker.succeed(&first).await;
@@ -98,5 +98,5 @@ async fn a_report_among_ten_thousand_waiting_wakes_one_and_lists_nothing() {
     let after = store.counts();
     assert!(after.0 - before.0 < 30, "{before:?} {after:?}");
     assert_eq!(after.1, before.1, "listings");
-    assert!(others.try_join_next().is_none(), "somebody else was woken");
+    assert!(others.try_join_next().is_none(), "another request was woken");
 }

@@ -1,4 +1,4 @@
-//! A worker that does as it is told by a test.
+//! A worker that a test drives.
 
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
@@ -22,24 +22,24 @@ impl Worker {
         Self { client, channel, boot: boot.into(), process: process.into() }
     }
 
-    /// The worker on the same machine in another boot or process.
+    /// Another boot or process of the worker on the same machine.
     pub(crate) fn again(&self, boot: &str, process: &str) -> Self {
         Self::new(self.channel.clone(), boot, process)
     }
 
-    pub(crate) fn question(&self, running: &str) -> pb::NextActionRequest {
+    pub(crate) fn request(&self, running: &str) -> pb::NextActionRequest {
         let holder = pb::Holder { boot_id: self.boot.clone(), process_id: self.process.clone() };
         pb::NextActionRequest { holder: Some(holder), running_lease_id: running.into() }
     }
 
-    /// What it is told next.
-    pub(crate) async fn told(&self) -> pb::NextActionResponse {
-        soon(self.client.clone().next_action(self.question(""))).await.unwrap().into_inner()
+    /// Requests the next instruction.
+    pub(crate) async fn instruction(&self) -> pb::NextActionResponse {
+        soon(self.client.clone().next_action(self.request(""))).await.unwrap().into_inner()
     }
 
-    /// What it is to run next.
+    /// Requests the next assignment.
     pub(crate) async fn next(&self) -> pb::Assignment {
-        self.told().await.assignment.expect("an assignment")
+        self.instruction().await.assignment.expect("an assignment")
     }
 
     pub(crate) async fn start(&self, it: &pb::Assignment, terminal: bool) -> Result<(), Status> {
@@ -48,7 +48,7 @@ impl Worker {
         self.client.clone().start_action(request).await.map(drop)
     }
 
-    /// What it is to run next, begun.
+    /// Requests the next assignment and starts it.
     pub(crate) async fn begin(&self) -> pb::Assignment {
         let it = self.next().await;
         self.start(&it, false).await.unwrap();
@@ -77,7 +77,7 @@ impl Worker {
         self.finish(it, pb::ActionState::Success, "", "").await.unwrap();
     }
 
-    /// Whether it is told to stop.
+    /// Reports progress. Returns true if the worker is told to stop.
     pub(crate) async fn progress(&self, it: &pb::Assignment, bytes: u64) -> Result<bool, Status> {
         let (workflow_id, lease_id) = (it.workflow_id.clone(), it.lease_id.clone());
         let progress = Some(pb::Progress { bytes, ..Default::default() });

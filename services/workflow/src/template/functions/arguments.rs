@@ -4,53 +4,53 @@ use std::{borrow::Cow, collections::HashMap};
 
 use gtmpl_ng::{FuncError, Value};
 
-/// What one function was given.
+/// The arguments of one call.
 pub(super) struct Arguments<'a> {
     function: &'static str,
     values: &'a [Value],
 }
 
 impl<'a> Arguments<'a> {
-    /// Exactly `count` of them.
+    /// Checks that there are exactly `count` arguments.
     pub(super) fn exactly(
         function: &'static str,
         values: &'a [Value],
         count: usize,
     ) -> Result<Self, FuncError> {
-        let these = Self { function, values };
+        let arguments = Self { function, values };
         if values.len() == count {
-            return Ok(these);
+            return Ok(arguments);
         }
-        Err(these.error(&format!("wants {count} arguments, got {}", values.len())))
+        Err(arguments.error(&format!("wants {count} arguments, got {}", values.len())))
     }
 
-    /// However many.
+    /// Accepts any number of arguments.
     pub(super) fn any(function: &'static str, values: &'a [Value]) -> Self {
         Self { function, values }
     }
 
-    /// The function's refusal.
+    /// An error of the function.
     pub(super) fn error(&self, reason: &str) -> FuncError {
         FuncError::Generic(format!("{}: {reason}", self.function))
     }
 
-    /// The value at `place`, counted from 0.
+    /// Returns the argument at `place`, from 0.
     pub(super) fn value(&self, place: usize) -> Result<&'a Value, FuncError> {
         self.values.get(place).ok_or_else(|| self.wants(place, "a value"))
     }
 
-    /// Text, or what reads as text: numbers and truth values do, as in sprig.
+    /// Returns an argument as text; numbers and booleans are converted, as in sprig.
     pub(super) fn text(&self, place: usize) -> Result<Cow<'a, str>, FuncError> {
         as_text(self.value(place)?).ok_or_else(|| self.wants(place, "text"))
     }
 
-    /// A whole number that is not negative, or a text that reads as one.
+    /// Returns an argument as a non-negative integer; texts are converted.
     pub(super) fn number(&self, place: usize) -> Result<u64, FuncError> {
         let number = as_text(self.value(place)?).and_then(|text| text.parse().ok());
         number.ok_or_else(|| self.wants(place, "a whole number"))
     }
 
-    /// The entries of a map.
+    /// Returns the entries of a map.
     pub(super) fn map(&self, place: usize) -> Result<&'a HashMap<String, Value>, FuncError> {
         let (Value::Object(entries) | Value::Map(entries)) = self.value(place)? else {
             return Err(self.wants(place, "a map"));
@@ -58,7 +58,7 @@ impl<'a> Arguments<'a> {
         Ok(entries)
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(super) fn list(&self, place: usize) -> Result<&'a [Value], FuncError> {
         let Value::Array(items) = self.value(place)? else {
             return Err(self.wants(place, "a list"));
@@ -71,7 +71,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The text of a scalar.
+/// Returns the text of a scalar.
 pub(super) fn as_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),
@@ -85,7 +85,7 @@ pub(super) fn as_text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// As `if` sees it: not false, not 0, not empty.
+/// True if `if` takes the value as true: it is not false, not 0 and not empty.
 pub(super) fn is_true(value: &Value) -> bool {
     matches!(gtmpl_ng::funcs::not(std::slice::from_ref(value)), Ok(Value::Bool(false)))
 }

@@ -95,7 +95,7 @@ fn a_refusal_names_the_function_and_not_the_value() {
         ),
         (
             r#"{{ fromYaml "a: [" }}"#,
-            r#"template "t" line 1: fromYaml: the text is no YAML, see its line 2"#,
+            r#"template "t" line 1: fromYaml: the text is not YAML, see its line 2"#,
         ),
     ]);
 }
@@ -107,6 +107,6 @@ fn nothing_multiplies_past_the_limit() {
     assert_eq!(rendered(blow), r#"template "t" line 1: replace: the result would be too large"#);
     assert_eq!(
         rendered(r#"{{ indent 100000000 "a" }}"#),
-        r#"template "t" line 1: indent: indents by 256 at most"#
+        r#"template "t" line 1: indent: indents by 256 columns at most"#
     );
 }

@@ -1,32 +1,32 @@
-//! The texts people get: each names the place and the culprit, in one line, without the values.
+//! Error texts: each names the place and the cause, in one line, without values.
 
 use serde_json::json;
 
 use super::*;
 
-/// The whole chain, joined as it is printed at the edge.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
 }
 
 fn refusal(text: &str) -> String {
-    let outcome =
+    let result =
         Template::parse("debian", text).map_err(Error::from).and_then(|it| it.render(values()));
-    chain(&outcome.unwrap_err())
+    chain(&result.unwrap_err())
 }
 
 fn check_refusal(text: &str) -> String {
     chain(&Template::parse("debian", text).unwrap().check().unwrap_err())
 }
 
-/// `DEBIAN` with one thing changed.
+/// `DEBIAN` with one change.
 fn with(old: &str, new: &str) -> String {
     assert!(DEBIAN.contains(old), "{old}");
     DEBIAN.replacen(old, new, 1)
 }
 
 #[test]
-fn a_missing_field_is_named_with_its_line() {
+fn the_error_names_a_missing_field_and_its_line() {
     let text = with("{{ .image.url }}", "{{ .image.dest_disk }}");
     assert_eq!(
         refusal(&text),
@@ -40,13 +40,13 @@ fn a_missing_field_is_named_with_its_line() {
 }
 
 #[test]
-fn an_unknown_function_is_named_with_its_line() {
+fn the_error_names_an_unknown_function_and_its_line() {
     let text = with("{{ .image.url }}", "{{ env \"HOME\" }}");
     assert_eq!(refusal(&text), r#"template "debian" line 16: function "env" is unknown"#);
 }
 
 #[test]
-fn the_line_is_right_behind_trims_comments_and_long_actions() {
+fn the_line_is_correct_after_trims_comments_and_long_placeholders() {
     for (text, line) in [
         ("a\n{{- \"x\" -}}\n\n{{ .nope }}", 4),
         ("{{/* one\ntwo */}}{{ .nope }}", 2),
@@ -56,21 +56,21 @@ fn the_line_is_right_behind_trims_comments_and_long_actions() {
         ("\n{{ with .map }}\n{{ .nope }}{{ end }}", 3),
         ("{{ (fromYaml \"a: 1\") }}\n{{ (fromYaml \"a: 1\").nope }}", 2),
     ] {
-        let fault = engine::render("t", text, json!({"list": [1], "map": {"a": 1}})).unwrap_err();
+        let error = engine::render("t", text, json!({"list": [1], "map": {"a": 1}})).unwrap_err();
         assert_eq!(
-            (fault.line, fault.cause),
-            (Some(line), Cause::NoField("nope".into())),
+            (error.line, error.cause),
+            (Some(line), PlaceholderErrorCause::NoField("nope".into())),
             "{text}"
         );
     }
 }
 
 #[test]
-fn a_line_the_library_does_not_tell_is_found() {
+fn a_line_that_the_library_does_not_report_is_found() {
     let deep = "{{ if true }}".repeat(70);
     let text = format!("name: t\n\nx: {deep}\n");
-    let fault = Template::parse("t", &text).unwrap_err();
-    assert_eq!(fault.line, Some(3), "{fault}");
+    let error = Template::parse("t", &text).unwrap_err();
+    assert_eq!(error.line, Some(3), "{error}");
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn grammar_is_checked_before_there_are_values() {
     for (text, line) in
         [("a\n{{ .a", 2), ("a\n{{ end }}", 2), ("\n\n{{ if }}{{ end }}", 3), ("{{ \"a }}", 1)]
     {
-        let fault = Template::parse("t", text).unwrap_err();
+        let error = Template::parse("t", text).unwrap_err();
         assert!(
-            fault.line == Some(line) && matches!(fault.cause, Cause::Syntax(_)),
-            "{text}: {fault}"
+            error.line == Some(line) && matches!(error.cause, PlaceholderErrorCause::Syntax(_)),
+            "{text}: {error}"
         );
     }
 }
@@ -102,28 +102,28 @@ fn no_error_quotes_the_values() {
         "{{ slice .a 1 2 }}",
     ] {
         let data = json!({"a": {"s": "SECRET", "b": "SECRET"}});
-        let fault = engine::render("t", text, data).unwrap_err().to_string();
-        assert!(!fault.contains("SECRET") && !fault.contains('\n'), "{fault}");
-        assert!(fault.starts_with("template \"t\" line 1: "), "{fault}");
+        let error = engine::render("t", text, data).unwrap_err().to_string();
+        assert!(!error.contains("SECRET") && !error.contains('\n'), "{error}");
+        assert!(error.starts_with("template \"t\" line 1: "), "{error}");
     }
 }
 
 #[test]
-fn what_cannot_be_evaluated_is_shown_as_written() {
-    let fault = engine::render("t", "{{ index .a 7 }}", json!({"a": [1]})).unwrap_err().to_string();
-    assert_eq!(fault, r#"template "t" line 1: cannot evaluate "index .a 7": nothing there"#);
-    let fault = engine::render("t", "x {{ .a.b }}", json!({"a": 1})).unwrap_err().to_string();
-    assert_eq!(fault, r#"template "t" line 1: cannot evaluate ".a.b": only a map has fields"#);
+fn the_error_quotes_the_placeholder_as_written() {
+    let error = engine::render("t", "{{ index .a 7 }}", json!({"a": [1]})).unwrap_err().to_string();
+    assert_eq!(error, r#"template "t" line 1: cannot evaluate "index .a 7": no such item"#);
+    let error = engine::render("t", "x {{ .a.b }}", json!({"a": 1})).unwrap_err().to_string();
+    assert_eq!(error, r#"template "t" line 1: cannot evaluate ".a.b": only a map has fields"#);
 }
 
 #[test]
 fn the_output_has_a_limit() {
     let much = "{{ range 10000 }}0123456789012345678901234567890123456789{{ end }}";
     assert_eq!(refusal(much), r#"template "debian" line 1: larger than 262144 bytes"#);
-    let little = format!("{}{{{{ .device_1 }}}}", "x".repeat(LIMIT - 16));
+    let little = format!("{}{{{{ .device_1 }}}}", "x".repeat(MAX_TEMPLATE_BYTES - 16));
     assert_eq!(refusal(&little), r#"template "debian": larger than 262144 bytes"#);
-    let fault = Template::parse("t", &"x".repeat(LIMIT + 1)).unwrap_err();
-    assert_eq!(fault.to_string(), r#"template "t": larger than 262144 bytes"#);
+    let error = Template::parse("t", &"x".repeat(MAX_TEMPLATE_BYTES + 1)).unwrap_err();
+    assert_eq!(error.to_string(), r#"template "t": larger than 262144 bytes"#);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_repeated_key_is_refused_in_keys_and_in_variables() {
 }
 
 #[test]
-fn the_rules_speak_tinkerbells_words() {
+fn broken_rules_have_tinkerbells_texts() {
     let long = "n".repeat(200);
     for (old, new, text) in [
         ("name: debian", "name: \"\"", "name cannot be empty".to_owned()),
@@ -181,7 +181,7 @@ fn the_version_may_be_bare_or_absent() {
 }
 
 #[test]
-fn a_rule_broken_only_by_the_values_is_found_after_rendering() {
+fn a_rule_that_the_values_break_is_checked_after_rendering() {
     let text = with("image: cexec", "image: \"{{ .device_1 }}\"");
     assert_eq!(
         refusal(&text),
@@ -193,7 +193,7 @@ fn a_rule_broken_only_by_the_values_is_found_after_rendering() {
 }
 
 #[test]
-fn a_task_whose_worker_renders_to_nothing_is_refused() {
+fn a_task_whose_worker_renders_to_an_empty_text_is_refused() {
     let text = with("{{.device_1}}", "{{ default `` `` }}");
     let expected = r#"failed to render template, invalid hardware address: task "os-installation" names no worker"#;
     assert_eq!(refusal(&text), expected);

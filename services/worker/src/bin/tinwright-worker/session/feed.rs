@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use tinwright::workflow::v1::Progress as Told;
+use tinwright::workflow::v1::{Progress as Told, progress::Phase as ToldPhase};
 use tokio::sync::watch;
 use worker::Progress;
 use worker::progress::{Phase, Report};
@@ -53,7 +53,13 @@ fn name(phase: &Phase) -> &'static str {
 /// `report` in the words of the contract.
 pub(crate) fn told(report: &Report) -> Told {
     let total_bytes = report.total.unwrap_or_default();
-    Told { phase: name(&report.phase).into(), bytes: report.done, total_bytes, time: None }
+    let phase = match report.phase {
+        Phase::Writing => ToldPhase::Writing,
+        Phase::Verifying => ToldPhase::Verifying,
+        Phase::Wiping => ToldPhase::Wiping,
+        Phase::Waiting(_) => ToldPhase::Waiting,
+    };
+    Told { phase: phase.into(), bytes: report.done, total_bytes, time: None }
 }
 
 #[cfg(test)]
@@ -83,6 +89,6 @@ mod tests {
         report(&feed, Phase::Writing, 10);
         report(&feed, Phase::Writing, 20);
         let told = last.borrow().as_ref().map(told).unwrap();
-        assert_eq!((told.phase.as_str(), told.bytes, told.total_bytes), ("writing", 20, 100));
+        assert_eq!((told.phase(), told.bytes, told.total_bytes), (ToldPhase::Writing, 20, 100));
     }
 }

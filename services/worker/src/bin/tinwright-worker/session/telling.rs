@@ -9,7 +9,6 @@ use runtime::Clock;
 use runtime::retry::is_final;
 use tinwright::workflow::v1::{AppendLogRequest, ReportProgressRequest};
 use tokio::time::{sleep, timeout_at};
-use tonic::Code;
 
 use super::Session;
 use super::ending::Cause;
@@ -77,8 +76,8 @@ impl Session {
         let (offset, length) = (sent.offset() as u64, data.len());
         let request = AppendLogRequest { workflow_id, lease_id, offset, data };
         match self.link.append_log(request).await {
+            Ok(response) if response.next_offset < offset => sent.missing(response.next_offset),
             Ok(_) => sent.taken(length),
-            Err(status) if status.code() == Code::OutOfRange => sent.missing(status.message()),
             Err(status) => {
                 let error = &status as &dyn std::error::Error;
                 tracing::warn!(error, "the log is not wanted");

@@ -1,4 +1,4 @@
-//! How a workflow is made: a template, a machine and the caller's values, rendered once.
+//! Creates the record of a workflow from a template, hardware and the caller's values.
 
 use std::time::SystemTime;
 
@@ -9,104 +9,103 @@ use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{Mac, WorkflowId, check};
 
-use crate::ids::HardwareId;
 use crate::lifecycle::{Plan, plan};
 use crate::template::{self, Template, Values};
 use crate::{record, templates};
 
-/// The most bytes all values together may have.
-const VALUES: usize = 64 * 1024;
+/// The most bytes of all values together.
+const MAX_VALUES_BYTES: usize = 64 * 1024;
 
-/// The record of a new workflow on `machine`, as `asked`, of `template` (whose id may be empty).
-pub fn workflow(
-    asked: &pb::CreateWorkflowRequest,
+/// Returns the record of a new workflow on `machine`, as requested, from `template` (whose id may be empty).
+pub fn new_workflow(
+    request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
     machine: &hw::Hardware,
     now: SystemTime,
 ) -> Result<pb::Workflow, Violations> {
-    let rendered = render(asked, template, machine)?;
+    let rendered = render(request, template, machine)?;
     let actions = rendered.tasks.iter().flat_map(|task| &task.actions);
-    let steps = plan::steps(&rendered, |worker| worker_of(machine, worker));
-    let steps = steps.map_err(|unknown| {
+    let steps = plan::steps(&rendered, |worker| names_machine(worker, machine));
+    let steps = steps.map_err(|other| {
         let name = if machine.name.is_empty() { &machine.id } else { &machine.name };
-        Violations::single("template", format!("{unknown}: this one is {name}"))
+        Violations::single("template", format!("{other}, {name}"))
     })?;
-    let options = asked.boot_options;
-    let mode = options.as_ref().map(pb::BootOptions::mode);
+    let options = request.boot_options.unwrap_or_default();
     let plan = Plan {
-        prepares: mode == Some(pb::boot_options::Mode::Netboot),
+        prepares: options.mode() == pb::boot_options::Mode::Netboot,
+        powers_off: options.power_off_after,
         time_limit: rendered.global_timeout,
     };
     let blank = pb::Workflow {
         id: WorkflowId::new().to_string(),
-        labels: asked.labels.clone(),
+        labels: request.labels.clone(),
         create_time: Some(Timestamp::from(now)),
         update_time: Some(Timestamp::from(now)),
         template_id: template.id.clone(),
         template_name: if template.name.is_empty() { &rendered.name } else { &template.name }
             .clone(),
         hardware_id: machine.id.clone(),
-        instance_id: asked.instance_id.clone(),
-        boot_options: options,
+        instance_id: request.instance_id.clone(),
+        boot_options: request.boot_options,
         rendered: rendered.text.clone(),
         ..pb::Workflow::default()
     };
-    Ok(record::newborn(blank, plan, steps.into_iter().zip(actions).collect(), now))
+    Ok(record::new_record(blank, plan, steps.into_iter().zip(actions).collect(), now))
 }
 
-/// What is wrong with a request before anything else is looked at.
-pub fn check(asked: &pb::CreateWorkflowRequest) -> Result<(), Violations> {
+/// Checks the fields of a request that need no look-up.
+pub fn check(request: &pb::CreateWorkflowRequest) -> Result<(), Violations> {
     let mut wrong = Violations::default();
-    if asked.template_id.is_empty() == asked.template_data.is_empty() {
-        wrong.add("template_id", "give it or template_data, one of them");
+    if request.template_id.is_empty() == request.template_data.is_empty() {
+        wrong.add("template_id", "set either it or template_data");
     }
-    let size = asked.values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-    if size > VALUES {
-        wrong.add("values", format!("has {size} bytes, at most {VALUES} are allowed"));
+    let size = request.values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+    if size > MAX_VALUES_BYTES {
+        wrong.add("values", format!("has {size} bytes, at most {MAX_VALUES_BYTES} are allowed"));
     }
-    if asked
+    if request
         .boot_options
         .is_some_and(|options| pb::boot_options::Mode::try_from(options.mode).is_err())
     {
-        wrong.add("boot_options.mode", "is no value of its enumeration");
+        wrong.add("boot_options.mode", "is not a value of its enum");
     }
-    wrong.take("labels", check::labels(&asked.labels));
-    wrong.take("request_id", check::length(&asked.request_id, 128));
+    wrong.take("labels", check::labels(&request.labels));
+    wrong.take("request_id", check::length(&request.request_id, 128));
     wrong.into_result(())
 }
 
 fn render(
-    asked: &pb::CreateWorkflowRequest,
+    request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
     machine: &hw::Hardware,
 ) -> Result<template::Rendered, Violations> {
-    let field = if asked.template_data.is_empty() { "template" } else { "template_data" };
+    let field = if request.template_data.is_empty() { "template" } else { "template_data" };
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
     let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
-    let rendered = parsed.and_then(|parsed| parsed.render(values(asked, machine)));
-    rendered.map_err(|error| Violations::single(field, templates::told(&error)))
+    let rendered = parsed.and_then(|parsed| parsed.render(values(request, machine)));
+    rendered.map_err(|error| Violations::single(field, templates::one_line(&error)))
 }
 
-/// What the template may ask about.
-fn values(asked: &pb::CreateWorkflowRequest, machine: &hw::Hardware) -> Values {
-    let given = asked.values.iter().map(|(key, value)| (key.clone(), json!(value)));
-    let mut hardware_map: Map<String, Value> = given.collect();
+/// The template's values.
+fn values(request: &pb::CreateWorkflowRequest, machine: &hw::Hardware) -> Values {
+    let values = request.values.iter().map(|(key, value)| (key.clone(), json!(value)));
+    let mut hardware_map: Map<String, Value> = values.collect();
     if let Some(interface) = machine.interfaces.first() {
-        // As everybody calls the only machine of a template.
+        // The customary name of a template's only machine.
         hardware_map.entry("device_1").or_insert_with(|| json!(interface.mac));
     }
-    // Only a message the contract does not know cannot be written.
+    // Writing fails only for a message that is not in the contract.
     let hardware = tinwright::json::write(machine).unwrap_or_default();
-    Values { hardware_map, hardware, older: older(machine), references: Value::Null }
+    Values { hardware_map, hardware, legacy_hardware: legacy_hardware(machine) }
 }
 
-/// The machine as templates of Tinkerbell's Kubernetes years know it, in Go's names.
-fn older(machine: &hw::Hardware) -> Value {
+/// The machine in the form of Tinkerbell's Kubernetes versions, with the names of its Go fields.
+fn legacy_hardware(machine: &hw::Hardware) -> Value {
     let disks: Vec<&str> = machine.disks.iter().map(|disk| disk.device.as_str()).collect();
     let interfaces: Vec<Value> =
-        machine.interfaces.iter().map(|it| older_interface(machine, it)).collect();
+        machine.interfaces.iter().map(|it| legacy_interface(machine, it)).collect();
     let mut all = json!({ "Disks": disks, "Interfaces": interfaces });
-    // What an import brought along that has no field of ours.
+    // Imported fields that our message lacks.
     let extra: Value = serde_json::from_slice(&machine.extra).unwrap_or_default();
     for (theirs, name) in
         [("userData", "UserData"), ("vendorData", "VendorData"), ("metadata", "Metadata")]
@@ -118,7 +117,7 @@ fn older(machine: &hw::Hardware) -> Value {
     all
 }
 
-fn older_interface(machine: &hw::Hardware, interface: &hw::Interface) -> Value {
+fn legacy_interface(machine: &hw::Hardware, interface: &hw::Interface) -> Value {
     let dhcp = interface.dhcp.clone().unwrap_or_default();
     let address = dhcp.address.unwrap_or_default();
     json!({ "DHCP": {
@@ -138,7 +137,7 @@ fn older_interface(machine: &hw::Hardware, interface: &hw::Interface) -> Value {
     }})
 }
 
-/// Dotted; empty where there is none.
+/// The netmask in dotted form; empty if there is none.
 fn netmask(address: &str, bits: u32) -> String {
     match address.parse() {
         Ok(std::net::IpAddr::V4(_)) if bits <= 32 => {
@@ -149,8 +148,8 @@ fn netmask(address: &str, bits: u32) -> String {
     }
 }
 
-/// `machine`, if `worker` is its id, one of its MACs or one of its addresses, in any notation.
-fn worker_of(machine: &hw::Hardware, worker: &str) -> Option<HardwareId> {
+/// True if `worker` is the id of `machine`, one of its MACs or one of its addresses, in any notation.
+fn names_machine(worker: &str, machine: &hw::Hardware) -> bool {
     let worker = worker.trim();
     let id = worker.parse::<tinwright::HardwareId>().is_ok_and(|id| id.to_string() == machine.id);
     let mac = worker.parse::<Mac>().map(|mac| mac.to_string()).ok();
@@ -160,7 +159,7 @@ fn worker_of(machine: &hw::Hardware, worker: &str) -> Option<HardwareId> {
         mac.as_ref() == Some(&interface.mac)
             || own.is_some_and(|own| Some(&own.address) == address.as_ref())
     };
-    (id || machine.interfaces.iter().any(has)).then(|| machine.id.as_str().into())
+    id || machine.interfaces.iter().any(has)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What comes of a template, a machine and values.
+//! Workflows from a template, hardware and values.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn machine() -> hw::Hardware {
     }
 }
 
-fn asked(values: &[(&str, &str)]) -> pb::CreateWorkflowRequest {
+fn request(values: &[(&str, &str)]) -> pb::CreateWorkflowRequest {
     let values =
         values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     pb::CreateWorkflowRequest {
@@ -42,31 +42,30 @@ fn asked(values: &[(&str, &str)]) -> pb::CreateWorkflowRequest {
     }
 }
 
-fn made(data: &str, values: &[(&str, &str)]) -> Result<pb::Workflow, String> {
+fn created(data: &str, values: &[(&str, &str)]) -> Result<pb::Workflow, String> {
     let template = pb::Template { name: "install".into(), data: data.into(), ..Default::default() };
-    workflow(&asked(values), &template, &machine(), SystemTime::now())
+    new_workflow(&request(values), &template, &machine(), SystemTime::now())
         .map_err(|wrong| wrong.to_string())
 }
 
 #[test]
-fn values_hardware_and_the_older_form_are_rendered_into_actions() {
-    let workflow = made(DATA, &[("url", "http://192.0.2.1/d.gz")]).unwrap();
+fn values_and_both_forms_of_hardware_are_rendered_into_actions() {
+    let workflow = created(DATA, &[("url", "http://192.0.2.1/d.gz")]).unwrap();
     let environment = ["DISK=/dev/sda", "PLAN=big", "URL=http://192.0.2.1/d.gz"];
     assert_eq!(workflow.actions[0].environment, environment);
-    assert_eq!(workflow.actions[0].hardware_id, ID);
     assert_eq!(workflow.actions[1].state(), pb::ActionState::Skipped);
     assert!(workflow.wants_machine && workflow.rendered.contains("02:00:00:00:00:07"));
     assert_eq!(workflow.time_limit.map(|limit| limit.seconds), Some(60));
 }
 
 #[test]
-fn a_value_that_is_missing_is_named_with_its_line_and_no_other_value_is_told() {
-    let wrong = made(DATA, &[("secret", "hunter2")]).unwrap_err();
+fn the_error_names_a_missing_value_and_its_line_and_quotes_no_other_value() {
+    let wrong = created(DATA, &[("secret", "hunter2")]).unwrap_err();
     assert_eq!(wrong, r#"template: template "install" line 9: no field "url" in the values given"#);
 }
 
 #[test]
-fn a_worker_is_this_machine_by_id_mac_or_address_in_any_notation() {
+fn a_task_may_name_the_machine_by_id_mac_or_address_in_any_notation() {
     for worker in [
         ID,
         "0193A6C5-0000-7000-8000-000000000001",
@@ -74,23 +73,23 @@ fn a_worker_is_this_machine_by_id_mac_or_address_in_any_notation() {
         "0200.0000.0007",
         "192.0.2.7",
     ] {
-        let workflow = made(DATA, &[("url", "u"), ("device_1", worker)]);
-        assert!(workflow.is_ok_and(|workflow| workflow.actions[0].hardware_id == ID), "{worker}");
+        let workflow = created(DATA, &[("url", "u"), ("device_1", worker)]);
+        assert!(workflow.is_ok(), "{worker}");
     }
     for worker in ["02:00:00:00:00:08", "192.0.2.8", "x"] {
-        let wrong = made(DATA, &[("url", "u"), ("device_1", worker)]).unwrap_err();
+        let wrong = created(DATA, &[("url", "u"), ("device_1", worker)]).unwrap_err();
         let expected = format!(
-            "template: task \"os\" names worker {worker:?}, which is no known machine: this one is {ID}"
+            "template: task \"os\" names worker {worker:?}, which is not the workflow's machine, {ID}"
         );
         assert_eq!(wrong, expected);
     }
 }
 
 #[test]
-fn a_request_has_one_template_and_values_of_bounded_size() {
-    let both = pb::CreateWorkflowRequest { template_data: "x".into(), ..asked(&[]) };
+fn a_request_has_one_template_and_the_size_of_its_values_is_limited() {
+    let both = pb::CreateWorkflowRequest { template_data: "x".into(), ..request(&[]) };
     assert!(check(&both).unwrap_err().to_string().starts_with("template_id"));
-    let large = "x".repeat(VALUES);
-    assert!(check(&asked(&[("a", &large)])).unwrap_err().to_string().starts_with("values"));
-    assert_eq!(check(&asked(&[("a", "b")])), Ok(()));
+    let large = "x".repeat(MAX_VALUES_BYTES);
+    assert!(check(&request(&[("a", &large)])).unwrap_err().to_string().starts_with("values"));
+    assert_eq!(check(&request(&[("a", "b")])), Ok(()));
 }

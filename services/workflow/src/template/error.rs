@@ -1,72 +1,72 @@
-//! What is wrong with a template's actions: where, and the field or function at fault, in one line.
+//! Errors in a template's placeholders: the line and the field or function at fault, in one line of text.
 //!
-//! The library's texts are read, never passed on while data is at hand, since they quote it.
+//! The library's texts are interpreted here. They are not passed on when there was data, because they quote it.
 
 use gtmpl_ng::{ExecError, ParseError};
 
 use super::{engine, functions};
 
-/// The longest excerpt of a template that an error quotes, in characters.
-const EXCERPT: usize = 60;
+/// The most characters of a template that an error quotes.
+const MAX_EXCERPT_CHARS: usize = 60;
 
-/// One mistake in a template.
+/// A mistake in a template's placeholders.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("template {template:?}{}: {cause}", line.map(|line| format!(" line {line}")).unwrap_or_default())]
-pub struct Fault {
+pub struct PlaceholderError {
     /// The template's name.
     pub template: String,
-    /// Counted from 1 in the text before rendering; none where no line is more at fault than the others.
+    /// From 1, in the text before rendering; none if no single line is at fault.
     pub line: Option<usize>,
-    /// What it is.
-    pub cause: Cause,
+    /// The mistake.
+    pub cause: PlaceholderErrorCause,
 }
 
-/// What kind of mistake.
+/// The kind of a mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cause {
-    /// The actions do not follow Go's grammar.
+pub enum PlaceholderErrorCause {
+    /// A placeholder does not follow Go's grammar.
     #[error("{0}")]
     Syntax(String),
-    /// A function we do not have.
+    /// The function does not exist.
     #[error("function {0:?} is unknown")]
     UnknownFunction(String),
-    /// A key that the values lack.
+    /// The values lack a key.
     #[error("no field {0:?} in the values given")]
     NoField(String),
-    /// One of our functions refused its arguments.
+    /// A function refused its arguments.
     #[error("{0}")]
     Function(String),
-    /// Something else in this piece of the template.
+    /// Another error in this part of the template.
     #[error("cannot evaluate {excerpt:?}: {reason}")]
     Evaluate {
-        /// The piece, shortened.
+        /// The part, shortened.
         excerpt: String,
-        /// Why, as far as it can be told without quoting values.
+        /// The cause, without values.
         reason: &'static str,
     },
-    /// More than 256 KiB, before or after rendering.
-    #[error("larger than {} bytes", engine::LIMIT)]
+    /// The text is larger than 256 KiB, before or after rendering.
+    #[error("larger than {} bytes", engine::MAX_TEMPLATE_BYTES)]
     TooLarge,
 }
 
-/// Beginnings of the library's texts, and what we say instead.
+/// Beginnings of the library's texts, and our texts for them.
 const REASONS: &[(&str, &str)] = &[
     ("only maps and objects have fields", "only a map has fields"),
     ("index out of range", "index out of range"),
-    ("unable to get", "nothing there"),
-    ("unable to compare", "these cannot be compared"),
-    ("unable to call len", "this has no length"),
+    ("unable to get", "no such item"),
+    ("unable to compare", "the values cannot be compared"),
+    ("unable to call len", "the value has no length"),
     ("range can't iterate over", "only a list, a map or a number can be ranged over"),
     ("range over", "too many iterations"),
     ("the render would run more", "too many iterations"),
-    ("the render did not finish", "it takes too long"),
-    ("a function produced a value", "a function made too large a value"),
+    ("the render did not finish", "rendering takes too long"),
+    ("a function produced a value", "a function returned too large a value"),
     ("exceeded the maximum", "nested too deeply"),
-    ("can't give argument", "this is no function"),
+    ("can't give argument", "not a function"),
 ];
 
-impl Fault {
-    /// From an error before any data was at hand: its text can only quote the template.
+impl PlaceholderError {
+    /// Converts an error of parsing. Its text may be passed on, because it can only quote the template.
     pub(super) fn parsing(template: &str, text: &str, error: &ParseError) -> Self {
         let (line, message) = if let ParseError::WithContext(context, message) = error {
             (context.line, message.clone())
@@ -76,44 +76,46 @@ impl Fault {
         let unknown =
             message.strip_prefix("function ").and_then(|rest| rest.strip_suffix(" not defined"));
         let cause = match unknown {
-            Some(function) => Cause::UnknownFunction(function.to_owned()),
-            None => Cause::Syntax(one_line(&message)),
+            Some(function) => PlaceholderErrorCause::UnknownFunction(function.to_owned()),
+            None => PlaceholderErrorCause::Syntax(one_line(&message)),
         };
         Self { template: template.to_owned(), line: Some(line), cause }
     }
 
-    /// From an error that may quote data.
+    /// Converts an error of rendering. Its text may quote data.
     pub(super) fn rendering(template: &str, text: &str, error: &ExecError) -> Self {
         let (line, cause) = match error.as_structured() {
             Some(error) => {
                 let at = &error.context;
                 (Some(at.line), cause(&error.message, || excerpt(text, at.line, at.col, at.len)))
             }
-            None if matches!(error, ExecError::OutputTooLarge { .. }) => (None, Cause::TooLarge),
+            None if matches!(error, ExecError::OutputTooLarge { .. }) => {
+                (None, PlaceholderErrorCause::TooLarge)
+            }
             None => (None, cause(&error.to_string(), String::new)),
         };
         Self { template: template.to_owned(), line, cause }
     }
 }
 
-fn cause(message: &str, excerpt: impl Fn() -> String) -> Cause {
+fn cause(message: &str, excerpt: impl Fn() -> String) -> PlaceholderErrorCause {
     let field = message.strip_prefix("no field `").and_then(|rest| rest.split_once('`'));
     if let Some((field, _)) = field {
-        return Cause::NoField(field.to_owned());
+        return PlaceholderErrorCause::NoField(field.to_owned());
     }
     if message.starts_with("the render would write more") {
-        return Cause::TooLarge;
+        return PlaceholderErrorCause::TooLarge;
     }
-    // Our own functions begin with their name and never quote a value.
-    if message.split_once(": ").is_some_and(|(name, _)| functions::is_ours(name)) {
-        return Cause::Function(message.to_owned());
+    // Errors of our own functions begin with the function's name and never quote a value.
+    if message.split_once(": ").is_some_and(|(name, _)| functions::exists(name)) {
+        return PlaceholderErrorCause::Function(message.to_owned());
     }
-    let known = REASONS.iter().find(|(theirs, _)| message.starts_with(theirs));
-    let reason = known.map_or("the values given do not fit", |(_, ours)| ours);
-    Cause::Evaluate { excerpt: excerpt(), reason }
+    let reason = REASONS.iter().find(|(theirs, _)| message.starts_with(theirs));
+    let reason = reason.map_or("the values do not fit", |(_, ours)| ours);
+    PlaceholderErrorCause::Evaluate { excerpt: excerpt(), reason }
 }
 
-/// The piece of the template at a 1-based line and byte column.
+/// Returns the part of the template at a line and a byte column, both from 1.
 fn excerpt(text: &str, line: usize, col: usize, len: usize) -> String {
     let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let from = start.saturating_add(col.saturating_sub(1));
@@ -123,8 +125,8 @@ fn excerpt(text: &str, line: usize, col: usize, len: usize) -> String {
     one_line(piece.unwrap_or_default())
 }
 
-/// The first line whose reading fails with this message. The parser goes forward only, so what fails after
-/// `n` lines fails so after more.
+/// Returns the first line at which parsing fails with this message. The parser only moves forward, so a text that fails after
+/// `n` lines also fails after more.
 fn first_line_with(text: &str, message: &str) -> usize {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let fails = |count: &usize| {
@@ -139,11 +141,11 @@ fn first_line_with(text: &str, message: &str) -> usize {
     failing
 }
 
-/// Without line breaks and no longer than an error should be.
+/// Removes line breaks, and cuts a long text.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let joined = words.join(" ");
-    match joined.char_indices().nth(EXCERPT) {
+    match joined.char_indices().nth(MAX_EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", joined.get(..end).unwrap_or_default()),
         None => joined,
     }

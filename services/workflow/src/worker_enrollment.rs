@@ -1,11 +1,11 @@
-//! Certificates for workers: once for the token of a boot script, then for a certificate that has not ended.
+//! Certificates for workers: first for the token of a boot script, later for a certificate that has not expired.
 //!
 //! ```text
-//! workflow/spent/<nonce, hex>      SHA-256 of the key it was used with
+//! workflow/spent/<nonce, hex>      SHA-256 of the key that the token was used with
 //! ```
 //!
-//! A token is spent in the commit that notes the key. The same key may ask again, because an answer may have been lost;
-//! another key with the same token means that somebody read the token, and is an alarm.
+//! The commit that spends a token stores the key. The same key may redeem the token again, because a response may have been
+//! lost; another key with the same token means that somebody read the token, which is an alarm.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::HardwareId;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
-/// How long a spent token is remembered beyond its end, against clocks that differ.
-const REMEMBERED: Duration = Duration::from_secs(60 * 60);
-/// How many are forgotten at a time.
-const STEP: usize = 100;
+/// The time that a spent token is stored after its expiry, as clocks differ.
+const SPENT_TOKEN_MARGIN: Duration = Duration::from_secs(60 * 60);
+/// The number of tokens that are read and deleted at a time.
+const TOKENS_PER_PAGE: usize = 100;
 
-/// Who makes certificates: the site's authority, where its key is at hand.
+/// Issues certificates: the site's authority, in the process that has its key.
 pub trait Issuer: Send + Sync + 'static {
-    /// A certificate for the key of `csr` (PKCS#10, DER) that makes its holder `role`. The request's own signature is
-    /// to be verified: it proves that whoever asks has the key.
-    fn issue(&self, role: Role, csr: &[u8]) -> Result<Issued, NotIssued>;
+    /// Issues a certificate for `role` and the key of `csr` (PKCS#10, DER). Verifies the signature of the request, which proves
+    /// that the caller has the key.
+    fn issue(&self, role: Role, csr: &[u8]) -> Result<IssuedCertificate, IssueError>;
 }
 
-/// A certificate.
+/// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// PEM.
     pub certificate: String,
-    /// Its end.
+    /// Time of expiry.
     pub expires: SystemTime,
 }
 
-/// Why there is no certificate.
+/// The reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
-pub enum NotIssued {
-    /// The request is none, or is not signed with its key.
+pub enum IssueError {
+    /// The request is malformed, or not signed with its key.
     #[error("the certificate request is not usable")]
     Request,
     /// The authority cannot sign now.
@@ -52,113 +52,113 @@ pub enum NotIssued {
     Authority(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Why a token opens nothing.
+/// The reason why a token was not redeemed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not good.
-    #[error("the boot token is not good: {0}")]
+    /// It is invalid or has expired.
+    #[error("invalid boot token: {0}")]
     InvalidToken(InvalidToken),
-    /// It was given to another address.
-    #[error("the boot token was given to another address than {0}")]
-    Elsewhere(IpAddr),
+    /// It was issued to another address.
+    #[error("the boot token was issued to another address than {0}")]
+    WrongAddress(IpAddr),
     /// It was used with another key.
     #[error("the boot token was used with another key")]
     Spent,
-    /// No certificate.
+    /// No certificate was issued.
     #[error(transparent)]
-    NotIssued(#[from] NotIssued),
-    /// The store.
+    NotIssued(#[from] IssueError),
+    /// The store failed.
     #[error(transparent)]
     Records(#[from] records::Error),
 }
 
-/// A token that was used.
+/// A token that was redeemed.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Spent {
+pub struct SpentToken {
     /// Its nonce, in hex.
     #[prost(string, tag = "1")]
     pub nonce: String,
-    /// The store's.
+    /// The store's revision.
     #[prost(int64, tag = "2")]
     pub revision: i64,
     /// SHA-256 of the public key it was used with (SubjectPublicKeyInfo, DER).
     #[prost(bytes = "vec", tag = "3")]
     pub key: Vec<u8>,
-    /// Its machine.
+    /// The machine it was issued to.
     #[prost(string, tag = "4")]
     pub hardware_id: String,
-    /// When it ends by itself.
+    /// Time of its expiry.
     #[prost(message, optional, tag = "5")]
     pub expire_time: Option<Timestamp>,
 }
 
 /// The kind of these records.
 #[derive(Debug)]
-pub enum SpentKind {}
+pub enum SpentTokenKind {}
 
-impl Kind for SpentKind {
-    type Record = Spent;
+impl Kind for SpentTokenKind {
+    type Record = SpentToken;
     const NOUN: &'static str = "boot token";
     const KIND: &'static str = "spent";
     const INDEXES: &'static [&'static str] = &[];
 
-    fn id(spent: &Spent) -> &str {
+    fn id(spent: &SpentToken) -> &str {
         &spent.nonce
     }
 
-    fn revision_mut(spent: &mut Spent) -> &mut i64 {
+    fn revision_mut(spent: &mut SpentToken) -> &mut i64 {
         &mut spent.revision
     }
 
-    fn indexes(_: &Spent) -> Vec<Index> {
+    fn indexes(_: &SpentToken) -> Vec<Index> {
         Vec::new()
     }
 }
 
-/// Gives certificates to workers.
+/// Issues certificates to workers.
 #[derive(Clone)]
-pub struct Redeeming {
-    records: Records<SpentKind>,
+pub struct WorkerEnrollment {
+    records: Records<SpentTokenKind>,
     tokens: Arc<BootTokens>,
     issuer: Arc<dyn Issuer>,
 }
 
-impl std::fmt::Debug for Redeeming {
+impl std::fmt::Debug for WorkerEnrollment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redeeming").field("records", &self.records).finish_non_exhaustive()
+        f.debug_struct("WorkerEnrollment").field("records", &self.records).finish_non_exhaustive()
     }
 }
 
-impl Redeeming {
-    /// With tokens spent in `store`.
+impl WorkerEnrollment {
+    /// Enrols workers, with the spent tokens in `store`.
     pub fn new(store: ScopedStore, tokens: Arc<BootTokens>, issuer: Arc<dyn Issuer>) -> Self {
         Self { records: Records::new(store), tokens, issuer }
     }
 
-    /// The records underneath.
-    pub fn records(&self) -> &Records<SpentKind> {
+    /// The underlying records.
+    pub fn records(&self) -> &Records<SpentTokenKind> {
         &self.records
     }
 
-    /// A certificate for the machine that `token` was given to, if the caller is at its address (where that is known).
+    /// Issues a certificate for the machine of `token`. If the caller's address is known, it must be the token's.
     pub async fn redeem(
         &self,
         token: &str,
         csr: &[u8],
         from: Option<IpAddr>,
         now: SystemTime,
-    ) -> Result<(HardwareId, Issued), Error> {
-        let key = key(csr)?;
+    ) -> Result<(HardwareId, IssuedCertificate), Error> {
+        let key = key_hash(csr)?;
         let opened =
             self.tokens.open(Purpose::Identity, token, now).map_err(Error::InvalidToken)?;
         let claims = opened.claims;
         if let Some(from) =
             from.map(|from| from.to_canonical()).filter(|from| *from != claims.address)
         {
-            return Err(Error::Elsewhere(from));
+            return Err(Error::WrongAddress(from));
         }
         let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(claims.expiry);
-        self.spend(Spent {
+        self.spend(SpentToken {
             nonce: opened.nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
             revision: 0,
             key,
@@ -169,12 +169,12 @@ impl Redeeming {
         Ok((claims.hardware, self.issue(claims.hardware, csr)?))
     }
 
-    /// A certificate for `machine`, which has shown one.
-    pub fn issue(&self, machine: HardwareId, csr: &[u8]) -> Result<Issued, NotIssued> {
+    /// Issues a certificate for `machine`, whose worker has authenticated itself.
+    pub fn issue(&self, machine: HardwareId, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
         self.issuer.issue(Role::Machine(machine), csr)
     }
 
-    async fn spend(&self, spent: Spent) -> Result<(), Error> {
+    async fn spend(&self, spent: SpentToken) -> Result<(), Error> {
         let first = match self.records.commit(self.records.to_create(&spent)).await {
             Ok(_) => return Ok(()),
             Err(records::Error::Exists { .. }) => self.records.require(&spent.nonce).await?,
@@ -185,37 +185,39 @@ impl Redeeming {
         }
         tracing::error!(
             hardware.id = spent.hardware_id,
-            "a boot token was used twice, with different keys: somebody read it"
+            "boot token used with two different keys: somebody read it"
         );
         Err(Error::Spent)
     }
 
-    /// Forgets tokens that have ended by themselves. Answers how many.
-    pub async fn forget(&self, now: SystemTime) -> Result<usize, records::Error> {
-        let (mut after, mut gone) = (String::new(), 0);
+    /// Deletes spent tokens that have expired. Returns their number.
+    pub async fn delete_expired(&self, now: SystemTime) -> Result<usize, records::Error> {
+        let (mut after, mut deleted) = (String::new(), 0);
         loop {
-            let (spent, more) = self.records.page("", &after, STEP).await?;
+            let (spent, more) = self.records.page("", &after, TOKENS_PER_PAGE).await?;
             after = spent.last().map_or(after, |last| last.nonce.clone());
-            let over = |spent: &&Spent| {
+            let expired = |spent: &&SpentToken| {
                 let end = spent.expire_time.and_then(|end| SystemTime::try_from(end).ok());
-                end.is_none_or(|end| end + REMEMBERED < now)
+                end.is_none_or(|end| end + SPENT_TOKEN_MARGIN < now)
             };
-            let key = |spent: &Spent| Write::Delete(format!("{}/{}", SpentKind::KIND, spent.nonce));
-            let writes: Vec<_> = spent.iter().filter(over).map(key).collect();
+            let delete = |spent: &SpentToken| {
+                Write::Delete(format!("{}/{}", SpentTokenKind::KIND, spent.nonce))
+            };
+            let writes: Vec<_> = spent.iter().filter(expired).map(delete).collect();
             if !writes.is_empty() {
-                gone += writes.len();
+                deleted += writes.len();
                 self.records.store().commit(Commit { writes, ..Commit::default() }).await?;
             }
             if !more {
-                return Ok(gone);
+                return Ok(deleted);
             }
         }
     }
 }
 
-/// What names the key that a request is for.
-fn key(csr: &[u8]) -> Result<Vec<u8>, NotIssued> {
-    let (_, request) = X509CertificationRequest::from_der(csr).map_err(|_| NotIssued::Request)?;
+/// The hash of the public key in a certificate request.
+fn key_hash(csr: &[u8]) -> Result<Vec<u8>, IssueError> {
+    let (_, request) = X509CertificationRequest::from_der(csr).map_err(|_| IssueError::Request)?;
     Ok(Sha256::digest(request.certification_request_info.subject_pki.raw).to_vec())
 }
 

@@ -1,0 +1,46 @@
+//! The part of a workflow that callers see.
+
+use tinwright::common::v1::View;
+use tinwright::secret::Secrets as _;
+use tinwright::workflow::v1 as pb;
+
+use crate::api::Api;
+use crate::turn::{QueueState, Turn};
+use crate::{record, unexpected_boots};
+
+impl Api {
+    /// Returns `workflow` as `view` shows it, with the latest progress and the reason why it waits.
+    pub(in crate::api) fn visible(&self, workflow: pb::Workflow, view: View) -> pb::Workflow {
+        let mut workflow = self.progress.merge_into(workflow);
+        if workflow.state() == pb::WorkflowState::Pending {
+            self.add_wait_reason(&mut workflow);
+        }
+        if let Some(warning) = unexpected_boots::warning(&workflow) {
+            let present = &mut workflow.warning;
+            *present = if present.is_empty() { warning } else { format!("{present}; {warning}") };
+        }
+        match view {
+            View::Full => workflow,
+            View::Unspecified | View::Basic => workflow.without_secrets(),
+        }
+    }
+
+    fn add_wait_reason(&self, workflow: &mut pb::Workflow) {
+        let turn = match record::queue_state(workflow) {
+            QueueState::Waiting => workflow.id.parse().ok().and_then(|id| self.queues.turn(id)),
+            QueueState::Active | QueueState::Ended => None,
+        };
+        workflow.state_reason = match turn {
+            Some(Turn::Behind { blocker, ahead }) => {
+                workflow.blocked_by = blocker.to_string();
+                match ahead {
+                    1 => format!("behind workflow {blocker}"),
+                    ahead => {
+                        format!("behind workflow {blocker} and {} more", ahead.saturating_sub(1))
+                    }
+                }
+            }
+            Some(Turn::Now | Turn::Holding) | None => "waits for the machine's worker".to_owned(),
+        };
+    }
+}

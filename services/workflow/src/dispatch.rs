@@ -1,0 +1,196 @@
+//! The next action for a machine's worker: returned at once, or as soon as there is one.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use runtime::clock::Clock;
+use store::records;
+use tinwright::workflow::v1 as pb;
+use tinwright::{HardwareId, LeaseId, WorkflowId};
+use uuid::Uuid;
+
+use crate::lifecycle::{Event, Holder};
+use crate::queue::{IdleBoot, MachineQueues};
+use crate::unexpected_boots::{self, UnexpectedBoot};
+use crate::workflows::{Error, Workflows};
+
+/// The longest time that a request is held while there is nothing to do.
+pub const MAX_HOLD: Duration = Duration::from_secs(50);
+
+/// The response to a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instruction {
+    /// Run this action.
+    Run(Box<pb::Assignment>),
+    /// Reboot, to boot the disk.
+    Reboot,
+    /// Nothing for now; request again.
+    RequestAgain,
+}
+
+/// Dispatches actions to workers.
+#[derive(Clone, Debug)]
+pub struct Dispatcher {
+    /// The workflows in the store.
+    pub workflows: Workflows,
+    /// The machines' queues.
+    pub queues: Arc<MachineQueues>,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// The result of one look at a machine's queue.
+enum Lookup {
+    Found(Instruction),
+    /// Nothing; an action's backoff ends at this time, if one is given.
+    Nothing(Option<SystemTime>),
+    /// Another workflow holds the machine: look there.
+    HeldBy(WorkflowId),
+}
+
+impl Dispatcher {
+    /// Waits for the next instruction for `holder` on `machine`. May be dropped at any time: a repeated request gets the same
+    /// assignment.
+    ///
+    /// The first lookup reads the machine's holder from the store, and reports the request to the lifecycle, which detects
+    /// restarts by it. Later lookups do neither: by then the machine may have rebooted, and an old boot must not count as new.
+    pub async fn next(
+        &self,
+        machine: HardwareId,
+        holder: &Holder,
+        running: Option<LeaseId>,
+    ) -> Result<Instruction, Error> {
+        let mut subscription = self.queues.subscribe(machine);
+        self.queues.ready().await;
+        let active = self.workflows.holder(machine).await?;
+        let active = active.and_then(|it| it.id.parse().ok());
+        let mut first = active.or_else(|| self.queues.first(machine));
+        let holder = holder.clone();
+        let mut event =
+            Event::RequestAction { holder: holder.clone(), running, new_lease: new_lease() };
+        loop {
+            let next_look = match self.look_up(machine, &holder, first.take(), &event).await? {
+                Lookup::Found(instruction) => return Ok(instruction),
+                Lookup::HeldBy(id) => {
+                    first = Some(id);
+                    continue;
+                }
+                Lookup::Nothing(next_look) => next_look,
+            };
+            event = Event::RetryRequest { holder: holder.clone(), new_lease: new_lease() };
+            tokio::select! {
+                () = subscription.changed() => {}
+                () = sleep_until(next_look, &self.clock) => {}
+            }
+            subscription.mark_unchanged(); // before the lookup, so that a change during it wakes at once
+            first = self.queues.first(machine);
+        }
+    }
+
+    async fn look_up(
+        &self,
+        machine: HardwareId,
+        holder: &Holder,
+        first: Option<WorkflowId>,
+        event: &Event,
+    ) -> Result<Lookup, Error> {
+        let Some(id) = first else {
+            return match self.queues.idle_boot(machine, &holder.boot) {
+                IdleBoot::Wait => Ok(Lookup::Nothing(None)),
+                IdleBoot::Reboot => Ok(Lookup::Found(Instruction::Reboot)),
+                IdleBoot::Unexpected(last) => self.unexpected_boot(last, holder, event).await,
+            };
+        };
+        match self.workflows.apply(id, event).await {
+            Ok(record) => Ok(match assignment(&record, holder) {
+                Some(assignment) => Lookup::Found(Instruction::Run(Box::new(assignment))),
+                None => Lookup::Nothing(not_before(&record)),
+            }),
+            Err(Error::MachineHeld(by)) => Ok(Lookup::HeldBy(by)),
+            // It was deleted meanwhile: its machine's queue changes, which wakes this request.
+            Err(Error::Records(records::Error::Missing { .. })) => Ok(Lookup::Nothing(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the instruction for a boot with no action to run after the workflow `last`. A new boot is counted only when its
+    /// request has just arrived; a held request of a new boot has to be repeated, as the boot may be over.
+    async fn unexpected_boot(
+        &self,
+        last: WorkflowId,
+        holder: &Holder,
+        event: &Event,
+    ) -> Result<Lookup, Error> {
+        let record = match self.workflows.get(last).await {
+            Err(Error::Records(records::Error::Missing { .. })) => {
+                return Ok(Lookup::Nothing(None));
+            }
+            record => record?,
+        };
+        let given = unexpected_boots::instruction(&record, &holder.boot);
+        let instruction = match (given, event) {
+            (Some(instruction), _) => instruction,
+            (None, Event::RequestAction { .. }) => self.count_boot(last, holder).await?,
+            (None, _) => return Ok(Lookup::Found(Instruction::RequestAgain)),
+        };
+        Ok(match instruction {
+            UnexpectedBoot::Reboot => Lookup::Found(Instruction::Reboot),
+            UnexpectedBoot::Wait => Lookup::Nothing(None),
+        })
+    }
+
+    async fn count_boot(&self, last: WorkflowId, holder: &Holder) -> Result<UnexpectedBoot, Error> {
+        let count = |last: &mut pb::Workflow| unexpected_boots::count(last, &holder.boot);
+        let last = self.workflows.edit(last, count).await?;
+        let instruction = unexpected_boots::instruction(&last, &holder.boot);
+        let (machine, boots) = (&last.hardware_id, last.unexpected_boot_ids.len());
+        match instruction {
+            Some(UnexpectedBoot::Reboot) => {
+                tracing::warn!(hardware.id = machine, boots, "unexpected boot: told to reboot");
+            }
+            Some(UnexpectedBoot::Wait) | None => {
+                tracing::warn!(hardware.id = machine, boots, "unexpected boot: left waiting");
+            }
+        }
+        Ok(instruction.unwrap_or(UnexpectedBoot::Wait))
+    }
+}
+
+/// A unique lease id.
+fn new_lease() -> LeaseId {
+    LeaseId(Uuid::new_v4().to_string())
+}
+
+/// The assignment that `holder` has in this workflow.
+fn assignment(record: &pb::Workflow, holder: &Holder) -> Option<pb::Assignment> {
+    let held = |action: &&pb::Action| {
+        let leased = matches!(action.state(), pb::ActionState::Leased | pb::ActionState::Running);
+        let by_holder = |lease: &pb::Lease| {
+            lease.boot_id == holder.boot.0 && lease.process_id == holder.process.0
+        };
+        leased && action.lease.as_ref().is_some_and(by_holder)
+    };
+    let action = record.actions.iter().find(held)?;
+    Some(pb::Assignment {
+        lease_id: action.lease.as_ref()?.id.clone(),
+        workflow_id: record.id.clone(),
+        action: Some(action.clone()),
+        instance_id: record.instance_id.clone(),
+    })
+}
+
+/// The end of the backoff after a bad attempt.
+fn not_before(record: &pb::Workflow) -> Option<SystemTime> {
+    let action = record.actions.iter().find(|action| action.not_before.is_some())?;
+    action.not_before.and_then(|at| at.try_into().ok())
+}
+
+/// Sleeps until the wall clock shows `time`; for ever if there is none.
+pub(crate) async fn sleep_until(time: Option<SystemTime>, clock: &Clock) {
+    match time {
+        Some(time) => {
+            tokio::time::sleep(time.duration_since(clock.wall()).unwrap_or_default()).await;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,75 @@
+//! BootTokens are redeemed for certificates.
+
+use runtime::SiteKey;
+use store::memory::MemoryStore;
+
+use super::*;
+
+/// Issues the name of the role.
+struct RoleIssuer;
+
+impl Issuer for RoleIssuer {
+    fn issue(&self, role: Role, _: &[u8]) -> Result<IssuedCertificate, IssueError> {
+        Ok(IssuedCertificate { certificate: role.to_string(), expires: SystemTime::UNIX_EPOCH })
+    }
+}
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+
+fn tokens() -> BootTokens {
+    BootTokens::new(&SiteKey::new([1; 32])).unwrap()
+}
+
+fn enrollment() -> WorkerEnrollment {
+    let store = ScopedStore::new(Arc::new(MemoryStore::default()), "workflow");
+    WorkerEnrollment::new(store, Arc::new(tokens()), Arc::new(RoleIssuer))
+}
+
+fn token(machine: HardwareId) -> String {
+    tokens().mint(Purpose::Identity, machine, HERE, SystemTime::now()).unwrap()
+}
+
+/// A certificate request for a new key.
+pub(crate) fn csr() -> Vec<u8> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec()
+}
+
+#[tokio::test]
+async fn a_token_may_be_redeemed_again_with_the_same_key_and_not_with_another() {
+    let (enrollment, machine) = (enrollment(), HardwareId::new());
+    let (csr_one, csr_two) = (csr(), csr());
+    let token = token(machine);
+    let redeem = |csr| {
+        let (enrollment, token) = (&enrollment, &token);
+        async move { enrollment.redeem(token, csr, Some(HERE), SystemTime::now()).await }
+    };
+    let (owner, issued) = redeem(&csr_one).await.unwrap();
+    assert_eq!((owner, issued.certificate), (machine, format!("tinwright:machine:{machine}")));
+    assert!(redeem(&csr_one).await.is_ok(), "its response may have been lost");
+    assert!(matches!(redeem(&csr_two).await, Err(Error::Spent)));
+    assert!(redeem(&csr_one).await.is_ok(), "the first key is still accepted");
+}
+
+#[tokio::test]
+async fn a_token_is_valid_only_at_its_address_before_its_expiry_and_with_a_request() {
+    let (enrollment, token, csr, now) =
+        (enrollment(), token(HardwareId::new()), csr(), SystemTime::now());
+    let elsewhere = enrollment.redeem(&token, &csr, Some([192, 0, 2, 8].into()), now).await;
+    assert!(matches!(elsewhere, Err(Error::WrongAddress(_))));
+    let late =
+        enrollment.redeem(&token, &csr, Some(HERE), now + runtime::boot_token::LIFETIME).await;
+    assert!(matches!(late, Err(Error::InvalidToken(InvalidToken::Expired))));
+    let none = enrollment.redeem(&token, b"x", Some(HERE), now).await;
+    assert!(matches!(none, Err(Error::NotIssued(IssueError::Request))));
+    let mapped = Some("::ffff:192.0.2.7".parse().unwrap());
+    assert!(enrollment.redeem(&token, &csr, mapped, now).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_spent_token_is_deleted_after_its_expiry() {
+    let (enrollment, now) = (enrollment(), SystemTime::now());
+    enrollment.redeem(&token(HardwareId::new()), &csr(), None, now).await.unwrap();
+    assert_eq!(enrollment.delete_expired(now).await.unwrap(), 0);
+    assert_eq!(enrollment.delete_expired(now + 2 * SPENT_TOKEN_MARGIN).await.unwrap(), 1);
+}
