@@ -38,7 +38,7 @@ async fn an_image_is_written_and_told_of_from_the_first_byte_to_success() {
     let machine = Machine::boot(&plane, &files);
     let told = plane.until(|state| !state.progress.is_empty()).await;
     assert_eq!((told.starts[0].lease_id.as_str(), told.starts[0].terminal), ("l1", false));
-    let progress = told.progress[0].progress.clone().unwrap();
+    let progress = told.progress[0].progress.unwrap();
     assert_eq!((progress.phase(), progress.total_bytes), (Phase::Writing, 12 << 20));
     files.open();
     let result = plane.result("l1").await;
