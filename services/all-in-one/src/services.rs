@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use futures_util::future::OptionFuture;
-use hardware::{Machines, Occupancy};
+use hardware::{HardwareRecords, Occupancy};
 use power::{Bmcs, Clear, Jobs, Pace};
 use runtime::access::AccessLayer;
 use runtime::authority::SiteAuthority;
@@ -13,7 +13,7 @@ use runtime::call_metrics::CallMetricsLayer;
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
-use runtime::{Role, authority};
+use runtime::{Clock, Role, authority};
 use store::Store;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,8 @@ impl Services {
         let serves = |service| config.split.serves(service);
         Ok(Self {
             hardware: serves(Service::Hardware).then(|| {
-                hardware::Api::new(Machines::new(store()), Occupancy::new(instance), stop())
+                let records = HardwareRecords::new(store(), Clock::system());
+                hardware::Api::new(records, Occupancy::new(instance), stop())
             }),
             instance: serves(Service::Instance).then(|| {
                 let (hardware, power) = (hardware.clone(), power.clone());

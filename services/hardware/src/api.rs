@@ -1,4 +1,4 @@
-//! The gRPC face of the machines.
+//! The gRPC service of the machines.
 
 use std::pin::Pin;
 
@@ -17,42 +17,42 @@ use tinwright::{HardwareId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::machines::{By, Error, Machine, Machines};
 use crate::occupancy::Occupancy;
+use crate::records::{Error, HardwareKind, HardwareRecords, HardwareSelector};
 use crate::state::State;
 
-/// Serves [`Machines`] over gRPC.
+/// Serves [`HardwareRecords`] over gRPC.
 #[derive(Clone, Debug)]
 pub struct Api {
-    machines: Machines,
-    mirror: Mirror<Machine>,
+    records: HardwareRecords,
+    mirror: Mirror<HardwareKind>,
     occupancy: Occupancy,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `machines`, whose watches end at `stop`; `occupancy` says which of them are taken.
-    pub fn new(machines: Machines, occupancy: Occupancy, stop: CancellationToken) -> Self {
-        let mirror = Mirror::new(machines.records().clone());
-        Self { machines, mirror, occupancy, stop }
+    /// Serves `records`, and asks `occupancy` before it deletes one. Watches end at `stop`.
+    pub fn new(records: HardwareRecords, occupancy: Occupancy, stop: CancellationToken) -> Self {
+        let mirror = Mirror::new(records.records().clone());
+        Self { records, mirror, occupancy, stop }
     }
 
-    /// As a service for a tonic router.
+    /// Converts it into a service for a tonic router.
     pub fn into_service(self) -> HardwareServiceServer<Self> {
         HardwareServiceServer::new(self)
     }
 
-    /// Resolves once watches can be answered.
+    /// Resolves once watches can be served.
     pub async fn ready(&self) {
         self.mirror.ready().await;
     }
 
-    /// Whether records and indexes agree; with `mend`, making them.
-    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
-        self.machines.records().check(mend).await
+    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
+        self.records.records().check(repair).await
     }
 
-    /// Follows the records until `stop`: later than the watches, which are fed by it.
+    /// Follows the records until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         serving::run(self.mirror, stop).await
     }
@@ -67,9 +67,9 @@ impl HardwareService for Api {
     ) -> Result<Response<pb::CreateHardwareResponse>, Status> {
         let request = request.into_inner();
         check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
-        let asked = IdempotentRequest::new(&request.request_id, &request);
+        let idempotent = IdempotentRequest::new(&request.request_id, &request);
         let pb::CreateHardwareRequest { hardware, request_id: _ } = request;
-        let hardware = self.machines.create(given(hardware)?, asked).await?;
+        let hardware = self.records.create(required(hardware)?, idempotent).await?;
         Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
@@ -79,8 +79,8 @@ impl HardwareService for Api {
         request: Request<pb::GetHardwareRequest>,
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let hardware = self.machines.get(&by(request.into_inner())?).await?;
-        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(shown(hardware, view)) }))
+        let hardware = self.records.get(&selector(request.into_inner())?).await?;
+        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(project(hardware, view)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -92,8 +92,8 @@ impl HardwareService for Api {
         let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
         let listing =
-            self.machines.list(&page_token, serving::page_size(page_size)?, &labels).await?;
-        let hardware = listing.records.into_iter().map(|machine| shown(machine, view)).collect();
+            self.records.list(&page_token, serving::page_size(page_size)?, &labels).await?;
+        let hardware = listing.records.into_iter().map(|machine| project(machine, view)).collect();
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
     }
@@ -104,10 +104,10 @@ impl HardwareService for Api {
         request: Request<pb::UpdateHardwareRequest>,
     ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
         let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
-        let mut update = given(hardware)?;
+        let mut update = required(hardware)?;
         update.id = id("hardware.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
-        let hardware = self.machines.update(update, &paths).await?;
+        let hardware = self.records.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
@@ -121,7 +121,7 @@ impl HardwareService for Api {
         let pb::SetHardwareStateRequest { id: name, state: _, reason, revision } =
             request.into_inner();
         check::length(&reason, 1024).map_err(|e| Violations::single("reason", e))?;
-        let hardware = self.machines.set_state(id("id", &name)?, to, reason, revision).await?;
+        let hardware = self.records.set_state(id("id", &name)?, to, reason, revision).await?;
         Ok(Response::new(pb::SetHardwareStateResponse {
             hardware: Some(hardware.without_secrets()),
         }))
@@ -133,7 +133,7 @@ impl HardwareService for Api {
         request: Request<pb::DeleteHardwareRequest>,
     ) -> Result<Response<pb::DeleteHardwareResponse>, Status> {
         let pb::DeleteHardwareRequest { id: name, revision } = request.into_inner();
-        self.machines.delete(id("id", &name)?, revision, &self.occupancy).await?;
+        self.records.delete(id("id", &name)?, revision, &self.occupancy).await?;
         Ok(Response::new(pb::DeleteHardwareResponse {}))
     }
 
@@ -150,20 +150,21 @@ impl HardwareService for Api {
             "" => self.mirror.watch(),
             one => self.mirror.watch_one(&id("id", one)?.to_string()),
         };
-        let told = serving::watch(watcher, self.stop.clone(), move |machine| shown(machine, view));
-        Ok(Response::new(Box::pin(told)))
+        let project = move |machine| project(machine, view);
+        let events = serving::watch(watcher, self.stop.clone(), project);
+        Ok(Response::new(Box::pin(events)))
     }
 }
 
-/// What is shown of a machine.
-fn shown(machine: pb::Hardware, view: View) -> pb::Hardware {
+/// Returns `machine` as `view` shows it.
+fn project(machine: pb::Hardware, view: View) -> pb::Hardware {
     match view {
         View::Full => machine,
         View::Unspecified | View::Basic => machine.without_secrets(),
     }
 }
 
-fn given(hardware: Option<pb::Hardware>) -> Result<pb::Hardware, Violations> {
+fn required(hardware: Option<pb::Hardware>) -> Result<pb::Hardware, Violations> {
     hardware.ok_or_else(|| Violations::single("hardware", "is missing"))
 }
 
@@ -171,20 +172,21 @@ fn id(field: &str, text: &str) -> Result<HardwareId, Violations> {
     text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
-fn by(request: pb::GetHardwareRequest) -> Result<By, Violations> {
-    use pb::get_hardware_request::By as Given;
+fn selector(request: pb::GetHardwareRequest) -> Result<HardwareSelector, Violations> {
+    use pb::get_hardware_request::By;
     match request.by {
         None => Err(Violations::single("by", "is missing: give id, name, mac or address")),
-        Some(Given::Id(text)) => id("id", &text).map(By::Id),
-        Some(Given::Name(text)) => match check::label(&text) {
-            Ok(name) => Ok(By::Name(name)),
+        Some(By::Id(text)) => id("id", &text).map(HardwareSelector::Id),
+        Some(By::Name(text)) => match check::label(&text) {
+            Ok(name) => Ok(HardwareSelector::Name(name)),
             Err(reason) => Err(Violations::single("name", reason)),
         },
-        Some(Given::Mac(text)) => {
-            text.parse().map(By::Mac).map_err(|reason| Violations::single("mac", reason))
+        Some(By::Mac(text)) => {
+            let mac = text.parse().map_err(|reason| Violations::single("mac", reason))?;
+            Ok(HardwareSelector::Mac(mac))
         }
-        Some(Given::Address(text)) => match check::address(&text) {
-            Ok(address) => Ok(By::Address(address.to_string())),
+        Some(By::Address(text)) => match check::address(&text) {
+            Ok(address) => Ok(HardwareSelector::Address(address.to_string())),
             Err(reason) => Err(Violations::single("address", reason)),
         },
     }
@@ -201,7 +203,7 @@ impl From<Error> for Status {
                 let subject = format!("hardware/{id}");
                 status::failed_precondition("OCCUPIED", &subject, error.to_string())
             }
-            Error::Unasked(_) => Self::unavailable(error.to_string()),
+            Error::OccupantUnknown(_) => Self::unavailable(error.to_string()),
             Error::Records(error) => error.into(),
         }
     }

@@ -1,21 +1,21 @@
-//! The machines a site owns: what they are made of, how they reach the network, and whether they may be used.
+//! The machines of a site: their parts, their networks, and their own states.
 //!
-//! - [`api`]: gRPC in, gRPC out; no decisions.
-//! - [`state`]: a machine's own life, as values; no I/O.
-//! - [`check`]: what a machine's record may say, and the form it is stored in.
-//! - [`machines`]: the records in the store; no gRPC.
-//! - `hidden`: scripts that a basic view hid stay where it is written back.
-//! - [`occupancy`]: the one question asked of somebody else.
+//! - [`api`]: the gRPC service; it decides nothing.
+//! - [`state`]: the lifecycle of a machine as values; no I/O.
+//! - [`check`]: the rules for records, and the form in which they are stored.
+//! - [`records`]: the records in the store; no gRPC.
+//! - `scripts`: the scripts that an update leaves unchanged.
+//! - [`occupancy`]: the call to the instance service.
 //!
-//! Who uses a machine is the instance service's to say, and no password of a BMC's is kept here.
+//! The use of a machine is recorded by the instance service, its BMC by the power service.
 
 pub mod api;
 pub mod check;
-mod hidden;
-pub mod machines;
 pub mod occupancy;
+pub mod records;
+mod scripts;
 pub mod state;
 
 pub use api::Api;
-pub use machines::{Error, Machines};
 pub use occupancy::Occupancy;
+pub use records::{Error, HardwareRecords};

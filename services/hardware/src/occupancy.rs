@@ -1,23 +1,23 @@
-//! The one question asked of the instance service: does anything occupy this machine?
+//! The instance that occupies a machine, read from the instance service.
 
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{GetInstanceRequest, get_instance_request::By};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// Knows who to ask.
+/// A client of the instance service.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
     instance: InstanceServiceClient<Channel>,
 }
 
 impl Occupancy {
-    /// Asks over `instance`.
+    /// A client for the channel `instance`.
     pub fn new(instance: Channel) -> Self {
         Self { instance: InstanceServiceClient::new(instance) }
     }
 
-    /// The id of the instance that occupies the machine `id`, if one does.
+    /// Returns the id of the instance that occupies the machine `id`, if there is one.
     pub async fn occupant(&self, id: &str) -> Result<Option<String>, Status> {
         let by = Some(By::HardwareId(id.to_owned()));
         let request = GetInstanceRequest { by, ..GetInstanceRequest::default() };

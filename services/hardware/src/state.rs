@@ -1,56 +1,56 @@
-//! A machine's own life.
+//! The lifecycle of a machine; `docs/reference/hardware-states.md` describes it for users.
 //!
 //! ```text
-//! enrolled ──▶ provisionable        verified, or an operator says so
+//! enrolled ◀──▶ provisionable               verified, or set by an operator
 //! enrolled, provisionable ──▶ failed        an automatic step failed
-//! failed ──▶ enrolled                       somebody looked; it starts over
-//! any of these ◀──▶ maintenance             an operator holds it, and lets go
-//! any of these ──▶ deleting ──▶ (gone)      or back, where deleting was refused
+//! failed ──▶ enrolled                       an operator has looked at it
+//! enrolled, provisionable, failed ──▶ maintenance ──▶ enrolled, provisionable
+//! any of these ──▶ deleting ──▶ (gone)      or back, if deleting was refused
 //! ```
 //!
-//! Provisioning, in use, deprovisioning are not states of the machine but of the instance that occupies it.
+//! Provisioning, in use and deprovisioning are states of the instance that occupies the machine.
 
 use std::fmt;
 
 use tinwright::hardware::v1 as pb;
 
-/// Where a machine is in its life.
+/// The position of a machine in its lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Known, but not verified.
+    /// Recorded, but not verified.
     Enrolled,
     /// May be given to an instance.
     Provisionable,
-    /// An automatic step failed; somebody has to look.
+    /// An automatic step failed; an operator has to look at it.
     Failed,
-    /// An operator holds it; nothing automatic happens to it.
+    /// Reserved for an operator; nothing automatic happens to it.
     Maintenance,
     /// Being removed.
     Deleting,
 }
 
-/// There is no way from one state to the other.
+/// Returned for a change of state that is not allowed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a machine that is {from} cannot become {to}")]
-pub struct Illegal {
+pub struct IllegalStateChange {
     from: State,
     to: State,
 }
 
-/// The number names no state of a machine's own.
+/// Returned for a number that is no state of a machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is none of enrolled, provisionable, failed, maintenance")]
-pub struct NoState;
+pub struct UnspecifiedState;
 
 impl State {
-    /// The state after the machine may not go, it having been in `before`. After a restart nobody knows what that was:
-    /// then somebody has to look.
-    pub fn kept(before: Self) -> Self {
+    /// Returns the state after a refused delete of a machine that was in `before`. If it was being deleted already, its
+    /// earlier state is unknown, and an operator has to look at it.
+    pub fn after_refused_delete(before: Self) -> Self {
         if before == Self::Deleting { Self::Maintenance } else { before }
     }
 
-    /// The state after somebody asked for `to`. Asking for the present one changes nothing.
-    pub fn after(self, to: Self) -> Result<Self, Illegal> {
+    /// Returns the state after a request for `to`. A request for the present state changes nothing.
+    pub fn after(self, to: Self) -> Result<Self, IllegalStateChange> {
         match (self, to) {
             (from, to) if from == to => Ok(to),
             (Self::Enrolled, Self::Provisionable | Self::Failed)
@@ -58,7 +58,7 @@ impl State {
             | (Self::Failed, Self::Enrolled)
             | (Self::Enrolled | Self::Provisionable | Self::Failed, Self::Maintenance)
             | (Self::Maintenance, Self::Enrolled | Self::Provisionable) => Ok(to),
-            (from, to) => Err(Illegal { from, to }),
+            (from, to) => Err(IllegalStateChange { from, to }),
         }
     }
 }
@@ -88,11 +88,11 @@ impl From<State> for pb::State {
 }
 
 impl TryFrom<pb::State> for State {
-    type Error = NoState;
+    type Error = UnspecifiedState;
 
-    fn try_from(state: pb::State) -> Result<Self, NoState> {
+    fn try_from(state: pb::State) -> Result<Self, UnspecifiedState> {
         match state {
-            pb::State::Unspecified => Err(NoState),
+            pb::State::Unspecified => Err(UnspecifiedState),
             pb::State::Enrolled => Ok(Self::Enrolled),
             pb::State::Provisionable => Ok(Self::Provisionable),
             pb::State::Failed => Ok(Self::Failed),
@@ -110,14 +110,14 @@ mod tests {
         [State::Enrolled, State::Provisionable, State::Failed, State::Maintenance, State::Deleting];
 
     #[test]
-    fn a_failed_machine_is_not_given_away_before_somebody_looked() {
+    fn a_failed_machine_becomes_provisionable_only_by_way_of_enrolled() {
         assert!(State::Failed.after(State::Provisionable).is_err());
         let looked = State::Failed.after(State::Enrolled).unwrap();
         assert_eq!(looked.after(State::Provisionable), Ok(State::Provisionable));
     }
 
     #[test]
-    fn asking_twice_is_asking_once_and_nobody_can_ask_for_deletion_this_way() {
+    fn repeating_a_request_changes_nothing_and_deleting_cannot_be_requested() {
         for state in ALL {
             assert_eq!(state.after(state), Ok(state));
             assert_eq!(state.after(State::Deleting).is_ok(), state == State::Deleting);
@@ -126,11 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_kept_is_what_it_was_or_somebody_looks() {
+    fn a_refused_delete_restores_the_state_or_leads_to_maintenance() {
         for state in ALL {
-            let kept = State::kept(state);
+            let after = State::after_refused_delete(state);
             let expected = if state == State::Deleting { State::Maintenance } else { state };
-            assert_eq!(kept, expected);
+            assert_eq!(after, expected);
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_has_its_number_on_the_wire() {
+    fn every_state_is_read_back_from_its_number() {
         for state in ALL {
             assert_eq!(State::try_from(pb::State::from(state)), Ok(state));
         }

@@ -1,4 +1,4 @@
-//! Bonds, and which interfaces belong to them.
+//! Bonds and their interfaces.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
 
 /// The most bonds of a machine.
-const MANY: usize = 8;
-/// What Linux can do (its bonding driver's documentation, `mode`).
+const MAX_BONDS: usize = 8;
+/// The modes of Linux's bonding driver.
 const MODES: [&str; 7] = [
     "balance-rr",
     "active-backup",
@@ -19,17 +19,20 @@ const MODES: [&str; 7] = [
     "balance-alb",
 ];
 
-/// Notes what is wrong with the bonds of `hardware`, and with what its interfaces say of them.
+/// Adds the violations of the bonds of `hardware` and of their interfaces.
 pub(super) fn check(hardware: &pb::Hardware, wrong: &mut Violations) {
-    wrong.take("bonds", check::count(hardware.bonds.len(), MANY));
-    // A bond is an interface of the system, too: no two of them go by one name.
+    wrong.take("bonds", check::count(hardware.bonds.len(), MAX_BONDS));
+    // A bond is an interface of the installed system as well, so its name must differ from theirs.
     let mut names: BTreeSet<&str> =
         hardware.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     for (n, pb::Bond { name, mode }) in hardware.bonds.iter().enumerate() {
         let at = |field: &str| format!("bonds[{n}].{field}");
-        wrong.take(at("name"), super::interface::name(name));
+        wrong.take(at("name"), super::interface::check_name(name));
         if !names.insert(name) {
-            wrong.add(at("name"), format!("{name:?} is there twice, or an interface's name"));
+            wrong.add(
+                at("name"),
+                format!("{name:?} is listed twice, or is the name of an interface"),
+            );
         }
         if !MODES.contains(&mode.as_str()) {
             wrong.add(at("mode"), format!("{mode:?} is none of {}", MODES.join(", ")));

@@ -6,25 +6,25 @@ use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::mac::Mac;
 use tinwright::status::Violations;
 
-use super::{known, relay_port};
+use super::{enum_value, relay_port};
 
-/// The longest lease: what DHCP takes for infinite, in seconds (RFC 2131 §3.3).
-const INFINITE: i64 = 0xffff_ffff;
-/// The longest boot file name DHCP's own field holds, in bytes.
-const BOOT_FILE: usize = 127;
-/// The most servers of a kind, or routes.
-const MANY: usize = 16;
-/// The longest script, in bytes.
-const SCRIPT: usize = 64 * 1024;
+/// The longest lease: the number of seconds that means infinity (RFC 2131 §3.3).
+const INFINITE_LEASE_SECONDS: i64 = 0xffff_ffff;
+/// The longest boot file name in DHCP's own field.
+const MAX_BOOT_FILE_BYTES: usize = 127;
+/// The most servers of a kind, and the most routes.
+const MAX_ENTRIES: usize = 16;
+/// The longest script.
+const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 
-/// Puts `interface` into its stored form. Answers what is wrong with it.
+/// Converts `interface` to its stored form. Returns its violations.
 pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
     let mut wrong = Violations::default();
     if let Some(mac) = wrong.take("mac", interface.mac.parse::<Mac>()) {
         interface.mac = mac.to_string();
     }
     if !interface.name.is_empty() {
-        wrong.take("name", name(&interface.name));
+        wrong.take("name", check_name(&interface.name));
     }
     if let Some(dhcp) = &mut interface.dhcp {
         wrong.add_nested("dhcp", normalize_dhcp(dhcp));
@@ -38,8 +38,8 @@ pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
     wrong
 }
 
-/// What the operating system can call an interface.
-pub(super) fn name(name: &str) -> Result<(), InvalidValue> {
+/// Passes for a name that Linux allows for an interface.
+pub(super) fn check_name(name: &str) -> Result<(), InvalidValue> {
     check::length(name, 15)?; // IFNAMSIZ less its zero byte
     check::script_word(name)
 }
@@ -58,8 +58,11 @@ fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
         }
     }
     let lease = dhcp.lease_time.as_ref().map_or(0, |time| time.seconds);
-    if !(0..=INFINITE).contains(&lease) {
-        wrong.add("lease_time", format!("{lease} s is not between 0 and {INFINITE} s"));
+    if !(0..=INFINITE_LEASE_SECONDS).contains(&lease) {
+        wrong.add(
+            "lease_time",
+            format!("{lease} s is not between 0 and {INFINITE_LEASE_SECONDS} s"),
+        );
     }
     normalize_servers(dhcp, &mut wrong);
     for (n, route) in dhcp.classless_routes.iter_mut().enumerate() {
@@ -72,20 +75,20 @@ fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
         wrong.add("mtu", format!("{} is not between 576 and 9216", dhcp.mtu));
     }
     if dhcp.proxy && dhcp.disabled {
-        wrong.add("proxy", "is set, and so is disabled: what is left alone is not added to");
+        wrong.add("proxy", "is set together with disabled: set one of them");
     }
-    overrides(dhcp, &mut wrong);
+    check_boot_server(dhcp, &mut wrong);
     wrong
 }
 
 fn normalize_servers(dhcp: &mut pb::Dhcp, wrong: &mut Violations) {
-    wrong.take("name_servers", check::count(dhcp.name_servers.len(), MANY));
+    wrong.take("name_servers", check::count(dhcp.name_servers.len(), MAX_ENTRIES));
     for (n, server) in dhcp.name_servers.iter_mut().enumerate() {
         if let Some(address) = wrong.take(format!("name_servers[{n}]"), check::address(server)) {
             *server = address.to_string();
         }
     }
-    wrong.take("time_servers", check::count(dhcp.time_servers.len(), MANY));
+    wrong.take("time_servers", check::count(dhcp.time_servers.len(), MAX_ENTRIES));
     for (n, server) in dhcp.time_servers.iter_mut().enumerate() {
         let name =
             check::address(server).map(|a| a.to_string()).or_else(|_| check::hostname(server));
@@ -93,18 +96,18 @@ fn normalize_servers(dhcp: &mut pb::Dhcp, wrong: &mut Violations) {
             *server = name;
         }
     }
-    wrong.take("classless_routes", check::count(dhcp.classless_routes.len(), MANY));
+    wrong.take("classless_routes", check::count(dhcp.classless_routes.len(), MAX_ENTRIES));
 }
 
-fn overrides(dhcp: &pb::Dhcp, wrong: &mut Violations) {
+fn check_boot_server(dhcp: &pb::Dhcp, wrong: &mut Violations) {
     if dhcp.tftp_server_name.is_empty() != dhcp.boot_file_name.is_empty() {
-        wrong.add("boot_file_name", "goes with tftp_server_name: give both or neither");
+        wrong.add("boot_file_name", "belongs to tftp_server_name: set both or neither");
     }
     if !dhcp.tftp_server_name.is_empty() {
         wrong.take("tftp_server_name", check::hostname(&dhcp.tftp_server_name));
     }
     if !dhcp.boot_file_name.is_empty() {
-        wrong.take("boot_file_name", check::length(&dhcp.boot_file_name, BOOT_FILE));
+        wrong.take("boot_file_name", check::length(&dhcp.boot_file_name, MAX_BOOT_FILE_BYTES));
         wrong.take("boot_file_name", check::script_word(&dhcp.boot_file_name));
     }
 }
@@ -113,10 +116,10 @@ fn normalize_address(address: &mut pb::Address) -> Violations {
     let mut wrong = Violations::default();
     let Some(own) = wrong.take("address", check::address(&address.address)) else { return wrong };
     address.address = own.to_string();
-    let most = if own.is_ipv4() { 32 } else { 128 };
+    let max_bits = if own.is_ipv4() { 32 } else { 128 };
     let bits = address.prefix_length;
-    if !(1..=most).contains(&bits) {
-        wrong.add("prefix_length", format!("{bits} is not between 1 and {most}"));
+    if !(1..=max_bits).contains(&bits) {
+        wrong.add("prefix_length", format!("{bits} is not between 1 and {max_bits}"));
     }
     if address.gateway.is_empty() {
         return wrong;
@@ -125,11 +128,11 @@ fn normalize_address(address: &mut pb::Address) -> Violations {
         return wrong;
     };
     address.gateway = gateway.to_string();
-    // Point-to-point and host prefixes have their router outside (RFC 3021), and so do link-local ones.
-    let outside = bits >= most - 1 || check::is_link_local(gateway);
+    // The router of a point-to-point or host prefix (RFC 3021) may be outside it, and so may a link-local one.
+    let may_be_outside = bits >= max_bits - 1 || check::is_link_local(gateway);
     if own.is_ipv4() != gateway.is_ipv4() {
         wrong.add("gateway", format!("{gateway} is of another family than {own}"));
-    } else if !outside && !check::same_network(own, gateway, bits) {
+    } else if !may_be_outside && !check::same_network(own, gateway, bits) {
         wrong.add("gateway", format!("{gateway} is outside {own}/{bits}"));
     }
     wrong
@@ -152,7 +155,7 @@ fn check_netboot(netboot: &pb::Netboot) -> Violations {
             wrong.add("boot_once", "has neither url nor contents");
         }
     }
-    wrong.take("local_boot", known::<LocalBoot>(netboot.local_boot));
+    wrong.take("local_boot", enum_value::<LocalBoot>(netboot.local_boot));
     if let Some(osie) = &netboot.osie {
         wrong.add_nested("osie", check_osie(osie));
     }
@@ -163,12 +166,12 @@ fn check_ipxe(ipxe: &pb::Ipxe) -> Violations {
     let mut wrong = Violations::default();
     let pb::Ipxe { url, contents, binary } = ipxe;
     if !url.is_empty() && !contents.is_empty() {
-        wrong.add("contents", "goes without url: give one of them");
+        wrong.add("contents", "is set together with url: set one of them");
     }
     if !url.is_empty() {
         wrong.take("url", check::url(url, &["http", "https", "tftp"]));
     }
-    wrong.take("contents", check::length(contents, SCRIPT));
+    wrong.take("contents", check::length(contents, MAX_SCRIPT_BYTES));
     if !contents.is_empty() && !contents.starts_with("#!ipxe") {
         wrong.add("contents", "does not begin with #!ipxe");
     }
@@ -189,6 +192,6 @@ fn check_osie(osie: &pb::Osie) -> Violations {
             wrong.take(field, check::file_name(name));
         }
     }
-    super::words("kernel_params", kernel_params, &mut wrong);
+    super::check_kernel_params("kernel_params", kernel_params, &mut wrong);
     wrong
 }

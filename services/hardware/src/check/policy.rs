@@ -1,40 +1,40 @@
-//! How the site treats a machine.
+//! The policy of a machine.
 
 use std::time::Duration;
 
 use tinwright::hardware::v1 as pb;
-use tinwright::hardware::v1::policy::{MetadataSource, MetadataTokens, PhoneHome, WorkerIdentity};
+use tinwright::hardware::v1::policy::{MetadataSource, MetadataTokens, PhoneHome};
 use tinwright::status::Violations;
 
-use super::{known, word, words};
+use super::{check_kernel_params, check_word, enum_value};
 
-/// The largest TTL that an answer with a session token may have (EC2's own limit).
-const HOPS: u32 = 64;
-/// The end of what a protobuf timestamp can say, in seconds since 1970: the year 10000.
-const ETERNITY: i64 = 253_402_300_800;
+/// The largest TTL of a response with a session token, as in EC2.
+const MAX_HOPS: u32 = 64;
+/// The end of protobuf timestamps, the year 10000, in seconds since 1970.
+const TIMESTAMP_END_SECONDS: i64 = 253_402_300_800;
 
-/// What is wrong with `policy`.
+/// Returns the violations of `policy`.
 pub(super) fn check(policy: &pb::Policy) -> Violations {
     let mut wrong = Violations::default();
-    wrong.take("phone_home", known::<PhoneHome>(policy.phone_home));
-    wrong.take("metadata_tokens", known::<MetadataTokens>(policy.metadata_tokens));
-    wrong.take("worker_identity", known::<WorkerIdentity>(policy.worker_identity));
-    wrong.take("metadata_source", known::<MetadataSource>(policy.metadata_source));
-    wrong.take("deprovision_template_id", word(&policy.deprovision_template_id));
-    words("kernel_params", &policy.kernel_params, &mut wrong);
+    wrong.take("phone_home", enum_value::<PhoneHome>(policy.phone_home));
+    wrong.take("metadata_tokens", enum_value::<MetadataTokens>(policy.metadata_tokens));
+    wrong.take("metadata_source", enum_value::<MetadataSource>(policy.metadata_source));
+    wrong.take("deprovision_template_id", check_word(&policy.deprovision_template_id));
+    check_kernel_params("kernel_params", &policy.kernel_params, &mut wrong);
     let hops = policy.metadata_hop_limit;
-    if hops > HOPS {
-        wrong.add("metadata_hop_limit", format!("{hops} is not between 0 and {HOPS}"));
+    if hops > MAX_HOPS {
+        wrong.add("metadata_hop_limit", format!("{hops} is not between 0 and {MAX_HOPS}"));
     }
     if let Some(window) = policy.user_data_window
         && !Duration::try_from(window).is_ok_and(|window| !window.is_zero())
     {
-        wrong.add("user_data_window", "is no time above zero: leave it out for always");
+        wrong.add("user_data_window", "is not above zero: leave it out for no limit");
     }
     if let Some(time) = policy.tokens_revoke_time
-        && !((0..ETERNITY).contains(&time.seconds) && (0..1_000_000_000).contains(&time.nanos))
+        && !((0..TIMESTAMP_END_SECONDS).contains(&time.seconds)
+            && (0..1_000_000_000).contains(&time.nanos))
     {
-        wrong.add("tokens_revoke_time", "is no time between the years 1970 and 9999");
+        wrong.add("tokens_revoke_time", "is not between the years 1970 and 9999");
     }
     wrong
 }

@@ -1,13 +1,13 @@
-//! Ports of switches, as relays name them.
+//! Switch ports, as DHCP relays identify them.
 
 use tinwright::check::{self, InvalidValue};
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
 
-/// What option 82 holds besides the heads of its two sub-options, in bytes (RFC 3046 §2.0).
-const OPTION: usize = 255 - 2 * 2;
+/// The space in option 82 besides the headers of its two sub-options (RFC 3046 §2.0).
+const MAX_IDS_BYTES: usize = 255 - 2 * 2;
 
-/// Puts `port` into its stored form. Answers what is wrong with it.
+/// Converts `port` to its stored form. Returns its violations.
 pub(super) fn normalize(port: &mut pb::RelayPort) -> Violations {
     let mut wrong = Violations::default();
     if port.circuit_id.is_empty() {
@@ -16,12 +16,12 @@ pub(super) fn normalize(port: &mut pb::RelayPort) -> Violations {
     for (field, hex) in [("circuit_id", &mut port.circuit_id), ("remote_id", &mut port.remote_id)] {
         hex.make_ascii_lowercase();
         if !hex.len().is_multiple_of(2) || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-            wrong.add(field, "is no hex, two digits a byte");
+            wrong.add(field, "is not hex with two digits a byte");
         }
     }
-    let given = (port.circuit_id.len() + port.remote_id.len()) / 2;
-    if given > OPTION {
-        let reason = InvalidValue::TooLong { length: given, max: OPTION };
+    let length = (port.circuit_id.len() + port.remote_id.len()) / 2;
+    if length > MAX_IDS_BYTES {
+        let reason = InvalidValue::TooLong { length, max: MAX_IDS_BYTES };
         wrong.add("circuit_id", format!("with remote_id {reason}"));
     }
     if !port.link_address.is_empty()

@@ -1,4 +1,4 @@
-//! What is stored of a record, and what is refused by name.
+//! The stored form of records, and refused fields.
 
 use super::*;
 use pb::{Address, Bond, Dhcp, Disk, Hardware, Interface, Ipxe, Netboot, Policy, RelayPort, Route};
@@ -25,12 +25,12 @@ fn with(change: impl FnOnce(&mut Interface, &mut Dhcp)) -> Hardware {
 }
 
 fn refused(hardware: Hardware) -> String {
-    normal(hardware).unwrap_err().to_string()
+    normalize(hardware).unwrap_err().to_string()
 }
 
 #[test]
 fn a_record_is_stored_in_canonical_form() {
-    let stored = normal(with(|interface, dhcp| {
+    let stored = normalize(with(|interface, dhcp| {
         interface.mac = "0200.5E10.0001".into();
         dhcp.hostname = "Node-1.LAB".into();
         dhcp.name_servers = vec!["2001:DB8:0::1".into()];
@@ -64,12 +64,12 @@ fn every_wrong_field_is_named_at_once() {
 }
 
 #[test]
-fn a_machine_has_an_interface_and_no_mac_or_address_twice() {
+fn a_machine_has_an_interface_and_unique_macs_and_addresses() {
     assert_eq!(refused(hardware(vec![])), "interfaces: is empty: a machine has at least one");
     let text = refused(hardware(vec![interface(), interface()]));
-    assert!(text.contains("interfaces[1].mac: 02:00:5e:10:00:01 is there twice"), "{text}");
+    assert!(text.contains("interfaces[1].mac: 02:00:5e:10:00:01 is listed twice"), "{text}");
     assert!(
-        text.contains("interfaces[1].dhcp.address.address: 192.0.2.10 is there twice"),
+        text.contains("interfaces[1].dhcp.address.address: 192.0.2.10 is listed twice"),
         "{text}"
     );
     let text = refused(hardware(vec![interface(); 17]));
@@ -77,10 +77,10 @@ fn a_machine_has_an_interface_and_no_mac_or_address_twice() {
 }
 
 #[test]
-fn a_gateway_is_reached_from_its_address() {
+fn a_gateway_is_inside_the_network_of_its_address() {
     let gateway = |bits, gateway: &str| {
         let address = Address { prefix_length: bits, gateway: gateway.into(), ..address() };
-        normal(with(|_, dhcp| dhcp.address = Some(address)))
+        normalize(with(|_, dhcp| dhcp.address = Some(address)))
     };
     assert!(gateway(24, "192.0.2.1").is_ok());
     assert!(gateway(31, "192.0.2.99").is_ok(), "point to point");
@@ -93,16 +93,16 @@ fn a_gateway_is_reached_from_its_address() {
 }
 
 #[test]
-fn what_goes_into_a_boot_script_cannot_break_out_of_it() {
+fn boot_script_arguments_have_no_special_characters() {
     let ipxe = |ipxe| {
         let netboot = Netboot { ipxe: Some(ipxe), ..Netboot::default() };
         with(|interface, _| interface.netboot = Some(netboot))
     };
     let url = |url: &str| ipxe(Ipxe { url: url.into(), ..Ipxe::default() });
-    assert!(normal(url("http://192.0.2.1/boot.ipxe")).is_ok());
+    assert!(normalize(url("http://192.0.2.1/boot.ipxe")).is_ok());
     assert!(refused(url("http://192.0.2.1/a b")).contains("netboot.ipxe.url"));
     let both = Ipxe { url: "http://h/".into(), contents: "#!ipxe".into(), ..Ipxe::default() };
-    assert!(refused(ipxe(both)).contains("ipxe.contents: goes without url"));
+    assert!(refused(ipxe(both)).contains("ipxe.contents: is set together with url"));
     assert!(refused(ipxe(Ipxe { contents: "exit".into(), ..Ipxe::default() })).contains("#!ipxe"));
     let policy = pb::Policy { kernel_params: vec!["a b".into()], ..pb::Policy::default() };
     let text = refused(Hardware { policy: Some(policy), ..hardware(vec![interface()]) });
@@ -115,7 +115,7 @@ fn a_disk_is_below_dev() {
         disks: vec![Disk { device: device.into() }],
         ..hardware(vec![interface()])
     };
-    assert!(normal(disk("/dev/disk/by-id/x")).is_ok());
+    assert!(normalize(disk("/dev/disk/by-id/x")).is_ok());
     for wrong in ["sda", "/dev/../etc/passwd", "/dev/sd a", ""] {
         assert!(refused(disk(wrong)).contains("disks[0].device"), "{wrong}");
     }
@@ -124,7 +124,7 @@ fn a_disk_is_below_dev() {
 #[test]
 fn extra_is_one_json_object_of_bounded_depth() {
     let extra = |text: String| Hardware { extra: text.into(), ..hardware(vec![interface()]) };
-    assert!(normal(extra(r#"{"bonding_mode": 5}"#.into())).is_ok());
+    assert!(normalize(extra(r#"{"bonding_mode": 5}"#.into())).is_ok());
     let deep = format!("{{\"a\": {}{}}}", "[".repeat(33), "]".repeat(33));
     for wrong in ["[]".into(), "{".into(), r#"{"a": 1, "a": 2}"#.into(), deep, " ".repeat(65537)] {
         assert!(refused(extra(wrong)).starts_with("extra: "));
@@ -133,7 +133,7 @@ fn extra_is_one_json_object_of_bounded_depth() {
 
 proptest! {
     #[test]
-    fn the_stored_form_is_its_own_stored_form(mac: [u8; 6], host in "[a-zA-Z0-9-]{0,9}", a: [u8; 4], bits in 0..40_u32) {
+    fn normalizing_twice_changes_nothing(mac: [u8; 6], host in "[a-zA-Z0-9-]{0,9}", a: [u8; 4], bits in 0..40_u32) {
         let record = with(|interface, dhcp| {
             interface.mac = tinwright::Mac(mac).to_string().to_uppercase();
             dhcp.hostname = host;
@@ -141,8 +141,8 @@ proptest! {
                 address: std::net::Ipv4Addr::from(a).to_string(), prefix_length: bits, gateway: String::new(),
             });
         });
-        if let Ok(stored) = normal(record) {
-            prop_assert_eq!(normal(stored.clone()), Ok(stored));
+        if let Ok(stored) = normalize(record) {
+            prop_assert_eq!(normalize(stored.clone()), Ok(stored));
         }
     }
 }
@@ -157,16 +157,16 @@ fn port(circuit: &str, remote: &str, link: &str) -> RelayPort {
 }
 
 #[test]
-fn a_port_is_hex_that_fits_the_option_that_names_it() {
+fn a_port_is_hex_that_fits_option_82() {
     let at = |port: RelayPort| with(|interface, _| interface.relay_port = Some(port));
-    let stored = normal(at(port("0A3A", "FF", "2001:DB8:0::1"))).unwrap();
+    let stored = normalize(at(port("0A3A", "FF", "2001:DB8:0::1"))).unwrap();
     assert_eq!(stored.interfaces[0].relay_port, Some(port("0a3a", "ff", "2001:db8::1")));
-    assert!(normal(at(port(&"ab".repeat(251), "", ""))).is_ok());
+    assert!(normalize(at(port(&"ab".repeat(251), "", ""))).is_ok());
     for (wrong, field) in [
         (port("", "ff", ""), "circuit_id: is empty"),
-        (port("abc", "", ""), "circuit_id: is no hex"),
-        (port("é", "", ""), "circuit_id: is no hex"),
-        (port("ab", "xy", ""), "remote_id: is no hex"),
+        (port("abc", "", ""), "circuit_id: is not hex"),
+        (port("é", "", ""), "circuit_id: is not hex"),
+        (port("ab", "xy", ""), "remote_id: is not hex"),
         (port("ab", "", "0.0.0.0"), "link_address: "),
         (port(&"ab".repeat(200), &"ab".repeat(52), ""), "circuit_id: with remote_id has 252 bytes"),
     ] {
@@ -175,11 +175,11 @@ fn a_port_is_hex_that_fits_the_option_that_names_it() {
     }
     let mut two = hardware(vec![interface(), interface()]);
     two.interfaces.iter_mut().for_each(|one| one.relay_port = Some(port("ab", "", "")));
-    assert!(refused(two).contains("interfaces[1].relay_port: ,,ab is there twice"));
+    assert!(refused(two).contains("interfaces[1].relay_port: ,,ab is listed twice"));
 }
 
 #[test]
-fn an_interface_belongs_to_a_bond_that_there_is() {
+fn an_interface_belongs_to_an_existing_bond() {
     let bond = |name: &str, mode: &str| Bond { name: name.into(), mode: mode.into() };
     let bonded = |bonds: Vec<Bond>, member: &str| {
         let mut hardware = with(|interface, _| {
@@ -188,10 +188,10 @@ fn an_interface_belongs_to_a_bond_that_there_is() {
         hardware.bonds = bonds;
         hardware
     };
-    assert!(normal(bonded(vec![bond("bond0", "802.3ad")], "bond0")).is_ok());
+    assert!(normalize(bonded(vec![bond("bond0", "802.3ad")], "bond0")).is_ok());
     for (bonds, member, part) in [
         (vec![], "bond0", "interfaces[0].bond: there is no bond \"bond0\""),
-        (vec![bond("eth0", "802.3ad")], "", "bonds[0].name: \"eth0\" is there twice"),
+        (vec![bond("eth0", "802.3ad")], "", "bonds[0].name: \"eth0\" is listed twice"),
         (vec![bond("", "802.3ad")], "", "bonds[0].name: "),
         (vec![bond("bond0", "5")], "", "bonds[0].mode: \"5\" is none of balance-rr"),
         (vec![bond("b", "broadcast"); 9], "", "bonds: has 9 entries"),
@@ -202,20 +202,20 @@ fn an_interface_belongs_to_a_bond_that_there_is() {
 }
 
 #[test]
-fn another_servers_answer_is_added_to_or_left_alone_but_not_both() {
+fn proxy_and_disabled_exclude_each_other() {
     let proxy = with(|_, dhcp| (dhcp.proxy, dhcp.address) = (true, None));
-    assert!(normal(proxy).is_ok(), "no address is needed");
+    assert!(normalize(proxy).is_ok(), "no address is needed");
     let text = refused(with(|_, dhcp| (dhcp.proxy, dhcp.disabled) = (true, true)));
-    assert!(text.contains("interfaces[0].dhcp.proxy: is set, and so is disabled"), "{text}");
+    assert!(text.contains("interfaces[0].dhcp.proxy: is set together with disabled"), "{text}");
 }
 
 #[test]
-fn a_script_for_one_boot_is_a_script() {
+fn a_one_shot_script_is_not_empty() {
     let once = |script: Ipxe| {
         let netboot = Netboot { boot_once: Some(script), ..Netboot::default() };
         with(|interface, _| interface.netboot = Some(netboot))
     };
-    assert!(normal(once(Ipxe { contents: "#!ipxe\n".into(), ..Ipxe::default() })).is_ok());
+    assert!(normalize(once(Ipxe { contents: "#!ipxe\n".into(), ..Ipxe::default() })).is_ok());
     for (wrong, part) in [
         (Ipxe::default(), "interfaces[0].netboot.boot_once: has neither"),
         (Ipxe { contents: "exit".into(), ..Ipxe::default() }, "boot_once.contents: "),
@@ -226,11 +226,11 @@ fn a_script_for_one_boot_is_a_script() {
     }
     let netboot = Netboot { local_boot: 9, ..Netboot::default() };
     let text = refused(with(|interface, _| interface.netboot = Some(netboot)));
-    assert!(text.contains("netboot.local_boot: is no value"), "{text}");
+    assert!(text.contains("netboot.local_boot: is not a value"), "{text}");
 }
 
 #[test]
-fn what_a_policy_says_of_metadata_is_bounded() {
+fn metadata_policies_have_limits() {
     let under = |policy: Policy| Hardware { policy: Some(policy), ..hardware(vec![interface()]) };
     let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
     let time = |seconds, nanos| Some(prost_types::Timestamp { seconds, nanos });
@@ -240,7 +240,7 @@ fn what_a_policy_says_of_metadata_is_bounded() {
         tokens_revoke_time: time(1_800_000_000, 0),
         ..Policy::default()
     };
-    assert!(normal(under(right.clone())).is_ok());
+    assert!(normalize(under(right.clone())).is_ok());
     for (wrong, field) in [
         (Policy { metadata_hop_limit: 65, ..right.clone() }, "metadata_hop_limit"),
         (Policy { metadata_source: 4, ..right.clone() }, "metadata_source"),

@@ -1,10 +1,10 @@
-//! Keeps an interface's scripts when a caller writes back what a basic view showed: `ipxe` or `boot_once` without url and
-//! contents stands for the stored script.
+//! Scripts in updates: `ipxe` or `boot_once` without url and contents, as basic views show them, stands for the stored
+//! script.
 
 use tinwright::hardware::v1 as pb;
 
-/// Puts the scripts of `old` where `new` has them as a basic view showed them.
-pub(crate) fn keep(old: &pb::Hardware, new: &mut pb::Hardware) {
+/// Restores in `new` the scripts of `old` that a basic view showed without text.
+pub(crate) fn restore(old: &pb::Hardware, new: &mut pb::Hardware) {
     for interface in &mut new.interfaces {
         let mut before = old.interfaces.iter().filter(|old| old.mac == interface.mac);
         let Some(mut before) = before.next().cloned() else { continue };
@@ -19,7 +19,7 @@ pub(crate) fn keep(old: &pb::Hardware, new: &mut pb::Hardware) {
     }
 }
 
-/// The two scripts that an interface may have.
+/// Returns the two scripts that an interface may have.
 fn scripts_mut(interface: &mut pb::Interface) -> [Option<&mut pb::Ipxe>; 2] {
     match &mut interface.netboot {
         Some(pb::Netboot { ipxe, boot_once, .. }) => [ipxe.as_mut(), boot_once.as_mut()],
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_basic_view_says_that_there_is_a_script_and_not_what_it_says() {
+    fn a_basic_view_shows_that_there_is_a_script_without_its_text() {
         let shown = machine().without_secrets();
         assert!(!format!("{shown:?}").contains("password"), "{shown:?}");
         let netboot = shown.interfaces[0].netboot.as_ref().unwrap();
@@ -60,22 +60,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_can_be_written_back_in_any_order() {
+    fn a_basic_view_can_be_written_back_in_any_order() {
         let mut new = machine().without_secrets();
         new.interfaces.reverse();
-        keep(&machine(), &mut new);
+        restore(&machine(), &mut new);
         new.interfaces.reverse();
         assert_eq!(new.interfaces, machine().interfaces);
     }
 
     #[test]
-    fn a_script_that_is_replaced_or_taken_away_is_not_kept() {
+    fn a_replaced_or_removed_script_is_not_restored() {
         let mut new = machine().without_secrets();
         let netboot = new.interfaces[0].netboot.as_mut().unwrap();
         netboot.ipxe.as_mut().unwrap().url = "http://t/1".into();
         netboot.boot_once = None;
         let wanted = new.clone();
-        keep(&machine(), &mut new);
+        restore(&machine(), &mut new);
         assert_eq!(new, wanted);
     }
 }

@@ -1,10 +1,10 @@
-//! The machines, as the store keeps them.
+//! The machines in the store.
 //!
 //! ```text
 //! hardware/record/<id>        the record
 //! hardware/name/<name>        ─▶ id      hardware/mac/<mac> ─▶ id      hardware/address/<address> ─▶ id
 //! hardware/relay_port/<link>,<remote>,<circuit>   ─▶ id
-//! hardware/request/<id>       what was answered, for a week
+//! hardware/request/<id>       the result of a request, for a week
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
+use runtime::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Records};
 use store::{ScopedStore, Store};
@@ -21,19 +22,19 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, Mac};
 
 use crate::check;
-use crate::hidden;
 use crate::occupancy::Occupancy;
-use crate::state::{Illegal, NoState, State};
+use crate::scripts;
+use crate::state::{IllegalStateChange, State, UnspecifiedState};
 
-/// Why a request about machines failed.
+/// A failed request about machines.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself is wrong.
+    /// The request has invalid fields.
     #[error(transparent)]
     Invalid(#[from] Violations),
-    /// The machine's state does not lead there.
+    /// The machine's state does not allow the change.
     #[error(transparent)]
-    Illegal(#[from] Illegal),
+    Illegal(#[from] IllegalStateChange),
     /// An instance occupies the machine.
     #[error("hardware {id} is occupied by instance {by}: delete that first")]
     Occupied {
@@ -42,19 +43,19 @@ pub enum Error {
         /// The instance.
         by: String,
     },
-    /// Nobody can say whether an instance occupies the machine.
+    /// The instance service could not be asked for the machine's occupant.
     #[error("the instance service did not answer")]
-    Unasked(#[source] Box<tonic::Status>),
-    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    OccupantUnknown(#[source] Box<tonic::Status>),
+    /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
 }
 
-/// The kind of these records.
+/// The kind of hardware records.
 #[derive(Debug)]
-pub enum Machine {}
+pub enum HardwareKind {}
 
-impl Kind for Machine {
+impl Kind for HardwareKind {
     type Record = pb::Hardware;
     const NOUN: &'static str = "hardware";
     const KIND: &'static str = "record";
@@ -83,57 +84,60 @@ impl Kind for Machine {
     }
 }
 
-/// Which machine is meant.
+/// Selects one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The one with this id.
+pub enum HardwareSelector {
+    /// The machine with this id.
     Id(HardwareId),
-    /// The one with this name, in lower case.
+    /// The machine with this name, in lower case.
     Name(String),
-    /// The one with this MAC.
+    /// The machine with this MAC.
     Mac(Mac),
-    /// The one with this address, in canonical form.
+    /// The machine with this address, in canonical form.
     Address(String),
 }
 
-/// The machines.
+/// The machines of the site.
 #[derive(Clone, Debug)]
-pub struct Machines {
-    records: Records<Machine>,
+pub struct HardwareRecords {
+    clock: Clock,
+    records: Records<HardwareKind>,
 }
 
-impl Machines {
-    /// Those kept in `store`.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { records: Records::new(ScopedStore::new(store, "hardware")) }
+impl HardwareRecords {
+    /// The machines in `store`; `clock` gives the times in their records.
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self { clock, records: Records::new(ScopedStore::new(store, "hardware")) }
     }
 
     /// The records underneath.
-    pub fn records(&self) -> &Records<Machine> {
+    pub fn records(&self) -> &Records<HardwareKind> {
         &self.records
     }
 
-    /// Adds a machine. Repeating the same `request` answers as the first time.
+    /// Creates a machine. A repeated `request` returns the first result.
     pub async fn create(
         &self,
         hardware: pb::Hardware,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Hardware, Error> {
-        let hardware = newborn(check::normal(hardware)?)?;
+        let hardware = new_record(check::normalize(hardware)?, self.clock.wall())?;
         Ok(self.records.create(&hardware, Change::default(), request.as_ref()).await?)
     }
 
-    /// The machine that is meant.
-    pub async fn get(&self, by: &By) -> Result<pb::Hardware, Error> {
-        Ok(match by {
-            By::Id(id) => self.records.require(&id.to_string()).await?,
-            By::Name(name) => self.records.require_by("name", name).await?,
-            By::Mac(mac) => self.records.require_by("mac", &mac.to_string()).await?,
-            By::Address(address) => self.records.require_by("address", address).await?,
+    /// Returns the selected machine.
+    pub async fn get(&self, selector: &HardwareSelector) -> Result<pb::Hardware, Error> {
+        Ok(match selector {
+            HardwareSelector::Id(id) => self.records.require(&id.to_string()).await?,
+            HardwareSelector::Name(name) => self.records.require_by("name", name).await?,
+            HardwareSelector::Mac(mac) => self.records.require_by("mac", &mac.to_string()).await?,
+            HardwareSelector::Address(address) => {
+                self.records.require_by("address", address).await?
+            }
         })
     }
 
-    /// At most `limit` machines after the id `after` that have all of `labels`.
+    /// Lists at most `limit` machines after the id `after` that have all of `labels`.
     pub async fn list(
         &self,
         after: &str,
@@ -155,13 +159,13 @@ impl Machines {
         let old = self.records.at(&update.id, update.revision).await?;
         let mut new = field_mask::merge(&old, &update, paths)?;
         if paths.is_empty() {
-            hidden::keep(&old, &mut new);
+            scripts::restore(&old, &mut new);
         }
-        let new = touched(check::normal(new)?);
+        let new = self.updated(check::normalize(new)?);
         Ok(self.records.replace(&old, new).await?)
     }
 
-    /// Moves a machine to another state of its own. There is nothing to write where it is there already.
+    /// Changes the state of a machine. Writes nothing if it has this state and reason already.
     pub async fn set_state(
         &self,
         id: HardwareId,
@@ -174,12 +178,12 @@ impl Machines {
         if (state, &reason) == (old.state, &old.state_reason) {
             return Ok(old);
         }
-        let new = touched(pb::Hardware { state, state_reason: reason, ..old.clone() });
+        let new = self.updated(pb::Hardware { state, state_reason: reason, ..old.clone() });
         Ok(self.records.replace(&old, new).await?)
     }
 
-    /// Removes a machine, unless something occupies it. It is marked first, so that nothing new can take it while the
-    /// question is asked; whoever claimed it before is found.
+    /// Deletes a machine, unless an instance occupies it. It is marked as deleting first, so that no new instance uses it
+    /// while the instance service is asked; an earlier claim is found.
     pub async fn delete(
         &self,
         id: HardwareId,
@@ -188,28 +192,43 @@ impl Machines {
     ) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
         let before = state(&old)?;
-        let marked = self.records.replace(&old, moved(&old, State::Deleting)).await?;
+        let marked = self.records.replace(&old, self.in_state(&old, State::Deleting)).await?;
         match occupancy.occupant(&old.id).await {
             Ok(None) => {
                 self.records.commit(self.records.to_delete(&marked)).await?;
                 Ok(())
             }
-            answer => {
-                self.records.replace(&marked, moved(&marked, State::kept(before))).await?;
-                Err(match answer {
+            occupied => {
+                self.records
+                    .replace(&marked, self.in_state(&marked, State::after_refused_delete(before)))
+                    .await?;
+                Err(match occupied {
                     Ok(by) => Error::Occupied { id: old.id, by: by.unwrap_or_default() },
-                    Err(status) => Error::Unasked(Box::new(status)),
+                    Err(status) => Error::OccupantUnknown(Box::new(status)),
                 })
             }
         }
     }
+
+    fn in_state(&self, hardware: &pb::Hardware, to: State) -> pb::Hardware {
+        let state = pb::State::from(to).into();
+        if hardware.state == state {
+            return hardware.clone();
+        }
+        self.updated(pb::Hardware { state, ..hardware.clone() })
+    }
+
+    /// Returns `hardware` with the present time as its update time.
+    fn updated(&self, hardware: pb::Hardware) -> pb::Hardware {
+        pb::Hardware { update_time: Some(self.clock.wall().into()), ..hardware }
+    }
 }
 
-/// A record as it is first stored.
-fn newborn(mut hardware: pb::Hardware) -> Result<pb::Hardware, Error> {
+/// Returns a record as it is first stored.
+fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardware, Error> {
     let id = match hardware.id.as_str() {
         "" => HardwareId::new(),
-        given => given.parse().map_err(|reason| Violations::single("id", reason))?,
+        id => id.parse().map_err(|reason| Violations::single("id", reason))?,
     };
     hardware.id = id.to_string();
     hardware.revision = 0;
@@ -222,28 +241,16 @@ fn newborn(mut hardware: pb::Hardware) -> Result<pb::Hardware, Error> {
     };
     hardware.state = pb::State::from(state).into();
     hardware.state_reason = String::new();
-    hardware.create_time = Some(Timestamp::from(SystemTime::now()));
+    hardware.create_time = Some(Timestamp::from(now));
     hardware.update_time = hardware.create_time;
     Ok(hardware)
-}
-
-fn moved(hardware: &pb::Hardware, to: State) -> pb::Hardware {
-    let state = pb::State::from(to).into();
-    if hardware.state == state {
-        return hardware.clone();
-    }
-    touched(pb::Hardware { state, ..hardware.clone() })
-}
-
-fn touched(hardware: pb::Hardware) -> pb::Hardware {
-    pb::Hardware { update_time: Some(Timestamp::from(SystemTime::now())), ..hardware }
 }
 
 fn state(hardware: &pb::Hardware) -> Result<State, Error> {
     hardware
         .state()
         .try_into()
-        .map_err(|reason: NoState| Violations::single("state", reason).into())
+        .map_err(|reason: UnspecifiedState| Violations::single("state", reason).into())
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Machines in a store: made, found, changed, removed.
+//! Hardware records in a store: creating, finding, changing, deleting.
 
 use super::*;
 use pb::{Address, Dhcp, Hardware, Interface};
 use store::memory::MemoryStore;
 use tinwright::hardware::v1::CreateHardwareRequest;
 
-fn machines() -> Machines {
-    Machines::new(Arc::new(MemoryStore::default()))
+fn machines() -> HardwareRecords {
+    HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system())
 }
 
 fn machine(last: u8) -> Hardware {
@@ -20,7 +20,7 @@ fn machine(last: u8) -> Hardware {
     Hardware { name: format!("n{last}"), interfaces: vec![interface], ..Hardware::default() }
 }
 
-/// The same, known by its place as well.
+/// A machine with a relay port.
 fn plugged(last: u8) -> Hardware {
     let mut machine = machine(last);
     machine.interfaces[0].relay_port = Some(pb::RelayPort {
@@ -42,19 +42,19 @@ async fn a_machine_is_found_by_id_name_mac_and_address() {
     let made = machines.create(machine(1), None).await.unwrap();
     assert_eq!(made.state(), pb::State::Enrolled);
     for by in [
-        By::Id(made.id.parse().unwrap()),
-        By::Name("n1".into()),
-        By::Mac("02:00:00:00:00:01".parse().unwrap()),
-        By::Address("192.0.2.1".into()),
+        HardwareSelector::Id(made.id.parse().unwrap()),
+        HardwareSelector::Name("n1".into()),
+        HardwareSelector::Mac("02:00:00:00:00:01".parse().unwrap()),
+        HardwareSelector::Address("192.0.2.1".into()),
     ] {
         assert_eq!(machines.get(&by).await.unwrap(), made);
     }
-    let none = machines.get(&By::Address("192.0.2.9".into())).await;
+    let none = machines.get(&HardwareSelector::Address("192.0.2.9".into())).await;
     assert!(none.unwrap_err().to_string() == "hardware 192.0.2.9 not found");
 }
 
 #[tokio::test]
-async fn what_a_machine_has_no_other_may_have_and_the_error_says_whose_it_is() {
+async fn names_macs_addresses_and_ports_are_unique_and_the_error_names_the_owner() {
     let machines = machines();
     let first = machines.create(machine(1), None).await.unwrap();
     let again = machines.create(Hardware { id: first.id.clone(), ..machine(2) }, None).await;
@@ -94,7 +94,7 @@ async fn the_largest_machine_can_be_moved_in_one_commit() {
 }
 
 #[tokio::test]
-async fn what_a_listing_leaves_out_stays_where_it_is_written_back() {
+async fn writing_back_a_list_entry_loses_nothing() {
     let machines = machines();
     let whole = Hardware { extra: b"{}".to_vec(), ..machine(1) };
     let made = machines.create(whole, None).await.unwrap();
@@ -106,7 +106,7 @@ async fn what_a_listing_leaves_out_stays_where_it_is_written_back() {
 }
 
 #[tokio::test]
-async fn a_request_asked_twice_makes_one_machine() {
+async fn a_repeated_request_creates_one_machine() {
     let machines = machines();
     let first = machines.create(machine(1), request("r", &machine(1))).await.unwrap();
     let again = machines.create(machine(1), request("r", &machine(1))).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_request_asked_twice_makes_one_machine() {
 }
 
 #[tokio::test]
-async fn an_update_replaces_what_its_mask_names_and_its_indexes() {
+async fn an_update_replaces_the_masked_fields_and_their_indexes() {
     let machines = machines();
     let made = machines.create(machine(1), None).await.unwrap();
     let update =
@@ -124,8 +124,8 @@ async fn an_update_replaces_what_its_mask_names_and_its_indexes() {
     let new = machines.update(update, &["plan".into(), "interfaces".into()]).await.unwrap();
     assert_eq!((new.plan.as_str(), new.name.as_str()), ("big", "n1"));
     assert_ne!(new.revision, made.revision);
-    assert_eq!(machines.get(&By::Address("192.0.2.2".into())).await.unwrap(), new);
-    assert!(machines.get(&By::Address("192.0.2.1".into())).await.is_err());
+    assert_eq!(machines.get(&HardwareSelector::Address("192.0.2.2".into())).await.unwrap(), new);
+    assert!(machines.get(&HardwareSelector::Address("192.0.2.1".into())).await.is_err());
     assert!(machines.records().check(false).await.unwrap().is_clean());
 }
 
@@ -142,11 +142,11 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
     assert!(
         matches!(wrong, Err(Error::Invalid(v)) if v.to_string().starts_with("update_mask: \"state\""))
     );
-    assert_eq!(machines.get(&By::Id(made.id.parse().unwrap())).await.unwrap(), made);
+    assert_eq!(machines.get(&HardwareSelector::Id(made.id.parse().unwrap())).await.unwrap(), made);
 }
 
 #[tokio::test]
-async fn a_state_changes_only_along_its_life_and_asking_twice_is_asking_once() {
+async fn a_state_changes_only_as_allowed_and_a_repeated_request_changes_nothing() {
     let machines = machines();
     let made = machines.create(machine(1), None).await.unwrap();
     let id = made.id.parse().unwrap();
@@ -158,7 +158,7 @@ async fn a_state_changes_only_along_its_life_and_asking_twice_is_asking_once() {
 }
 
 #[tokio::test]
-async fn a_listing_by_labels_has_those_with_all_of_them() {
+async fn a_list_by_labels_has_the_machines_with_all_of_them() {
     let machines = machines();
     for n in 1..=6 {
         let labels =
@@ -172,13 +172,13 @@ async fn a_listing_by_labels_has_those_with_all_of_them() {
 }
 
 #[tokio::test]
-async fn a_machine_that_nobody_can_be_asked_about_is_not_deleted() {
+async fn a_machine_whose_occupant_is_unknown_is_not_deleted() {
     let machines = machines();
     let made = machines.create(machine(1), None).await.unwrap();
     let (nobody, pipes) = tinwright::in_process::pair();
     drop(pipes);
     let id = made.id.parse().unwrap();
     let refused = machines.delete(id, 0, &Occupancy::new(nobody)).await;
-    assert!(matches!(refused, Err(Error::Unasked(_))), "{refused:?}");
-    assert_eq!(machines.get(&By::Id(id)).await.unwrap().state, made.state);
+    assert!(matches!(refused, Err(Error::OccupantUnknown(_))), "{refused:?}");
+    assert_eq!(machines.get(&HardwareSelector::Id(id)).await.unwrap().state, made.state);
 }
