@@ -80,7 +80,7 @@ impl Contents {
             ["nocloud", rest @ ..] => nocloud::get(machine, without_name(rest)),
             ["openstack", rest @ ..] => openstack::get(machine, rest),
             ["metadata"] => Some(Body::json(&document::whole(machine, asked))),
-            ["userdata"] => user_data(machine).map(Body::octets),
+            ["userdata"] => machine.user_data().map(Body::octets),
             ["instance-identity.pem"] => {
                 Some(self.signer.as_ref()?.certificate().to_owned().into())
             }
@@ -155,16 +155,6 @@ fn without_name<'p, 'a>(path: &'p [&'a str]) -> &'p [&'a str] {
 /// 128 bits in hex.
 fn is_lookup_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// What the instance's owner hands it; or else, for an old record, what the hardware's owner wrote beside it.
-pub(crate) fn user_data(machine: &Machine) -> Option<UserData> {
-    let instance = machine.instance.as_ref()?;
-    if !instance.user_data.0.is_empty() {
-        return Some(instance.user_data.clone());
-    }
-    let old = machine.extra.get("userdata").and_then(Value::as_str)?;
-    (!old.is_empty()).then(|| UserData(old.to_owned().into()))
 }
 
 impl Body {

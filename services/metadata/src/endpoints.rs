@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::contents::is_ours;
-use crate::http::has_face;
 use crate::path::Path;
 use crate::tree::Body;
 pub(crate) use filter::Filter;
@@ -75,22 +73,32 @@ pub(crate) enum Failure {
 }
 
 impl Endpoints {
-    /// Those of `said`, path by path with its filter.
-    pub fn new(said: &BTreeMap<String, String>) -> Result<Self, Refused> {
+    /// Creates the endpoints of `filters`, by path; none may be at a path that `is_reserved`.
+    pub fn new(
+        filters: &BTreeMap<String, String>,
+        is_reserved: fn(&[&str]) -> bool,
+    ) -> Result<Self, Refused> {
         let mut endpoints = Self::default();
-        for (path, code) in said {
-            endpoints.add(path, code).map_err(|reason| Refused { path: path.clone(), reason })?;
+        for (path, code) in filters {
+            endpoints
+                .add(path, code, is_reserved)
+                .map_err(|reason| Refused { path: path.clone(), reason })?;
         }
         Ok(endpoints)
     }
 
-    fn add(&mut self, path: &str, code: &str) -> Result<(), Reason> {
+    fn add(
+        &mut self,
+        path: &str,
+        code: &str,
+        is_reserved: fn(&[&str]) -> bool,
+    ) -> Result<(), Reason> {
         if (path, code.trim()) == HEGELS_OWN {
             return Ok(());
         }
         let parsed = Path::parse(path).filter(|_| path.starts_with('/')).ok_or(Reason::NoPath)?;
         let parsed = parsed.segments();
-        if is_ours(&parsed) || has_face(&parsed) {
+        if is_reserved(&parsed) {
             return Err(Reason::Taken);
         }
         let filter = Arc::new(Filter::new(code).map_err(Reason::Filter)?);

@@ -9,8 +9,6 @@ use tinwright::Mac;
 use tinwright::hardware::v1::{Policy, policy::MetadataSource};
 use tinwright::instance::v1::Instance;
 
-use crate::machine::Machine;
-
 /// What a machine has to be known by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourceCheck {
@@ -130,13 +128,6 @@ impl Guard {
             installed,
             called_home,
         }
-    }
-}
-
-impl Machine {
-    /// The Ethernet addresses it may have.
-    pub fn macs(&self) -> impl Iterator<Item = Mac> {
-        self.nics.iter().map(|nic| nic.mac)
     }
 }
 

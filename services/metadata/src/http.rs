@@ -58,7 +58,7 @@ use seen::{Event, Seen};
 use tracing::Instrument as _;
 use wire::Wire;
 
-pub(crate) use route::has_face;
+pub use route::is_reserved_path;
 
 pub use explain::Subject;
 pub use hegel::Hegel;

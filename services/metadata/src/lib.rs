@@ -51,6 +51,6 @@ mod fixture;
 pub use api::Api;
 pub use contents::Contents;
 pub use endpoints::Endpoints;
-pub use http::{Config, Hegel, PhoneHome, Service, serve, serve_calls};
+pub use http::{Config, Hegel, PhoneHome, Service, is_reserved_path, serve, serve_calls};
 pub use index::Index;
 pub use machine::Machine;

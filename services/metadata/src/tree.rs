@@ -23,7 +23,6 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::contents::user_data;
 use crate::machine::Machine;
 pub(crate) use identity::seconds;
 use row::Row;
@@ -34,7 +33,7 @@ use version::Version;
 const TABLE: [&[Row]; 6] =
     [meta_data::ROWS, interfaces::ROWS, keys::ROWS, tags::ROWS, identity::ROWS, USER_DATA];
 
-const USER_DATA: &[Row] = &[Row::leaf("user-data", |m| user_data(m).map(Body::octets))];
+const USER_DATA: &[Row] = &[Row::leaf("user-data", |m| m.user_data().map(Body::octets))];
 
 /// What a path answers.
 #[derive(Clone, PartialEq, Eq)]

@@ -82,7 +82,8 @@ impl Metadata {
                 Source::Address => SourceCheck::Address,
                 Source::Neighbour => SourceCheck::Neighbour,
             },
-            endpoints: Endpoints::new(&own).context("metadata_custom_endpoints")?,
+            endpoints: Endpoints::new(&own, metadata::is_reserved_path)
+                .context("metadata_custom_endpoints")?,
             trusted_proxies: trusted(proxies).context("metadata_trusted_proxies")?,
             refuse_forwarded: refuse.unwrap_or(true),
             allowed_hosts: hosts.or(file.metadata_allowed_hosts.clone()).unwrap_or_default(),

@@ -6,7 +6,6 @@ mod network;
 
 use serde_json::{Map, Value, json};
 
-use super::user_data;
 use crate::machine::{Machine, UserData};
 use crate::tree::Body;
 
@@ -16,7 +15,7 @@ pub(super) fn get(machine: &Machine, path: &[&str]) -> Option<Body> {
     match path {
         [] => Some("meta-data\nnetwork-config\nuser-data\nvendor-data".to_owned().into()),
         ["meta-data"] => Some(Body::yaml(&meta_data(machine))),
-        ["user-data"] => Some(Body::octets(user_data(machine).unwrap_or_default())),
+        ["user-data"] => Some(Body::octets(machine.user_data().unwrap_or_default())),
         ["vendor-data"] => {
             Some(Body::octets(instance.map_or_else(UserData::default, |i| i.vendor_data.clone())))
         }

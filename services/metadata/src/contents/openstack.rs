@@ -6,7 +6,7 @@ use aws_lc_rs::rand;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
-use super::{tags, user_data};
+use super::tags;
 use crate::machine::Machine;
 use crate::tree::Body;
 
@@ -41,7 +41,7 @@ fn document(machine: &Machine, path: &[&str]) -> Option<Body> {
         [] => Some(listing(machine)),
         ["meta_data.json"] => Some(Body::json(&meta_data(machine))),
         ["network_data.json"] => Some(Body::json(&network::data(machine))),
-        ["user_data"] => user_data(machine).map(Body::octets),
+        ["user_data"] => machine.user_data().map(Body::octets),
         ["vendor_data.json"] => Some(Body::json(&vendor_data(machine))),
         ["vendor_data2.json"] => Some(Body::json(&json!({}))),
         // One could be left here by an instance, for its owner to fetch; none is kept.
@@ -51,7 +51,7 @@ fn document(machine: &Machine, path: &[&str]) -> Option<Body> {
 }
 
 fn listing(machine: &Machine) -> Body {
-    let user_data = user_data(machine).map(|_| "user_data");
+    let user_data = machine.user_data().map(|_| "user_data");
     let names = ["meta_data.json", "network_data.json", "password"].into_iter().chain(user_data);
     let names: Vec<_> = names.chain(["vendor_data.json", "vendor_data2.json"]).collect();
     names.join("\n").into()

@@ -10,7 +10,7 @@ fn said(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn refusal(path: &str, code: &str) -> String {
-    Endpoints::new(&said(&[(path, code)])).unwrap_err().to_string()
+    Endpoints::new(&said(&[(path, code)]), crate::is_reserved_path).unwrap_err().to_string()
 }
 
 fn made(code: &str, document: &Value) -> Result<Option<Body>, Failure> {
@@ -174,18 +174,23 @@ fn a_path_that_is_taken_or_no_path_is_refused() {
         assert_eq!(refusal(path, "."), format!("{path}: {reason}"));
     }
     let twice = said(&[("/a", "."), ("/a/", ".b")]);
-    assert_eq!(Endpoints::new(&twice).unwrap_err().to_string(), "/a/: is given twice");
+    assert_eq!(
+        Endpoints::new(&twice, crate::is_reserved_path).unwrap_err().to_string(),
+        "/a/: is given twice"
+    );
 }
 
 #[test]
 fn hegels_default_is_taken_and_adds_nothing() {
-    let endpoints = Endpoints::new(&said(&[("/metadata", ".metadata.instance")])).unwrap();
+    let endpoints =
+        Endpoints::new(&said(&[("/metadata", ".metadata.instance")]), crate::is_reserved_path)
+            .unwrap();
     assert!(endpoints.at(&Path::parse("/metadata").unwrap().segments()).is_none());
 }
 
 #[test]
 fn an_endpoint_is_found_with_or_without_a_slash_and_nowhere_else() {
-    let endpoints = Endpoints::new(&said(&[("/a/b", ".")])).unwrap();
+    let endpoints = Endpoints::new(&said(&[("/a/b", ".")]), crate::is_reserved_path).unwrap();
     let found = |path| endpoints.at(&Path::parse(path).unwrap().segments()).is_some();
     assert!(found("/a/b") && found("/a/b/") && found("//a//b"));
     assert!(!found("/a") && !found("/a/b/c") && !found("/"));
@@ -209,11 +214,8 @@ fn what_fails_is_too_long_or_too_late_makes_nothing() {
 
 #[tokio::test]
 async fn a_filter_that_has_not_ended_is_not_waited_for() {
-    let endpoints = Endpoints::new(&said(&[(
-        "/slow",
-        "[.[] as $a | .[] as $b | .[] as $c | .[] as $d | empty]",
-    )]))
-    .unwrap();
+    let slow = "[.[] as $a | .[] as $b | .[] as $c | .[] as $d | empty]";
+    let endpoints = Endpoints::new(&said(&[("/slow", slow)]), crate::is_reserved_path).unwrap();
     let slow = endpoints.at(&Path::parse("/slow").unwrap().segments()).unwrap();
     let numbers: Value = (0..200).collect();
     assert_eq!(endpoints.answer(slow, numbers.to_string()).await, Err(Failure::TooLate));
@@ -223,7 +225,7 @@ async fn a_filter_that_has_not_ended_is_not_waited_for() {
 
 #[tokio::test]
 async fn no_more_run_at_once_than_may() {
-    let endpoints = Endpoints::new(&said(&[("/a", ".")])).unwrap();
+    let endpoints = Endpoints::new(&said(&[("/a", ".")]), crate::is_reserved_path).unwrap();
     let filter = endpoints.at(&Path::parse("/a").unwrap().segments()).unwrap();
     let all = endpoints.running.clone().acquire_many_owned(4).await.unwrap();
     assert_eq!(endpoints.answer(filter, "1".into()).await, Err(Failure::TooLate));

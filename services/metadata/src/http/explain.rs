@@ -67,7 +67,7 @@ impl Service {
             }
             Lookup::Unknown => (false, "no machine has this address: 404".to_owned()),
             Lookup::Found { machine, .. } if meant.is_some_and(|id| id != machine.id) => {
-                (false, format!("the older record of {} has this address", machine.id))
+                (false, format!("machine {} claimed this address first", machine.id))
             }
             Lookup::Found { machine, .. } => self.decided(&machine, address).await,
         };

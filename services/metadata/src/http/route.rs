@@ -5,6 +5,7 @@ use axum::response::Response;
 
 use super::refusal::Refusal;
 use super::{answer, phone_home};
+use crate::contents;
 
 /// A face of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Route {
     }
 }
 
-/// Whether `path` is more than something to read.
-pub(crate) fn has_face(path: &[&str]) -> bool {
-    Route::of(path) != Route::Tree
+/// True if the service itself answers at `path`, so that no endpoint of the site may be there.
+pub fn is_reserved_path(path: &[&str]) -> bool {
+    contents::is_ours(path) || Route::of(path) != Route::Tree
 }

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::{Address, Instance, Machine, Nic};
+use serde_json::Value;
+use tinwright::Mac;
+
+use super::{Address, Instance, Machine, Nic, UserData};
 
 impl Machine {
     /// The instance's id, else the hardware's. Never empty: cloud-init takes an empty one for a server that is not
@@ -179,6 +182,21 @@ impl Machine {
         let extra = self.instance.as_ref().map(|instance| &instance.extra);
         let spot = extra.and_then(|extra| extra.get("spot")?.as_object());
         spot.is_some_and(|spot| !spot.is_empty())
+    }
+
+    /// The instance's user data; else, for an old record, what the hardware's owner wrote beside it.
+    pub fn user_data(&self) -> Option<UserData> {
+        let instance = self.instance.as_ref()?;
+        if !instance.user_data.0.is_empty() {
+            return Some(instance.user_data.clone());
+        }
+        let old = self.extra.get("userdata").and_then(Value::as_str)?;
+        (!old.is_empty()).then(|| UserData(old.to_owned().into()))
+    }
+
+    /// The Ethernet addresses it may have.
+    pub fn macs(&self) -> impl Iterator<Item = Mac> {
+        self.nics.iter().map(|nic| nic.mac)
     }
 
     /// Device paths of the disks the instance has, the system disk first: its storage layout's, else the machine's.

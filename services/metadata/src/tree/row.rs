@@ -61,6 +61,18 @@ impl Row {
         self
     }
 
+    /// Returns its path, and the mark of where it is, as `docs/reference/ec2-metadata.md` has them.
+    #[cfg(test)]
+    pub(super) fn reference(&self) -> (String, String) {
+        let only = match self.only {
+            Some(Dialect::Tinkerbell) => "Tinkerbell",
+            Some(Dialect::Ec2) => "EC2",
+            None if self.signed => "signed",
+            None => "",
+        };
+        (self.path.to_owned(), only.to_owned())
+    }
+
     /// Whether `version` has this row, where documents are `signed` or not.
     pub(super) fn is_in(&self, version: Version, signed: bool) -> bool {
         (signed || !self.signed) && self.only.is_none_or(|dialect| dialect == version.dialect())

@@ -318,3 +318,16 @@ proptest! {
         let _either = Path::parse(&path).and_then(|path| get(&machine, &path.segments(), None));
     }
 }
+
+#[test]
+fn the_reference_page_has_the_rows_of_the_table() {
+    let page = include_str!("../../../../docs/reference/ec2-metadata.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = rows.filter_map(|line| Some((line.split_once('`')?.0, line.rsplit('|').nth(1)?)));
+    let mut documented: Vec<_> =
+        rows.map(|(path, only)| (path.to_owned(), only.trim().to_owned())).collect();
+    let mut served: Vec<_> = TABLE.into_iter().flatten().map(Row::reference).collect();
+    documented.sort();
+    served.sort();
+    assert_eq!(documented, served);
+}

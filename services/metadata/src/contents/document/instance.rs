@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tinwright::instance::v1::State;
 
-use crate::contents::{Asked, user_data};
+use crate::contents::Asked;
 use crate::machine::{Address, Instance, Machine};
 
 /// What is said of the instance; of a machine without one, only who it is. What the owner's record says besides
@@ -23,7 +23,7 @@ pub(super) fn instance(machine: &Machine, asked: Asked) -> Map<String, Value> {
         }
     };
     said.extend(fields(machine, instance));
-    if let Some(data) = user_data(machine) {
+    if let Some(data) = machine.user_data() {
         said.insert("userdata".into(), String::from_utf8_lossy(&data.0).into());
     }
     // Whoever knows it can log in: it is for the one who writes it to the disk (specification, section 7.2).

@@ -10,7 +10,8 @@ use crate::guard::Guard;
 /// A service for `machine` with these paths and filters.
 fn site_of_own(machine: Machine, own: &[(&str, &str)]) -> Site {
     let own = own.iter().map(|(path, code)| ((*path).to_owned(), (*code).to_owned()));
-    let endpoints = Endpoints::new(&own.collect::<BTreeMap<_, _>>()).unwrap();
+    let endpoints =
+        Endpoints::new(&own.collect::<BTreeMap<_, _>>(), crate::is_reserved_path).unwrap();
     let (index, told) = (Arc::new(Index::default()), Arc::new(Told::default()));
     index.replace([machine]);
     let service =
