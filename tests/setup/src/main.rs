@@ -3,6 +3,7 @@
 //! Without a command it boots the virtual rack and provisions it; that, every test, and what the code has to look like are
 //! in `suite`. This program is small, so that it soon says what it is about to do.
 
+mod alone;
 mod suite;
 
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Look at format, lints, contract and documentation
+    /// Check format, lints, contract, documentation, and that every crate builds alone
     Check,
 }
 

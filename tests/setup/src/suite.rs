@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::Context as _;
 use setup::{packages, program, root, run, tools};
 
+use crate::alone;
+
 /// Boots the rack before a newcomer's eyes.
 pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
     packages()?;
@@ -44,9 +46,18 @@ pub(crate) fn check() -> anyhow::Result<()> {
     run(&mut cargo(["fmt", "--all", "--check"]))?;
     run(Command::new(tools()?.join("buf")).arg("lint").current_dir(root()))?;
     run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    alone::check(tree)?;
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
     // Private items are documented too, so links to them lead somewhere.
     run(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
+}
+
+/// What `cargo tree` prints of direct and indirect dependencies, with their features.
+fn tree(arguments: &[&str]) -> anyhow::Result<String> {
+    let mut tree = cargo(["tree", "--edges", "normal,build,dev", "--prefix", "none"]);
+    let output = tree.args(["--format", "{p}|{f}"]).args(arguments).output()?;
+    anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// The cargo that runs this, in the work tree.
