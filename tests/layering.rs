@@ -1,4 +1,4 @@
-//! Which crate may depend on which, and which module on which.
+//! Rules for dependencies between crates, and between the modules of a crate.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,21 +8,21 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What each library may import of ours; a library that is not here may import the contract only.
+/// The crates of ours that each library may import; a library that is not here may import the contract only.
 const LIBRARIES: [(&str, &[&str]); 3] =
     [("fleet", &["tinwright", "store", "runtime"]), ("dhcp", &[]), ("tftp", &[])];
 /// The libraries that edges are built from, besides those that every service may import.
 const EDGE_LIBRARIES: [&str; 3] = ["fleet", "dhcp", "tftp"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
-/// What runs on machines and in clouds of other people, and what it is made of: no store comes along.
+/// Programs on machines and in clouds of other people, and the libraries they are made of: they contain no store.
 const STORELESS: [&str; 6] = ["runtime", "worker", "node-agent", "builder", "cpi", "cli"];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
 const PURE: [&str; 2] = ["dhcp", "tftp"];
-/// What pure libraries may not import.
+/// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];
-/// What pure libraries may not name.
+/// Paths that pure libraries may not name.
 const IMPURE_PATHS: [&str; 7] = [
     "std::net::UdpSocket",
     "std::net::TcpStream",
@@ -53,7 +53,7 @@ fn folder(package: &Value) -> &Path {
     Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap()
 }
 
-/// What `package` is built with, tests left out.
+/// The dependencies of `package`, without those of tests.
 fn imports(package: &Value) -> BTreeSet<&str> {
     let dependencies = package["dependencies"].as_array().unwrap();
     dependencies.iter().filter(|d| d["kind"].is_null()).map(name).collect()

@@ -1,7 +1,8 @@
-//! Who may call what: one table, one layer before every call.
+//! The roles that may make each call: one table, enforced by one layer before every service.
 //!
-//! The table names every call of the contract (a test compares them), so a new call is closed until somebody has
-//! decided. What of a machine's own a machine may see is the service's to check: it is told who calls.
+//! The table names every call of the contract (a test compares them), so a new call is refused until it is added.
+//! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
+//! itself: the request's extensions hold the [`Caller`].
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -14,18 +15,18 @@ use tower::{Layer, Service};
 
 use crate::identity::{Caller, Role};
 
-/// Who may make a call.
+/// The callers that may make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Anybody, certificate or not.
+    /// Every caller, with or without a certificate.
     Everyone,
-    /// Whoever may look.
+    /// Viewers, operators, admins and services.
     Viewers,
-    /// Whoever may change things.
+    /// Operators, admins and services.
     Operators,
-    /// Machines, for what is theirs.
+    /// Machines, for themselves; admins and services.
     Machines,
-    /// Processes of Tinwright's own.
+    /// Admins and services.
     Services,
 }
 
@@ -94,13 +95,13 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Audience::Viewers),
 ];
 
-/// Who may call `path`. A call that is not in the table is nobody's.
+/// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
 pub fn audience(path: &str) -> Option<Audience> {
     CALLS.iter().find(|(call, _)| *call == path).map(|(_, audience)| *audience)
 }
 
 impl Audience {
-    /// Whether `caller` is among them.
+    /// True if `caller` may make the call.
     pub fn admits(self, caller: Caller) -> bool {
         match (self, caller.0) {
             (Self::Everyone, _) | (_, Some(Role::Admin | Role::Service)) => true,
@@ -112,8 +113,8 @@ impl Audience {
     }
 }
 
-/// The view that is shown to whoever makes `request` and asks for `wanted`: secrets and user data are for services and
-/// admins, everybody else who asks for them is refused.
+/// Returns the view to answer `request` with, which asks for `wanted`. The full view with secrets and user data is for services
+/// and admins; all others are refused.
 pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status> {
     let caller = request.extensions().get().copied().unwrap_or(Caller(None));
     match (wanted, caller.0) {
@@ -123,7 +124,7 @@ pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<Vi
     }
 }
 
-/// Refuses what the table does not allow: `UNIMPLEMENTED` for a call that is not in it, `UNAUTHENTICATED` for a caller
+/// Refuses calls that the table does not allow: `UNIMPLEMENTED` for a call that is not in it, `UNAUTHENTICATED` for a caller
 /// without a role, `PERMISSION_DENIED` for one of another.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessLayer;
@@ -136,7 +137,7 @@ impl<S> Layer<S> for AccessLayer {
     }
 }
 
-/// A service behind the table.
+/// A service whose calls are checked.
 #[derive(Clone, Debug)]
 pub struct AccessControl<S> {
     inner: S,
@@ -212,8 +213,31 @@ mod tests {
         }
     }
 
+    /// The table of calls in `docs/reference/access.md`.
+    fn page() -> String {
+        let mut page = String::from("| call | callers |\n|---|---|\n");
+        for (path, audience) in CALLS {
+            let callers = match audience {
+                Audience::Everyone => "everyone",
+                Audience::Viewers => "viewer, operator, admin, service",
+                Audience::Operators => "operator, admin, service",
+                Audience::Machines => "machine, admin, service",
+                Audience::Services => "admin, service",
+            };
+            page += &format!("| `{path}` | {callers} |\n");
+        }
+        page
+    }
+
     #[test]
-    fn viewers_read_machines_work_and_whoever_has_no_certificate_gets_one() {
+    fn the_reference_page_has_the_table_of_calls() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/access.md");
+        let (written, page) = (std::fs::read_to_string(path).unwrap(), page());
+        assert!(written.ends_with(&page), "{path} has to end with this table:\n{page}");
+    }
+
+    #[test]
+    fn viewers_may_read_machines_may_work_and_all_may_redeem_a_token() {
         let machine = Role::Machine(HardwareId::new());
         for (path, audience) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {
             let (service, call) = path.rsplit_once('/').unwrap();
@@ -228,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_meant_is_told_why() {
+    fn a_refusal_names_the_reason() {
         let (list, create) = (
             "/tinwright.hardware.v1.HardwareService/ListHardware",
             "/tinwright.hardware.v1.HardwareService/CreateHardware",

@@ -1,17 +1,17 @@
 //! The site's certificate authority, and what it issues.
 //!
 //! ```text
-//! <secrets>/site.key          32 bytes: every symmetric key comes from it
+//! <secrets>/site.key          32 bytes: every symmetric key is derived from it
 //! <secrets>/ca-key.pem        the authority's key; split-off edges are given the folder without it
 //! <secrets>/ca.pem            its certificate, and the mark that the folder is complete: it is written last
 //! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
-//! <secrets>/identity.pem      by which identity documents are checked, with identity-key.pem (`documents`)
-//! <secrets>/service.pem       by which split-off processes are known to the others, with service-key.pem
+//! <secrets>/identity.pem      verifies identity documents, with identity-key.pem (`documents`)
+//! <secrets>/service.pem       identifies split-off processes to the others, with service-key.pem
 //! ```
 //!
-//! All of it is made at the first start. Server certificates are issued at every start for the names configured then,
-//! and only in memory; a process without the authority's key shows `service.pem` in its place. They are backdated by a day,
-//! for machines whose clocks are late.
+//! All of it is made at the first start. Server certificates are issued at every start for the configured names, and only in
+//! memory; a process without the authority's key shows `service.pem` in their place. They are backdated by a day, for machines
+//! whose clocks are slow.
 
 mod documents;
 
@@ -37,38 +37,39 @@ use rustls::{RootCertStore, ServerConfig};
 use time::{Duration, OffsetDateTime};
 use x509_parser::extensions::GeneralName;
 
+use crate::clock::Clock;
 use crate::identity::Role;
 use crate::secret::{KEY_BYTES, Secret, SiteKey};
 
-/// How long before its issue a certificate is valid already.
+/// The time before its issue from which on a certificate is valid.
 const BACKDATED: Duration = Duration::days(1);
-/// How long the authority lasts.
+/// The validity of the authority.
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
-/// How long a certificate lasts that is issued anew at every start, or before it ends.
+/// The validity of certificates that are issued at every start, or renewed at a start.
 const ISSUED_VALIDITY: Duration = Duration::days(398);
-/// How long a machine's certificate lasts; its worker has it renewed.
+/// The validity of a machine's certificate, which its worker renews.
 const MACHINE_VALIDITY: Duration = Duration::days(1);
-/// A kept certificate that lasts no longer than this is replaced at start.
+/// A stored certificate with less validity left is replaced at the start.
 const MIN_REMAINING_VALIDITY: Duration = Duration::days(90);
 
-/// Why the site's secrets cannot be had.
+/// The site's secrets cannot be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
     #[error("{path}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is not valid.
     #[error("{0} is damaged")]
     Damaged(PathBuf),
     /// A certificate cannot be made.
     #[error("issuing a certificate")]
     Issue(#[from] rcgen::Error),
-    /// What asks for a certificate is no request, or not signed with its own key.
+    /// The certificate request cannot be read, or is not signed with its own key.
     #[error("the certificate request is not usable")]
     Request(#[source] rcgen::Error),
     /// Only the process with the authority's key can issue.
@@ -79,7 +80,7 @@ pub enum Error {
         "{0} has ended, or is damaged: copy it anew, with its key, from a process that has the authority's"
     )]
     Ended(PathBuf),
-    /// TLS does not take what was issued.
+    /// TLS refuses an issued certificate.
     #[error("TLS set-up")]
     Tls(#[from] rustls::Error),
     /// No randomness.
@@ -96,16 +97,17 @@ pub struct CertificateAndKey {
     pub key: Secret<String>,
 }
 
-/// The site's secrets, as one folder keeps them.
+/// The site's secrets in one folder.
 #[derive(Debug)]
 pub struct SiteAuthority {
     folder: PathBuf,
     authority: String,
     key: SiteKey,
+    clock: Clock,
 }
 
 impl SiteAuthority {
-    /// Opens the secrets in `folder`, or makes them.
+    /// Opens the secrets in `folder`; makes them if there are none.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
         if !mark.exists() {
@@ -115,22 +117,27 @@ impl SiteAuthority {
         let bytes = fs::read(&key_file).map_err(file(&key_file))?;
         let bytes: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| Error::Damaged(key_file))?;
         let authority = read(&mark)?;
-        Ok(Self { folder: folder.to_owned(), authority, key: SiteKey::new(bytes) })
+        Ok(Self {
+            folder: folder.to_owned(),
+            authority,
+            key: SiteKey::new(bytes),
+            clock: Clock::system(),
+        })
     }
 
-    /// The authority's certificate in PEM: what everybody trusts.
+    /// The authority's certificate in PEM, which everybody trusts.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The key from which the others come.
+    /// The key from which the others are derived.
     pub fn key(&self) -> &SiteKey {
         &self.key
     }
 
-    /// How a server shows that it is one of the site's: for TLS on listeners that go by `names`, host names or
-    /// addresses. Clients may show a certificate of the site; one of somebody else's is refused. Without the authority's key
-    /// it shows the service's certificate, which goes by the names it was issued for.
+    /// Returns the TLS settings of a server with these `names`, host names or addresses. Clients may show a certificate of the
+    /// site; any other certificate is refused. Without the authority's key the server shows the service's certificate, which
+    /// has the names it was issued for.
     pub fn server(&self, names: &[String]) -> Result<ServerConfig, Error> {
         let identity = match self.folder.join("ca-key.pem").exists() {
             true => self.issue("tinwright server", server_params(names)?)?,
@@ -150,34 +157,34 @@ impl SiteAuthority {
         Ok(config)
     }
 
-    /// A certificate, with a key, that makes its holder `role`.
+    /// Issues a certificate, with a key, that gives its holder `role`.
     pub fn client(&self, role: Role) -> Result<CertificateAndKey, Error> {
         self.issue(&role.to_string(), client_params(role)?)
     }
 
-    /// A certificate in PEM that makes the holder of the key in `request` (PKCS#10, DER) `role`, and when it ends: after a
-    /// day. Nothing but the key is taken from the request.
+    /// Issues a certificate in PEM that gives the holder of the key in `request` (PKCS#10, DER) `role` for a day, and returns
+    /// it with the end of its validity. Nothing but the key is used of the request.
     pub fn certify(&self, role: Role, request: &[u8]) -> Result<(String, SystemTime), Error> {
         let request = CertificateSigningRequestParams::from_der(&request.into());
         let request = request.map_err(Error::Request)?;
-        let ends = OffsetDateTime::now_utc() + MACHINE_VALIDITY;
+        let ends = self.now() + MACHINE_VALIDITY;
         let certificate =
             self.sign(client_params(role)?, &role.to_string(), &request.public_key, ends)?;
         Ok((certificate, ends.into()))
     }
 
-    /// SHA-256 of the authority's certificate (DER), in hex: by it a machine knows what it fetched.
+    /// SHA-256 of the authority's certificate (DER), in hex: a machine compares what it fetched with it.
     pub fn fingerprint(&self) -> Result<String, Error> {
         let digest = digest(&SHA256, &certificate(&self.authority, &self.folder)?);
         Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Sees to it that the operator's certificate lies in the folder and will last a while.
+    /// Issues the operator's certificate into the folder, unless one with enough validity is there.
     pub fn ensure_admin_certificate(&self) -> Result<(), Error> {
         self.keep("admin", Role::Admin, client_params(Role::Admin)?)
     }
 
-    /// The same for the certificate of split-off processes, which are given a copy. As servers they go by `names`.
+    /// Does the same for the certificate of split-off processes, which are given a copy. As servers they have `names`.
     pub fn ensure_service_certificate(&self, names: &[String]) -> Result<(), Error> {
         let mut params = client_params(Role::Service)?;
         let server = server_params(names)?;
@@ -186,19 +193,23 @@ impl SiteAuthority {
         self.keep("service", Role::Service, params)
     }
 
-    /// How this process shows other processes that it is one of the site's: as the folder keeps it.
+    /// Returns the certificate of this process as a client of others.
     pub fn service(&self) -> Result<CertificateAndKey, Error> {
         let (path, key) = (self.folder.join("service.pem"), self.folder.join("service-key.pem"));
         let (certificate, key) = (read(&path)?, Secret::new(read(&key)?));
-        match lasts(&path, OffsetDateTime::now_utc()) {
+        match lasts(&path, self.now()) {
             true => Ok(CertificateAndKey { certificate, key }),
             false => Err(Error::Ended(path)),
         }
     }
 
+    fn now(&self) -> OffsetDateTime {
+        self.clock.wall().into()
+    }
+
     fn keep(&self, name: &str, role: Role, params: CertificateParams) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
-        let lasts = lasts(&path, OffsetDateTime::now_utc() + MIN_REMAINING_VALIDITY);
+        let lasts = lasts(&path, self.now() + MIN_REMAINING_VALIDITY);
         if lasts && names(&path) == wanted(&params) {
             return Ok(());
         }
@@ -216,8 +227,7 @@ impl SiteAuthority {
 
     fn issue(&self, name: &str, params: CertificateParams) -> Result<CertificateAndKey, Error> {
         let key = KeyPair::generate()?;
-        let certificate =
-            self.sign(params, name, &key, OffsetDateTime::now_utc() + ISSUED_VALIDITY)?;
+        let certificate = self.sign(params, name, &key, self.now() + ISSUED_VALIDITY)?;
         Ok(CertificateAndKey { certificate, key: Secret::new(key.serialize_pem()) })
     }
 
@@ -228,7 +238,7 @@ impl SiteAuthority {
         key: &impl PublicKeyData,
         ends: OffsetDateTime,
     ) -> Result<String, Error> {
-        (params.not_before, params.not_after) = (OffsetDateTime::now_utc() - BACKDATED, ends);
+        (params.not_before, params.not_after) = (self.now() - BACKDATED, ends);
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -260,12 +270,12 @@ fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
     Ok(params)
 }
 
-/// Makes the site's secrets. What an interrupted attempt left behind is made anew: nobody has been given it.
+/// Makes the site's secrets. Files of an interrupted attempt are replaced: nobody uses them yet.
 fn make(folder: &Path) -> Result<(), Error> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(file(folder))?;
     write(&folder.join("site.key"), SiteKey::random()?.expose())?;
-    let now = OffsetDateTime::now_utc();
+    let now = OffsetDateTime::from(Clock::system().wall());
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -277,14 +287,14 @@ fn make(folder: &Path) -> Result<(), Error> {
     write(&folder.join("ca.pem"), params.self_signed(&key)?.pem().as_bytes())
 }
 
-/// Whether the certificate at `path` is there and still valid at `time`.
+/// True if the certificate at `path` is there and still valid at `time`.
 fn lasts(path: &Path, time: OffsetDateTime) -> bool {
     let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
     let parsed = x509_parser::parse_x509_certificate(&certificate);
     parsed.is_ok_and(|(_, found)| found.validity().not_after.to_datetime() > time)
 }
 
-/// What the certificate at `path` names, in an order of its own.
+/// The names in the certificate at `path`, sorted.
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind of name is ever written")]
 fn names(path: &Path) -> BTreeSet<Vec<u8>> {
     let Ok(certificate) = CertificateDer::from_pem_file(path) else { return BTreeSet::new() };
@@ -299,7 +309,7 @@ fn names(path: &Path) -> BTreeSet<Vec<u8>> {
     names.value.general_names.iter().filter_map(name).collect()
 }
 
-/// What a certificate made of `params` names, in the same form.
+/// The names in a certificate made of `params`, in the same form.
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other kind of name is ever written")]
 fn wanted(params: &CertificateParams) -> BTreeSet<Vec<u8>> {
     let name = |name: &SanType| match name {

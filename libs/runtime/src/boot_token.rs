@@ -1,4 +1,4 @@
-//! What a boot script carries to show for which machine it was given.
+//! Tokens in boot scripts, which prove for which machine a script was rendered.
 //!
 //! A token is a nonce sealed with the site's key over purpose, hardware, source address and expiry, so that nothing has to be
 //! stored to serve one, and any process with the key can open it. It is written in URL-safe letters:
@@ -7,7 +7,7 @@
 //! base64url( nonce (12) ‖ AES-256-GCM( expiry, u64 ‖ hardware id (16) ‖ address (4 or 16) ) )   purpose: associated data
 //! ```
 //!
-//! The nonce names the token: who has to see that one is used once keeps it.
+//! The nonce identifies the token: a service that accepts a token once stores its nonce.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -21,72 +21,72 @@ use tinwright::HardwareId;
 
 use crate::secret::{CryptoError, SiteKey};
 
-/// What a token opens.
+/// The use of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The files of one boot.
+    /// Downloading the files of one boot.
     Files,
-    /// A certificate for the machine's worker, once.
+    /// Getting a certificate for the machine's worker, once.
     Identity,
 }
 
-/// How many nonces are unused_nonces at a time: one call of the generator takes as long as the octets of many.
+/// Nonces drawn at a time: one call of the generator takes as long as the octets of many.
 const NONCES_PER_DRAW: usize = 64;
 
-/// The longest token, in octets before they are written in letters.
+/// The size of the longest token before it is encoded.
 const MAX_TOKEN_BYTES: usize = NONCE_LEN + 8 + 16 + 16 + MAX_TAG_LEN;
 
-/// How long a token is good.
+/// The validity of a token.
 pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// The machine it was given to.
     pub hardware: HardwareId,
     /// The address it was given to.
     pub address: IpAddr,
-    /// When it ends, in seconds since 1970.
+    /// The end of its validity, in seconds since 1970.
     pub expiry: u64,
 }
 
-/// What a token said that is good, and its name.
+/// A valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// What it says.
+    /// Its content.
     pub claims: Claims,
-    /// Unlike any other token's.
+    /// Its nonce, which no other token has.
     pub nonce: [u8; NONCE_LEN],
 }
 
-/// The token opens nothing.
+/// The token is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
-    /// Not one of this site's, or for another purpose.
+    /// It was not made by this site, or for another purpose.
     #[error("it is no token of this site for this purpose")]
     Foreign,
-    /// Its time is over.
+    /// Its validity has ended.
     #[error("it has expired")]
     Expired,
 }
 
-/// Makes and opens tokens.
+/// Makes and verifies tokens.
 #[derive(Debug)]
 pub struct BootTokens {
     key: LessSafeKey,
-    /// Nonces for the next tokens. They are no secrets: every token begins with one.
+    /// Random numbers for the next tokens. They are no secrets: every token begins with one.
     unused_nonces: Mutex<Vec<[u8; NONCE_LEN]>>,
 }
 
 impl BootTokens {
-    /// With the key that `site` has for them.
+    /// Derives the key for tokens from the key of `site`.
     pub fn new(site: &SiteKey) -> Result<Self, CryptoError> {
         let key = site.derive("boot token")?;
         let key = UnboundKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
         Ok(Self { key: LessSafeKey::new(key), unused_nonces: Mutex::default() })
     }
 
-    /// A fresh token for `hardware` at `address`, good for [`LIFETIME`] from `now`.
+    /// Makes a token for `hardware` at `address`, valid for [`LIFETIME`] from `now`.
     pub fn mint(
         &self,
         purpose: Purpose,
@@ -106,7 +106,7 @@ impl BootTokens {
         Ok(URL_SAFE_NO_PAD.encode(raw))
     }
 
-    /// One that no other token has.
+    /// Returns a nonce that no other token has.
     fn nonce(&self) -> Result<[u8; NONCE_LEN], CryptoError> {
         let mut unused_nonces = self.unused_nonces.lock().unwrap_or_else(PoisonError::into_inner);
         if unused_nonces.is_empty() {
@@ -117,7 +117,7 @@ impl BootTokens {
         unused_nonces.pop().ok_or(CryptoError::RANDOM)
     }
 
-    /// What `token` says, if it is good for `purpose` at `now`.
+    /// Returns the content of `token` if it is valid for `purpose` at `now`.
     pub fn open(
         &self,
         purpose: Purpose,
@@ -190,7 +190,7 @@ mod tests {
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
     #[test]
-    fn a_token_says_to_whom_it_was_given_until_it_expires() {
+    fn a_token_names_its_machine_and_address_until_it_expires() {
         let (tokens, hardware) = (tokens(1), HardwareId::new());
         let token = tokens.mint(Purpose::Identity, hardware, ADDRESS, at(0)).unwrap();
         let opened = tokens.open(Purpose::Identity, &token, at(899)).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_another_purpose_or_site_or_with_a_changed_letter_opens_nothing() {
+    fn a_token_of_another_purpose_or_site_or_with_a_changed_letter_is_invalid() {
         let token = tokens(1).mint(Purpose::Files, HardwareId::new(), ADDRESS, at(0)).unwrap();
         assert_eq!(tokens(1).open(Purpose::Identity, &token, at(1)), Err(InvalidToken::Foreign));
         assert_eq!(tokens(2).open(Purpose::Files, &token, at(1)), Err(InvalidToken::Foreign));

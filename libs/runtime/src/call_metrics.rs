@@ -1,4 +1,4 @@
-//! One span and one count for every request.
+//! One tracing span and one count for every call.
 //!
 //! The outcome of a call whose answer is a stream is counted when the stream begins.
 
@@ -19,6 +19,7 @@ use tower::{Layer, Service};
 use tracing::{Instrument as _, Span, field};
 
 use crate::access;
+use crate::clock::Clock;
 use crate::identity::Caller;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,7 +36,7 @@ pub struct CallMetricsLayer {
 }
 
 impl CallMetricsLayer {
-    /// With metrics in `registry`.
+    /// Registers the metrics in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
         let calls = Family::<Call, Counter>::default();
         registry.register("grpc_calls", "Calls, by outcome", calls.clone());
@@ -45,11 +46,12 @@ impl CallMetricsLayer {
     }
 
     fn count(&self, call: &str, code: tonic::Code, since: Instant) {
-        // A path that is no call of ours is the peer's word: it must not make labels.
+        // A path that is no call of ours is chosen by the peer: it must not become a label.
         let call = if access::audience(call).is_some() { call } else { "unknown" };
         let call = Call { call: call.to_owned(), code: format!("{code:?}") };
         self.calls.get_or_create(&call).inc();
-        self.seconds.observe(since.elapsed().as_secs_f64());
+        self.seconds
+            .observe(Clock::system().monotonic().saturating_duration_since(since).as_secs_f64());
     }
 }
 
@@ -61,7 +63,7 @@ impl<S> Layer<S> for CallMetricsLayer {
     }
 }
 
-/// A service that is observed.
+/// A service whose calls are counted.
 #[derive(Clone, Debug)]
 pub struct CallMetrics<S> {
     inner: S,
@@ -83,7 +85,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (layer, began) = (self.layer.clone(), Instant::now());
+        let (layer, began) = (self.layer.clone(), Clock::system().monotonic());
         let call = request.uri().path().to_owned();
         let span = span(&call, request.extensions().get().copied());
         let answer = self.inner.call(request).instrument(span.clone());
@@ -92,7 +94,7 @@ where
             // A call that fails at once carries its outcome in the headers (gRPC over HTTP/2, Trailers-Only).
             let status = Status::from_header_map(answer.headers());
             let code = status.map_or(tonic::Code::Ok, |status| status.code());
-            span.in_scope(|| tracing::debug!(?code, elapsed = ?began.elapsed(), "answered"));
+            span.in_scope(|| tracing::debug!(?code, elapsed = ?Clock::system().monotonic().saturating_duration_since(began), "answered"));
             layer.count(&call, code, began);
             Ok(answer)
         })

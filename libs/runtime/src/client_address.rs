@@ -1,7 +1,7 @@
-//! Which address is asking.
+//! The address of the client behind a request.
 //!
-//! The connection's peer; or, if that is a proxy we trust, whom it says it asks for. Everybody can write a forwarding
-//! header, so it is read from the right, as far as the proxies that wrote it are trusted, and no further.
+//! It is the connection's peer; or, if that is a trusted proxy, the address that the proxy's forwarding header names. Everybody
+//! can write such a header, so it is read from the right, as far as the proxies that wrote it are trusted, and no further.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,11 +10,11 @@ use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The proxies whose word is believed; none by default.
+/// The networks of proxies whose forwarding headers are believed; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedProxies(Vec<IpNet>);
 
-/// Every machine would be a trusted proxy, and could speak for every other.
+/// A network of all addresses: every machine would be a trusted proxy, and could speak for every other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} would trust everybody: name the proxies themselves")]
 pub struct TrustsEveryone(IpNet);
@@ -29,28 +29,28 @@ impl TrustedProxies {
         }
     }
 
-    /// Whether `address` is one of them.
+    /// True if `address` is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address.to_canonical()))
     }
 }
 
-/// A forwarding header of a trusted proxy's makes no sense.
+/// The forwarding header of a trusted proxy cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the forwarding header makes no sense")]
 pub struct MalformedForwarding;
 
-/// Who is asking.
+/// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// Its address, in normal form.
+    /// Its address, in canonical form.
     pub address: IpAddr,
-    /// Whether the peer, which we do not trust, says it asks for somebody else.
+    /// True if the peer is no trusted proxy and sends a forwarding header.
     pub forwarded: bool,
 }
 
 impl ClientAddress {
-    /// Who asks through `peer` with these headers.
+    /// The client of a request that came from `peer` with these headers.
     pub fn of(
         peer: IpAddr,
         headers: &HeaderMap,
@@ -64,7 +64,7 @@ impl ClientAddress {
         }
         let chain = match (by_list, by_element) {
             (false, false) => return Ok(Self { address, forwarded: false }),
-            // A proxy writes one of them, and lets the client's other one pass: no telling which.
+            // A proxy writes one of them, and lets the client's other one pass: nobody knows which is which.
             (true, true) => return Err(MalformedForwarding),
             (true, false) => values(headers, X_FORWARDED_FOR)?,
             (false, true) => {
@@ -78,7 +78,7 @@ impl ClientAddress {
     }
 }
 
-/// The comma-separated values of a header, over all its lines, the last proxy's last.
+/// The comma-separated values of all lines of a header, the last proxy's last.
 fn values(headers: &HeaderMap, name: HeaderName) -> Result<Vec<&str>, MalformedForwarding> {
     let lines = headers.get_all(name).iter().map(|line| line.to_str());
     let lines = lines.collect::<Result<Vec<_>, _>>().map_err(|_| MalformedForwarding)?;
@@ -93,7 +93,7 @@ fn node(element: &str) -> Option<&str> {
     Some(node.trim().trim_matches('"'))
 }
 
-/// From the right the first who is no trusted proxy; if all are, the one it began with.
+/// The first address from the right that is no trusted proxy; the leftmost if all are.
 fn furthest(chain: &[&str], trusted: &TrustedProxies) -> Result<IpAddr, MalformedForwarding> {
     let mut last = Err(MalformedForwarding);
     for hop in chain.iter().rev() {
@@ -124,7 +124,7 @@ mod tests {
         TrustedProxies::new(["192.0.2.0/30".parse().unwrap()]).unwrap()
     }
 
-    /// Who `peer` speaks for with these header lines; an error's status otherwise.
+    /// The client of a request from `peer` with these header lines.
     fn caller(
         peer: &str,
         lines: &[(&'static str, &str)],
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_forwarding_header_only_shows_that_it_forwards() {
+    fn the_header_of_an_untrusted_peer_only_sets_the_flag() {
         let lines = [("x-forwarded-for", "198.51.100.50")];
         assert_eq!(caller("198.51.100.9", &lines), from("198.51.100.9", true));
         assert_eq!(caller("198.51.100.9", &[("forwarded", "for=x")]), from("198.51.100.9", true));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_wrote_before_its_own_address_is_not_even_read() {
+    fn addresses_left_of_the_client_are_not_read() {
         let lines = [("x-forwarded-for", "nonsense, 198.51.100.50")];
         assert_eq!(caller(PROXY, &lines), from("198.51.100.50", false));
     }
@@ -196,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_names_nobody_asks_for_itself() {
+    fn a_proxy_without_a_header_is_the_client_itself() {
         assert_eq!(caller(PROXY, &[]), from(PROXY, false));
         assert_eq!(caller(PROXY, &[("x-forwarded-for", "192.0.2.2")]), from("192.0.2.2", false));
     }
 
     #[test]
-    fn everybody_is_no_proxy() {
+    fn a_network_of_all_addresses_is_refused() {
         for everyone in ["0.0.0.0/0", "::/0"] {
             let error = TrustedProxies::new([everyone.parse().unwrap()]).unwrap_err();
             assert_eq!(
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_a_stranger_somebody_else(value in "[ -~]{0,40}", list: bool) {
+        fn no_header_changes_the_address_of_an_untrusted_peer(value in "[ -~]{0,40}", list: bool) {
             let name = if list { "x-forwarded-for" } else { "forwarded" };
             prop_assert_eq!(caller("198.51.100.9", &[(name, &value)]), from("198.51.100.9", true));
             let _no_panic = caller(PROXY, &[(name, &value)]);

@@ -1,7 +1,7 @@
-//! Following another service's watch for as long as the process lives.
+//! Follows another service's watch until the process stops.
 //!
-//! The stream may end at any time: the server restarts, the reader was too slow, the network broke. Then it is opened again,
-//! with back-off, and begins with everything; what the reader knew stays good until it is replaced in one step.
+//! The stream may end at any time: the server restarts, the reader was too slow, the network broke. Then it is opened again
+//! after a backoff, and begins with all objects; the reader's old state stays valid until it is replaced in one step.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::retry::Backoff;
 /// The delays between two attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Opens the watch with `open` and tells what it brings, again and again until `stop`. `noun` is for the log.
+/// Opens the watch with `open` and passes its events to `tell`, again and again until `stop`. `noun` is for the log.
 pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, Status>>>(
     noun: &'static str,
     open: impl Fn() -> F,
@@ -38,7 +38,7 @@ pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, St
     stop.run_until_cancelled(endless).await;
 }
 
-/// One stream, from its opening to its end.
+/// Reads one stream, from its opening to its end.
 async fn once<W: WatchResponse>(
     open: impl Future<Output = Result<Streaming<W>, Status>>,
     tell: &mut impl FnMut(FeedEvent<W::Object>),
@@ -57,7 +57,7 @@ async fn once<W: WatchResponse>(
             (Some(WatchEvent::Put(object)), false) => gathered.push(object),
             (Some(WatchEvent::Put(object)), true) => tell(FeedEvent::Put(object)),
             (Some(WatchEvent::Deleted(id)), true) => tell(FeedEvent::Deleted(id)),
-            // Before synced only what is there is told.
+            // Before `synced` the server sends existing objects only.
             (Some(WatchEvent::Deleted(_)), false) | (None, _) => {}
         }
     }

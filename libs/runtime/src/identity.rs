@@ -1,4 +1,4 @@
-//! Who calls: a role, named by a URI in the caller's certificate.
+//! The caller's role, named by a URI in its certificate (roles: `docs/reference/access.md`).
 //!
 //! ```text
 //! tinwright:admin   tinwright:operator   tinwright:viewer   tinwright:service   tinwright:machine:<hardware id>
@@ -14,22 +14,22 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 const SCHEME: &str = "tinwright:";
 
-/// What a caller is to the site.
+/// The role of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Everything.
+    /// May do everything.
     Admin,
-    /// Everything but secrets and the site itself.
+    /// May do everything but read secrets.
     Operator,
-    /// Looks, without secrets.
+    /// May read everything but secrets.
     Viewer,
-    /// A process of Tinwright's own.
+    /// A process of Tinwright.
     Service,
-    /// The worker on a machine: only what is that machine's.
+    /// The worker on a machine: may only call for that machine.
     Machine(HardwareId),
 }
 
-/// Who is at the other end of a connection; in every request's extensions.
+/// The role of a connection's peer, if it has one; in every request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller(pub Option<Role>);
 
@@ -68,7 +68,7 @@ impl FromStr for Role {
     }
 }
 
-/// The role in a certificate (DER) that TLS has already verified; none if it names none, or more than one.
+/// Returns the role in a certificate (DER) that TLS has already verified; none if it names none, or more than one.
 pub fn role_in_certificate(certificate: &[u8]) -> Option<Role> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;

@@ -1,7 +1,7 @@
-//! Sockets to listen on: bound by us, or inherited from whoever started us (`LISTEN_FDS`, systemd.socket(5)).
+//! Sockets to listen on: bound here, or inherited from the process that started this one (`LISTEN_FDS`, systemd.socket(5)).
 //!
-//! An inherited socket is matched by its name in `LISTEN_FDNAMES`. All are taken before any work begins, so that a port
-//! in use is an error of the start, and nothing else.
+//! An inherited socket is matched by its name in `LISTEN_FDNAMES`. All are opened before any work begins, so that a port
+//! in use is an error at the start.
 
 use std::fmt;
 use std::io;
@@ -10,25 +10,25 @@ use std::net::SocketAddr;
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
 
-/// Why there is no socket.
+/// A socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be bound.
     #[error("listening for {name} on {address}")]
     Bind {
-        /// What for.
+        /// The name of the socket.
         name: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The inherited socket cannot be used.
     #[error("the inherited socket {name}")]
     Inherited {
-        /// What for.
+        /// The name of the socket.
         name: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -46,7 +46,7 @@ impl fmt::Debug for Sockets {
 }
 
 impl Sockets {
-    /// What the environment hands over.
+    /// Reads the inherited sockets out of the environment.
     pub fn from_env() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let names = names.split(':').map(str::to_owned).collect();

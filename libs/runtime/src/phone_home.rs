@@ -1,4 +1,4 @@
-//! The call home of an installed system, which two edges take: what it says, and storing it.
+//! The phone-home call of an installed system, which netboot and metadata accept: parsing and reporting it.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use tinwright::instance::v1::{
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// Stores that a machine called home. A machine without an instance has nobody who waits for its call: nothing is stored, and
-/// nothing that repeating would change.
+/// Reports a phone-home call to the instance service. For a machine without an instance nothing is stored, which is no error:
+/// repeating the call would not change it.
 pub async fn report(instance: Channel, call: ReportPhoneHomeRequest) -> Result<(), Status> {
     match InstanceServiceClient::new(instance).report_phone_home(call).await {
         Ok(_) => Ok(()),
@@ -19,7 +19,7 @@ pub async fn report(instance: Channel, call: ReportPhoneHomeRequest) -> Result<(
     }
 }
 
-/// What a call says: a JSON object, a form, or nothing. The body tells which, since its declared type often does not.
+/// Parses the body of a call: a JSON object, a form, or nothing. The body decides, since its declared type is often wrong.
 pub fn parse_fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
     match body.trim_ascii_start() {
         object @ [b'{', ..] => {
@@ -38,16 +38,16 @@ pub fn parse_fields(body: &[u8]) -> Option<BTreeMap<String, String>> {
     }
 }
 
-/// What a call says (its `type`), at most 64 characters of it. Empty: the installed system is up.
-pub fn event_type(said: &BTreeMap<String, String>) -> String {
-    let kind = said.get("type").map_or("", String::as_str);
+/// The `type` of a call, at most 64 characters of it. Empty: the installed system is up.
+pub fn event_type(fields: &BTreeMap<String, String>) -> String {
+    let kind = fields.get("type").map_or("", String::as_str);
     let own = !kind.is_empty() && kind != "phone-home";
     if own { kind.chars().take(64).collect() } else { String::new() }
 }
 
-/// The public keys of its SSH server among what a system says (cloud-init's `pub_key_rsa` and the like).
-pub fn host_keys(said: &BTreeMap<String, String>) -> Vec<String> {
-    let keys = said.iter().filter(|(name, _)| name.starts_with("pub_key_"));
+/// The public keys of the system's SSH server (cloud-init's `pub_key_rsa` and the like).
+pub fn host_keys(fields: &BTreeMap<String, String>) -> Vec<String> {
+    let keys = fields.iter().filter(|(name, _)| name.starts_with("pub_key_"));
     keys.map(|(_, key)| key.clone()).collect()
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn said(body: &str) -> Option<Vec<(String, String)>> {
+    fn parsed(body: &str) -> Option<Vec<(String, String)>> {
         Some(parse_fields(body.as_bytes())?.into_iter().collect())
     }
 
@@ -68,25 +68,28 @@ mod tests {
     fn a_form_is_read() {
         let form = "hostname=node1&pub_key_rsa=ssh-rsa+AAAA%2B%3D";
         let pairs = [pair("hostname", "node1"), pair("pub_key_rsa", "ssh-rsa AAAA+=")];
-        assert_eq!(said(form).unwrap(), pairs);
+        assert_eq!(parsed(form).unwrap(), pairs);
     }
 
     #[test]
-    fn the_keys_are_those_that_are_called_so() {
-        let said =
+    fn fields_that_begin_with_pub_key_are_host_keys() {
+        let fields =
             parse_fields(b"hostname=node1&pub_key_rsa=ssh-rsa+A&pub_key_ed25519=ssh-ed25519+B");
-        assert_eq!(host_keys(&said.unwrap()), ["ssh-ed25519 B", "ssh-rsa A"]);
+        assert_eq!(host_keys(&fields.unwrap()), ["ssh-ed25519 B", "ssh-rsa A"]);
     }
 
     #[test]
     fn json_is_read() {
         let json = r#" {"type": "provisioning.104.01", "tries": 3}"#;
-        assert_eq!(said(json).unwrap(), [pair("tries", "3"), pair("type", "provisioning.104.01")]);
-        assert_eq!(said("{oops"), None);
+        assert_eq!(
+            parsed(json).unwrap(),
+            [pair("tries", "3"), pair("type", "provisioning.104.01")]
+        );
+        assert_eq!(parsed("{oops"), None);
     }
 
     #[test]
-    fn the_kind_of_a_systems_call_is_empty() {
+    fn the_event_type_of_an_installed_system_is_empty() {
         let kind = |body: &str| event_type(&parse_fields(body.as_bytes()).unwrap());
         for body in ["", "{}", "type=phone-home", r#"{"type": ""}"#, "hostname=node1"] {
             assert_eq!(kind(body), "", "{body}");
@@ -96,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_call_too() {
-        assert_eq!(said("").unwrap(), []);
-        assert_eq!(said("{}").unwrap(), []);
+    fn an_empty_body_is_a_call() {
+        assert_eq!(parsed("").unwrap(), []);
+        assert_eq!(parsed("{}").unwrap(), []);
     }
 
     proptest! {
         #[test]
-        fn no_body_is_too_odd(body: Vec<u8>) {
+        fn no_body_makes_the_parser_panic(body: Vec<u8>) {
             let _either = parse_fields(&body);
         }
     }

@@ -1,4 +1,4 @@
-//! Secrets at rest: sealed with a key of the site's, bound to what they belong to.
+//! Encryption of stored secrets with a key of the site, bound to their owner.
 //!
 //! ```text
 //! nonce (12) ‖ AES-256-GCM( secret )       associated data: the owner's name
@@ -14,13 +14,13 @@ pub struct Seal {
     key: RandomizedNonceKey,
 }
 
-/// What is stored is none of this site's secrets, or another owner's.
+/// The sealed secret was made by another site or for another owner, or is damaged.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sealed secret of {0} cannot be opened with this site's key")]
 pub struct UnsealError(String);
 
 impl Seal {
-    /// With the key that `site` has for secrets of this `kind`.
+    /// Derives the key for secrets of this `kind` from the key of `site`.
     pub fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
         let key = site.derive(&format!("seal {kind}"))?;
         let key =
@@ -28,7 +28,7 @@ impl Seal {
         Ok(Self { key })
     }
 
-    /// `secret` of `owner`, as it may be stored.
+    /// Encrypts `secret` of `owner`.
     pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut sealed = secret.to_vec();
         let nonce = self.key.seal_in_place_append_tag(Aad::from(owner.as_bytes()), &mut sealed);
@@ -36,7 +36,7 @@ impl Seal {
         Ok([&nonce.as_ref()[..], &sealed].concat())
     }
 
-    /// The secret of `owner` in `sealed`.
+    /// Decrypts the secret of `owner` in `sealed`.
     pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
         let broken = || UnsealError(owner.to_owned());
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or_else(broken)?;

@@ -1,16 +1,16 @@
-//! Values that no log shows, and the key from which the site's other keys come.
+//! Values that no log shows, and the key from which the site's other keys are derived.
 
 use std::fmt;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use aws_lc_rs::rand;
 
-/// A value whose `Debug` says nothing. There is no `Display`: whoever needs the value says so.
+/// A value whose `Debug` shows nothing. There is no `Display`: the value is read by [`expose`](Self::expose) alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(T);
 
 impl<T> Secret<T> {
-    /// Keeps `value`.
+    /// Wraps `value`.
     pub fn new(value: T) -> Self {
         Self(value)
     }
@@ -37,10 +37,10 @@ impl CryptoError {
     pub(crate) const KEY: Self = Self("a key or its use");
 }
 
-/// How many bytes every key has.
+/// The length of every key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// The site's one symmetric key. Every other is derived from it by label, so replicas agree without asking.
+/// The site's one symmetric key. Every other key is derived from it by a label, so replicas have the same keys.
 #[derive(Clone, Debug)]
 pub struct SiteKey(Secret<[u8; KEY_BYTES]>);
 
@@ -50,19 +50,19 @@ impl SiteKey {
         Self(Secret::new(bytes))
     }
 
-    /// A fresh one.
+    /// Draws a new key.
     pub fn random() -> Result<Self, CryptoError> {
         let mut bytes = [0; KEY_BYTES];
         rand::fill(&mut bytes).map_err(|_| CryptoError::RANDOM)?;
         Ok(Self::new(bytes))
     }
 
-    /// Its bytes, for the file that keeps it.
+    /// Its bytes, for the file in which it is stored.
     pub fn expose(&self) -> &[u8; KEY_BYTES] {
         self.0.expose()
     }
 
-    /// The key for `label` (HKDF-SHA-256, RFC 5869, without salt). Keys of different labels tell nothing of each other.
+    /// Derives the key for `label` (HKDF-SHA-256, RFC 5869, without salt). Keys of different labels are independent.
     pub fn derive(&self, label: &str) -> Result<Secret<[u8; KEY_BYTES]>, CryptoError> {
         let extracted = Salt::new(HKDF_SHA256, &[]).extract(self.expose());
         let mut bytes = [0; KEY_BYTES];
@@ -73,7 +73,7 @@ impl SiteKey {
     }
 }
 
-/// The length of what is derived.
+/// The length of a derived key.
 struct Length;
 
 impl KeyType for Length {

@@ -1,8 +1,8 @@
-//! Connections: accepted, told who is at the other end, and ended in order.
+//! Serves connections: accepts them, adds the caller to each request, and ends them in order.
 //!
 //! One loop for all of them, because tonic's own offers HTTP/2 only and hides the client's certificate: TLS with
-//! HTTP/1.1 and HTTP/2 on one port, the same in clear on loopback, and pipes inside the process. What is clear by nature
-//! is asked by firmware and by probes, in HTTP/1: there nobody has to find out which of the two it is.
+//! HTTP/1.1 and HTTP/2 on one port, the same in plaintext on loopback, and pipes inside the process. Listeners for firmware
+//! and probes are plaintext and HTTP/1 only, so that the version need not be detected.
 
 mod plaintext;
 
@@ -39,17 +39,16 @@ use self::plaintext::Plaintext;
 use crate::client_address::TrustedProxies;
 use crate::identity::{Caller, Role, role_in_certificate};
 
-/// How long a client may take to agree on TLS.
+/// The longest time for a TLS handshake, and for the head of a request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a silent HTTP/2 peer is left alone before it is asked whether it is there.
+/// The time after which a silent HTTP/2 peer is pinged.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-/// The pause after the system refused another connection.
+/// The delay after the system refused another connection.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// How many calls one connection may have open: in the process, one connection carries all of a client's.
+/// The most calls that one connection may have open: in the process, one connection carries all of a client's.
 const MAX_CONCURRENT_STREAMS: u32 = 4096;
 
-/// What answers requests: a router, or what stands before one. It is ready at any time, so nobody asks: what takes a while is
-/// its answer.
+/// A service that answers requests: a router, or middleware around one. It is always ready, so `poll_ready` is not called.
 pub trait App:
     Service<
         Request<Incoming>,
@@ -71,28 +70,28 @@ where
 {
 }
 
-/// What a listener asks of those who come.
+/// The transport security of a listener.
 #[derive(Clone, Debug)]
 pub enum Transport {
-    /// TLS; who shows a certificate of the site has the role that it names.
+    /// TLS; a client with a certificate of the site has the role that it names.
     Tls(Arc<ServerConfig>),
-    /// In clear, on loopback, where it was said aloud: whoever gets there is admin.
+    /// Plaintext where the configuration says so, on loopback: every caller is an admin.
     TrustedPlaintext,
-    /// In clear, by nature: nobody is anybody.
+    /// Plaintext for firmware and probes: no caller has a role.
     Plaintext,
 }
 
-/// The two ends of a connection; in every request's extensions. A pipe inside the process has none.
+/// The addresses of a connection; in every request's extensions. A pipe inside the process has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// Who called.
+    /// The client's address.
     pub remote: SocketAddr,
-    /// Our own address that was called.
+    /// The address of ours that it connected to.
     pub local: SocketAddr,
 }
 
 impl Transport {
-    /// TLS with the certificate chain and the key in these files (PEM), for clients that show no certificate.
+    /// Reads TLS's certificate chain and key out of these files (PEM). Clients are not asked for certificates.
     pub fn from_key_pair(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -105,18 +104,18 @@ impl Transport {
     }
 }
 
-/// How much one who comes from outside may take.
+/// Limits on connections from outside.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// How many connections of one address there may be at once.
+    /// The most connections from one address at a time.
     pub per_address: usize,
-    /// Proxies, which speak for many.
+    /// Proxies, which have connections for many clients.
     pub exempt: TrustedProxies,
-    /// How many octets a request's head may have over HTTP/1, 8192 at least.
+    /// The largest head of an HTTP/1 request, 8192 at least.
     pub max_head_bytes: usize,
 }
 
-/// Serves `app` to who comes through `door` until `stop`; then ends what is open in order.
+/// Serves `app` on `listener` until `stop`; then ends open connections in order.
 pub async fn tcp(
     listener: TcpListener,
     transport: Transport,
@@ -126,7 +125,7 @@ pub async fn tcp(
     accept(listener, transport, Server::new(app, None), stop).await
 }
 
-/// The same, within `limits`: one connection too many is closed at once.
+/// Does the same within `limits`: a connection above them is closed at once.
 pub async fn limited_tcp(
     listener: TcpListener,
     transport: Transport,
@@ -143,9 +142,9 @@ async fn accept(
     server: Server<impl App>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    // Else a small answer waits for the peer's delayed acknowledgement: 40 ms. Linux hands it on to what is accepted.
+    // Else a small answer waits for the peer's delayed acknowledgement: 40 ms. Accepted sockets inherit it on Linux.
     let _best_effort = SockRef::from(&listener).set_tcp_nodelay(true);
-    // Only where any address of ours may be called, each connection has to be asked which one it was.
+    // Only on a wildcard address each connection has to be asked for its local address.
     let bound = listener.local_addr().ok().filter(|own| !own.ip().to_canonical().is_unspecified());
     let mut tasks = JoinSet::new();
     let open = Arc::new(Mutex::new(HashMap::new()));
@@ -154,7 +153,7 @@ async fn accept(
         match accepted {
             Ok((stream, remote)) => {
                 let local = bound.or_else(|| stream.local_addr().ok());
-                let Some(local) = local else { continue }; // it is gone again
+                let Some(local) = local else { continue }; // it is closed already
                 let Some(place) = server.place(&open, remote.ip().to_canonical()) else {
                     tracing::warn!(%remote, "too many connections; this one is closed");
                     continue;
@@ -172,7 +171,7 @@ async fn accept(
     Ok(())
 }
 
-/// Serves `app` on the pipes of [`tinwright::in_process::pair`] until `stop`. Who calls there is the service itself.
+/// Serves `app` on the pipes of [`tinwright::in_process::pair`] until `stop`. Their caller is the service itself.
 pub async fn in_process(
     pipes: impl Stream<Item = io::Result<DuplexStream>>,
     app: impl App,
@@ -184,7 +183,7 @@ pub async fn in_process(
     while let Some(Some(pipe)) = stop.run_until_cancelled(pipes.next()).await {
         tasks.spawn(server.connection().run(pipe?, Caller(Some(Role::Service)), None));
     }
-    // Nobody may call any more, but the process has not been told to end.
+    // No client is left, but the process goes on.
     stop.cancelled().await;
     server.end(tasks).await;
     Ok(())
@@ -194,14 +193,14 @@ struct Server<A> {
     app: A,
     graceful: GracefulShutdown,
     limits: Option<ConnectionLimits>,
-    /// How a connection is served that speaks HTTP/1 and nothing else.
+    /// The settings for connections that speak HTTP/1 only.
     http1: http1::Builder,
 }
 
-/// The open connections, by the address at their other end.
+/// The number of open connections by the address of the client.
 type Open = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
-/// One connection's place among its address's. It is given back when this is dropped.
+/// One connection in that count, until it is dropped.
 struct Place(Open, IpAddr);
 
 impl Drop for Place {
@@ -219,7 +218,7 @@ impl Drop for Place {
 impl<A: App> Server<A> {
     fn new(app: A, limits: Option<ConnectionLimits>) -> Self {
         let mut http1 = http1::Builder::new();
-        // Some clients say that they have said all (nc does), and then wait for the answer.
+        // Some clients close their sending side (nc does), and then wait for the answer.
         http1.half_close(true).timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
         if let Some(limits) = &limits {
             http1.max_buf_size(limits.max_head_bytes);
@@ -227,7 +226,7 @@ impl<A: App> Server<A> {
         Self { app, graceful: GracefulShutdown::new(), limits, http1 }
     }
 
-    /// A place for one more connection from `address`, if there is one.
+    /// Counts one more connection from `address`, unless there are too many.
     fn place(&self, open: &Open, address: IpAddr) -> Option<Place> {
         let limits = self.limits.as_ref().filter(|limits| !limits.exempt.contains(address));
         let mut counted = open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +238,7 @@ impl<A: App> Server<A> {
         Some(Place(open.clone(), address))
     }
 
-    /// Begins to serve who came through `door` by `stream`.
+    /// Begins to serve `stream`.
     fn begin(
         &self,
         tasks: &mut JoinSet<()>,
@@ -264,7 +263,7 @@ impl<A: App> Server<A> {
                 });
             }
             Transport::Plaintext => {
-                let app = told(self.app.clone(), Caller(None), Some(peers));
+                let app = with_caller(self.app.clone(), Caller(None), Some(peers));
                 let connection = self.http1.serve_connection(TokioIo::new(Plaintext(stream)), app);
                 let served = self.graceful.watch(connection);
                 tasks.spawn(async move {
@@ -328,7 +327,7 @@ impl<A: App> Connection<A> {
         if let Some(max_head_bytes) = self.max_head_bytes {
             builder.http1().max_buf_size(max_head_bytes);
         }
-        let app = told(self.app, caller, peers);
+        let app = with_caller(self.app, caller, peers);
         let connection = builder.serve_connection(TokioIo::new(io), app);
         if let Err(error) = self.open.watch(connection.into_owned()).await {
             broke(error.as_ref());
@@ -336,8 +335,8 @@ impl<A: App> Connection<A> {
     }
 }
 
-/// `app`, told with each request who is at the other end.
-fn told<A: App>(
+/// `app` with the caller and the addresses of the connection in the extensions of each request.
+fn with_caller<A: App>(
     app: A,
     caller: Caller,
     peers: Option<Peers>,
@@ -350,7 +349,7 @@ fn told<A: App>(
 + 'static {
     service_fn(move |mut request: Request<Incoming>| {
         let mut app = app.clone();
-        // Who is not told of is nobody, too.
+        // A request without this extension has no role either.
         caller.0.map(|_| request.extensions_mut().insert(caller));
         peers.map(|peers| request.extensions_mut().insert(peers));
         app.call(request)

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// For people.
@@ -23,8 +23,7 @@ pub enum Format {
     Json,
 }
 
-/// Begins logging to standard error. `filter` is in `tracing`'s notation, such as `info,store=debug`; the error says
-/// what is wrong with it.
+/// Begins logging to standard error. `filter` is in `tracing`'s notation, such as `info,store=debug`.
 pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::builder().parse(filter)?;
     let colours = std::io::stderr().is_terminal();
@@ -37,7 +36,7 @@ pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<()> {
     started.map_err(|error| anyhow::anyhow!(error))
 }
 
-/// What the outside may ask of a process: its metrics, whether it lives, whether it is ready.
+/// The metrics, liveness and readiness of a process, over HTTP.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     registry: Arc<Mutex<Registry>>,
@@ -52,12 +51,12 @@ impl Default for Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds metrics.
+    /// Registers metrics.
     pub fn register<T>(&self, metrics: impl FnOnce(&mut Registry) -> T) -> T {
         metrics(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says that all work can be done now.
+    /// Reports the process as ready.
     pub fn set_ready(&self) {
         self.ready.send_replace(true);
     }

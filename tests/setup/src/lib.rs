@@ -1,4 +1,4 @@
-//! What has to be on the machine, and getting it there.
+//! The packages and tools that tests need, and their installation.
 //!
 //! Debian 12 is taken for granted, and so is the Rust that runs this. Packages are installed only by root, who is told
 //! first; anybody else is told the exact command. Python tools go into a folder below `target`, and nowhere else.
@@ -87,9 +87,9 @@ pub fn packages() -> anyhow::Result<()> {
     run(&mut apt)
 }
 
-/// Where Debian asks whether a daemon that was just installed may start (invoke-rc.d(8)).
+/// The policy by which Debian decides if a newly installed daemon starts (invoke-rc.d(8)).
 const POLICY: &str = "/usr/sbin/policy-rc.d";
-/// None may, and how to tell that this was us.
+/// The policy that starts none, with a mark that it is ours.
 const NONE: &str = "#!/bin/sh\n# cargo rack installs packages\nexit 101\n";
 
 /// While it lives, no daemon starts that is installed: tests start their own, in networks of their own.

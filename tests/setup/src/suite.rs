@@ -1,4 +1,4 @@
-//! Every test, and what the code has to look like.
+//! Runs tests, measurements and checks.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -52,7 +52,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     run(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
-/// What `cargo tree` prints of direct and indirect dependencies, with their features.
+/// Returns the output of `cargo tree` with the features of each package.
 fn tree(arguments: &[&str]) -> anyhow::Result<String> {
     let mut tree = cargo(["tree", "--edges", "normal,build,dev", "--prefix", "none"]);
     let output = tree.args(["--format", "{p}|{f}"]).args(arguments).output()?;

@@ -1,14 +1,13 @@
-//! The key that signs what machines are told they are (EC2's instance identity documents), and its certificate.
+//! The key that signs EC2's instance identity documents, and its certificate.
 //!
 //! ```text
-//! <secrets>/identity.pem      the certificate: public, whoever checks a document has it
+//! <secrets>/identity.pem      the certificate: public, for those who verify documents
 //! <secrets>/identity-key.pem  its RSA key of 2048 bits; processes that serve metadata are given a copy
 //! ```
 //!
-//! Both are made once and last as long as the authority: whoever checks documents keeps the certificate.
+//! Both are made once and are valid as long as the authority, since those who verify documents store the certificate.
 
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
-use time::OffsetDateTime;
 
 use super::{
     AUTHORITY_VALIDITY, CertificateAndKey, Error, MIN_REMAINING_VALIDITY, SiteAuthority, lasts,
@@ -20,10 +19,10 @@ const CERTIFICATE: &str = "identity.pem";
 const KEY: &str = "identity-key.pem";
 
 impl SiteAuthority {
-    /// Sees to it that the signing key lies in the folder, with a certificate that will last a while.
+    /// Makes the signing key and its certificate, unless one with enough validity is there.
     pub fn ensure_document_key(&self) -> Result<(), Error> {
         let path = self.folder.join(CERTIFICATE);
-        let now = OffsetDateTime::now_utc();
+        let now = self.now();
         if lasts(&path, now + MIN_REMAINING_VALIDITY) {
             return Ok(());
         }
@@ -36,7 +35,7 @@ impl SiteAuthority {
         write(&path, certificate.as_bytes())
     }
 
-    /// The signing key and its certificate; nothing where this process was not given them.
+    /// The signing key and its certificate; none if this process was not given them.
     pub fn document_key(&self) -> Result<Option<CertificateAndKey>, Error> {
         let (certificate, key) = (self.folder.join(CERTIFICATE), self.folder.join(KEY));
         if !certificate.exists() || !key.exists() {
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_for_documents_is_made_once() {
+    fn the_document_key_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
         let site = SiteAuthority::open(folder.path()).unwrap();
         assert!(site.document_key().unwrap().is_none());
