@@ -1,4 +1,4 @@
-//! Commands on network boot: what a machine would be answered and why, what it was, and what it said.
+//! Commands on network boot: explanations, timelines and syslog of machines.
 
 mod explain_text;
 mod log;
@@ -23,57 +23,57 @@ use crate::output::{self, Format, Row, say};
 /// What can be asked about network boot.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Say what a machine would boot if it asked now, and why
+    /// Explain what a machine would boot now, and why
     Explain {
-        /// Which
+        /// Machine
         #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
         machine: String,
-        /// Who asks: the loader, which asks last, if it is not said
+        /// Program that requests
         #[arg(long, default_value = "ipxe")]
         class: Class,
         /// Number of the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64
         #[arg(long = "arch", value_name = "NUMBER")]
         architecture: Option<u32>,
-        /// Through whom
+        /// Relay of the request
         #[command(flatten)]
         relay: Relay,
-        /// Where to ask, and how to print
+        /// Server and output
         #[command(flatten)]
         show: Show,
     },
-    /// List the boots that are kept: of one machine, or of all
+    /// List the stored boots of one machine, or of all
     List {
-        /// Which
+        /// Machine
         #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
         machine: Option<String>,
-        /// Those of machines that nobody knows
+        /// Boots of machines without a record
         #[arg(long, conflicts_with = "machine")]
         unknown: bool,
-        /// Where to ask, and how to print
+        /// Server and output
         #[command(flatten)]
         show: Show,
     },
     /// Show one boot, step by step: by its id, or a machine's latest
     Get {
-        /// Which
+        /// Boot, or machine
         #[arg(value_name = "BOOT|ID|MAC|ADDRESS|HOST")]
         name: String,
-        /// Where to ask, and how to print
+        /// Server and output
         #[command(flatten)]
         show: Show,
     },
-    /// Print what a machine said by syslog
+    /// Print the syslog of a machine
     Log {
-        /// Which
+        /// Machine
         #[arg(value_name = "ID|MAC|ADDRESS|HOST", required_unless_present = "unknown")]
         machine: Option<String>,
-        /// What machines said that nobody knows
+        /// Lines from addresses of no machine
         #[arg(long, conflicts_with = "machine")]
         unknown: bool,
-        /// Go on, until interrupted
+        /// Print new lines, until interrupted
         #[arg(short, long)]
         follow: bool,
-        /// Only the latest lines, so many
+        /// Number of the latest lines to print [default: all]
         #[arg(
             short = 'n',
             long,
@@ -82,51 +82,53 @@ pub enum Command {
             hide_default_value = true
         )]
         lines: u32,
-        /// Where to ask
+        /// Server
         #[command(flatten)]
         connection: Connection,
     },
 }
 
-/// The relay that a machine asks through.
+/// The relay of a request.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct Relay {
-    /// The relay it asks through, by its address on the machine's link, or 0.0.0.0 for none [default: by its record]
+    /// Address of the relay on the machine's link, or 0.0.0.0 for none [default: by the machine's record]
     #[arg(long, value_name = "ADDRESS")]
     relay: Option<Ipv4Addr>,
-    /// The port, as that relay names it (option 82, sub-option 1), in hex
+    /// Circuit-id of the port (option 82, sub-option 1), in hex
     #[arg(long, value_name = "HEX", requires = "relay")]
     circuit_id: Option<String>,
-    /// The switch or the host there, as that relay names it (sub-option 2), in hex
+    /// Remote-id of the switch or host (option 82, sub-option 2), in hex
     #[arg(long, value_name = "HEX", requires = "relay")]
     remote_id: Option<String>,
 }
 
-/// The program that asks.
+/// The program that requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Class {
     /// PXE in firmware
     Pxe,
     /// HTTP boot in firmware
     Http,
-    /// The loader
+    /// iPXE, the loader
     Ipxe,
-    /// The loader as the interface's firmware, which the site may send for one of its own
+    /// iPXE in the interface's ROM, which the site may send for a loader first
     IpxeRom,
     /// An installed system, or a BMC
     Ordinary,
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Explain { machine, class, architecture, relay, show } => {
             let channel = show.connection.open().await?;
-            let told = explained(&channel, &machine, class, architecture, relay).await?;
+            let response = explain(&channel, &machine, class, architecture, relay).await?;
             match show.output {
-                Format::Table => output::raw(out, explain_text::explained(&told).as_bytes()),
-                format @ (Format::Json | Format::Yaml) => say(out, &output::one(&told, format)?),
+                Format::Table => output::raw(out, explain_text::explanation(&response).as_bytes()),
+                format @ (Format::Json | Format::Yaml) => {
+                    say(out, &output::one(&response, format)?)
+                }
             }
         }
         Command::List { machine, unknown, show } => {
@@ -141,7 +143,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
         Command::Get { name, show } => {
             let boot = found(&show.connection.open().await?, &name).await?;
             match show.output {
-                Format::Table => output::raw(out, timeline::told(&boot).as_bytes()),
+                Format::Table => output::raw(out, timeline::text(&boot).as_bytes()),
                 format @ (Format::Json | Format::Yaml) => say(out, &output::one(&boot, format)?),
             }
         }
@@ -152,7 +154,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-async fn explained(
+async fn explain(
     channel: &Channel,
     name: &str,
     class: Class,
@@ -162,15 +164,15 @@ async fn explained(
     let (by, client_class) = (Some(by(name)?), pb::ClientClass::from(class).into());
     let relay = relay.into();
     let request = pb::ExplainBootRequest { by, client_class, architecture, relay };
-    let told = client(channel).explain_boot(request).await.map_err(served)?;
-    Ok(told.into_inner())
+    let response = client(channel).explain_boot(request).await.map_err(add_hint)?;
+    Ok(response.into_inner())
 }
 
-/// The id of the machine that goes by `name`.
+/// Returns the id of the machine with the name `name`.
 async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    let told = explained(channel, name, Class::Ipxe, None, Relay::default()).await?;
-    let id = told.looked_at.unwrap_or_default().hardware_id;
-    anyhow::ensure!(!id.is_empty(), "nobody knows a machine {name}: see boot list --unknown");
+    let response = explain(channel, name, Class::Ipxe, None, Relay::default()).await?;
+    let id = response.inputs.unwrap_or_default().hardware_id;
+    anyhow::ensure!(!id.is_empty(), "no machine {name} has a record: see boot list --unknown");
     Ok(id)
 }
 
@@ -182,25 +184,25 @@ async fn boots(
     pages(async |page_token| {
         let hardware_id = hardware_id.clone();
         let request = pb::ListBootsRequest { page_size: PAGE, page_token, hardware_id, unknown };
-        let page = client(channel).list_boots(request).await.map_err(served)?.into_inner();
+        let page = client(channel).list_boots(request).await.map_err(add_hint)?.into_inner();
         Ok((page.boots, page.next_page_token))
     })
     .await
 }
 
-/// The boot that goes by `name`, or the latest of the machine that does.
+/// Returns the boot with the id `name`, or the latest boot of the machine `name`.
 async fn found(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
     if by(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
         let request = pb::GetBootRequest { id: name.to_owned() };
         return answered(
-            client(channel).get_boot(request).await.map_err(served)?.into_inner().boot,
+            client(channel).get_boot(request).await.map_err(add_hint)?.into_inner().boot,
         );
     }
     let mut boots = boots(channel, id(channel, name).await?, false).await?;
     boots.pop().with_context(|| format!("{name} has not booted from the network in the last week"))
 }
 
-/// Whether boots' ids begin so.
+/// True if ids of boots begin with `text`.
 fn is_owner(text: &str) -> bool {
     text.parse::<HardwareId>().is_ok() || text.starts_with("unknown-")
 }
@@ -219,8 +221,8 @@ fn by(name: &str) -> anyhow::Result<By> {
     }
 }
 
-/// A server that does not boot machines has nothing to tell of it, whatever its version.
-fn served(status: Status) -> Status {
+/// Replaces the error of a server that does not boot machines.
+fn add_hint(status: Status) -> Status {
     if status.code() != Code::Unimplemented {
         return status;
     }
@@ -241,7 +243,7 @@ impl Row for pb::Boot {
         vec![
             self.id.clone(),
             self.mac.clone(),
-            kind_text(self.script()).into(),
+            script_kind(self.script()),
             last.unwrap_or_default().into(),
             self.fact.clone(),
             output::age(self.create_time, now),
@@ -249,18 +251,12 @@ impl Row for pb::Boot {
     }
 }
 
-/// Returns the name of a script's kind, for people.
-fn kind_text(kind: pb::ScriptKind) -> &'static str {
-    match kind {
-        pb::ScriptKind::Unspecified => "",
-        pb::ScriptKind::Worker => "worker",
-        pb::ScriptKind::Custom => "custom",
-        pb::ScriptKind::CustomOnce => "custom-once",
-        pb::ScriptKind::LocalDisk => "local-disk",
-        pb::ScriptKind::Shell => "shell",
-        pb::ScriptKind::Generic => "generic",
-        pb::ScriptKind::AskUuid => "ask-uuid",
+/// Returns the name of a script's kind, empty for the unspecified one.
+fn script_kind(kind: pb::ScriptKind) -> String {
+    if kind == pb::ScriptKind::Unspecified {
+        return String::new();
     }
+    output::word(kind.as_str_name(), "SCRIPT_KIND_")
 }
 
 impl From<Class> for pb::ClientClass {
@@ -290,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_is_told_from_a_host_name_with_a_dot() {
+    fn the_id_of_a_boot_differs_from_a_host_name_with_a_dot() {
         assert!(is_owner("unknown-02-00-00-00-00-01"));
         assert!(is_owner("5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10"));
         assert!(!is_owner("web-1"));

@@ -4,10 +4,10 @@
 //! machines. What they looked at is told beside their answer.
 //!
 //! - `request`: requests as clients and relays make them; `case`: one, and what is known of who sends it.
-//! - `looked_at`: the facts.
+//! - `decision_inputs`: the facts.
 
 mod case;
-mod looked_at;
+mod decision_inputs;
 mod request;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::dhcp_reply::Type;
 
 pub use request::{ClientClass, Relay};
 
@@ -26,7 +27,7 @@ use crate::dhcp_server::link_state::LinkState;
 use crate::lending::Lent;
 use crate::machine_view::MachineView;
 use dhcp::options::code;
-use dhcp::{BootOffer, DropReason, Link, ReplyInputs};
+use dhcp::{BootOffer, DropReason, Link, MessageType, ReplyInputs};
 
 /// The machine that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,11 +123,11 @@ pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::Expla
     let asked_from = given.or_else(own).or_else(|| case.somewhere());
     pb::ExplainBootResponse {
         time: Some(now.into()),
-        boot: name(&decision.boot).into(),
+        boot: target(&decision.boot).into(),
         fact: decision.fact.to_string(),
         dhcp,
         script: Some(script(&case, asked_from, holder)),
-        looked_at: Some(looked_at::of(&case)),
+        inputs: Some(decision_inputs::of(&case)),
     }
 }
 
@@ -135,7 +136,7 @@ fn dhcp(
     case: &Case<'_>,
     lent: Result<Lent, DropReason>,
     offer: BootOffer,
-) -> Option<pb::DhcpAnswer> {
+) -> Option<pb::DhcpReply> {
     let request = case.request.as_ref()?;
     let boot_offered = offer == BootOffer::Offered;
     let offer = if case.class == ClientClass::IpxeRom {
@@ -149,16 +150,16 @@ fn dhcp(
         dhcp::reply(request, ReplyInputs { link: case.link, mode, reservation, offer, is_withheld })
     });
     Some(match reply {
-        Err(silence) => pb::DhcpAnswer { silence: silence.to_string(), ..Default::default() },
+        Err(reason) => pb::DhcpReply { drop_reason: reason.to_string(), ..Default::default() },
         Ok(reply) => {
             let options = &reply.packet.options;
             let text = |code| Some(String::from_utf8_lossy(options.get(code)?).into_owned());
             let given = |address: Ipv4Addr| {
                 if address.is_unspecified() { String::new() } else { address.to_string() }
             };
-            pb::DhcpAnswer {
-                answer: reply.kind_label().into(),
-                silence: String::new(),
+            pb::DhcpReply {
+                r#type: reply_type(&reply).into(),
+                drop_reason: String::new(),
                 address: given(reply.packet.yiaddr),
                 next_server: given(reply.packet.siaddr),
                 boot_file: text(code::BOOT_FILE_NAME).unwrap_or_default(),
@@ -170,7 +171,7 @@ fn dhcp(
 }
 
 /// What a request for a script from `source` is answered, which is lent to `holder` by then.
-fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::ScriptAnswer {
+fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::ScriptReply {
     let Case { boots, now, .. } = *case;
     // DHCP names the interface in the record, whoever asks.
     let mac = case.known.as_ref().map(|known| known.mac).or(case.mac);
@@ -180,9 +181,9 @@ fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::S
     let request = ScriptRequest { leased_to: holder, ..ScriptRequest::new(mac, source) };
     match boots.respond(&request, now).reply {
         Ok(script) => {
-            pb::ScriptAnswer { status: 200, kind: script.kind.into(), refusal: String::new(), url }
+            pb::ScriptReply { status: 200, kind: script.kind.into(), refusal: String::new(), url }
         }
-        Err(refusal) => pb::ScriptAnswer {
+        Err(refusal) => pb::ScriptReply {
             status: refusal.status().as_u16().into(),
             kind: pb::ScriptKind::Unspecified.into(),
             refusal: refusal.to_string(),
@@ -191,16 +192,25 @@ fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::S
     }
 }
 
-fn name(boot: &BootTarget) -> &'static str {
+fn reply_type(reply: &dhcp::Reply) -> Type {
+    match reply.packet.kind() {
+        Some(MessageType::Offer) => Type::Offer,
+        Some(MessageType::Ack) => Type::Ack,
+        Some(MessageType::Nak) => Type::Nak,
+        Some(_) | None => Type::Unspecified,
+    }
+}
+
+fn target(boot: &BootTarget) -> pb::BootTarget {
     match boot {
-        BootTarget::Worker => "worker",
-        BootTarget::CustomScript(_) => "custom_script",
-        BootTarget::LocalDisk => "local_disk",
-        BootTarget::Shell => "shell",
-        BootTarget::Generic => "generic",
-        BootTarget::Refused => "refused",
-        BootTarget::Unknown => "unknown",
-        BootTarget::Later { .. } => "later",
+        BootTarget::Worker => pb::BootTarget::Worker,
+        BootTarget::CustomScript(_) => pb::BootTarget::CustomScript,
+        BootTarget::LocalDisk => pb::BootTarget::LocalDisk,
+        BootTarget::Shell => pb::BootTarget::Shell,
+        BootTarget::Generic => pb::BootTarget::Generic,
+        BootTarget::Refused => pb::BootTarget::Refused,
+        BootTarget::Unknown => pb::BootTarget::Unknown,
+        BootTarget::Later { .. } => pb::BootTarget::Later,
     }
 }
 

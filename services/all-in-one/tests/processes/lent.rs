@@ -152,19 +152,19 @@ fn machines_without_a_record_are_listed_until_they_have_one() {
 fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
     lending(async |network, asked| {
         let told = asked.boot(By::Mac(MACS[0].into()), None).await.unwrap();
-        let would = told.dhcp.unwrap().address;
-        assert_eq!((told.boot.as_str(), told.script.unwrap().status), ("generic", 200));
-        let looked = told.looked_at.unwrap();
+        let would = told.dhcp.clone().unwrap().address;
+        assert_eq!((told.boot(), told.script.clone().unwrap().status), (pb::BootTarget::Generic, 200));
+        let looked = told.inputs.unwrap();
         assert_eq!(
-            (looked.pool.as_str(), looked.pool_unknown.as_str()),
-            ("198.51.100.0/24", "enrol")
+            (looked.pool.as_str(), looked.pool_unknown()),
+            ("198.51.100.0/24", pb::decision_inputs::UnknownClients::Enrol)
         );
         assert_eq!(looked.lease_address, "");
 
         assert_eq!(udhcpc(network, 0), would, "as it was said");
         let told = asked.boot(By::Address(would.clone()), None).await.unwrap();
-        let looked = told.looked_at.unwrap();
-        assert_eq!((looked.mac.as_str(), looked.lease_state.as_str()), (MACS[0], "bound"));
+        let looked = told.inputs.unwrap();
+        assert_eq!((looked.mac.as_str(), looked.lease_state()), (MACS[0], pb::decision_inputs::LeaseState::Bound));
 
         let circuit_id = "6".into();
         let relay = pb::RelayAgent { address: "here".into(), circuit_id, ..Default::default() };
@@ -177,8 +177,8 @@ fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
         let relay = pb::RelayAgent { address: "192.0.2.254".into(), ..Default::default() };
         let told = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap();
         assert_eq!(
-            (told.dhcp.unwrap().silence.as_str(), told.boot.as_str()),
-            ("no record of this machine", "unknown")
+            (told.dhcp.as_ref().unwrap().drop_reason.as_str(), told.boot()),
+            ("no record of this machine", pb::BootTarget::Unknown)
         );
     });
 }

@@ -1,75 +1,82 @@
-//! An explanation for people: what happens and why first, then all that was looked at.
+//! Text of an explanation: the result and its reason first, then the inputs.
 
 use std::fmt::Write as _;
 
 use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::custom_script::Source;
+use tinwright::netboot::v1::decision_inputs::{LeaseState, UnknownClients};
 
-use super::kind_text;
-use crate::output::facts;
+use crate::output::{facts, word};
 
-/// `told` in words.
-pub(super) fn explained(told: &pb::ExplainBootResponse) -> String {
-    let looked = told.looked_at.clone().unwrap_or_default();
-    let mut text = format!("{}: {}\nbecause {}\n", who(&looked), boot(&told.boot), told.fact);
-    if !looked.feeds_live {
-        let cut = looked.cut_feeds.join(", ");
-        let _ = writeln!(text, "no word from {cut}: what follows may be old, and opens no boot");
+/// Renders `response`.
+pub(super) fn explanation(response: &pb::ExplainBootResponse) -> String {
+    let inputs = response.inputs.clone().unwrap_or_default();
+    let (boot, fact) = (target(response.boot()), &response.fact);
+    let mut text = format!("{}: {boot}\nbecause {fact}\n", machine_names(&inputs));
+    if !inputs.feeds_live {
+        let cut = inputs.cut_feeds.join(", ");
+        let _ = writeln!(text, "feed cut: {cut}; the inputs may be old, and no boot is opened");
     }
     text.push('\n');
     text.push_str(&facts(&[
-        ("DHCP", told.dhcp.as_ref().map_or_else(String::new, dhcp)),
-        ("script", told.script.as_ref().map_or_else(String::new, script)),
+        ("DHCP", response.dhcp.as_ref().map_or_else(String::new, dhcp)),
+        ("script", response.script.as_ref().map_or_else(String::new, script)),
     ]));
-    text.push_str("\nlooked at\n");
+    text.push_str("\ninputs\n");
     text.push_str(&facts(&[
-        ("machine", machine(&looked)),
-        ("interface", interface(&looked)),
-        ("heard", heard(&looked)),
-        ("relay", relay(&looked)),
-        ("pool", pool(&looked)),
-        ("instance", instance(&looked)),
-        ("workflows", looked.waiting_workflow_ids.join(" ")),
-        ("gate", looked.gate.clone()),
-        ("policy", policy(&looked)),
+        ("machine", machine(&inputs)),
+        ("interface", interface(&inputs)),
+        ("history", history(&inputs)),
+        ("relay", relay(&inputs)),
+        ("pool", pool(&inputs)),
+        ("instance", instance(&inputs)),
+        ("workflows", inputs.waiting_workflow_ids.join(" ")),
+        ("gate", named(inputs.gate().as_str_name(), "GATE_")),
+        ("policy", policy(&inputs)),
     ]));
     text
 }
 
-fn who(looked: &pb::LookedAt) -> String {
-    let names = [&looked.hardware_name, &looked.hardware_id, &looked.mac, &looked.address];
-    let told: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).cloned().collect();
-    if told.is_empty() { "a machine that nobody knows".into() } else { told.join(" ") }
+/// Returns the name of an enum's value, empty for the unspecified one.
+fn named(value: &str, prefix: &str) -> String {
+    if value.ends_with("_UNSPECIFIED") { String::new() } else { word(value, prefix) }
 }
 
-fn boot(boot: &str) -> &str {
+fn machine_names(inputs: &pb::DecisionInputs) -> String {
+    let names = [&inputs.hardware_name, &inputs.hardware_id, &inputs.mac, &inputs.address];
+    let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).cloned().collect();
+    if names.is_empty() { "a machine without a record".into() } else { names.join(" ") }
+}
+
+fn target(boot: pb::BootTarget) -> &'static str {
     match boot {
-        "worker" => "boots the worker's environment",
-        "custom_script" => "boots a script of somebody else's",
-        "local_disk" => "boots its disk",
-        "shell" => "is given iPXE's shell",
-        "generic" => "boots the generic script",
-        "refused" => "is refused: it does not boot from the network now",
-        "unknown" => "is not answered: nobody knows it",
-        "later" => "has to ask again: nothing is opened on last word only",
-        other => other,
+        pb::BootTarget::Unspecified => "boots something that this command does not know",
+        pb::BootTarget::Worker => "boots the worker's environment",
+        pb::BootTarget::CustomScript => "boots a custom script",
+        pb::BootTarget::LocalDisk => "boots its disk",
+        pb::BootTarget::Shell => "boots iPXE's shell",
+        pb::BootTarget::Generic => "boots the generic script",
+        pb::BootTarget::Refused => "is refused: it does not boot from the network now",
+        pb::BootTarget::Unknown => "gets no reply: it has no record",
+        pb::BootTarget::Later => "has to ask again: no boot is opened while a feed is cut",
     }
 }
 
-fn dhcp(dhcp: &pb::DhcpAnswer) -> String {
-    if !dhcp.silence.is_empty() {
-        return format!("no answer: {}", dhcp.silence);
+fn dhcp(dhcp: &pb::DhcpReply) -> String {
+    if !dhcp.drop_reason.is_empty() {
+        return format!("no reply: {}", dhcp.drop_reason);
     }
-    let mut text = dhcp.answer.clone();
-    let mut and = |word: &str, value: &str| {
+    let mut text = named(dhcp.r#type().as_str_name(), "TYPE_");
+    let mut add = |word: &str, value: &str| {
         if !value.is_empty() {
             let _ = write!(text, "{word}{value}");
         }
     };
-    and(" ", &dhcp.address);
-    and(", file ", &dhcp.boot_file);
-    and(" from ", &dhcp.next_server);
+    add(" ", &dhcp.address);
+    add(", file ", &dhcp.boot_file);
+    add(" from ", &dhcp.next_server);
     if !dhcp.boot_offered {
-        text.push_str(", and is sent to its next boot device");
+        text.push_str(", no network boot: the firmware tries its next boot device");
     }
     if !dhcp.no_loader.is_empty() {
         let _ = write!(text, "; the site has no loader for architecture {:?}", dhcp.no_loader);
@@ -77,112 +84,129 @@ fn dhcp(dhcp: &pb::DhcpAnswer) -> String {
     text
 }
 
-fn script(script: &pb::ScriptAnswer) -> String {
+fn script(script: &pb::ScriptReply) -> String {
+    let kind = super::script_kind(script.kind());
     match script.refusal.as_str() {
-        "" => format!("{} {} at {}", script.status, kind_text(script.kind()), script.url),
-        why => format!("{} at {}: {why}", script.status, script.url),
+        "" => format!("{} {kind} at {}", script.status, script.url),
+        refusal => format!("{} at {}: {refusal}", script.status, script.url),
     }
 }
 
-fn machine(looked: &pb::LookedAt) -> String {
-    if looked.hardware_id.is_empty() { "no record".into() } else { looked.hardware_state.clone() }
+fn machine(inputs: &pb::DecisionInputs) -> String {
+    match inputs.hardware_id.as_str() {
+        "" => "no record".into(),
+        _ => named(inputs.hardware_state().as_str_name(), "STATE_"),
+    }
 }
 
-fn interface(looked: &pb::LookedAt) -> String {
-    if looked.hardware_id.is_empty() {
-        return looked.mac.clone();
+/// Returns the source of a custom script, for people.
+fn source(script: &pb::CustomScript) -> &str {
+    match &script.source {
+        Some(Source::Url(url)) => url,
+        Some(Source::Contents(_)) => "contents",
+        None => "",
     }
-    let allowed = |name: &str, allowed| {
-        if allowed { format!("{name} allowed") } else { format!("{name} not allowed") }
-    };
-    let address = match looked.address.as_str() {
+}
+
+fn interface(inputs: &pb::DecisionInputs) -> String {
+    if inputs.hardware_id.is_empty() {
+        return inputs.mac.clone();
+    }
+    let address = match inputs.address.as_str() {
         "" => "no address",
         address => address,
     };
-    let mut told = vec![looked.mac.clone(), address.into(), allowed("PXE", looked.allow_pxe)];
-    if looked.allow_workflow {
-        told.push("worker offered always".into());
+    let pxe = if inputs.allow_pxe { "PXE allowed" } else { "PXE not allowed" };
+    let mut parts = vec![inputs.mac.clone(), address.into(), pxe.into()];
+    if inputs.allow_workflow {
+        parts.push("worker always offered".into());
     }
-    let once = if looked.boot_once_started { "once, and started already" } else { "once" };
-    for (name, script) in [("its own script", &looked.interface_script), (once, &looked.boot_once)]
-    {
-        if !script.is_empty() {
-            told.push(format!("{name}: {script}"));
+    let once = if inputs.boot_once_started { "once, already started" } else { "once" };
+    let scripts = [("custom script", &inputs.interface_script), (once, &inputs.boot_once)];
+    for (name, script) in scripts {
+        if let Some(script) = script {
+            parts.push(format!("{name}: {}", source(script)));
         }
     }
-    told.join(", ")
+    parts.join(", ")
 }
 
-fn heard(looked: &pb::LookedAt) -> String {
-    let mut told = Vec::new();
-    if let Some(at) = looked.declined_time {
-        told.push(format!("its address was found in use by somebody else at {at}"));
+fn history(inputs: &pb::DecisionInputs) -> String {
+    let mut parts = Vec::new();
+    if let Some(at) = inputs.declined_time {
+        parts.push(format!("its address was found in use by another host at {at}"));
     }
-    match looked.loader_time {
-        Some(at) if looked.chain_ipxe => {
-            told.push(format!("sent for a loader at {at}: its iPXE gets none now"));
+    match inputs.loader_time {
+        Some(at) if inputs.chain_ipxe => {
+            parts.push(format!("given a loader at {at}: its iPXE gets no second one now"));
         }
-        None if looked.chain_ipxe => told.push("an iPXE that is firmware gets a loader".into()),
+        None if inputs.chain_ipxe => parts.push("iPXE in a ROM gets a loader first".into()),
         Some(_) | None => {}
     }
-    if looked.boot_loop {
-        told.push("it boots again and again".into());
+    if inputs.boot_loop {
+        parts.push("in a boot loop".into());
     }
-    told.join("; ")
+    parts.join("; ")
 }
 
-fn relay(looked: &pb::LookedAt) -> String {
-    let port = if looked.by_port { "; the machine is known by its port" } else { "" };
-    match (looked.relay.as_str(), looked.relay_believed) {
-        ("", _) if looked.by_port => "none; the machine is known by its port".into(),
+fn relay(inputs: &pb::DecisionInputs) -> String {
+    let port = if inputs.by_port { "; the machine is identified by its port" } else { "" };
+    match (inputs.relay.as_str(), inputs.relay_trusted) {
+        ("", _) if inputs.by_port => "none; the machine is identified by its port".into(),
         ("", _) => String::new(),
-        (relay, true) => format!("{relay}, which says where it is plugged in{port}"),
-        (relay, false) => format!("{relay}, which names no port or is not believed"),
+        (relay, true) => format!("{relay}, trusted to name the port{port}"),
+        (relay, false) => format!("{relay}, which names no port or is not trusted"),
     }
 }
 
-fn pool(looked: &pb::LookedAt) -> String {
-    if looked.pool.is_empty() {
+fn pool(inputs: &pb::DecisionInputs) -> String {
+    if inputs.pool.is_empty() {
         return String::new();
     }
-    let unknown = match looked.pool_unknown.as_str() {
-        "enrol" => "gives machines without a record an address",
-        "generic" => "boots machines without a record, and gives them no address",
-        "report" => "reports machines without a record",
-        _ => "ignores machines without a record",
+    let unknown = match inputs.pool_unknown() {
+        UnknownClients::Enrol => "leases addresses to machines without a record",
+        UnknownClients::Generic => "boots machines without a record, and leases them no address",
+        UnknownClients::Report => "reports machines without a record",
+        UnknownClients::Ignore | UnknownClients::Unspecified => "ignores machines without a record",
     };
-    let lease = match (looked.lease_address.as_str(), looked.lease_state.as_str()) {
-        ("", _) => String::new(),
-        (address, state @ ("released" | "expired")) => {
-            let since = looked.lease_expire_time.map(|time| format!(" at {time}"));
-            format!("; had {address}, {state}{}", since.unwrap_or_default())
+    let (address, state) = (&inputs.lease_address, inputs.lease_state());
+    let name = named(state.as_str_name(), "LEASE_STATE_");
+    let time = |word: &str| {
+        let end = inputs.lease_expire_time;
+        end.map_or_else(String::new, |end| format!(" {word} {end}"))
+    };
+    let lease = match state {
+        _ if address.is_empty() => String::new(),
+        LeaseState::Released | LeaseState::Expired => {
+            format!("; had {address}, {name}{}", time("at"))
         }
-        (address, state) => {
-            let until = looked.lease_expire_time.map(|time| format!(" until {time}"));
-            format!("; {address} is {state}{}", until.unwrap_or_default())
+        LeaseState::Unspecified
+        | LeaseState::Bound
+        | LeaseState::Declined
+        | LeaseState::Offered => {
+            format!("; {address} is {name}{}", time("until"))
         }
     };
-    format!("{} {unknown}{lease}", looked.pool)
+    format!("{} {unknown}{lease}", inputs.pool)
 }
 
-fn instance(looked: &pb::LookedAt) -> String {
-    if looked.instance_id.is_empty() {
+fn instance(inputs: &pb::DecisionInputs) -> String {
+    if inputs.instance_id.is_empty() {
         return "none".into();
     }
-    let script = match looked.instance_script.as_str() {
-        "" => String::new(),
-        script => format!(", with its own script: {script}"),
-    };
-    let disk = if looked.instance_has_os { ", with a system on its disk" } else { "" };
-    format!("{} {}{disk}{script}", looked.instance_id, looked.instance_state)
+    let script = inputs.instance_script.as_ref();
+    let script = script.map(|script| format!(", with a custom script: {}", source(script)));
+    let disk = if inputs.instance_has_os { ", with a system on its disk" } else { "" };
+    let state = named(inputs.instance_state().as_str_name(), "STATE_");
+    format!("{} {state}{disk}{}", inputs.instance_id, script.unwrap_or_default())
 }
 
-fn policy(looked: &pb::LookedAt) -> String {
-    let unknown = if looked.policy_boot_unknown { "booted" } else { "not booted" };
+fn policy(inputs: &pb::DecisionInputs) -> String {
+    let unknown = if inputs.policy_boot_unknown { "booted" } else { "not booted" };
     format!(
-        "addresses by {}; machines without an instance get {}, unknown ones are {unknown}",
-        looked.dhcp_mode.replace('_', "-"),
-        looked.policy_no_instance.replace('_', "-")
+        "addresses by {}; machines without an instance boot {}, machines without a record are {unknown}",
+        named(inputs.dhcp_mode().as_str_name(), "DHCP_MODE_"),
+        named(inputs.policy_no_instance().as_str_name(), "BOOT_TARGET_"),
     )
 }
 
@@ -191,87 +215,87 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_and_a_pool_are_told_where_there_are_any() {
-        let looked = pb::LookedAt {
+    fn a_relay_and_a_pool_are_shown_if_there_are_any() {
+        let inputs = pb::DecisionInputs {
             relay: "192.0.2.254".into(),
-            relay_believed: true,
+            relay_trusted: true,
             by_port: true,
             pool: "192.0.2.0/24".into(),
-            pool_unknown: "enrol".into(),
+            pool_unknown: UnknownClients::Enrol.into(),
             lease_address: "192.0.2.100".into(),
-            lease_state: "bound".into(),
-            ..pb::LookedAt::default()
+            lease_state: LeaseState::Bound.into(),
+            ..pb::DecisionInputs::default()
         };
         assert_eq!(
-            relay(&looked),
-            "192.0.2.254, which says where it is plugged in; the machine is known by its port"
+            relay(&inputs),
+            "192.0.2.254, trusted to name the port; the machine is identified by its port"
         );
         assert_eq!(
-            pool(&looked),
-            "192.0.2.0/24 gives machines without a record an address; 192.0.2.100 is bound"
+            pool(&inputs),
+            "192.0.2.0/24 leases addresses to machines without a record; 192.0.2.100 is bound"
         );
-        let direct = pb::LookedAt::default();
+        let direct = pb::DecisionInputs::default();
         assert_eq!((relay(&direct), pool(&direct)), (String::new(), String::new()));
     }
 
     #[test]
-    fn what_was_heard_is_told_where_it_bears_on_anything() {
-        let looked = pb::LookedAt {
+    fn history_is_shown_if_it_has_an_effect() {
+        let inputs = pb::DecisionInputs {
             hardware_id: "id".into(),
-            boot_once: "contents".into(),
+            boot_once: Some(pb::CustomScript { source: Some(Source::Contents(true)) }),
             boot_once_started: true,
             chain_ipxe: true,
-            loader_time: Some(pb_time(60)),
-            declined_time: Some(pb_time(0)),
+            loader_time: Some(time(60)),
+            declined_time: Some(time(0)),
             boot_loop: true,
-            ..pb::LookedAt::default()
+            ..pb::DecisionInputs::default()
         };
         assert_eq!(
-            heard(&looked),
-            "its address was found in use by somebody else at 1970-01-01T00:00:00Z; sent for a loader at \
-             1970-01-01T00:01:00Z: its iPXE gets none now; it boots again and again"
+            history(&inputs),
+            "its address was found in use by another host at 1970-01-01T00:00:00Z; given a loader at \
+             1970-01-01T00:01:00Z: its iPXE gets no second one now; in a boot loop"
         );
-        assert!(interface(&looked).ends_with("once, and started already: contents"));
-        assert_eq!(heard(&pb::LookedAt::default()), "");
+        assert!(interface(&inputs).ends_with("once, already started: contents"));
+        assert_eq!(history(&pb::DecisionInputs::default()), "");
     }
 
-    fn pb_time(seconds: i64) -> prost_types::Timestamp {
+    fn time(seconds: i64) -> prost_types::Timestamp {
         prost_types::Timestamp { seconds, nanos: 0 }
     }
 
     #[test]
-    fn what_happens_and_why_comes_first_and_a_cut_feed_is_not_overlooked() {
-        let looked_at = pb::LookedAt {
+    fn the_result_and_its_reason_come_first_and_a_cut_feed_is_not_overlooked() {
+        let inputs = pb::DecisionInputs {
             hardware_id: "id".into(),
             hardware_name: "node-1".into(),
             cut_feeds: vec!["workflow".into()],
-            ..pb::LookedAt::default()
+            ..pb::DecisionInputs::default()
         };
-        let told = pb::ExplainBootResponse {
-            boot: "later".into(),
+        let response = pb::ExplainBootResponse {
+            boot: pb::BootTarget::Later.into(),
             fact: "the control plane is out of reach".into(),
-            looked_at: Some(looked_at),
+            inputs: Some(inputs),
             ..pb::ExplainBootResponse::default()
         };
-        let text = explained(&told);
+        let text = explanation(&response);
         let mut lines = text.lines();
         assert_eq!(
             lines.next(),
-            Some("node-1 id: has to ask again: nothing is opened on last word only")
+            Some("node-1 id: has to ask again: no boot is opened while a feed is cut")
         );
         assert_eq!(lines.next(), Some("because the control plane is out of reach"));
         assert_eq!(
             lines.next(),
-            Some("no word from workflow: what follows may be old, and opens no boot")
+            Some("feed cut: workflow; the inputs may be old, and no boot is opened")
         );
     }
 
     #[test]
-    fn silence_and_a_refused_script_say_why() {
-        let told = pb::ExplainBootResponse {
-            boot: "unknown".into(),
-            dhcp: Some(pb::DhcpAnswer { silence: "no record".into(), ..Default::default() }),
-            script: Some(pb::ScriptAnswer {
+    fn a_dropped_request_and_a_refused_script_show_the_reason() {
+        let response = pb::ExplainBootResponse {
+            boot: pb::BootTarget::Unknown.into(),
+            dhcp: Some(pb::DhcpReply { drop_reason: "no record".into(), ..Default::default() }),
+            script: Some(pb::ScriptReply {
                 status: 404,
                 refusal: "nothing to boot".into(),
                 url: "http://a/auto.ipxe".into(),
@@ -279,8 +303,8 @@ mod tests {
             }),
             ..pb::ExplainBootResponse::default()
         };
-        let text = explained(&told);
-        assert!(text.contains("DHCP       no answer: no record\n"), "{text}");
+        let text = explanation(&response);
+        assert!(text.contains("DHCP       no reply: no record\n"), "{text}");
         assert!(text.contains("404 at http://a/auto.ipxe: nothing to boot\n"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a machine said by syslog, a line each.
+//! Syslog of a machine, a line each.
 
 use std::io::Write;
 
@@ -9,12 +9,12 @@ use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{by, client, served};
+use super::{add_hint, by, client};
 use crate::follow::{PATIENCE, PAUSE, is_passing};
 use crate::output::say;
 
-/// Prints the lines of `machine`, or of those that nobody knows: the latest `lines`, at 0 all. With `follow`, goes on; a
-/// server that goes away is waited for.
+/// Prints the latest `lines` (0: all) of `machine`, or of addresses of no machine. With `follow`, goes on, and waits for a
+/// server that is away.
 pub(super) async fn print(
     channel: &Channel,
     machine: Option<&str>,
@@ -40,7 +40,7 @@ pub(super) async fn print(
     }
 }
 
-/// Prints what comes, and notes in `wanted` how far it came.
+/// Prints the stream, and records the last line in `wanted`.
 async fn stream(
     channel: &Channel,
     wanted: &mut pb::ReadBootLogRequest,
@@ -48,10 +48,10 @@ async fn stream(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut lines =
-        client(channel).read_boot_log(wanted.clone()).await.map_err(served)?.into_inner();
+        client(channel).read_boot_log(wanted.clone()).await.map_err(add_hint)?.into_inner();
     while let Some(line) = lines.next().await {
         let line = line?;
-        say(out, &told(&line))?;
+        say(out, &text(&line))?;
         (wanted.after, wanted.lines, *failures) = (line.sequence, 0, 0);
     }
     Ok(())
@@ -61,8 +61,8 @@ fn away(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Status>().is_some_and(is_passing)
 }
 
-/// `line` in words.
-fn told(line: &pb::ReadBootLogResponse) -> String {
+/// Renders `line`.
+fn text(line: &pb::ReadBootLogResponse) -> String {
     let time = line.receive_time.map(|time| time.to_string()).unwrap_or_default();
     let app = match (line.app.as_str(), line.process.as_str()) {
         ("", _) => String::new(),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_when_who_how_bad_and_what() {
+    fn a_line_has_time_source_severity_program_and_text() {
         let line = pb::ReadBootLogResponse {
             receive_time: Some(prost_types::Timestamp { seconds: 0, nanos: 0 }),
             source: "192.0.2.10".into(),
@@ -88,6 +88,6 @@ mod tests {
             message: "no lease".into(),
             ..pb::ReadBootLogResponse::default()
         };
-        assert_eq!(told(&line), "1970-01-01T00:00:00Z 192.0.2.10 kern.err dhcp[7]: no lease");
+        assert_eq!(text(&line), "1970-01-01T00:00:00Z 192.0.2.10 kern.err dhcp[7]: no lease");
     }
 }

@@ -8,15 +8,15 @@ use tinwright::netboot::v1 as pb;
 
 use crate::output::facts;
 
-/// `boot` in words.
-pub(super) fn told(boot: &pb::Boot) -> String {
+/// Renders `boot`.
+pub(super) fn text(boot: &pb::Boot) -> String {
     let began = boot.create_time.map(|time| time.to_string()).unwrap_or_default();
     let mut text = facts(&[
         ("boot", boot.id.clone()),
         ("machine", boot.hardware_id.clone()),
         ("interface", boot.mac.clone()),
         ("began", began),
-        ("script", super::kind_text(boot.script()).into()),
+        ("script", super::script_kind(boot.script())),
         ("because", boot.fact.clone()),
     ]);
     text.push('\n');
@@ -44,7 +44,7 @@ pub(super) fn told(boot: &pb::Boot) -> String {
     text
 }
 
-/// A step as people read it.
+/// Returns the name of a step.
 pub(super) fn step(kind: pb::BootEventKind) -> &'static str {
     match kind {
         pb::BootEventKind::Unspecified => "",
@@ -91,7 +91,7 @@ mod tests {
             ],
             ..pb::Boot::default()
         };
-        let text = told(&boot);
+        let text = text(&boot);
         let lines: Vec<_> = text.lines().rev().take(2).collect();
         assert_eq!(lines[1], "     3.0 s      +3.0  script served");
         assert_eq!(lines[0], "    11.0 s      +8.0  started");

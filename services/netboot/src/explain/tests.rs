@@ -91,17 +91,17 @@ fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
     for name in names {
         let told = asked(&boots, name, ClientClass::Ipxe);
         assert_eq!(
-            (told.boot.as_str(), told.fact.as_str()),
-            ("worker", "its workflow waits for the worker")
+            (told.boot, told.fact.as_str()),
+            (i32::from(pb::BootTarget::Worker), "its workflow waits for the worker")
         );
         let dhcp = told.dhcp.unwrap();
-        assert_eq!((dhcp.answer.as_str(), dhcp.address.as_str()), ("offer", "192.0.2.10"));
+        assert_eq!((dhcp.r#type(), dhcp.address.as_str()), (Type::Offer, "192.0.2.10"));
         assert_eq!(dhcp.boot_file, "http://192.0.2.1:7080/52-54-00-00-00-01/auto.ipxe");
         let script = told.script.unwrap();
         assert_eq!((script.status, script.kind()), (200, pb::ScriptKind::Worker));
-        let facts = told.looked_at.unwrap();
+        let facts = told.inputs.unwrap();
         assert_eq!(facts.waiting_workflow_ids, ["w"]);
-        assert_eq!(facts.instance_state, "provisioning");
+        assert_eq!(facts.instance_state(), tinwright::instance::v1::State::Provisioning);
         assert!(facts.feeds_live);
     }
 }
@@ -112,8 +112,8 @@ fn a_cut_feed_is_named_and_decides() {
     let boots = boots(id);
     fleet_of(&boots).workflow(FeedEvent::Disconnected);
     let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe);
-    assert_eq!((told.boot.as_str(), told.script.unwrap().status), ("later", 503));
-    assert_eq!(told.looked_at.unwrap().cut_feeds, ["workflow"]);
+    assert_eq!((told.boot, told.script.unwrap().status), (i32::from(pb::BootTarget::Later), 503));
+    assert_eq!(told.inputs.unwrap().cut_feeds, ["workflow"]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
     assert_eq!((pxe.boot_file.as_str(), pxe.next_server.as_str()), ("snponly.efi", "192.0.2.1"));
     fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
     let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe);
-    assert_eq!(pxe.boot, "local_disk");
+    assert_eq!(pxe.boot, i32::from(pb::BootTarget::LocalDisk));
     let dhcp = pxe.dhcp.unwrap();
     assert_eq!((dhcp.boot_file.as_str(), dhcp.boot_offered), (dhcp::REFUSED_FILE, false));
 }
@@ -132,7 +132,7 @@ fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
 #[test]
 fn a_machine_that_nobody_knows_is_told_silence_and_404() {
     let told = asked(&boots(HardwareId::new()), Subject::Mac(Mac([2; 6])), ClientClass::Pxe);
-    assert_eq!(told.boot, "unknown");
-    assert_eq!(told.dhcp.unwrap().silence, "no record of this machine");
+    assert_eq!(told.boot, i32::from(pb::BootTarget::Unknown));
+    assert_eq!(told.dhcp.unwrap().drop_reason, "no record of this machine");
     assert_eq!(told.script.unwrap().status, 404);
 }

@@ -29,13 +29,13 @@ fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
     for _ in 0..20 {
         let told = told(&place, ClientClass::IpxeRom);
         assert_eq!(file(&told), "undionly.kpxe", "asking is not booting");
-        assert_eq!(told.looked_at.unwrap().loader_time, None);
+        assert_eq!(told.inputs.unwrap().loader_time, None);
     }
     assert_eq!(file(&told(&place, ClientClass::Ipxe)), script, "it has it by then");
     place.link_state.fetched(MAC, Instant::now());
     let after = told(&place, ClientClass::IpxeRom);
     assert_eq!(file(&after), script);
-    let looked = after.looked_at.unwrap();
+    let looked = after.inputs.unwrap();
     assert!(looked.chain_ipxe && looked.loader_time.is_some());
     let rested = Instant::now() + LOADER_INTERVAL;
     assert_eq!(place.link_state.loader_age(MAC, rested), None, "and then again");
@@ -45,7 +45,7 @@ fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
 fn without_a_chain_every_ipxe_is_told_the_script() {
     let told = asked(&boots(HardwareId::new()), Subject::Mac(MAC), ClientClass::IpxeRom);
     assert!(file(&told).ends_with("/auto.ipxe"));
-    assert!(!told.looked_at.unwrap().chain_ipxe);
+    assert!(!told.inputs.unwrap().chain_ipxe);
 }
 
 #[test]
@@ -54,15 +54,18 @@ fn an_address_that_was_found_in_use_is_told_for_a_minute() {
     let address = Ipv4Addr::new(192, 0, 2, 10);
     place.link_state.declined(address, Instant::now());
     let withheld = told(&place, ClientClass::Ipxe);
-    assert_eq!(withheld.dhcp.unwrap().silence, "its address was declined less than a minute ago");
-    assert!(withheld.looked_at.unwrap().declined_time.is_some());
+    assert_eq!(
+        withheld.dhcp.unwrap().drop_reason,
+        "its address was declined less than a minute ago"
+    );
+    assert!(withheld.inputs.unwrap().declined_time.is_some());
     let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(61)) else {
         panic!("this machine runs for less than a minute")
     };
     place.link_state.declined(address, earlier);
     let offered = told(&place, ClientClass::Ipxe);
     assert_eq!(offered.dhcp.unwrap().address, "192.0.2.10");
-    assert_eq!(offered.looked_at.unwrap().declined_time, None);
+    assert_eq!(offered.inputs.unwrap().declined_time, None);
 }
 
 #[test]
@@ -76,21 +79,21 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
     let place = at(&boots, link());
     let waits = told(&place, ClientClass::Ipxe);
     assert_eq!(
-        (waits.boot.as_str(), waits.script.unwrap().kind()),
-        ("custom_script", pb::ScriptKind::CustomOnce)
+        (waits.boot, waits.script.unwrap().kind()),
+        (i32::from(pb::BootTarget::CustomScript), pb::ScriptKind::CustomOnce)
     );
-    assert!(!waits.looked_at.unwrap().boot_once_started);
+    assert!(!waits.inputs.unwrap().boot_once_started);
     let known = boots.index().by_mac(MAC).unwrap();
     let once = known.machine().boot_once.clone().unwrap();
     boots.one_shot.record_served(&known, &once, SystemTime::now());
     assert!(boots.one_shot.mark_started(&id.to_string()));
     let started = told(&place, ClientClass::Ipxe);
     assert_eq!(
-        (started.boot.as_str(), started.script.unwrap().kind()),
-        ("worker", pb::ScriptKind::Worker)
+        (started.boot, started.script.unwrap().kind()),
+        (i32::from(pb::BootTarget::Worker), pb::ScriptKind::Worker)
     );
-    let looked = started.looked_at.unwrap();
-    assert_eq!((looked.boot_once.as_str(), looked.boot_once_started), ("contents", true));
+    let looked = started.inputs.unwrap();
+    assert!(looked.boot_once.is_some() && looked.boot_once_started);
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn a_boot_loop_is_told_and_who_waits_for_it() {
         let asked = ScriptRequest::new(Some(MAC), [192, 0, 2, 10].into());
         assert!((0..10).all(|_| boots.serve(&asked, SystemTime::now()).is_ok()));
         let told = told(&at(&boots, link()), ClientClass::Ipxe);
-        assert!(told.looked_at.unwrap().boot_loop);
+        assert!(told.inputs.unwrap().boot_loop);
         let script = told.script.unwrap();
         let refused = boots.serve(&asked, SystemTime::now());
         assert_eq!(script.status, if holds { 503 } else { 200 });

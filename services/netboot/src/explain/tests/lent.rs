@@ -10,18 +10,23 @@ use crate::pool::Unknown;
 #[tokio::test]
 async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
     for (unknown, boot, address, status) in [
-        (Unknown::Ignore, "unknown", "", 404),
-        (Unknown::Report, "unknown", "", 404),
-        (Unknown::Enrol, "generic", "192.0.2.100", 200),
-        (Unknown::Generic, "generic", "", 200),
+        (Unknown::Ignore, pb::BootTarget::Unknown, "", 404),
+        (Unknown::Report, pb::BootTarget::Unknown, "", 404),
+        (Unknown::Enrol, pb::BootTarget::Generic, "192.0.2.100", 200),
+        (Unknown::Generic, pb::BootTarget::Generic, "", 200),
     ] {
         let site = site(unknown, 1).await;
         let told = asked(&site.boots, Subject::Mac(STRANGER), ClientClass::Ipxe);
         let (dhcp, script) = (told.dhcp.unwrap(), told.script.unwrap());
-        assert_eq!((told.boot.as_str(), dhcp.address.as_str()), (boot, address), "{unknown:?}");
-        assert_eq!(dhcp.boot_offered, boot == "generic", "{unknown:?}: {}", dhcp.silence);
+        assert_eq!((told.boot, dhcp.address.as_str()), (boot.into(), address), "{unknown:?}");
+        assert_eq!(
+            dhcp.boot_offered,
+            boot == pb::BootTarget::Generic,
+            "{unknown:?}: {}",
+            dhcp.drop_reason
+        );
         assert_eq!(script.status, status, "{unknown:?}: {}", script.refusal);
-        let looked = told.looked_at.unwrap();
+        let looked = told.inputs.unwrap();
         assert_eq!((looked.pool.as_str(), looked.mac), ("192.0.2.0/24", STRANGER.to_string()));
     }
 }
@@ -45,14 +50,17 @@ async fn a_machine_is_found_by_the_address_that_it_is_lent_and_nobody_else_gets_
     let claim = Claim { address: LENT, mac: MAC, lasts, at_port: None };
     assert_eq!(site.leases.claim(claim, now).await, Granted::For(lasts));
     let told = asked(&site.boots, Subject::Address(LENT.into()), ClientClass::Ipxe);
-    let looked = told.looked_at.unwrap();
+    let looked = told.inputs.unwrap();
     assert_eq!(looked.hardware_name, "node-1");
-    assert_eq!((looked.lease_address, looked.lease_state.as_str()), (LENT.to_string(), "bound"));
+    assert_eq!(
+        (looked.lease_state(), looked.lease_address),
+        (pb::decision_inputs::LeaseState::Bound, LENT.to_string())
+    );
     assert_eq!(looked.lease_expire_time, Some((now + lasts).into()));
     assert_eq!(told.dhcp.unwrap().address, "192.0.2.100");
     assert_eq!(told.script.unwrap().status, 200);
     let other = asked(&site.boots, Subject::Mac(STRANGER), ClientClass::Ipxe);
-    assert_eq!(other.dhcp.unwrap().silence, "every address of the pool is taken");
+    assert_eq!(other.dhcp.unwrap().drop_reason, "every address of the pool is taken");
 }
 
 #[tokio::test]
@@ -62,6 +70,9 @@ async fn a_stranger_is_found_by_the_address_that_it_is_lent() {
         Claim { address: LENT, mac: STRANGER, lasts: Duration::from_secs(60), at_port: None };
     site.leases.claim(claim, SystemTime::now()).await;
     let told = asked(&site.boots, Subject::Address(LENT.into()), ClientClass::Ipxe);
-    assert_eq!((told.boot.as_str(), told.dhcp.unwrap().address), ("generic", LENT.to_string()));
-    assert_eq!(told.looked_at.unwrap().mac, STRANGER.to_string());
+    assert_eq!(
+        (told.boot, told.dhcp.unwrap().address),
+        (i32::from(pb::BootTarget::Generic), LENT.to_string())
+    );
+    assert_eq!(told.inputs.unwrap().mac, STRANGER.to_string());
 }

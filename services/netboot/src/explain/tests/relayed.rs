@@ -37,8 +37,8 @@ fn through(boots: &BootScripts, mac: Mac, relay: Option<Relay>) -> pb::ExplainBo
 fn a_machine_at_a_port_asks_from_there_if_nothing_else_is_said() {
     let told = through(&pinned(), MAC, None);
     assert_eq!(told.dhcp.unwrap().address, "192.0.2.10");
-    let looked = told.looked_at.unwrap();
-    assert_eq!((looked.relay, looked.relay_believed), (RELAY.to_string(), true));
+    let looked = told.inputs.unwrap();
+    assert_eq!((looked.relay, looked.relay_trusted), (RELAY.to_string(), true));
     assert!(!looked.by_port, "its MAC is in the record");
 }
 
@@ -48,29 +48,35 @@ fn a_pinned_machine_at_another_port_or_at_none_is_told_so() {
     let direct = Relay { circuit_id: Vec::new(), ..relay(Ipv4Addr::UNSPECIFIED, b"") };
     for other in [relay(RELAY, b"gi0/2"), direct] {
         let told = through(&boots, MAC, Some(other)).dhcp.unwrap();
-        assert_eq!(told.silence, "its record has it at another port");
+        assert_eq!(told.drop_reason, "its record has it at another port");
     }
     // Where no relay is believed, nobody comes from a port.
     let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe).dhcp.unwrap();
-    assert_eq!(told.silence, "its record has it at another port");
+    assert_eq!(told.drop_reason, "its record has it at another port");
 }
 
 #[test]
 fn a_new_interface_is_known_by_its_port_and_nowhere_else() {
     let (boots, new) = (pinned(), Mac([2, 0, 0, 0, 0, 9]));
     let told = through(&boots, new, Some(relay(RELAY, b"gi0/1:7")));
-    assert_eq!((told.boot.as_str(), told.dhcp.unwrap().address.as_str()), ("worker", "192.0.2.10"));
-    let looked = told.looked_at.unwrap();
+    assert_eq!(
+        (told.boot, told.dhcp.unwrap().address.as_str()),
+        (i32::from(pb::BootTarget::Worker), "192.0.2.10")
+    );
+    let looked = told.inputs.unwrap();
     assert_eq!((looked.hardware_name.as_str(), looked.by_port), ("node-1", true));
     assert_eq!(told.script.unwrap().status, 200);
     for elsewhere in [relay(RELAY, b"gi0/2"), relay(Ipv4Addr::new(192, 0, 2, 253), b"gi0/1")] {
         let told = through(&boots, new, Some(elsewhere));
-        assert_eq!((told.boot.as_str(), told.looked_at.unwrap().by_port), ("unknown", false));
+        assert_eq!(
+            (told.boot, told.inputs.unwrap().by_port),
+            (i32::from(pb::BootTarget::Unknown), false)
+        );
     }
 }
 
 #[test]
 fn an_address_of_another_network_than_the_relays_is_told_so() {
     let told = through(&pinned(), MAC, Some(relay(FAR, b"gi0/1")));
-    assert_eq!(told.dhcp.unwrap().silence, "its address belongs to another network");
+    assert_eq!(told.dhcp.unwrap().drop_reason, "its address belongs to another network");
 }
