@@ -1,4 +1,4 @@
-//! What people ask about network boot, over gRPC.
+//! The gRPC API of network boot.
 
 mod log;
 
@@ -23,10 +23,10 @@ use crate::machine_view;
 use crate::syslog::Lines;
 use crate::timeline::records::{self, BootStore};
 
-/// How many octets option 82 has for a circuit-id and a remote-id.
-const LONGEST_PORT: usize = 251;
+/// Octets of option 82 for a circuit-id and a remote-id.
+const MAX_PORT_BYTES: usize = 251;
 
-/// Serves what netboot knows.
+/// The API.
 #[derive(Clone, Debug)]
 pub struct Api {
     first: Place,
@@ -37,8 +37,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// An API over what answers in the `first` place and the `others`, the boots that are `kept`, and the `lines` of syslog
-    /// if they are received; streams end at `stop`.
+    /// An API over the links `first` and `others`, the stored boots, and the `lines` of syslog if they are received; streams
+    /// end at `stop`.
     pub fn new(
         first: Place,
         others: Vec<Place>,
@@ -49,7 +49,7 @@ impl Api {
         Self { first, others: others.into(), kept, lines, stop }
     }
 
-    /// What is known, which is the same on every link.
+    /// Returns the boot scripts of the first link; the machines are the same on all.
     fn boots(&self) -> &BootScripts {
         &self.first.boots
     }
@@ -66,7 +66,7 @@ impl Api {
         self.others.iter().find(there).unwrap_or(&self.first)
     }
 
-    /// As a service for a tonic router.
+    /// Returns the service for a tonic router.
     pub fn into_service(self) -> NetbootServiceServer<Self> {
         NetbootServiceServer::new(self)
     }
@@ -142,7 +142,7 @@ impl NetbootService for Api {
     }
 }
 
-/// Whose log; none for that of nobody known.
+/// Returns the machine whose log is read; none for lines from addresses of no machine.
 fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, Violations> {
     use pb::read_boot_log_request::By;
     Ok(match by {
@@ -193,8 +193,8 @@ fn relay_of(relay: pb::RelayAgent) -> Result<Relay, Violations> {
     let address = wrong.take("address", address.parse().map_err(|_| "is no IPv4 address"));
     let circuit_id = wrong.take("circuit_id", hex(&circuit_id)).unwrap_or_default();
     let remote_id = wrong.take("remote_id", hex(&remote_id)).unwrap_or_default();
-    if circuit_id.len() + remote_id.len() > LONGEST_PORT {
-        wrong.add("circuit_id", format!("has more than {LONGEST_PORT} octets with remote_id"));
+    if circuit_id.len() + remote_id.len() > MAX_PORT_BYTES {
+        wrong.add("circuit_id", format!("has more than {MAX_PORT_BYTES} octets with remote_id"));
     }
     all.add_nested("relay", wrong);
     let address = address.unwrap_or(Ipv4Addr::UNSPECIFIED);

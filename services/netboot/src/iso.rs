@@ -1,12 +1,11 @@
-//! Images for virtual media, made for one machine as they are read (netboot specification, section 10).
+//! Images for virtual media, patched for one machine as they are read.
 //!
-//! A source image holds a placeholder of 1024 octets where its boot menu writes the kernel's arguments. Where the
-//! placeholders are is found once, with the image's digest, and again if the file changes; an answer is the file with each
-//! of them replaced by the machine's arguments and blanks, whatever part of it is asked for. ISO 9660 has no checksum over
-//! what is in files.
+//! A source image has placeholders of 1024 octets in place of the kernel's arguments. Their offsets are scanned once, with
+//! the image's digest, and again if the file changes. A response is the requested part of the file, with the machine's
+//! arguments and blanks in place of each placeholder. ISO 9660 has no checksum over the contents of files.
 //!
-//! - [`overlay`]: the replacing, over any part; values in, values out.
-//! - [`scan`]: finding the placeholders.
+//! - [`overlay`]: replaces placeholders in any part; values in, values out.
+//! - [`scan`]: finds the placeholders.
 
 pub mod overlay;
 pub mod scan;
@@ -26,34 +25,34 @@ use crate::bootscripts::{BootRefusal, BootScripts};
 use crate::site::serving::Iso;
 use crate::tftp::{Directories, FileError};
 
-/// How long one machine is given the same arguments. Its tokens last longer.
-const SAME: Duration = Duration::from_secs(10 * 60);
-/// And how long after the last read: what a BMC is in the middle of must not change.
-const IDLE: Duration = Duration::from_secs(60);
+/// Time for which a machine gets the same arguments. Its tokens last longer.
+const ARGUMENTS_LIFETIME: Duration = Duration::from_secs(10 * 60);
+/// Time after the last read for which they stay: an image must not change while a BMC reads it.
+const READ_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The source images of a directory.
 #[derive(Debug)]
 pub struct Images {
     directory: Directories,
     placeholder: String,
-    /// What is known of each, by name. Held while one is looked through, so that it is done once.
-    scanned: tokio::sync::Mutex<HashMap<String, Known>>,
-    given: Mutex<HashMap<Mac, Given>>,
+    /// Scanned images by name. Locked during a scan, so that each image is scanned once.
+    scanned: tokio::sync::Mutex<HashMap<String, ScannedImage>>,
+    given: Mutex<HashMap<Mac, MachineArguments>>,
 }
 
-/// An image, and which file it was.
+/// A scanned image, and the stamp of its file.
 #[derive(Debug)]
-struct Known {
+struct ScannedImage {
     stamp: Stamp,
     scanned: Arc<Scanned>,
 }
 
-/// Another one whenever a file's octets may be others.
+/// Differs if a file's octets may differ.
 type Stamp = (u64, u64, i64, i64);
 
-/// The arguments that a machine was given.
+/// Arguments that a machine was given.
 #[derive(Clone, Debug)]
-struct Given {
+struct MachineArguments {
     text: Arc<str>,
     made: SystemTime,
     read: SystemTime,
@@ -62,25 +61,25 @@ struct Given {
 /// An image as one machine sees it.
 #[derive(Debug)]
 pub struct Image {
-    /// The source.
+    /// The source file.
     pub file: std::fs::File,
-    /// What is in it.
+    /// Its scan.
     pub source: Arc<Scanned>,
-    /// What stands in the place of the placeholders: as long as one.
+    /// Replacement of each placeholder, of the same length.
     pub patch: Arc<[u8]>,
-    /// Another one whenever any octet may be another.
+    /// ETag: differs if any octet may differ.
     pub tag: String,
 }
 
 impl Images {
-    /// Those that `settings` name.
+    /// Opens the images of `settings`.
     pub fn open(settings: &Iso) -> io::Result<Self> {
         let directory = Directories::open([&settings.directory])?;
         let (scanned, given) = Default::default();
         Ok(Self { directory, placeholder: settings.placeholder.clone(), scanned, given })
     }
 
-    /// The image `name` for the machine at `mac`, asked for by `boots`'s rules with its arguments at `now`.
+    /// Returns the image `name` for the machine at `mac`, with its arguments by `boots` at `now`.
     pub async fn image(
         &self,
         name: &str,
@@ -97,7 +96,7 @@ impl Images {
         Ok(Image { file, source, patch: patch.into(), tag })
     }
 
-    /// The arguments of `mac`: the same for a while, since an image is read in hundreds of parts.
+    /// Returns the arguments of `mac`: the same for a while, since an image is read in hundreds of parts.
     fn arguments(
         &self,
         mac: Mac,
@@ -107,17 +106,17 @@ impl Images {
         let mut all = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |since: SystemTime, span| now.duration_since(since).is_ok_and(|is| is < span);
         if let Some(given) = all.get_mut(&mac)
-            && (within(given.made, SAME) || within(given.read, IDLE))
+            && (within(given.made, ARGUMENTS_LIFETIME) || within(given.read, READ_IDLE_TIMEOUT))
         {
             given.read = now;
             return Ok(given.text.clone());
         }
         let text: Arc<str> = make()?.into();
-        all.insert(mac, Given { text: text.clone(), made: now, read: now });
+        all.insert(mac, MachineArguments { text: text.clone(), made: now, read: now });
         Ok(text)
     }
 
-    /// The source file, and what is in it.
+    /// Returns the source file and its scan.
     async fn find(&self, name: &str) -> Result<(std::fs::File, Arc<Scanned>), BootRefusal> {
         let found = self.directory.find_file(name.to_owned()).await;
         let (file, _) = found.map_err(|error| match error {
@@ -135,16 +134,16 @@ impl Images {
         let looked = tokio::task::spawn_blocking(move || scan::scan(copy, &placeholder));
         let new = looked.await.map_err(unreadable)?.map_err(unreadable)?;
         let (digest, places) = (&new.digest, new.places.len());
-        tracing::info!(image = name, digest, places, "image looked through");
+        tracing::info!(image = name, digest, places, "image scanned");
         if places == 0 {
             return Err(BootRefusal::Broken(format!("image {name} has no placeholder")));
         }
         let new = Arc::new(new);
-        scanned.insert(name.to_owned(), Known { stamp, scanned: new.clone() });
+        scanned.insert(name.to_owned(), ScannedImage { stamp, scanned: new.clone() });
         Ok((file, new))
     }
 
-    /// Looks through every image there is, so that the first BMC need not wait. What fails is said when it is asked for.
+    /// Scans all images, so that the first BMC need not wait. A failure is logged, and reported when the image is requested.
     pub async fn warm(&self) {
         let names = self.directory.names().unwrap_or_default();
         for name in names.iter().filter(|name| name.ends_with(".iso")) {
@@ -168,7 +167,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-/// The images in a directory, with the usual placeholder, and no BMC but the machine itself.
+/// The images in a directory, with Tinkerbell's placeholder, and for the machines themselves only.
 impl From<PathBuf> for Iso {
     fn from(directory: PathBuf) -> Self {
         Self { directory, placeholder: scan::PLACEHOLDER.into(), sources: Vec::new() }

@@ -1,22 +1,14 @@
-//! How a bare machine gets its first program: addresses and boot files, and the decision what it boots.
+//! Network boot of bare machines: addresses, boot files, scripts, and the decision what a machine boots.
 //!
-//! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`](::dhcp).
-//! - [`decision`]: what a machine boots now, and which fact decided.
-//! - [`script`]: the iPXE text that carries the decision out.
-//! - [`boots`]: scripts for the machines they are for, and what they open; [`http`]: these on the wire.
-//! - [`timeline`]: what happened in each boot, kept.
-//! - [`ra`]: sparing iPXE the wait for an IPv6 router.
-//! - [`syslog`]: what machines say.
-//! - [`pool`]: addresses that are lent, and their lifecycle; [`leases`]: these kept in the store, and over gRPC.
-//! - [`lending`]: which of these a request is answered with; [`unknown`]: machines without a record that asked.
-//! - [`metrics`]: what is counted.
-//! - [`explain`]: what a machine would be answered now, and why; [`api`]: that and more for people, over gRPC.
-//! - [`Netboot`]: sockets, feeds, and the loops over them; [`site`]: its settings.
-//! - [`iso`]: images for virtual media.
-//! - [`tftp`]: the transfer as a state machine, and the server over it.
-//! - [`datagram`]: receiving UDP with the address and interface it came to.
-//! - [`machine_view`]: the machines of the fleet as netboot sees them; [`feed_cache`]: the parts of their records that an
-//!   edge keeps on disk.
+//! - [`decision`]: decides what a machine boots, and names the fact that decided; [`ipxe`]: texts of scripts.
+//! - [`bootscripts`]: scripts and files for each machine; [`http`] and [`tftp`] serve them; [`iso`]: images for virtual media.
+//! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`](::dhcp). [`ra`]: router advertisements for iPXE.
+//! - [`pool`], [`leases`], [`lending`]: pools, leases in the store, and the address for a request; [`unknown`]: clients
+//!   without a record.
+//! - [`timeline`]: the steps of each boot, stored; [`syslog`]: the lines that machines send; [`metrics`].
+//! - [`machine_view`]: the machines in memory; [`feed_cache`]: the feeds on disk, for the next start.
+//! - [`explain`]: simulates requests; [`api`]: that and more over gRPC.
+//! - [`Netboot`]: the links and the tasks of all; [`site`]: settings; [`datagram`]: UDP with addresses and interfaces.
 
 pub mod api;
 pub mod bootscripts;

@@ -1,4 +1,4 @@
-//! What is counted (netboot specification, section 13.2). No MAC and no address is a label.
+//! Metrics. No MAC and no address is a label.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tinwright::netboot::v1::BootEventKind;
 
-/// The counters.
+/// The metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     drops: Family<Reason, Counter>,
@@ -82,7 +82,7 @@ struct EventKind {
     kind: Name,
 }
 
-/// What a kind of event is called, written when somebody looks: events are more than looks.
+/// Name of a kind of event, formatted at each scrape: events are more frequent than scrapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name(BootEventKind);
 
@@ -125,14 +125,14 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counters in `registry`.
+    /// Registers new metrics in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
         let new = Self::default();
         new.register(registry);
         new
     }
 
-    /// Shows the counters in `registry`, too.
+    /// Registers the metrics in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let new = self.clone();
         registry.register("netboot_dhcp_drops", "Requests not answered, by reason", new.drops);
@@ -162,23 +162,23 @@ impl Metrics {
         registry.register("netboot_router_advertisements", help, new.advertisements);
     }
 
-    /// How many addresses of a subnet can be lent.
+    /// Sets the number of free addresses of a subnet.
     pub fn free(&self, subnet: String, addresses: usize) {
         let addresses = i64::try_from(addresses).unwrap_or(i64::MAX);
         self.free.get_or_create(&Subnet { subnet }).set(addresses);
     }
 
-    /// How many machines without a record asked.
+    /// Sets the number of clients without a record.
     pub fn unknown(&self, machines: usize) {
         self.unknown.set(i64::try_from(machines).unwrap_or(i64::MAX));
     }
 
-    /// A DHCP request was not answered.
+    /// Counts a dropped DHCP request.
     pub fn dropped(&self, reason: &'static str) {
         self.drops.get_or_create(&Reason { reason }).inc();
     }
 
-    /// A DHCP answer was sent.
+    /// Counts a DHCP reply.
     pub fn replied(&self, r#type: &'static str) {
         self.replies.get_or_create(&Type { r#type }).inc();
     }
@@ -188,27 +188,27 @@ impl Metrics {
         self.reply_seconds.observe(time.as_secs_f64());
     }
 
-    /// A machine without a record wanted to boot.
+    /// Counts a request to boot of a client without a record.
     pub fn unknown_machine(&self) {
         self.unknown_requests.inc();
     }
 
-    /// A script was served or refused.
+    /// Counts a script that was served or refused.
     pub fn script(&self, kind: &'static str) {
         self.scripts.get_or_create(&Kind { kind }).inc();
     }
 
-    /// A script or a file was refused by this rule.
+    /// Counts a refusal by its rule.
     pub fn refused(&self, rule: &'static str) {
         self.refused.get_or_create(&Rule { rule }).inc();
     }
 
-    /// An HTTP request was answered.
+    /// Counts an HTTP response.
     pub fn requested(&self, route: &'static str, code: u16) {
         self.requests.get_or_create(&Route { route, code }).inc();
     }
 
-    /// A TFTP request ended.
+    /// Counts a finished TFTP request.
     pub fn transfer(&self, result: &'static str, bytes: u64) {
         self.transfers.get_or_create(&Outcome { result }).inc();
         self.bytes.inc_by(bytes);
@@ -224,33 +224,33 @@ impl Metrics {
         self.records.set(i64::try_from(machines).unwrap_or(i64::MAX));
     }
 
-    /// An event of a boot was noted.
+    /// Counts an event of a boot.
     pub fn event(&self, kind: BootEventKind) {
         self.events.get_or_create(&EventKind { kind: Name(kind) }).inc();
     }
 
-    /// So many were given up.
+    /// Counts dropped events.
     pub fn events_dropped(&self, count: usize) {
         self.dropped.inc_by(count.try_into().unwrap_or(u64::MAX));
     }
 
-    /// How many were given up so far.
+    /// Number of dropped events.
     pub fn dropped_events(&self) -> u64 {
         self.dropped.get()
     }
 
-    /// A line of syslog was kept.
+    /// Counts a stored line of syslog.
     pub fn line(&self, known: bool) {
         let known = if known { "true" } else { "false" };
         self.lines.get_or_create(&Sender { known }).inc();
     }
 
-    /// So many lines were given up.
+    /// Counts dropped lines.
     pub fn lines_dropped(&self, count: u64) {
         self.lost_lines.inc_by(count);
     }
 
-    /// A router solicitation was answered.
+    /// Counts a router advertisement.
     pub fn advertised(&self) {
         self.advertisements.inc();
     }

@@ -1,4 +1,4 @@
-//! Netboot as a whole: sockets, feeds, and the loops over them.
+//! Wiring of network boot: links, feeds and background tasks.
 
 mod feeds;
 mod link;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::feeds::Peers;
-use self::link::{Attached, Common};
+use self::link::{LinkServer, SharedState};
 use self::served::Served;
 use crate::api::Api;
 use crate::bootscripts::BootScripts;
@@ -40,19 +40,19 @@ use crate::timeline::records::BootStore;
 use crate::timeline::{Queue, Recorder, Timeline};
 use crate::unknown::Machines;
 
-/// How many signs of new boots may wait to be told.
-const SIGNS: usize = 256;
+/// Boots that may wait to be reported to the workflow service.
+const MAX_WAITING_BOOTS: usize = 256;
 
-/// What runs; any that ends before it is told to has failed.
+/// Running tasks. One that ends before the stop has failed.
 type Tasks = JoinSet<anyhow::Result<()>>;
 
-/// Where goes what machines tell.
+/// Receivers of reports by machines.
 pub struct Reports {
-    /// Told which machine shows itself in a new boot.
+    /// Receiver of the ids of machines that begin a new boot.
     pub firmware: mpsc::Sender<String>,
-    /// Told what other services have to know of scripts.
+    /// Receiver of reports about scripts.
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
-    /// Where calls home go.
+    /// Receiver of phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
 }
 
@@ -62,16 +62,16 @@ impl std::fmt::Debug for Reports {
     }
 }
 
-/// Netboot on one link or more, its sockets bound. What is known and what is kept is one, whatever link it comes by.
+/// Network boot on one link or more, with bound sockets. Machines, leases and boots are shared by all links.
 #[derive(Debug)]
 pub struct Netboot {
-    first: Attached,
-    others: Vec<Attached>,
+    first: LinkServer,
+    others: Vec<LinkServer>,
     index: Arc<Index>,
     metrics: Metrics,
-    /// Who has a loader of ours: of a machine that is on several links, it is one.
+    /// Interfaces that were given a loader, on any link.
     chain: Arc<Mutex<LoaderGrants>>,
-    /// What happens in boots, until it is merged.
+    /// Events of boots that wait to be merged.
     events: Arc<Queue>,
     unknown: Arc<Machines>,
     lending: Option<Arc<Lending>>,
@@ -80,8 +80,8 @@ pub struct Netboot {
 }
 
 impl Netboot {
-    /// Binds every port of `site`; its HTTP listens on `http`. The files that `site` names are served on every link, and
-    /// its subnets are those of all.
+    /// Binds the ports of `site`; its HTTP listens on `http`. The files of `site` are served on every link, and its subnets
+    /// apply to all.
     pub async fn bind(site: Site, key: &SiteKey, http: TcpListener) -> anyhow::Result<Self> {
         let served = Served::open(&site)?;
         let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
@@ -89,7 +89,7 @@ impl Netboot {
         let boots =
             BootScripts::new(index.clone(), BootTokens::new(key)?, site).with_timeline(timeline);
         let chain = Arc::default();
-        let first = Attached::bind(boots, http, &chain).await?;
+        let first = LinkServer::bind(boots, http, &chain).await?;
         Ok(Self {
             first,
             others: Vec::new(),
@@ -104,14 +104,14 @@ impl Netboot {
         })
     }
 
-    /// Binds every port of another link, which is as `site` says; its HTTP listens on `http`.
+    /// Binds the ports of another link with the settings `site`; its HTTP listens on `http`.
     pub async fn attach(&mut self, site: Site, http: TcpListener) -> anyhow::Result<()> {
         let boots = self.first.boots.for_link(site);
-        self.others.push(Attached::bind(boots, http, &self.chain).await?);
+        self.others.push(LinkServer::bind(boots, http, &self.chain).await?);
         Ok(())
     }
 
-    /// Serves what the HTTP of the latest link serves to those who come through `door` to `listener`, too.
+    /// Also serves boot HTTP of the latest link on `listener`, with transport security `door`.
     pub fn listen_too(&mut self, listener: TcpListener, door: Transport) {
         self.others.last_mut().unwrap_or(&mut self.first).listen_too(listener, door);
     }
@@ -143,7 +143,7 @@ impl Netboot {
         self.lending = Some(lending);
     }
 
-    /// Whether it has addresses to lend.
+    /// True if it has addresses to lease.
     pub fn lends(&self) -> bool {
         self.first.boots.site().subnets.iter().any(|subnet| !subnet.is_empty())
     }
@@ -160,7 +160,7 @@ impl Netboot {
         let others = self.others.iter().map(|link| link.place(&self.served));
         let others = others.collect::<anyhow::Result<Vec<_>>>()?;
         let heard = self.first.hears_syslog().then(|| self.lines.clone());
-        Ok(Api::new(first, others, kept(store), heard, stop))
+        Ok(Api::new(first, others, boot_store(store), heard, stop))
     }
 
     /// Serves until `stop`, or until a socket fails; keeps its records in `store`.
@@ -171,13 +171,13 @@ impl Netboot {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = Tasks::new();
-        let recorder = Recorder::new(self.events.clone(), kept(store), self.metrics.clone());
+        let recorder = Recorder::new(self.events.clone(), boot_store(store), self.metrics.clone());
         let until = stop.clone();
         tasks.spawn(async move {
             recorder.run(until).await;
             Ok(())
         });
-        let (firmware, signs) = mpsc::channel(SIGNS);
+        let (firmware, signs) = mpsc::channel(MAX_WAITING_BOOTS);
         let (noting, until) = (feeds::note_boots(peers.workflow, signs), stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(noting).await;
@@ -225,7 +225,7 @@ impl Netboot {
                 Ok(())
             });
         }
-        let common = Common { index, metrics, lending, served, lines, reports };
+        let common = SharedState { index, metrics, lending, served, lines, reports };
         for link in std::iter::once(first).chain(others) {
             link.serve(&common, &mut tasks, &stop)?;
         }
@@ -233,7 +233,7 @@ impl Netboot {
     }
 }
 
-/// Waits for every part, and fails as soon as one does.
+/// Waits for all tasks, and fails as soon as one does.
 async fn all(mut tasks: Tasks) -> anyhow::Result<()> {
     while let Some(ended) = tasks.join_next().await {
         ended.context("a part of netboot panicked")??;
@@ -241,7 +241,7 @@ async fn all(mut tasks: Tasks) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The boots that are kept in `store`.
-fn kept(store: Arc<dyn Store>) -> BootStore {
+/// Returns the boots in `store`.
+fn boot_store(store: Arc<dyn Store>) -> BootStore {
     BootStore::new(ScopedStore::new(store, "netboot"))
 }

@@ -1,4 +1,4 @@
-//! What an operator said of the network we boot machines on.
+//! Settings of network boot.
 
 pub mod serving;
 
@@ -17,13 +17,13 @@ pub use serving::Serving;
 /// The settings of netboot on one link.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// The interface machines are attached to.
+    /// Interface that the machines are attached to.
     pub interface: String,
     /// Our own address there: DHCP server, TFTP server, HTTP.
     pub address: Ipv4Addr,
-    /// Where our HTTP listens.
+    /// Port of our HTTP.
     pub http_port: u16,
-    /// How DHCP is served there.
+    /// DHCP on the link.
     pub dhcp: Dhcp,
     /// Directories with iPXE's builds; of two files with one name the earlier directory's is served.
     pub loaders: Vec<PathBuf>,
@@ -39,40 +39,40 @@ pub struct Site {
     pub authority_sha256: String,
     /// `console=` values of every in-memory boot, the last becoming `/dev/console`.
     pub consoles: Vec<String>,
-    /// Whether machines are told that the metadata address is behind ours.
+    /// True if machines get a route to the metadata address by our address.
     pub metadata_route: bool,
-    /// Whether there is a limit to how often each machine may ask.
+    /// True if requests of each machine are rate limited.
     pub rate_limits: bool,
-    /// What machines boot where the records leave a choice.
+    /// Policy of the boot decision.
     pub policy: Policy,
-    /// Whether machines are told to send their syslog to us.
+    /// Syslog receiver, which machines are configured to use.
     pub syslog: Option<Syslog>,
-    /// Whether booting machines' router solicitations are answered, so that iPXE does not wait for a router.
+    /// True if router solicitations of booting machines are answered, so that iPXE does not wait for a router.
     pub ra_assist: bool,
-    /// Where addresses are lent.
+    /// Subnets with pools.
     pub subnets: Vec<Subnet>,
-    /// How scripts and files are given out.
+    /// Settings of boot HTTP and TFTP.
     pub serving: Serving,
 }
 
-/// How machines' syslog is received.
+/// Settings of the syslog receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syslog {
-    /// Whether lines of severity 7 are kept, too.
+    /// True if lines of severity 7 are stored, too.
     pub debug: bool,
 }
 
-/// How DHCP is served on a link.
+/// DHCP on a link.
 #[derive(Clone, Debug)]
 pub struct Dhcp {
-    /// What clients are told. Our address, our HTTP, the loaders there are and the router to the metadata address are
-    /// filled in when the sockets are bound.
+    /// Values for clients. Our address, our HTTP, the present loaders and the route to the metadata address are filled in
+    /// when the sockets are bound.
     pub link: Link,
-    /// Whether we answer on port 67; a DHCP server on this host may have it.
+    /// True if we answer on port 67; another DHCP server on this host may have it.
     pub port_67: bool,
-    /// Whether we answer on port 4011, PXE's boot service.
+    /// True if we answer on port 4011, PXE's boot service.
     pub port_4011: bool,
-    /// Whether an interface whose firmware is iPXE loads a build of the site's before it gets its script.
+    /// True if iPXE in an interface's ROM gets a loader of the site before its script.
     pub chain_ipxe: bool,
 }
 
@@ -84,20 +84,20 @@ impl Default for Dhcp {
 }
 
 impl Dhcp {
-    /// Whether any port is served: TFTP and HTTP serve machines that somebody else's server sends here, too.
+    /// True if any DHCP port is served. TFTP and HTTP also serve machines that a foreign DHCP server sends here.
     pub fn is_on(&self) -> bool {
         self.link.mode != Mode::Disabled
     }
 }
 
-/// The first IPv4 address of `interface`.
+/// Returns the first IPv4 address of `interface`.
 pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
     let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
     let mut own = addresses.filter_map(|one| Some(one.address?.as_sockaddr_in()?.ip()));
     own.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no IPv4 address"))
 }
 
-/// The IPv4 networks that `interface` is on.
+/// Returns the IPv4 networks of `interface`.
 pub fn networks_of(interface: &str) -> io::Result<Vec<Ipv4Net>> {
     let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
     let network = |one: nix::ifaddrs::InterfaceAddress| {
@@ -108,12 +108,12 @@ pub fn networks_of(interface: &str) -> io::Result<Vec<Ipv4Net>> {
 }
 
 impl Site {
-    /// Where machines send their syslog, if they are to.
+    /// Returns the address of our syslog receiver, if it is on.
     pub fn log_server(&self) -> Option<Ipv4Addr> {
         self.syslog.map(|_| self.address)
     }
 
-    /// Where machines find our HTTP.
+    /// Returns the URL of our HTTP.
     pub fn base_url(&self) -> String {
         format!("http://{}:{}", self.address, self.http_port)
     }

@@ -1,8 +1,8 @@
-//! What machines say by syslog (netboot specification, section 11; RFC 5426): received, read, kept for a while.
+//! Syslog of machines (RFC 5426): received, parsed, and stored for a while.
 //!
-//! - [`message`]: a datagram as a message, whatever is wrong with it; [`rfc5424`] and [`rfc3164`]: the two forms.
-//! - [`limit`]: how much one address may say.
-//! - [`lines`]: the lines that are kept in memory, for people.
+//! - [`message`]: parses any datagram as a message; [`rfc5424`] and [`rfc3164`]: the two forms.
+//! - [`limit`]: rate limit per address.
+//! - [`lines`]: lines in memory.
 //! - [`server`]: the socket.
 
 pub mod limit;

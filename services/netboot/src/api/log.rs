@@ -1,4 +1,4 @@
-//! Reading a machine's lines of syslog, and on as they come.
+//! Reads a machine's syslog, and follows it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tonic::Status;
 use crate::syslog::Lines;
 use crate::syslog::lines::Line;
 
-/// What is read.
+/// A request for lines.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// The lines of all.
+    /// Lines of all machines.
     pub(super) lines: Arc<Lines>,
-    /// Whose; empty for those of nobody known.
+    /// Id of the machine; empty for lines from addresses of no machine.
     pub(super) machine: String,
-    /// After which.
+    /// Sequence after which lines are read.
     pub(super) after: u64,
-    /// How many of those that are there already.
+    /// Most lines of those that are stored already.
     pub(super) most: usize,
-    /// Whether to wait for more.
+    /// True to wait for more.
     pub(super) follow: bool,
 }
 
-/// Reads as `reader` says, until `stop`.
+/// Streams the lines of `reader` until `stop`.
 pub(super) fn read(
     reader: Reader,
     stop: CancellationToken,
@@ -37,9 +37,9 @@ pub(super) fn read(
         let (mut reader, mut news, stop, mut waiting) = state?;
         loop {
             if let Some(line) = waiting.pop_front() {
-                return Some((Ok(told(line)), Some((reader, news, stop, waiting))));
+                return Some((Ok(to_proto(line)), Some((reader, news, stop, waiting))));
             }
-            // What comes from here on wakes us, so nothing is missed between looking and waiting.
+            // A line that arrives from here on wakes the stream, so none is missed between reading and waiting.
             news.mark_unchanged();
             waiting.extend(reader.lines.after(&reader.machine, reader.after, reader.most));
             if let Some(last) = waiting.back() {
@@ -56,7 +56,7 @@ pub(super) fn read(
     })
 }
 
-fn told(line: Line) -> pb::ReadBootLogResponse {
+fn to_proto(line: Line) -> pb::ReadBootLogResponse {
     let Line { sequence, received, source, message } = line;
     pb::ReadBootLogResponse {
         sequence,
@@ -81,26 +81,26 @@ mod tests {
     use std::time::SystemTime;
 
     #[tokio::test]
-    async fn a_follower_gets_what_is_there_then_what_comes_and_an_end() {
+    async fn a_follower_gets_stored_lines_then_new_ones_and_an_end() {
         let lines = Arc::new(Lines::new(SystemTime::UNIX_EPOCH));
-        let say = |machine: &str, text: &str| {
+        let store = |machine: &str, text: &str| {
             let message = Message::parse(text.as_bytes());
-            lines.keep(Some(machine), [192, 0, 2, 1].into(), message, SystemTime::now());
+            lines.store(Some(machine), [192, 0, 2, 1].into(), message, SystemTime::now());
         };
-        say("a", "one");
-        say("a", "two");
+        store("a", "one");
+        store("a", "two");
         let stop = CancellationToken::new();
         let (machine, follow) = ("a".to_owned(), true);
         let reader = Reader { lines: lines.clone(), machine, after: 0, most: 1, follow };
-        let mut told = std::pin::pin!(read(reader, stop.clone()));
-        assert_eq!(told.next().await.unwrap().unwrap().message, "two");
-        say("b", "not ours");
-        say("a", "three");
-        say("a", "four");
-        assert_eq!(told.next().await.unwrap().unwrap().message, "three");
-        assert_eq!(told.next().await.unwrap().unwrap().message, "four");
+        let mut stream = std::pin::pin!(read(reader, stop.clone()));
+        assert_eq!(stream.next().await.unwrap().unwrap().message, "two");
+        store("b", "not ours");
+        store("a", "three");
+        store("a", "four");
+        assert_eq!(stream.next().await.unwrap().unwrap().message, "three");
+        assert_eq!(stream.next().await.unwrap().unwrap().message, "four");
         stop.cancel();
-        assert!(told.next().await.unwrap().is_err());
-        assert!(told.next().await.is_none());
+        assert!(stream.next().await.unwrap().is_err());
+        assert!(stream.next().await.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! A file over HTTP: whole or a part, by GET or HEAD, with a length always (firmware and iPXE want one).
+//! Files over HTTP: whole or a part, by GET or HEAD, always with a length (firmware and iPXE need one).
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,24 +12,24 @@ use tokio_util::io::ReaderStream;
 use crate::tftp::files::FileContent;
 use crate::tftp::{Directories, FileError, OpenFile};
 
-/// The content type of bytes that mean nothing to HTTP.
+/// Content type of binary files.
 pub(super) const BYTES: &str = "application/octet-stream";
-/// How much is read at a time.
-const CHUNK: usize = 256 * 1024;
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The answer to a request for the file at `path`.
+/// Answers a request for the file at `path`.
 pub(super) async fn answer(
     directories: &Directories,
     path: &str,
     kind: &'static str,
     method: &Method,
-    asked: &HeaderMap,
+    headers: &HeaderMap,
 ) -> Response {
     match directories.find_file(path.to_owned()).await {
         Ok((file, size)) => {
             let tag = tag(&file, size);
             let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
-            part_of(size, &tag, kind, method, asked, body).await
+            part_of(size, &tag, kind, method, headers, body).await
         }
         Err(FileError::NotFound | FileError::NotAllowed) => StatusCode::NOT_FOUND.into_response(),
         Err(FileError::TryLater | FileError::Unreadable(_)) => {
@@ -38,12 +38,12 @@ pub(super) async fn answer(
     }
 }
 
-/// The answer with a file that is open already. One of ours, made for this asker, is nobody else's to keep.
+/// Answers with an open file. A text made for this client must not be cached.
 pub(super) async fn opened(
     file: OpenFile,
     kind: &'static str,
     method: &Method,
-    asked: &HeaderMap,
+    headers: &HeaderMap,
 ) -> Response {
     match file.content {
         FileContent::Shared(bytes) => {
@@ -54,25 +54,25 @@ pub(super) async fn opened(
             let size = file.metadata().map_or(0, |about| about.len());
             let tag = tag(&file, size);
             let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
-            part_of(size, &tag, kind, method, asked, body).await
+            part_of(size, &tag, kind, method, headers, body).await
         }
     }
 }
 
-/// The answer with what is asked of `size` octets, whose version is `tag`; `body` reads from an offset, so many.
+/// Answers with the requested part of `size` octets, whose version is `tag`; `body` reads a length from an offset.
 pub(super) async fn part_of<B: Future<Output = io::Result<Body>>>(
     size: u64,
     tag: &str,
     kind: &'static str,
     method: &Method,
-    asked: &HeaderMap,
+    headers: &HeaderMap,
     body: impl FnOnce(u64, u64) -> B,
 ) -> Response {
     let is_same = |known: &HeaderValue| known.as_bytes() == tag.as_bytes();
-    if asked.get(header::IF_NONE_MATCH).is_some_and(is_same) {
+    if headers.get(header::IF_NONE_MATCH).is_some_and(is_same) {
         return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response();
     }
-    let part = match range(asked, tag, size) {
+    let part = match range(headers, tag, size) {
         Ok(part) => part,
         Err(NoSuchPart) => {
             let all = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
@@ -109,10 +109,10 @@ async fn body(mut file: tokio::fs::File, from: u64, length: u64) -> io::Result<B
     if from > 0 {
         file.seek(SeekFrom::Start(from)).await?;
     }
-    Ok(Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK)))
+    Ok(Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK_BYTES)))
 }
 
-/// Another one whenever the file's bytes may be others.
+/// Returns an ETag that differs if the file's bytes may differ.
 fn tag(file: &std::fs::File, size: u64) -> String {
     match file.metadata() {
         Ok(about) => {
@@ -127,10 +127,10 @@ fn tag(file: &std::fs::File, size: u64) -> String {
 #[derive(Debug, PartialEq, Eq)]
 struct NoSuchPart;
 
-/// The one part that is asked for (RFC 9110 §14), as offset and length; none for the whole, also where several are asked
-/// for, or one of another version of the file.
-fn range(asked: &HeaderMap, tag: &str, size: u64) -> Result<Option<(u64, u64)>, NoSuchPart> {
-    let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+/// Returns the requested part (RFC 9110 §14) as offset and length. None for the whole: also if several parts are requested,
+/// or a part of another version of the file.
+fn range(headers: &HeaderMap, tag: &str, size: u64) -> Result<Option<(u64, u64)>, NoSuchPart> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if text(header::IF_RANGE).is_some_and(|version| version != tag) {
         return Ok(None);
     }
@@ -156,16 +156,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked(range: &str, version: Option<&str>) -> HeaderMap {
-        let mut asked = HeaderMap::new();
-        asked.insert(header::RANGE, range.parse().unwrap());
-        version.map(|version| asked.insert(header::IF_RANGE, version.parse().unwrap()));
-        asked
+    fn headers(range: &str, version: Option<&str>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::RANGE, range.parse().unwrap());
+        version.map(|version| headers.insert(header::IF_RANGE, version.parse().unwrap()));
+        headers
     }
 
     #[test]
     fn a_part_is_given_as_asked_and_no_longer_than_the_file() {
-        let part = |text: &str| range(&asked(text, None), "\"t\"", 100);
+        let part = |text: &str| range(&headers(text, None), "\"t\"", 100);
         assert_eq!(part("bytes=0-9"), Ok(Some((0, 10))));
         assert_eq!(part("bytes=90-"), Ok(Some((90, 10))));
         assert_eq!(part("bytes=90-200"), Ok(Some((90, 10))));
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_part_of_another_version_is_not_given() {
-        let of = |version: &str| range(&asked("bytes=5-", Some(version)), "\"t\"", 100);
+        let of = |version: &str| range(&headers("bytes=5-", Some(version)), "\"t\"", 100);
         assert_eq!(of("\"t\""), Ok(Some((5, 95))));
         assert_eq!(of("\"old\""), Ok(None));
     }
@@ -189,7 +189,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_range_leads_outside_the_file(text in "bytes=[0-9]{0,20}-[0-9]{0,20}", size in 0..1000_u64) {
-            if let Ok(Some((from, length))) = range(&asked(&text, None), "t", size) {
+            if let Ok(Some((from, length))) = range(&headers(&text, None), "t", size) {
                 prop_assert!(length > 0 && from + length <= size);
             }
         }

@@ -17,8 +17,8 @@ use super::{Http, file, scripts};
 use crate::Mac;
 use crate::iso::{Image, overlay};
 
-/// How much is read at a time.
-const CHUNK: usize = 256 * 1024;
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
 
 pub(super) async fn image(
     State(http): State<Arc<Http>>,
@@ -45,13 +45,13 @@ pub(super) async fn image(
     scripts::no_store(answer)
 }
 
-/// `length` octets from `from` on, as the machine sees them.
+/// Returns `length` octets from `from` on, with the machine's arguments.
 async fn body(image: Image, from: u64, length: u64) -> io::Result<Body> {
     let Image { file, source, patch, tag: _ } = image;
     let mut file = tokio::fs::File::from_std(file);
     file.seek(SeekFrom::Start(from)).await?;
     let mut offset = from;
-    let parts = ReaderStream::with_capacity(file.take(length), CHUNK);
+    let parts = ReaderStream::with_capacity(file.take(length), CHUNK_BYTES);
     Ok(Body::from_stream(parts.map(move |part: io::Result<Bytes>| {
         let part = part?;
         let begins = offset;

@@ -1,7 +1,6 @@
-//! What every request passes: who asks and how much one may (netboot specification, H11, H12 and G8), and what is counted.
+//! The path of every request: its client, its limits and its metrics.
 //!
-//! Scripts are answered here, before the router: machines ask for them by the rack, and the way to a handler takes as long
-//! as writing one.
+//! Scripts are answered here, before the router: machines ask for them by the rack, and routing takes as long as rendering.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,10 +20,10 @@ use tower::{Service, ServiceExt as _};
 use super::Http;
 use super::rate_limit::{self, Limits, Source};
 
-/// The longest request line's target, in octets: the method and the version take the rest of 4096.
-const TARGET: usize = 4096 - 32;
+/// Octets of the longest target of a request line: method and version take the rest of 4096.
+const MAX_TARGET_BYTES: usize = 4096 - 32;
 
-/// Boot HTTP as a service. Clones are of the same.
+/// Boot HTTP as a service. Clones share it.
 #[derive(Clone)]
 pub struct BootHttp(Arc<Inner>);
 
@@ -65,12 +64,12 @@ where
         let (inner, route) = (&self.0, route(request.uri().path()));
         let answered = match inner.admit(&request) {
             Ok(source) => match inner.http.fast_path(&request, source) {
-                Some(answer) => inner.judged(source, answer),
+                Some(answer) => inner.count_refusal(source, answer),
                 None => {
                     request.extensions_mut().insert(Source(source));
                     let (inner, routed) = (inner.clone(), inner.routes.clone().oneshot(request));
                     return Either::Right(Box::pin(async move {
-                        let answer = inner.judged(source, routed.await?);
+                        let answer = inner.count_refusal(source, routed.await?);
                         Ok(inner.counted(route, answer))
                     }));
                 }
@@ -82,12 +81,16 @@ where
 }
 
 impl Inner {
-    /// Who asks, or why it is not listened to.
+    /// Returns the address of the client, or the status that refuses it.
     fn admit<B>(&self, request: &Request<B>) -> Result<IpAddr, StatusCode> {
         let site = self.http.boots.site();
         let source = rate_limit::source(request, &site.serving.trusted_proxies);
         let source = source.ok_or(StatusCode::FORBIDDEN)?;
-        if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > TARGET) {
+        if request
+            .uri()
+            .path_and_query()
+            .is_some_and(|target| target.as_str().len() > MAX_TARGET_BYTES)
+        {
             return Err(StatusCode::URI_TOO_LONG);
         }
         if site.rate_limits {
@@ -97,8 +100,8 @@ impl Inner {
         Ok(source)
     }
 
-    /// Remembers who was refused.
-    fn judged(&self, source: IpAddr, answer: Response) -> Response {
+    /// Counts a refusal towards the limit of its client.
+    fn count_refusal(&self, source: IpAddr, answer: Response) -> Response {
         if matches!(answer.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
             self.limits.refused(source, Instant::now());
         }
@@ -111,7 +114,7 @@ impl Inner {
     }
 }
 
-/// The answer to whoever is not listened to.
+/// Renders the refusal of a client.
 fn refused(status: StatusCode) -> Response {
     match status {
         StatusCode::TOO_MANY_REQUESTS => (status, [(header::RETRY_AFTER, "5")]).into_response(),
@@ -119,7 +122,7 @@ fn refused(status: StatusCode) -> Response {
     }
 }
 
-/// What a request for `path` is counted as. The peer's own words make no label: the route stands for what it asked for.
+/// Returns the metric label of `path`. The path itself is no label: peers control it.
 fn route(path: &str) -> &'static str {
     match path {
         path if path.starts_with("/v1/boot/") => "boot",

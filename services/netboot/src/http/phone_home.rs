@@ -1,6 +1,6 @@
-//! What installed systems and installers tell (netboot specification, section 12.1 and 12.2).
+//! Reports of installed systems and installers.
 //!
-//! A call home is stored by the instance service before it is thanked for. The rest is for people: a line in the log.
+//! A phone-home call is stored by the instance service before it is answered. The other reports are lines in the log.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,17 +20,17 @@ use super::Http;
 use super::rate_limit::Source;
 use crate::machine_view::MachineView;
 
-/// The longest body, in octets; cloud-init's three host keys are 2 KiB.
-const LONGEST: usize = 64 * 1024;
-/// How long a call may take to arrive, and how long to be stored.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How much of what is told is logged, in characters.
-const LOGGED: usize = 2048;
+/// Octets of the longest body; cloud-init's three host keys have 2 KiB.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+/// Timeout of receiving a call, and of storing it.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Characters of a report that are logged.
+const MAX_LOGGED_CHARS: usize = 2048;
 
-/// Where calls home go.
+/// Receiver of phone-home calls.
 #[async_trait]
 pub trait PhoneHomeSink: Send + Sync + 'static {
-    /// Stores that a machine called, and returns once that is durable.
+    /// Stores a call, and returns once it is durable.
     async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), Status>;
 }
 
@@ -53,7 +53,7 @@ pub(super) fn routes() -> Router<Arc<Http>> {
 
 async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
     let Some(known) = http.boots.at(source, SystemTime::now()) else {
-        // Whoever it is may not learn that nobody knows it.
+        // An unknown client must not learn that it has no record.
         return if http.boots.index().is_told() {
             StatusCode::OK.into_response()
         } else {
@@ -66,78 +66,83 @@ async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body:
     };
     let Some(mut fields) = fields else { return StatusCode::BAD_REQUEST.into_response() };
     let kind = runtime::phone_home::event_type(&fields);
-    tracing::info!(hardware.id = known.hardware.id, kind, "a machine called home");
+    tracing::info!(hardware.id = known.hardware.id, kind, "phone home");
     let instance_id = fields.remove("instance_id").unwrap_or_default();
-    // A machine without an instance goes by its own id.
+    // A machine without an instance sends its own id.
     let instance_id = if instance_id == known.hardware.id { String::new() } else { instance_id };
     let (hardware_id, host_keys) =
         (known.hardware.id.clone(), runtime::phone_home::host_keys(&fields));
     let call = ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind };
-    match tokio::time::timeout(PATIENCE, http.home.report(call)).await {
+    match tokio::time::timeout(CALL_TIMEOUT, http.home.report(call)).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
         Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => {
-            tracing::warn!(%status, "a machine called home as another instance: a copied image?");
+            tracing::warn!(%status, "phone home as another instance: a copied image?");
             StatusCode::CONFLICT.into_response()
         }
         Ok(Err(status)) => later(&status.to_string()),
-        Err(_) => later("it takes too long"),
+        Err(_) => later("timeout"),
     }
 }
 
-fn later(why: &str) -> Response {
-    tracing::warn!(why, "a call home is not stored; the caller will try again");
+fn later(reason: &str) -> Response {
+    tracing::warn!(reason, "phone home not stored, the caller retries");
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")]).into_response()
 }
 
-/// An installer's own event: `code`, `state`, `message`.
+/// Takes an installer's event: `code`, `state`, `message`.
 async fn event(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
     let body = match read(body).await {
         Some(body) if !body.is_empty() => body,
         Some(_) | None => return StatusCode::BAD_REQUEST.into_response(),
     };
     match http.boots.at(source, SystemTime::now()) {
-        Some(known) => told(&known, "event", &body),
+        Some(known) => log_report(&known, "event", &body),
         None => StatusCode::OK.into_response(),
     }
 }
 
-/// A hardware problem that an installer found.
+/// Takes a hardware problem that an installer found.
 async fn problem(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    at_work(&http, source, "problem", body).await
+    report_of_worker(&http, source, "problem", body).await
 }
 
-/// What an installer found in the machine.
+/// Takes the components that an installer found in the machine.
 async fn components(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    at_work(&http, source, "hardware-components", body).await
+    report_of_worker(&http, source, "hardware-components", body).await
 }
 
-/// Takes what only a machine at work has to tell.
-async fn at_work(http: &Http, source: std::net::IpAddr, what: &str, body: Body) -> Response {
+/// Takes a report that only a machine with a running workflow may send.
+async fn report_of_worker(
+    http: &Http,
+    source: std::net::IpAddr,
+    kind: &str,
+    body: Body,
+) -> Response {
     let known = http.boots.at(source, SystemTime::now()).filter(|known| known.worker_wanted());
     match (known, read(body).await) {
         (None, _) => StatusCode::NOT_FOUND.into_response(),
         (_, None) => StatusCode::BAD_REQUEST.into_response(),
-        (Some(known), Some(body)) => told(&known, what, &body),
+        (Some(known), Some(body)) => log_report(&known, kind, &body),
     }
 }
 
-/// What of a machine's word is written down. Anything else may be a secret.
-const TOLD: [&str; 6] = ["code", "state", "message", "type", "problem", "components"];
+/// Fields of a report that are logged. Others may hold secrets.
+const LOGGED_FIELDS: [&str; 6] = ["code", "state", "message", "type", "problem", "components"];
 
-fn told(known: &MachineView, what: &str, body: &[u8]) -> Response {
+fn log_report(known: &MachineView, kind: &str, body: &[u8]) -> Response {
     let Some(fields) = runtime::phone_home::parse_fields(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let said: Vec<_> = fields
+    let logged: Vec<_> = fields
         .iter()
-        .filter(|(name, _)| TOLD.contains(&name.as_str()))
+        .filter(|(name, _)| LOGGED_FIELDS.contains(&name.as_str()))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let said: String = said.join(" ").chars().take(LOGGED).collect();
-    tracing::info!(hardware.id = known.hardware.id, what, ?said, "told by a machine");
+    let report: String = logged.join(" ").chars().take(MAX_LOGGED_CHARS).collect();
+    tracing::info!(hardware.id = known.hardware.id, kind, ?report, "report of a machine");
     StatusCode::OK.into_response()
 }
 
 async fn read(body: Body) -> Option<axum::body::Bytes> {
-    tokio::time::timeout(PATIENCE, to_bytes(body, LONGEST)).await.ok()?.ok()
+    tokio::time::timeout(CALL_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await.ok()?.ok()
 }

@@ -1,4 +1,4 @@
-//! Whom a request is from, and how much one may ask (netboot specification, H11, H12 and G8).
+//! The client of a request, and its limits.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use runtime::client_address::{ClientAddress, TrustedProxies};
 use runtime::rate_limit::{Rate, RateLimiter, TooManyRequests};
 use runtime::serve::Peers;
 
-/// How long one who was refused too often is not listened to.
+/// Time for which a client that was refused too often gets 429.
 const PENALTY: Duration = Duration::from_secs(60);
 
-/// Where a request comes from: the peer, or for whom a trusted proxy asks.
+/// Address of a request's client: the peer, or the client of a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source(pub(super) IpAddr);
 
-/// How often one source may ask.
+/// Limits per source.
 #[derive(Debug)]
 pub(super) struct Limits {
     /// Scripts: 10 a second.
@@ -40,7 +40,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether `source` may ask for `path`.
+    /// Refuses a request of `source` for `path` that is over a limit.
     pub(super) fn admit(
         &self,
         source: IpAddr,
@@ -54,16 +54,16 @@ impl Limits {
         if script { self.scripts.take(source, now) } else { Ok(()) }
     }
 
-    /// Counts a refusal; one too many begins the penalty.
+    /// Counts a refusal. One too many begins the penalty.
     pub(super) fn refused(&self, source: IpAddr, now: Instant) {
         if self.refusals.take(source, now).is_err() {
-            tracing::warn!(%source, "refused too often: not listened to for a minute");
+            tracing::warn!(%source, "client refused too often, penalty of a minute");
             let _already = self.penalties.take(source, now);
         }
     }
 }
 
-/// Where `request` comes from. A header that cannot be read leaves the proxy itself, which is no machine.
+/// Returns the client of `request`. With a header that cannot be parsed it is the proxy, which is no machine.
 pub(super) fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Option<IpAddr> {
     let peer = request.extensions().get::<Peers>()?.remote.ip();
     let caller = ClientAddress::of(peer, request.headers(), trusted);
@@ -73,7 +73,7 @@ pub(super) fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Optio
 impl<S: Sync> FromRequestParts<S> for Source {
     type Rejection = Infallible;
 
-    /// Nobody's address where nobody has looked.
+    /// Unspecified if the middleware did not set it.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let nobody = Self(std::net::Ipv4Addr::UNSPECIFIED.into());
         Ok(parts.extensions.get::<Self>().copied().unwrap_or(nobody))

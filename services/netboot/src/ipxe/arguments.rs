@@ -1,4 +1,4 @@
-//! The kernel's command line, word by word (netboot specification, section 8.2).
+//! The kernel's command line, word by word; `docs/reference/boot-scripts.md` lists the arguments.
 
 use super::{BadWord, Error, Word};
 use crate::Mac;
@@ -9,7 +9,7 @@ const MAX_COMMAND_LINE_BYTES: usize = 2047;
 /// fits the other.
 const IMAGE: &str = "kernel";
 
-/// Which of the fetched images is the initramfs.
+/// Names the fetched image that is the initramfs.
 const INITRD: &str = "initrd=initrd";
 /// Room for a usual command line, in octets.
 const USUAL: usize = 1024;

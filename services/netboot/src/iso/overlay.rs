@@ -1,9 +1,9 @@
-//! Replacing what stands at fixed places, over any part of a whole.
+//! Replaces octets at fixed offsets, in any part of a file.
 
-/// How long a placeholder is, in octets.
+/// Octets of a placeholder.
 pub const LENGTH: usize = 1024;
 
-/// `text` with blanks up to the length of a placeholder; none if it is longer, since nothing may be cut.
+/// Returns `text` with blanks up to the length of a placeholder; none if it is longer, since nothing may be cut.
 pub fn padded(text: &str) -> Option<Vec<u8>> {
     let mut patch = text.as_bytes().to_vec();
     if patch.len() > LENGTH {
@@ -33,7 +33,7 @@ pub fn apply(part: &mut [u8], offset: u64, places: &[u64], patch: &[u8]) {
     }
 }
 
-/// Whether anything is to be replaced in the `length` octets from `offset`.
+/// True if anything is to be replaced in the `length` octets from `offset`.
 pub fn touches(offset: u64, length: usize, places: &[u64]) -> bool {
     let end = offset.saturating_add(length as u64);
     places.iter().any(|place| *place < end && place.saturating_add(LENGTH as u64) > offset)

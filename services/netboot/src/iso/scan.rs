@@ -1,4 +1,4 @@
-//! Finding the placeholders of an image, and its digest, in one pass.
+//! Finds the placeholders and the digest of an image in one pass.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -8,25 +8,25 @@ use sha2::{Digest as _, Sha256};
 use super::hex;
 use super::overlay::LENGTH;
 
-/// What the placeholder of Tinkerbell's images begins with (`hook.template.yaml` of their installation environment); the rest
+/// Beginning of the placeholder in Tinkerbell's images (`hook.template.yaml` of their installation environment); the rest
 /// are letters and digits, too.
 pub const PLACEHOLDER: &str = "464vn90e7rbj08xbwdjejmdf4it17c5z";
 
-/// How much is read at a time.
+/// Bytes read at a time.
 const CHUNK: usize = 1024 * 1024;
 
-/// What is in an image.
+/// Result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scanned {
     /// Octets.
     pub size: u64,
     /// SHA-256 in hex.
     pub digest: String,
-    /// Where placeholders begin, in ascending order.
+    /// Offsets of the placeholders, in ascending order.
     pub places: Vec<u64>,
 }
 
-/// Looks through `file`: a placeholder begins with `beginning` and has lower-case letters and digits to its end.
+/// Scans `file`: a placeholder begins with `beginning` and has lower-case letters and digits to its end.
 pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
     file.seek(SeekFrom::Start(0))?;
     let (mut digest, mut places) = (Sha256::new(), Vec::new());
@@ -48,7 +48,7 @@ pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
     }
 }
 
-/// Adds where placeholders begin that lie wholly in `seen`, which begins at `at`.
+/// Adds the offsets of placeholders that lie wholly in `seen`, which begins at `at`.
 fn find(seen: &[u8], beginning: &str, at: u64, places: &mut Vec<u64>) {
     for found in memchr::memmem::find_iter(seen, beginning) {
         let Some(whole) = seen.get(found..found + LENGTH) else { return };

@@ -1,5 +1,5 @@
-//! Netboot on one link: its sockets, and what answers there. Who asks by one link is answered by its sockets, and told of its
-//! addresses.
+//! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the addresses of
+//! that link.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,22 +29,22 @@ use crate::site::Site;
 use crate::syslog::{self, Lines};
 use crate::tftp::{FileSource, FinishedRequest, Server, admission, server};
 
-/// How many connections one source may have (netboot specification, H12).
-const CONNECTIONS: usize = 64;
-/// How many octets a request's head may have.
-const HEAD: usize = 16 * 1024;
+/// Connections that one source may have.
+const MAX_CONNECTIONS: usize = 64;
+/// Octets of the longest request head.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// A link, its sockets bound.
+/// A link with bound sockets.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct LinkServer {
     pub(super) boots: Arc<BootScripts>,
     link_state: Arc<LinkState>,
     sockets: Sockets,
 }
 
-/// What answers on every link alike.
+/// State that all links share.
 #[derive(Debug)]
-pub(super) struct Common {
+pub(super) struct SharedState {
     pub(super) index: Arc<Index>,
     pub(super) metrics: Metrics,
     pub(super) lending: Option<Arc<Lending>>,
@@ -89,8 +89,8 @@ impl Sockets {
     }
 }
 
-impl Attached {
-    /// Binds every port of the link that `boots` is for; its HTTP listens on `http`. `chain` is that of all links.
+impl LinkServer {
+    /// Binds the ports of the link that `boots` is for; its HTTP listens on `http`. `chain` is shared by all links.
     pub(super) async fn bind(
         boots: BootScripts,
         http: TcpListener,
@@ -103,17 +103,17 @@ impl Attached {
         Ok(Self { boots: Arc::new(boots), link_state, sockets })
     }
 
-    /// Serves what its HTTP serves to those who come through `door` to `listener`, too.
+    /// Also serves boot HTTP on `listener`, with transport security `door`.
     pub(super) fn listen_too(&mut self, listener: TcpListener, door: Transport) {
         self.sockets.http.push((listener, door));
     }
 
-    /// Whether machines' syslog is received here.
+    /// True if syslog is received here.
     pub(super) fn hears_syslog(&self) -> bool {
         self.sockets.syslog.is_some()
     }
 
-    /// What DHCP tells on it.
+    /// Returns the DHCP values of the link.
     fn link(&self, served: &Served) -> anyhow::Result<Link> {
         let site = self.boots.site();
         let link = site.dhcp.link.clone();
@@ -128,16 +128,16 @@ impl Attached {
         })
     }
 
-    /// The same, for people's questions.
+    /// Returns the link for simulated requests.
     pub(super) fn place(&self, served: &Served) -> anyhow::Result<Place> {
         let (boots, link_state) = (self.boots.clone(), self.link_state.clone());
         Ok(Place { boots, link: Arc::new(self.link(served)?), link_state })
     }
 
-    /// Answers on it with what is in `common`, until `stop`.
+    /// Starts the servers of the link, which run until `stop`.
     pub(super) fn serve(
         self,
-        common: &Common,
+        common: &SharedState,
         tasks: &mut Tasks,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
@@ -184,7 +184,7 @@ impl Attached {
 /// Starts the TFTP server on `socket`. Returns its files.
 fn serve_tftp(
     boots: &Arc<BootScripts>,
-    common: &Common,
+    common: &SharedState,
     tracker: LoaderTracker,
     socket: UdpSocket,
     tasks: &mut Tasks,
@@ -213,14 +213,14 @@ fn serve_tftp(
     Ok(files)
 }
 
-fn http(boots: Arc<BootScripts>, tftp: Arc<dyn FileSource>, common: &Common) -> Http {
+fn http(boots: Arc<BootScripts>, tftp: Arc<dyn FileSource>, common: &SharedState) -> Http {
     let Served { loaders, tftp: _, images, osie, files } = common.served.clone();
     let Reports { firmware: _, scripts, home } = &common.reports;
     let (scripts, home, metrics) = (scripts.clone(), home.clone(), common.metrics.clone());
     Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics }
 }
 
-/// Starts answering on `listeners`.
+/// Starts boot HTTP on `listeners`.
 fn serve_http(
     http: Http,
     listeners: Vec<(TcpListener, Transport)>,
@@ -228,11 +228,11 @@ fn serve_http(
     stop: &CancellationToken,
 ) {
     let site = http.boots.site();
-    let of_one = if site.rate_limits { CONNECTIONS } else { usize::MAX };
+    let of_one = if site.rate_limits { MAX_CONNECTIONS } else { usize::MAX };
     let bounds = ConnectionLimits {
         per_address: of_one,
         exempt: site.serving.trusted_proxies.clone(),
-        max_head_bytes: HEAD,
+        max_head_bytes: MAX_HEAD_BYTES,
     };
     let front = http.into_service();
     for (listener, door) in listeners {
@@ -241,7 +241,7 @@ fn serve_http(
     }
 }
 
-/// A socket for router advertisements. Machines boot without one, too, only later.
+/// Opens the socket for router advertisements. Without one machines boot, only later.
 fn advertising(site: &Site) -> Option<ra::server::Socket> {
     let opened = ra::server::Socket::open(&site.interface);
     opened

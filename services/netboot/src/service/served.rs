@@ -1,4 +1,4 @@
-//! The files that are served, on every link.
+//! Directories that are served on every link.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::iso::Images;
 use crate::site::Site;
 use crate::tftp::Directories;
 
-/// The directories, opened.
+/// Open directories.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) loaders: Directories,
@@ -38,7 +38,7 @@ impl Served {
     }
 }
 
-/// The directory at `path`, if it is there: the environment may be built later, before the next start.
+/// Opens the directory at `path`, if it exists: the environment may be built before the next start.
 fn optional(path: &Path) -> io::Result<Option<Directories>> {
     if path.is_dir() { Directories::open([path]).map(Some) } else { Ok(None) }
 }

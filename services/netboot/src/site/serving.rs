@@ -1,4 +1,4 @@
-//! How scripts and files are given out.
+//! Settings of boot HTTP and TFTP.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,41 +6,41 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use runtime::client_address::TrustedProxies;
 
-/// What the operator said of boot HTTP and TFTP.
+/// Settings of boot HTTP and TFTP.
 #[derive(Clone, Debug, Default)]
 pub struct Serving {
-    /// Proxies whose word on who asks is believed.
+    /// Proxies whose forwarded client address is trusted.
     pub trusted_proxies: TrustedProxies,
-    /// Networks whose machines hide behind another address: there the Ethernet address in the path is believed, and the
-    /// script holds no identity (netboot specification, G3).
+    /// Networks whose machines hide behind another address: there the MAC in the path is enough, and the script holds no
+    /// identity.
     pub mac_only: Vec<IpNet>,
-    /// Whether a refusal is 401, which iPXE shows as "Permission denied", in the place of 403 (G6).
+    /// True if a refusal is 401, which iPXE shows as "Permission denied", in place of 403.
     pub refuse_by_401: bool,
-    /// Whether a machine that boots again and again has to wait (13.1, `boot_loop`).
+    /// True if scripts for a machine in a boot loop are delayed.
     pub hold_boot_loops: bool,
-    /// Whether iPXE is sent to its script by `autoexec.ipxe`; otherwise to DHCP, by an empty one (7.5).
+    /// True if `autoexec.ipxe` chains to the script; otherwise it is empty, and iPXE goes on with DHCP.
     pub autoexec_script: bool,
-    /// Directory of further files for TFTP: firmware, Raspberry Pi's above all.
+    /// Directory of further files for TFTP, such as firmware of Raspberry Pis.
     pub tftp_assets: Option<PathBuf>,
-    /// Whether TFTP answers from port 69 throughout, for paths that a firewall closes to other ports.
+    /// True if TFTP answers from port 69 only, for firewalls that close other ports.
     pub tftp_single_port: bool,
     /// Images for virtual media.
     pub iso: Option<Iso>,
 }
 
-/// Images for virtual media (netboot specification, section 10).
+/// Images for virtual media.
 #[derive(Clone, Debug)]
 pub struct Iso {
     /// Directory with the source images.
     pub directory: PathBuf,
-    /// What the text to be replaced begins with.
+    /// Beginning of the placeholder that is replaced.
     pub placeholder: String,
-    /// Where BMCs ask from. A BMC's address is in no record of netboot's, so its network is.
+    /// Networks of BMCs. A BMC's own address is in no record that netboot has.
     pub sources: Vec<IpNet>,
 }
 
 impl Serving {
-    /// Whether at `source` the Ethernet address has to do.
+    /// True if a machine at `source` is identified by its MAC only.
     pub fn is_mac_only(&self, source: IpAddr) -> bool {
         self.mac_only.iter().any(|network| network.contains(&source))
     }

@@ -1,4 +1,4 @@
-//! How much one address may say: 200 lines a second, 2000 in one go.
+//! Rate limit per address: 200 lines a second, bursts of 2000.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,12 +6,12 @@ use std::time::Instant;
 
 /// Lines a second.
 const RATE: f64 = 200.0;
-/// Lines in one go.
+/// Lines of a burst.
 const BURST: f64 = 2000.0;
-/// How many addresses are counted at a time.
-const ADDRESSES: usize = 4096;
+/// Addresses that are counted at a time.
+const MAX_ADDRESSES: usize = 4096;
 
-/// What each address has said lately.
+/// Token bucket of each address.
 #[derive(Debug, Default)]
 pub struct Limit(HashMap<IpAddr, Bucket>);
 
@@ -22,23 +22,23 @@ struct Bucket {
     dropped: u64,
 }
 
-/// What becomes of a line.
+/// Result for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is kept; so many before it were dropped, which has to be said now.
-    Kept(u64),
+pub enum LineLimit {
+    /// It is stored. The number of lines before it that were dropped, to be reported now.
+    Stored(u64),
     /// It is dropped.
     Dropped,
 }
 
 impl Limit {
-    /// Whether a line of `source` is kept at `now`.
-    pub fn judge(&mut self, source: IpAddr, now: Instant) -> Verdict {
-        if self.0.len() >= ADDRESSES && !self.0.contains_key(&source) {
-            // Whoever has its whole burst left is like one who never spoke.
+    /// Takes a token for a line of `source`.
+    pub fn admit(&mut self, source: IpAddr, now: Instant) -> LineLimit {
+        if self.0.len() >= MAX_ADDRESSES && !self.0.contains_key(&source) {
+            // An address with its whole burst left needs no bucket.
             self.0.retain(|_, bucket| bucket.now(now) < BURST || bucket.dropped > 0);
-            if self.0.len() >= ADDRESSES {
-                return Verdict::Dropped;
+            if self.0.len() >= MAX_ADDRESSES {
+                return LineLimit::Dropped;
             }
         }
         let fresh = Bucket { left: BURST, at: now, dropped: 0 };
@@ -46,10 +46,10 @@ impl Limit {
         (bucket.left, bucket.at) = (bucket.now(now), now);
         if bucket.left < 1.0 {
             bucket.dropped += 1;
-            return Verdict::Dropped;
+            return LineLimit::Dropped;
         }
         bucket.left -= 1.0;
-        Verdict::Kept(std::mem::take(&mut bucket.dropped))
+        LineLimit::Stored(std::mem::take(&mut bucket.dropped))
     }
 }
 
@@ -66,28 +66,28 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_burst_passes_then_a_rate_and_what_was_dropped_is_said_once() {
+    fn a_burst_passes_then_a_rate_and_dropped_lines_are_reported_once() {
         let (mut limit, now) = (Limit::default(), Instant::now());
         let one: IpAddr = [192, 0, 2, 1].into();
-        let kept = (0..2500).filter(|_| limit.judge(one, now) != Verdict::Dropped).count();
+        let kept = (0..2500).filter(|_| limit.admit(one, now) != LineLimit::Dropped).count();
         assert_eq!(kept, 2000);
-        assert_eq!(limit.judge([192, 0, 2, 2].into(), now), Verdict::Kept(0));
+        assert_eq!(limit.admit([192, 0, 2, 2].into(), now), LineLimit::Stored(0));
         let later = now + Duration::from_secs(1);
-        assert_eq!(limit.judge(one, later), Verdict::Kept(500));
-        assert_eq!(limit.judge(one, later), Verdict::Kept(0));
-        let kept = (0..500).filter(|_| limit.judge(one, later) != Verdict::Dropped).count();
+        assert_eq!(limit.admit(one, later), LineLimit::Stored(500));
+        assert_eq!(limit.admit(one, later), LineLimit::Stored(0));
+        let kept = (0..500).filter(|_| limit.admit(one, later) != LineLimit::Dropped).count();
         assert_eq!(kept, 198);
     }
 
     #[test]
-    fn addresses_beyond_those_counted_are_dropped_until_some_fall_silent() {
+    fn lines_of_further_addresses_are_dropped_until_some_are_silent() {
         let (mut limit, now) = (Limit::default(), Instant::now());
         let address = |n: usize| IpAddr::from((n as u32).to_be_bytes());
-        for n in 0..ADDRESSES {
-            assert_eq!(limit.judge(address(n), now), Verdict::Kept(0));
+        for n in 0..MAX_ADDRESSES {
+            assert_eq!(limit.admit(address(n), now), LineLimit::Stored(0));
         }
-        assert_eq!(limit.judge(address(ADDRESSES), now), Verdict::Dropped);
+        assert_eq!(limit.admit(address(MAX_ADDRESSES), now), LineLimit::Dropped);
         let later = now + Duration::from_secs(1);
-        assert_eq!(limit.judge(address(ADDRESSES), later), Verdict::Kept(0));
+        assert_eq!(limit.admit(address(MAX_ADDRESSES), later), LineLimit::Stored(0));
     }
 }

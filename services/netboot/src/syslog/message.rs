@@ -1,4 +1,4 @@
-//! A datagram as a message. Nothing that arrives is refused: what cannot be read as one of the two forms is all text.
+//! Parses datagrams as messages. None is refused: a datagram in neither of the two forms is all text.
 
 use std::time::SystemTime;
 
@@ -23,14 +23,14 @@ const SEVERITIES: [&str; 8] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority(u8);
 
-/// A message, as far as it could be read. Empty fields were not said.
+/// A message, as far as it could be parsed. Fields that are not given are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Facility and severity.
     pub priority: Priority,
-    /// When it was sent, by the sender's clock, where that tells the year and the zone.
+    /// Time of sending by the sender's clock, if it has year and zone.
     pub sent: Option<SystemTime>,
-    /// What the sender calls itself.
+    /// Host name that the sender gives.
     pub hostname: String,
     /// The program.
     pub app: String,
@@ -56,7 +56,7 @@ impl Priority {
         SEVERITIES.get(usize::from(self.0 % 8)).copied().unwrap_or_default()
     }
 
-    /// Whether it is of severity 7, which is dropped unless it is asked for.
+    /// True for severity 7, which is dropped unless the site wants it.
     pub fn is_debug(self) -> bool {
         self.0 % 8 == 7
     }
@@ -74,7 +74,7 @@ impl Message {
         read.unwrap_or_else(|| rfc3164::parse(priority, rest))
     }
 
-    /// A message that says nothing.
+    /// An empty message.
     pub(super) fn empty(priority: Priority) -> Self {
         let none = String::new;
         Self { priority, sent: None, hostname: none(), app: none(), process: none(), text: none() }
@@ -91,7 +91,7 @@ fn priority(text: &str) -> Option<(Priority, &str)> {
     Some((Priority::new(digits.parse().ok()?)?, rest))
 }
 
-/// `text` with its control characters escaped: a terminal must not obey a stranger.
+/// `text` with its control characters escaped: a terminal must not obey a sender.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

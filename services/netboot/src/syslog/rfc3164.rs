@@ -5,10 +5,10 @@ use super::message::{Message, Priority, escaped};
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// The longest tag, in octets: 32 by the RFC, which today's programs pass.
-const TAG: usize = 48;
+/// Octets of the longest tag: 32 by the RFC, which today's programs exceed.
+const MAX_TAG_BYTES: usize = 48;
 
-/// What follows a priority. The time is not kept: it has neither year nor zone.
+/// Parses the text after a priority. The time is dropped: it has neither year nor zone.
 pub fn parse(priority: Priority, text: &str) -> Message {
     let rest = without_time(text);
     let message = |hostname: &str, (app, process, text): (&str, &str, &str)| Message {
@@ -47,7 +47,7 @@ fn without_time(text: &str) -> &str {
 /// `TAG[pid]: text` or `TAG: text`.
 fn tag(text: &str) -> Option<(&str, &str, &str)> {
     let (tag, text) = text.split_once(':')?;
-    if tag.is_empty() || tag.len() > TAG || tag.contains(char::is_whitespace) {
+    if tag.is_empty() || tag.len() > MAX_TAG_BYTES || tag.contains(char::is_whitespace) {
         return None;
     }
     let text = text.strip_prefix(' ').unwrap_or(text);

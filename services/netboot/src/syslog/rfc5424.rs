@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::message::{Message, Priority, escaped};
 
-/// What follows a priority, if it has this form.
+/// Parses the text after a priority, if it has this form.
 pub fn parse(priority: Priority, text: &str) -> Option<Message> {
     let rest = text.strip_prefix("1 ")?;
     let (timestamp, rest) = field(rest)?;
@@ -21,24 +21,24 @@ pub fn parse(priority: Priority, text: &str) -> Option<Message> {
     Some(Message {
         priority,
         sent: sent(timestamp)?,
-        hostname: said(hostname),
-        app: said(app),
-        process: said(process),
+        hostname: value(hostname),
+        app: value(app),
+        process: value(process),
         text: escaped(text),
     })
 }
 
-/// Up to the next blank, and what follows it; the last field before the data may not end the message.
+/// Splits at the next blank; the last field before the data may not end the message.
 fn field(text: &str) -> Option<(&str, &str)> {
     text.split_once(' ').filter(|(field, _)| !field.is_empty())
 }
 
-/// `-` is nothing.
-fn said(field: &str) -> String {
+/// Returns the value of a field; `-` is empty.
+fn value(field: &str) -> String {
     if field == "-" { String::new() } else { escaped(field) }
 }
 
-/// None outside for what is no time, none inside for none said. More digits than six are taken, though no sender may write
+/// Parses a time: none outside for an invalid one, none inside for `-`. More digits than six are taken, though no sender may write
 /// them.
 fn sent(timestamp: &str) -> Option<Option<SystemTime>> {
     match timestamp {
@@ -47,7 +47,7 @@ fn sent(timestamp: &str) -> Option<Option<SystemTime>> {
     }
 }
 
-/// The structured data, and what follows it: `-`, or elements in brackets whose values are quoted, with `\"`, `\\` and `\]`
+/// Splits off the structured data: `-`, or elements in brackets whose values are quoted, with `\"`, `\\` and `\]`
 /// for these characters (section 6.3.3).
 fn structured_data(text: &str) -> Option<(&str, &str)> {
     if let Some(rest) = text.strip_prefix('-') {

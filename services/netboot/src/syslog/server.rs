@@ -1,4 +1,4 @@
-//! The socket: datagrams in, lines kept and logged.
+//! The socket: receives datagrams, stores and logs their lines.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 
 use super::Lines;
-use super::limit::{Limit, Verdict};
+use super::limit::{Limit, LineLimit};
 use super::message::Message;
 use crate::lending::Lending;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 
-/// The longest datagram read; what is longer is cut (RFC 5426, section 3.2, asks for 2048).
-const LONGEST: usize = 8192;
+/// Octets of the longest datagram; longer ones are cut (RFC 5426, section 3.2, asks for 2048).
+const MAX_DATAGRAM_BYTES: usize = 8192;
 
-/// Receives what machines say.
+/// Receives syslog of machines.
 #[derive(Debug)]
 pub struct Server {
-    /// Whose address is whose.
+    /// Machines by address.
     pub index: Arc<Index>,
-    /// Whom addresses are lent to, where any are.
+    /// Leased addresses, where any are leased.
     pub lending: Option<Arc<Lending>>,
-    /// Where lines are kept.
+    /// Stored lines.
     pub lines: Arc<Lines>,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Metrics,
-    /// Whether lines of severity 7 are kept, too.
+    /// True if lines of severity 7 are stored, too.
     pub debug: bool,
 }
 
 impl Server {
     /// Receives from `socket` until `stop`. Fails when the socket does.
     pub async fn run(self, socket: UdpSocket, stop: CancellationToken) -> anyhow::Result<()> {
-        let (mut buffer, mut limit) = (vec![0; LONGEST], Limit::default());
+        let (mut buffer, mut limit) = (vec![0; MAX_DATAGRAM_BYTES], Limit::default());
         while let Some(received) = stop.run_until_cancelled(socket.recv_from(&mut buffer)).await {
             // A datagram that came while nobody waited may bring an error with it; the next one does not.
             let Ok((length, SocketAddr::V4(source))) = received else { continue };
@@ -45,20 +45,20 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what `source` says at `now`, unless that is more than `limit` lets it say.
+    /// Stores a datagram of `source`, unless it is over the `limit`.
     pub fn receive(&self, limit: &mut Limit, source: IpAddr, datagram: &[u8], now: Instant) {
-        let dropped = match limit.judge(source, now) {
-            Verdict::Dropped => return self.metrics.lines_dropped(1),
-            Verdict::Kept(dropped) => dropped,
+        let dropped = match limit.admit(source, now) {
+            LineLimit::Dropped => return self.metrics.lines_dropped(1),
+            LineLimit::Stored(dropped) => dropped,
         };
         if dropped > 0 {
             let text = format!("<45>netboot: {dropped} lines dropped");
-            self.take(source, Message::parse(text.as_bytes()));
+            self.store(source, Message::parse(text.as_bytes()));
         }
-        self.take(source, Message::parse(datagram));
+        self.store(source, Message::parse(datagram));
     }
 
-    fn take(&self, source: IpAddr, message: Message) {
+    fn store(&self, source: IpAddr, message: Message) {
         if message.priority.is_debug() && !self.debug {
             return;
         }
@@ -79,6 +79,6 @@ impl Server {
             "{}",
             message.text
         );
-        self.lines.keep(machine, source, message, received);
+        self.lines.store(machine, source, message, received);
     }
 }

@@ -1,4 +1,4 @@
-//! Which events are one boot.
+//! Events that are one boot.
 #![allow(clippy::unwrap_used)]
 
 use tinwright::HardwareId;
