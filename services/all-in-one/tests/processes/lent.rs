@@ -153,7 +153,10 @@ fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
     lending(async |network, asked| {
         let told = asked.boot(By::Mac(MACS[0].into()), None).await.unwrap();
         let would = told.dhcp.clone().unwrap().address;
-        assert_eq!((told.boot(), told.script.clone().unwrap().status), (pb::BootTarget::Generic, 200));
+        assert_eq!(
+            (told.boot(), told.script.clone().unwrap().status),
+            (pb::BootTarget::Generic, 200)
+        );
         let looked = told.inputs.unwrap();
         assert_eq!(
             (looked.pool.as_str(), looked.pool_unknown()),
@@ -164,7 +167,10 @@ fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
         assert_eq!(udhcpc(network, 0), would, "as it was said");
         let told = asked.boot(By::Address(would.clone()), None).await.unwrap();
         let looked = told.inputs.unwrap();
-        assert_eq!((looked.mac.as_str(), looked.lease_state()), (MACS[0], pb::decision_inputs::LeaseState::Bound));
+        assert_eq!(
+            (looked.mac.as_str(), looked.lease_state()),
+            (MACS[0], pb::decision_inputs::LeaseState::Bound)
+        );
 
         let circuit_id = "6".into();
         let relay = pb::RelayAgent { address: "here".into(), circuit_id, ..Default::default() };
