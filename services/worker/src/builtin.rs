@@ -1,8 +1,8 @@
-//! The built-in actions there are, and which of them an image reference names.
+//! The table of built-in actions, and finding one by image reference.
 
 use std::fmt;
 
-use crate::action::Terminal;
+use crate::context::Terminal;
 use crate::rootio::Subcommand;
 
 /// An action this program carries out itself, without a container.
@@ -12,15 +12,15 @@ pub enum Builtin {
     Archive2Disk,
     /// Runs a command in the installed system.
     Cexec,
-    /// Has the installed system put its boot loader on a disk.
+    /// Runs the installed system's own boot loader installation.
     Grub2Disk,
-    /// Writes a disk image to a disk, and reads it back.
+    /// Writes a disk image to a disk, and verifies it.
     Image2Disk,
-    /// Goes on with the installed system's kernel, without the firmware in between.
+    /// Boots the installed system's kernel without going through firmware.
     Kexec,
-    /// Turns the machine off.
+    /// Powers the machine off.
     PowerOff,
-    /// Boots the machine again.
+    /// Reboots the machine.
     Reboot,
     /// Prepares the disks that the instance's metadata describes.
     Rootio(Subcommand),
@@ -30,7 +30,7 @@ pub enum Builtin {
     WriteFile,
 }
 
-/// Every built-in: the image that it stands in for, the command that the image is given, and what it is.
+/// Every built-in: the image it replaces, the command given to that image, and the action.
 const TABLE: &[(&str, &str, Builtin)] = &[
     ("archive2disk", "", Builtin::Archive2Disk),
     ("cexec", "", Builtin::Cexec),
@@ -48,31 +48,12 @@ const TABLE: &[(&str, &str, Builtin)] = &[
     ("writefile", "", Builtin::WriteFile),
 ];
 
-/// Whether a built-in may stand in for the image it is named after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Unless the reference pins a digest, which means exactly that image.
-    Prefer,
-    /// Always: there is nothing else to run images with.
-    Only,
-    /// Not at all.
-    Never,
-}
-
 impl Builtin {
-    /// The built-in that `image` names under `policy`, if it is one. Its registry, tag and digest play no part; a
-    /// `command` that is none of the table's means another program than the image's usual one.
-    pub fn named(image: &str, command: &[String], policy: Policy) -> Option<Self> {
-        let (name, digest) =
-            image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-        let replaced = match policy {
-            Policy::Never => false,
-            Policy::Prefer => digest.is_none(),
-            Policy::Only => true,
-        };
-        if !replaced {
-            return None;
-        }
+    /// Returns the built-in action that replaces `image`, if there is one. Registry, tag and digest are ignored: there is
+    /// nothing here to run images with. A `command` that the table does not list means another program than the image's
+    /// usual one.
+    pub fn named(image: &str, command: &[String]) -> Option<Self> {
+        let name = image.split_once('@').map_or(image, |(name, _)| name);
         let name = name.rsplit('/').next()?.split(':').next()?;
         let words: Vec<_> = command.iter().filter(|word| !word.is_empty()).collect();
         let command = match words.as_slice() {
@@ -80,11 +61,11 @@ impl Builtin {
             [word] => word.as_str(),
             [_, _, ..] => return None,
         };
-        let row = TABLE.iter().find(|(image, given, _)| *image == name && *given == command);
+        let row = TABLE.iter().find(|(image, argument, _)| *image == name && *argument == command);
         row.map(|(_, _, builtin)| *builtin)
     }
 
-    /// What is left to the caller as its last act, if this is nothing but the end of the running system.
+    /// Returns the last act that this action consists of, if it only ends the running system.
     pub fn terminal(self) -> Option<Terminal> {
         match self {
             Self::Reboot => Some(Terminal::Reboot),
@@ -123,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_reference_names_the_built_in() {
+    fn the_last_path_component_of_a_reference_names_the_built_in() {
         for image in [
             "quay.io/tinkerbell/actions/image2disk:latest",
             "quay.io/tinkerbell-actions/image2disk:v1.0.0",
@@ -132,40 +113,34 @@ mod tests {
             "image2disk:v1.0.0",
             "image2disk",
         ] {
-            assert_eq!(
-                Builtin::named(image, &[], Policy::Prefer),
-                Some(Builtin::Image2Disk),
-                "{image}"
-            );
+            assert_eq!(Builtin::named(image, &[]), Some(Builtin::Image2Disk), "{image}");
         }
         for image in
             ["quay.io/image2disk/custom", "image2disk-ng", "alpine", "", "image2disk:5000/os"]
         {
-            assert_eq!(Builtin::named(image, &[], Policy::Only), None, "{image}");
+            assert_eq!(Builtin::named(image, &[]), None, "{image}");
         }
     }
 
     #[test]
-    fn a_pinned_digest_means_that_very_image_while_there_is_a_choice() {
+    fn a_pinned_digest_is_ignored() {
         for image in
             [format!("quay.io/tinkerbell/actions/cexec{DIGEST}"), format!("cexec:latest{DIGEST}")]
         {
-            assert_eq!(Builtin::named(&image, &[], Policy::Prefer), None);
-            assert_eq!(Builtin::named(&image, &[], Policy::Only), Some(Builtin::Cexec));
+            assert_eq!(Builtin::named(&image, &[]), Some(Builtin::Cexec));
         }
-        assert_eq!(Builtin::named("cexec", &[], Policy::Never), None);
     }
 
     #[test]
     fn a_command_of_its_own_is_not_a_built_in() {
-        assert_eq!(Builtin::named("cexec", &words(&["sh"]), Policy::Only), None);
-        assert_eq!(Builtin::named("cexec", &words(&[""]), Policy::Only), Some(Builtin::Cexec));
+        assert_eq!(Builtin::named("cexec", &words(&["sh"])), None);
+        assert_eq!(Builtin::named("cexec", &words(&[""])), Some(Builtin::Cexec));
     }
 
     #[test]
     fn rootio_is_told_what_to_do_by_its_command() {
         let image = "quay.io/tinkerbell/actions/rootio:latest";
-        let named = |command: &[&str]| Builtin::named(image, &words(command), Policy::Only);
+        let named = |command: &[&str]| Builtin::named(image, &words(command));
         assert_eq!(named(&["partition"]), Some(Builtin::Rootio(Subcommand::Partition)));
         for other in [&[][..], &["help"], &["partition", "--force"]] {
             assert_eq!(named(other), None, "{other:?}");
@@ -175,7 +150,7 @@ mod tests {
     #[test]
     fn every_built_in_is_shown_as_it_is_called() {
         for (image, command, builtin) in TABLE {
-            assert_eq!(Builtin::named(image, &words(&[command]), Policy::Only), Some(*builtin));
+            assert_eq!(Builtin::named(image, &words(&[command])), Some(*builtin));
             assert_eq!(builtin.to_string(), format!("{image} {command}").trim_end());
         }
     }
@@ -186,7 +161,7 @@ mod tests {
             image in "\\PC{0,60}",
             command in prop::collection::vec("\\PC{0,5}", 0..3),
         ) {
-            let _either = Builtin::named(&image, &command, Policy::Only);
+            let _either = Builtin::named(&image, &command);
         }
     }
 }

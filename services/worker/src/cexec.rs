@@ -2,14 +2,14 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `BLOCK_DEVICE`, `FS_TYPE` | needed; the partition with the system, and its file system |
-//! | `CMD_LINE` | needed; commands separated by `;`, their words by spaces, without quoting |
-//! | `DEFAULT_INTERPRETER` | what runs the whole line instead, as one argument: `/bin/sh -c` for example |
-//! | `CHROOT` | any text: the system is the command's root, with `/dev`, `/proc`, `/sys`; absent: at `/mountAction` |
-//! | `UPDATE_RESOLV_CONF` | true: the command sees this machine's resolv.conf; the disk's own is only covered |
+//! | `BLOCK_DEVICE`, `FS_TYPE` | required; the partition with the system, and its file system |
+//! | `CMD_LINE` | required; commands separated by `;`, their words by spaces, without quoting |
+//! | `DEFAULT_INTERPRETER` | gets the whole line as one argument instead; for example `/bin/sh -c` |
+//! | `CHROOT` | any text: the system is the command's root directory, with `/dev`, `/proc`, `/sys`; default: mounted at `/mountAction` |
+//! | `UPDATE_RESOLV_CONF` | true: the command sees this machine's resolv.conf, mounted over the disk's own |
 //!
-//! `JSON_OUTOUT` is accepted and without effect. The command and all it started in its process group are killed when
-//! it ends or is cancelled. Failures have the image's exit codes: 10 nonsense in a variable, 20 one missing, 30 else.
+//! `JSON_OUTOUT` is accepted and has no effect. The process group of a command is killed when the command ends or is
+//! cancelled. Failures have the exit codes of the original image: 10 invalid variable, 20 missing variable, 30 others.
 
 mod resolver;
 
@@ -17,43 +17,40 @@ use std::io;
 
 use tokio::runtime::Handle;
 
-use crate::action::{self, Context};
 use crate::command::Runner;
+use crate::context::Context;
 use crate::environment::{self, Environment};
-use crate::installed::{Installed, View};
+use crate::error;
+use crate::mounted_root::{TargetFilesystem, View};
 
-/// Why the command was not even tried.
+/// This machine's resolv.conf could not be mounted.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot show it this machine's resolv.conf")]
+#[error("cannot mount this machine's resolv.conf")]
 pub(crate) struct Error(#[source] io::Error);
 
-impl From<Error> for action::Error {
-    fn from(error: Error) -> Self {
-        Self::own(error)
-    }
-}
+impl crate::error::StepError for Error {}
 
-/// Where commands run, checked.
-struct Place {
-    installed: Installed,
+/// The place where commands run, from the variables.
+struct CommandRoot {
+    filesystem: TargetFilesystem,
     chroot: bool,
     resolver: bool,
 }
 
-impl Place {
-    fn read(environment: &Environment) -> Result<Self, environment::Error> {
+impl CommandRoot {
+    fn parse(environment: &Environment) -> Result<Self, environment::Error> {
         let disk = environment.required("BLOCK_DEVICE")?.into();
         let fs_type = Some(environment.required("FS_TYPE")?.to_owned());
         Ok(Self {
-            installed: Installed { disk, fs_type },
+            filesystem: TargetFilesystem { disk, fs_type },
             chroot: environment.optional("CHROOT").is_some(),
             resolver: environment.flag("UPDATE_RESOLV_CONF"),
         })
     }
 }
 
-/// The commands that the variables name.
-fn ordered(environment: &Environment) -> Result<Vec<Vec<String>>, environment::Error> {
+/// Returns the commands in the variables.
+fn configured_commands(environment: &Environment) -> Result<Vec<Vec<String>>, environment::Error> {
     let line = environment.required("CMD_LINE")?;
     let commands = commands(line, environment.optional("DEFAULT_INTERPRETER"));
     if commands.is_empty() {
@@ -63,7 +60,7 @@ fn ordered(environment: &Environment) -> Result<Vec<Vec<String>>, environment::E
     Ok(commands)
 }
 
-/// The commands in `line`, each as its words.
+/// Splits `line` into commands, and these into words.
 fn commands(line: &str, interpreter: Option<&str>) -> Vec<Vec<String>> {
     let words = |text: &str| {
         text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>()
@@ -76,32 +73,32 @@ fn commands(line: &str, interpreter: Option<&str>) -> Vec<Vec<String>> {
     }
 }
 
-/// Runs the commands, one after the other, until one fails.
-pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), action::Error> {
-    let (place, commands) = (Place::read(environment)?, ordered(environment)?);
-    run_in(place, commands, environment, context).await
+/// Runs the commands one after the other, until one fails.
+pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), error::Error> {
+    let (root, commands) = (CommandRoot::parse(environment)?, configured_commands(environment)?);
+    run_in(root, commands, environment, context).await
 }
 
-/// Runs `command`, its program and arguments, where the variables say, in the place of theirs.
+/// Runs `command` instead of the commands in the variables.
 pub(crate) async fn run_other(
     command: &[String],
     environment: &Environment,
     context: &Context,
-) -> Result<(), action::Error> {
-    run_in(Place::read(environment)?, vec![command.to_vec()], environment, context).await
+) -> Result<(), error::Error> {
+    run_in(CommandRoot::parse(environment)?, vec![command.to_vec()], environment, context).await
 }
 
 async fn run_in(
-    place: Place,
+    root: CommandRoot,
     commands: Vec<Vec<String>>,
     environment: &Environment,
     context: &Context,
-) -> Result<(), action::Error> {
-    let Place { installed, chroot, resolver } = place;
+) -> Result<(), error::Error> {
+    let CommandRoot { filesystem, chroot, resolver } = root;
     let (runtime, runner) = (Handle::current(), Runner::new(environment, context));
-    // Read here: inside, this file is the installed system's.
-    let servers = if resolver && chroot { resolver::ours().map_err(Error)? } else { None };
-    let view = if chroot { View::System } else { View::Beside };
+    // Read before the change of root, where this file is the installed system's.
+    let servers = if resolver && chroot { resolver::read_own().map_err(Error)? } else { None };
+    let view = if chroot { View::System } else { View::MountedAside };
     let work = move || {
         let covered =
             servers.map(|servers| resolver::cover(&servers)).transpose().map_err(Error)?;
@@ -111,12 +108,12 @@ async fn run_in(
             }
             Ok(())
         };
-        // On this very thread, whose root and mounts a command inherits.
-        let ended = runtime.block_on(run);
+        // On this thread, whose root directory and mounts a command inherits.
+        let result = runtime.block_on(run);
         drop(covered);
-        ended
+        result
     };
-    installed.visit(view, work).await?
+    filesystem.with_mounted(view, work).await?
 }
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
-//! Checksums a template names: `sha256:<hex>` or `sha512:<hex>`.
+//! Checksums in templates: `sha256:<hex>` or `sha512:<hex>`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256, Sha512};
 
-/// The bytes are not the ones that were asked for.
+/// The bytes do not have the expected checksum.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the {bytes} have {is}, not {wanted}")]
+#[error("the {bytes} have {actual}, not {expected}")]
 pub(crate) struct Mismatch {
-    /// Which bytes were summed.
+    /// The bytes that were summed, in words.
     pub(crate) bytes: &'static str,
-    is: Checksum,
-    wanted: Checksum,
+    actual: Checksum,
+    expected: Checksum,
 }
 
-/// The text is no checksum of a known algorithm.
+/// The text is not a checksum of a known algorithm.
 #[derive(Debug)]
-pub(crate) struct Unreadable;
+pub(crate) struct InvalidChecksum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
@@ -25,14 +25,14 @@ enum Algorithm {
     Sha512,
 }
 
-/// A digest, and the algorithm it is of.
+/// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checksum {
     algorithm: Algorithm,
     hex: String,
 }
 
-/// Sums bytes as they pass.
+/// Sums bytes incrementally.
 #[derive(Clone, Debug)]
 pub(crate) enum Sum {
     Sha256(Sha256),
@@ -40,7 +40,7 @@ pub(crate) enum Sum {
 }
 
 impl Checksum {
-    /// Begins to sum what this is to be compared with.
+    /// Starts a sum with the same algorithm.
     pub(crate) fn sum(&self) -> Sum {
         match self.algorithm {
             Algorithm::Sha256 => Sum::Sha256(Sha256::new()),
@@ -48,10 +48,11 @@ impl Checksum {
         }
     }
 
-    /// Whether `sum`, taken over `bytes`, comes to this.
+    /// Compares this checksum with `sum`, taken over `bytes`.
     pub(crate) fn check(&self, sum: Sum, bytes: &'static str) -> Result<(), Mismatch> {
-        let is = sum.finish();
-        if is == *self { Ok(()) } else { Err(Mismatch { bytes, is, wanted: self.clone() }) }
+        let actual = sum.finish();
+        let expected = self.clone();
+        if actual == expected { Ok(()) } else { Err(Mismatch { bytes, actual, expected }) }
     }
 }
 
@@ -63,7 +64,7 @@ impl Sum {
         }
     }
 
-    /// What it comes to.
+    /// Returns the checksum of all bytes.
     pub(crate) fn finish(self) -> Checksum {
         match self {
             Self::Sha256(sum) => {
@@ -91,19 +92,19 @@ impl fmt::Display for Checksum {
 }
 
 impl FromStr for Checksum {
-    type Err = Unreadable;
+    type Err = InvalidChecksum;
 
-    /// Reads `sha256:<hex>`, `sha512:<hex>`, or bare hexadecimal, whose length tells the algorithm.
-    fn from_str(text: &str) -> Result<Self, Unreadable> {
+    /// Parses `sha256:<hex>`, `sha512:<hex>`, or plain hexadecimal, whose length determines the algorithm.
+    fn from_str(text: &str) -> Result<Self, InvalidChecksum> {
         let (name, hex) = text.split_once(':').unwrap_or(("", text));
         let algorithm = match (name, hex.len()) {
             ("sha256" | "", 64) => Algorithm::Sha256,
             ("sha512" | "", 128) => Algorithm::Sha512,
-            _ => return Err(Unreadable),
+            _ => return Err(InvalidChecksum),
         };
         let hex = hex.to_ascii_lowercase();
-        let readable = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
-        readable.then_some(Self { algorithm, hex }).ok_or(Unreadable)
+        let valid = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+        valid.then_some(Self { algorithm, hex }).ok_or(InvalidChecksum)
     }
 }
 
@@ -117,7 +118,7 @@ mod tests {
                            2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
 
     #[test]
-    fn the_standards_example_is_accepted_under_both_algorithms() {
+    fn the_example_of_fips_180_4_is_accepted_with_both_algorithms() {
         for text in [
             ABC_256.to_owned(),
             format!("sha256:{ABC_256}"),
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_known_digest_is_refused() {
+    fn other_texts_are_refused() {
         let long = "a".repeat(63);
         for text in [
             "",

@@ -1,4 +1,4 @@
-//! The formats a file may be packed in, told by their first bytes.
+//! Compression formats, recognized by their first bytes.
 
 pub(crate) mod window;
 
@@ -9,13 +9,13 @@ use async_compression::tokio::bufread::{BzDecoder, GzipDecoder, XzDecoder, ZstdD
 use async_compression::zstd::DParameter;
 use tokio::io::{AsyncBufRead, AsyncRead};
 
-/// As many bytes as it takes to tell the formats apart, and the window of the first stream.
+/// Bytes needed to recognize the format and the window of the first stream.
 pub(crate) const HEAD: usize = 64;
 
-/// The memory an xz stream may ask for besides its window.
-const XZ_REST: u64 = 2 << 20;
+/// Memory in bytes that an xz stream may need besides its window.
+const XZ_EXTRA_BYTES: u64 = 2 << 20;
 
-/// How an image is packed. Several packed streams one after the other count as one, in every format.
+/// A compression format. In every format, several concatenated streams count as one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     /// RFC 1952.
@@ -29,7 +29,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// The format of a file that begins with `head`, if it is one of ours.
+    /// Returns the format of a file that begins with `head`, if it is a supported one.
     pub(crate) fn of_magic(head: &[u8]) -> Option<Self> {
         match head {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
@@ -42,7 +42,7 @@ impl Compression {
         }
     }
 
-    /// The format that the end of `path` promises.
+    /// Returns the format that the extension of `path` stands for.
     pub(crate) fn of_extension(path: &str) -> Option<Self> {
         match Path::new(path).extension()?.to_str()? {
             "gz" => Some(Self::Gzip),
@@ -53,7 +53,7 @@ impl Compression {
         }
     }
 
-    /// The window in bytes of a file that begins with `head`, where formats leave it to whoever packs.
+    /// Returns the window in bytes of a file that begins with `head`, for formats with a variable window.
     pub(crate) fn window(self, head: &[u8]) -> Option<u64> {
         match self {
             Self::Xz => window::of_xz(head),
@@ -62,11 +62,11 @@ impl Compression {
         }
     }
 
-    /// What comes out of `packed`. An end in the middle of a stream is an error, not an end; so is a window of more than
-    /// `limit` bytes, a power of two.
-    pub(crate) fn unpack<R: AsyncBufRead + Send + 'static>(
+    /// Decompresses `file`. An end in the middle of a stream is an error, and so is a window above `limit` bytes, which is
+    /// a power of two.
+    pub(crate) fn decompress<R: AsyncBufRead + Send + 'static>(
         self,
-        packed: R,
+        file: R,
         limit: u64,
     ) -> Pin<Box<dyn AsyncRead + Send>> {
         macro_rules! all_members {
@@ -77,17 +77,17 @@ impl Compression {
             }};
         }
         match self {
-            Self::Gzip => all_members!(GzipDecoder::new(packed)),
-            Self::Xz => all_members!(XzDecoder::with_mem_limit(packed, limit + XZ_REST)),
+            Self::Gzip => all_members!(GzipDecoder::new(file)),
+            Self::Xz => all_members!(XzDecoder::with_mem_limit(file, limit + XZ_EXTRA_BYTES)),
             Self::Zstd => {
                 let window = DParameter::window_log_max(limit.ilog2());
-                all_members!(ZstdDecoder::with_params(packed, &[window]))
+                all_members!(ZstdDecoder::with_params(file, &[window]))
             }
-            Self::Bzip2 => all_members!(BzDecoder::new(packed)),
+            Self::Bzip2 => all_members!(BzDecoder::new(file)),
         }
     }
 
-    /// As an operator calls it.
+    /// Returns the usual name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -128,7 +128,7 @@ mod tests {
 
     async fn unpacked(format: Compression, packed: Vec<u8>) -> std::io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        let mut unpacked = format.unpack(std::io::Cursor::new(packed), 128 << 20);
+        let mut unpacked = format.decompress(std::io::Cursor::new(packed), 128 << 20);
         unpacked.read_to_end(&mut content).await.map(|_| content)
     }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn several_streams_in_a_row_are_one_image() {
+    async fn concatenated_streams_are_one_image() {
         for format in ALL {
             let mut twice = packed(format, b"first ").await;
             assert_eq!(Compression::of_magic(&twice), Some(format));
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_unpacking_panic(
+        fn no_bytes_make_decompression_panic(
             mut bytes in prop::collection::vec(any::<u8>(), 0..256),
             which in 0..4_usize,
         ) {

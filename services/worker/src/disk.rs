@@ -1,7 +1,7 @@
-//! A disk to be overwritten: checked before, held while it is written, read back after.
+//! A disk to be overwritten: checked first, held exclusively while it is written, read back afterwards.
 //!
-//! Whole aligned blocks go around the page cache, so that a byte counted as written has been taken by the disk and a
-//! byte read back comes from it. The kernel is asked to hold the disk exclusively: nobody mounts it meanwhile.
+//! Whole aligned blocks bypass the page cache: a byte counted as written has been accepted by the disk, and a byte read
+//! back comes from the disk. The disk is opened with O_EXCL, so that nobody mounts it meanwhile.
 
 pub(crate) mod block;
 mod usage;
@@ -20,10 +20,10 @@ use rustix::io::Errno;
 use block::{ALIGN, Block};
 pub(crate) use usage::{every_disk, is_partition};
 
-/// How often the kernel is asked to read the partition table, which it declines while somebody probes the old one.
-const REREADS: u32 = 20;
+/// Attempts to make the kernel re-read the partition table. It refuses while udev probes the old one.
+const MAX_REREADS: u32 = 20;
 
-/// Why a disk cannot be used.
+/// A disk that cannot be used, or an operation that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{}: no such disk; this machine has {found}", path.display())]
@@ -40,27 +40,29 @@ pub(crate) enum Error {
     Differs { path: PathBuf, from: u64, to: u64 },
 }
 
-/// An open disk, or a file in the place of one.
+impl crate::error::StepError for Error {}
+
+/// An open disk, or a file used as one.
 #[derive(Debug)]
 pub(crate) struct Disk {
     path: PathBuf,
     file: File,
-    /// The same, around the page cache, where that is possible.
+    /// The same, opened with O_DIRECT if possible.
     direct: Option<File>,
-    /// Its size in bytes; a file has none, it grows.
+    /// Size in bytes. `None` for a file, which can grow.
     capacity: Option<u64>,
-    /// Whether the disk can turn a range into zeroes by itself, as far as is known.
-    discards: AtomicBool,
+    /// True until the disk has refused to zero a range by itself.
+    zeroes_ranges: AtomicBool,
 }
 
 impl Disk {
-    /// Opens the disk at `path`. One that is mounted, swapped to or part of another one is refused, unless `force`.
+    /// Opens the disk at `path`. Refuses a disk that is mounted, used for swap, or part of another device, unless `force`.
     pub(crate) fn open(path: &Path, force: bool) -> Result<Self, Error> {
         let metadata = path.metadata().map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
                 return Error::Missing { path: path.into(), found: usage::list(&every_disk()) };
             }
-            Error::Io { path: path.into(), doing: "look at it".into(), source }
+            Error::Io { path: path.into(), doing: "examine it".into(), source }
         })?;
         let is_disk = metadata.file_type().is_block_device();
         if !is_disk && !metadata.is_file() {
@@ -77,35 +79,41 @@ impl Disk {
         let end = file.seek(SeekFrom::End(0));
         let end = end.map_err(|source| Error::Io {
             path: path.into(),
-            doing: "learn its size".into(),
+            doing: "determine its size".into(),
             source,
         })?;
         let capacity = is_disk.then_some(end);
-        Ok(Self { path: path.into(), file, direct, capacity, discards: AtomicBool::new(is_disk) })
+        Ok(Self {
+            path: path.into(),
+            file,
+            direct,
+            capacity,
+            zeroes_ranges: AtomicBool::new(is_disk),
+        })
     }
 
-    /// Its size in bytes, unless it is a file.
+    /// Returns the size in bytes, or `None` for a file.
     pub(crate) fn capacity(&self) -> Option<u64> {
         self.capacity
     }
 
-    /// Refuses a file in the place of a disk.
-    pub(crate) fn real(self) -> Result<Self, Error> {
+    /// Refuses a file.
+    pub(crate) fn require_block_device(self) -> Result<Self, Error> {
         if self.capacity.is_some() { Ok(self) } else { Err(Error::NotADisk(self.path)) }
     }
 
-    /// The bytes that it reads and writes at once at least.
-    pub(crate) fn sector(&mut self) -> Result<u64, Error> {
+    /// Returns the size of a sector in bytes.
+    pub(crate) fn sector_size(&mut self) -> Result<u64, Error> {
         let sector = gptman::linux::get_sector_size(&mut self.file).map_err(io::Error::other);
-        sector.map_err(|source| self.io("learn its sectors' size".into(), source))
+        sector.map_err(|source| self.io("determine its sector size".into(), source))
     }
 
-    /// The disk through the page cache, for what goes to and fro on it. [`Disk::settle`] comes after.
+    /// Returns the disk through the page cache, for random access. Call [`Disk::flush`] afterwards.
     pub(crate) fn cached(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// That an image of `needs` bytes is too much for it.
+    /// Returns the error for an image of `needs` bytes that does not fit.
     pub(crate) fn too_small(&self, needs: impl Into<String>) -> Error {
         Error::TooSmall {
             path: self.path.clone(),
@@ -122,7 +130,7 @@ impl Disk {
         let direct = self.direct.as_ref().filter(|_| !whole.is_empty());
         let written = match direct.map(|direct| direct.write_all_at(whole, at)) {
             Some(Ok(())) => self.file.write_all_at(rest, at + whole.len() as u64),
-            // The disk wants an alignment we do not have, or there is no way around the cache.
+            // The disk needs a larger alignment, or O_DIRECT is not supported.
             Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
             Some(Err(_)) | None => self.file.write_all_at(bytes, at),
         };
@@ -130,18 +138,18 @@ impl Disk {
             .map_err(|source| self.io(format!("write {} bytes at byte {at}", bytes.len()), source))
     }
 
-    /// Makes the `length` bytes at `at` read as zeroes: by discarding where the disk promises that, else by writing.
-    /// What was there before is gone in either case.
+    /// Zeroes the `length` bytes at `at`: by discarding if the disk guarantees zeroes afterwards, else by writing. The old
+    /// content is gone in either case.
     pub(crate) fn zero(&self, at: u64, length: u64) -> Result<(), Error> {
         let failed = |source| self.io(format!("zero {length} bytes at byte {at}"), source);
-        if (at | length).is_multiple_of(ALIGN) && self.discards.load(Ordering::Relaxed) {
-            // Punching a hole into a block device is the kernel's "unmap, but only if it reads as zeroes after".
+        if (at | length).is_multiple_of(ALIGN) && self.zeroes_ranges.load(Ordering::Relaxed) {
+            // FALLOC_FL_PUNCH_HOLE on a block device discards only if the range reads as zeroes afterwards.
             if self.allocate(FallocateFlags::PUNCH_HOLE, at, length).map_err(failed)?
                 || self.allocate(FallocateFlags::ZERO_RANGE, at, length).map_err(failed)?
             {
                 return Ok(());
             }
-            self.discards.store(false, Ordering::Relaxed);
+            self.zeroes_ranges.store(false, Ordering::Relaxed);
         }
         let zeroes = Block::new();
         let mut done = 0;
@@ -155,7 +163,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Whether the disk could do that.
+    /// Calls fallocate(2). Returns false if the disk does not support the operation.
     fn allocate(&self, how: FallocateFlags, at: u64, length: u64) -> io::Result<bool> {
         match fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, at, length) {
             Ok(()) => Ok(true),
@@ -164,16 +172,16 @@ impl Disk {
         }
     }
 
-    /// Returns once all that was written is on the disk, and reading goes there for it.
-    pub(crate) fn settle(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(|source| self.io("flush what was written".into(), source))?;
+    /// Flushes everything written to the disk, and drops the page cache so that reads come from the disk.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(|source| self.io("flush it".into(), source))?;
         fadvise(&self.file, 0, None, Advice::DontNeed)
             .map_err(|error| self.io("drop its cache".into(), error.into()))
     }
 
-    /// Fills `block` with the `length` bytes at `at`.
+    /// Reads the `length` bytes at `at` into `block`.
     pub(crate) fn read(&self, at: u64, block: &mut Block, length: usize) -> Result<(), Error> {
-        // Around the cache only whole sectors can be read, and behind the image's end there may be some.
+        // O_DIRECT reads whole sectors only; the disk may continue after the end of the image.
         let whole = length.next_multiple_of(ALIGN as usize);
         let direct = self
             .direct
@@ -184,23 +192,23 @@ impl Disk {
         filled.map_err(|source| self.io(format!("read {length} bytes at byte {at}"), source))
     }
 
-    /// That `length` bytes at `at` are not what was written there.
+    /// Returns the error for `length` bytes at `at` that differ from what was written.
     pub(crate) fn differs(&self, at: u64, length: u64) -> Error {
         Error::Differs { path: self.path.clone(), from: at, to: at + length }
     }
 
-    /// Discards the `length` bytes at `at`, if the disk can do that and they read as zeroes after; whether it could.
+    /// Discards the `length` bytes at `at`. Returns false if the disk cannot, or does not guarantee zeroes afterwards.
     pub(crate) fn discard(&self, at: u64, length: u64) -> Result<bool, Error> {
         self.allocate(FallocateFlags::PUNCH_HOLE, at, length)
             .map_err(|source| self.io(format!("discard {length} bytes at byte {at}"), source))
     }
 
-    /// Has the kernel read the partition table again. Only whole disks have one; a loop device may be set not to.
+    /// Makes the kernel re-read the partition table, on whole disks. A loop device may be configured not to.
     pub(crate) fn reread_partitions(&mut self) {
         if self.capacity.is_none() || is_partition(&self.path) {
             return;
         }
-        for _ in 1..REREADS {
+        for _ in 1..MAX_REREADS {
             match gptman::linux::reread_partition_table(&mut self.file) {
                 Err(gptman::linux::BlockError::RereadTable(nix::errno::Errno::EBUSY)) => {}
                 Err(error) => {
@@ -210,10 +218,10 @@ impl Disk {
             }
             thread::sleep(Duration::from_millis(100));
         }
-        tracing::warn!(disk = %self.path.display(), "partition table not re-read: somebody uses a partition");
+        tracing::warn!(disk = %self.path.display(), "partition table not re-read: a partition is in use");
     }
 
-    /// That `doing` something with it failed.
+    /// Returns the error for a failed operation `doing`.
     pub(crate) fn io(&self, doing: String, source: io::Error) -> Error {
         Error::Io { path: self.path.clone(), doing, source }
     }
@@ -223,7 +231,7 @@ fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// Reads into `space` until at least `enough` bytes are there.
+/// Reads into `space` at least `enough` bytes.
 fn fill(file: &File, at: u64, space: &mut [u8], enough: usize) -> io::Result<()> {
     let mut filled = 0;
     while filled < enough {

@@ -1,18 +1,18 @@
-//! One file over HTTP, every byte of it once and in order, however often the connection breaks.
+//! Download of one file over HTTP: each byte once and in order, however often the connection breaks.
 //!
 //! ```text
-//! connect ──▶ read ──▶ read ──▶ … ──▶ the whole length has come
-//!    ▲          │ cut, stalled, 5xx, refused
-//!    └─ pause ──┘ until `give_up` passes without a new byte
+//! connect ──▶ read ──▶ read ──▶ … ──▶ complete
+//!    ▲          │ disconnected, stalled, 5xx, refused
+//!    └─ delay ──┘ until `give_up_after` passes without a new byte
 //! ```
 //!
-//! What came before a cut stays with the reader. The rest is asked for by Range under If-Range; a server that sends
-//! the beginning again has it compared and dropped. A file that changed on the way is a failure, never a mixture:
-//! [`resume`] decides which it is.
+//! After a disconnect, the rest is requested with Range and If-Range. If the server sends the whole file again, the part
+//! that the reader has is compared and skipped. A file that changed meanwhile is an error, never a mixture: [`resume`]
+//! decides.
 
+mod error;
 mod resume;
 mod retry_policy;
-mod trouble;
 
 use std::time::Instant;
 
@@ -23,43 +23,46 @@ use runtime::Clock;
 use sha2::{Digest, Sha256};
 
 use crate::environment::{self, Environment};
-use resume::{Continue, Identity};
+pub(crate) use error::{AttemptError, Error};
+use resume::{FileVersion, Resume};
 pub use retry_policy::RetryPolicy;
-pub(crate) use trouble::{Error, Trouble};
 
-/// A client that trusts `roots`, each a PEM bundle, and nobody else. Without any, only `http` works.
-pub(crate) fn client(roots: &[Vec<u8>], retry_policy: &RetryPolicy) -> Result<Client, Error> {
+/// Creates a client that trusts the PEM bundles `roots` and no others. Without any, only `http` works.
+pub(crate) fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, Error> {
     let bundles: Result<Vec<_>, _> =
         roots.iter().map(|pem| Certificate::from_pem_bundle(pem)).collect();
     let client = bundles.and_then(|bundles| {
         let client = Client::builder().tls_certs_only(bundles.into_iter().flatten());
         client
             .no_proxy()
-            .connect_timeout(retry_policy.stall_timeout)
-            .read_timeout(retry_policy.stall_timeout)
+            .connect_timeout(retry.stall_timeout)
+            .read_timeout(retry.stall_timeout)
             .build()
     });
-    client.map_err(|error| Error { at: "certificate roots".into(), trouble: Trouble::from(error) })
+    client.map_err(|error| Error {
+        request: "certificate roots".into(),
+        source: AttemptError::from(error),
+    })
 }
 
-/// A download under way.
+/// A download in progress.
 pub(crate) struct Download<'a> {
     client: &'a Client,
     url: Url,
-    retry_policy: &'a RetryPolicy,
-    /// Hears what went wrong each time the download is about to try again, and at which byte.
-    on_wait: &'a (dyn Fn(&Trouble, u64) + Sync),
-    identity: Option<Identity>,
-    /// How many bytes the reader has been given.
+    retry: &'a RetryPolicy,
+    /// Called before each retry, with the error and the position in bytes.
+    on_wait: &'a (dyn Fn(&AttemptError, u64) + Sync),
+    version: Option<FileVersion>,
+    /// Bytes returned to the reader.
     position: u64,
-    /// The sum of those bytes, kept only where the server names no version to hold it to.
-    given: Option<Sha256>,
+    /// The digest of those bytes, if the server sends no validator.
+    digest: Option<Sha256>,
     body: Option<Body>,
     failures: u32,
-    progressed: Instant,
+    last_progress: Instant,
 }
 
-/// A reply's body, and what to drop of it first.
+/// A response body, and the number of bytes to skip at its beginning.
 struct Body {
     response: Response,
     skip: u64,
@@ -67,54 +70,54 @@ struct Body {
 }
 
 impl<'a> Download<'a> {
-    /// Begins to download `url`: connects, and learns its length.
+    /// Starts the download of `url`: connects, and reads the response headers.
     pub(crate) async fn open(
         client: &'a Client,
         url: Url,
-        retry_policy: &'a RetryPolicy,
-        on_wait: &'a (dyn Fn(&Trouble, u64) + Sync),
+        retry: &'a RetryPolicy,
+        on_wait: &'a (dyn Fn(&AttemptError, u64) + Sync),
     ) -> Result<Self, Error> {
-        let progressed = Clock::system().monotonic();
-        let (identity, given, body) = (None, None, None);
+        let last_progress = Clock::system().monotonic();
+        let (version, digest, body) = (None, None, None);
         let mut download = Self {
             client,
             url,
-            retry_policy,
+            retry,
             on_wait,
-            identity,
+            version,
             position: 0,
-            given,
+            digest,
             body,
             failures: 0,
-            progressed,
+            last_progress,
         };
-        while let Err(trouble) = download.connect().await {
-            download.endure(trouble).await?;
+        while let Err(error) = download.connect().await {
+            download.wait_or_fail(error).await?;
         }
         Ok(download)
     }
 
-    /// The length of the file in bytes, if the server says.
+    /// Returns the length of the file in bytes, if the server sends it.
     pub(crate) fn length(&self) -> Option<u64> {
-        self.identity.as_ref().and_then(|identity| identity.length)
+        self.version.as_ref().and_then(|version| version.length)
     }
 
-    /// Whether a cut cannot look like the end: the reply tells its own length, or is sent in chunks.
-    pub(crate) fn tells_its_end(&self) -> bool {
-        self.identity.as_ref().is_some_and(|identity| identity.length.is_some() || identity.chunked)
+    /// True if a disconnect cannot be mistaken for the end: the response has a length, or is chunked.
+    pub(crate) fn has_known_end(&self) -> bool {
+        self.version.as_ref().is_some_and(|version| version.length.is_some() || version.chunked)
     }
 
-    /// The next bytes; `None` at the end of the file. A file without any is an error.
+    /// Returns the next bytes, or `None` at the end of the file. An empty file is an error.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             match self.read().await {
                 Ok(bytes) => return Ok(bytes),
-                Err(trouble) => self.endure(trouble).await?,
+                Err(error) => self.wait_or_fail(error).await?,
             }
         }
     }
 
-    async fn read(&mut self) -> Result<Option<Bytes>, Trouble> {
+    async fn read(&mut self) -> Result<Option<Bytes>, AttemptError> {
         if self.body.is_none() {
             self.connect().await?;
         }
@@ -127,19 +130,19 @@ impl<'a> Download<'a> {
         Ok(None)
     }
 
-    /// The part of `bytes` that the reader does not have yet, if any.
-    fn accept(&mut self, mut bytes: Bytes) -> Result<Option<Bytes>, Trouble> {
+    /// Returns the part of `bytes` that the reader does not have yet, if any.
+    fn accept(&mut self, mut bytes: Bytes) -> Result<Option<Bytes>, AttemptError> {
         let Some(body) = &mut self.body else { return Ok(None) };
-        let again =
+        let skipped =
             bytes.split_to(usize::try_from(body.skip).unwrap_or(usize::MAX).min(bytes.len()));
-        body.skip -= again.len() as u64;
-        if let Some(given) = &self.given {
-            body.skipped.update(&again);
-            let done = !again.is_empty() && body.skip == 0;
-            if done && body.skipped.clone().finalize() != given.clone().finalize() {
-                return Err(Trouble::Changed {
+        body.skip -= skipped.len() as u64;
+        if let Some(digest) = &self.digest {
+            body.skipped.update(&skipped);
+            let done = !skipped.is_empty() && body.skip == 0;
+            if done && body.skipped.clone().finalize() != digest.clone().finalize() {
+                return Err(AttemptError::Changed {
                     was: "its beginning".into(),
-                    is: "another one".into(),
+                    is: "different".into(),
                 });
             }
         }
@@ -148,102 +151,100 @@ impl<'a> Download<'a> {
         }
         self.position += bytes.len() as u64;
         if let Some(length) = self.length().filter(|length| self.position > *length) {
-            return Err(Trouble::TooLong { length });
+            return Err(AttemptError::TooLong { length });
         }
-        if let Some(given) = &mut self.given {
-            given.update(&bytes);
+        if let Some(digest) = &mut self.digest {
+            digest.update(&bytes);
         }
-        (self.failures, self.progressed) = (0, Clock::system().monotonic());
+        (self.failures, self.last_progress) = (0, Clock::system().monotonic());
         Ok(Some(bytes))
     }
 
-    fn end(&mut self) -> Result<Option<Bytes>, Trouble> {
+    fn end(&mut self) -> Result<Option<Bytes>, AttemptError> {
         let skipping = self.body.take().is_some_and(|body| body.skip > 0);
         let short = self.length().is_some_and(|length| self.position < length);
         match self.position {
-            _ if skipping || short => Err(Trouble::Short),
-            0 => Err(Trouble::Empty),
+            _ if skipping || short => Err(AttemptError::Short),
+            0 => Err(AttemptError::Empty),
             _ => Ok(None),
         }
     }
 
-    async fn connect(&mut self) -> Result<(), Trouble> {
-        // What is written must be what is summed and counted: no transfer coding but the plain one.
+    async fn connect(&mut self) -> Result<(), AttemptError> {
+        // The bytes that are summed and counted must be those that are written: no content coding.
         let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
-        let version = self.identity.as_ref().and_then(|identity| identity.version.as_deref());
-        if let Some(version) = version.filter(|_| self.position > 0) {
+        let validator = self.version.as_ref().and_then(|version| version.validator.as_deref());
+        if let Some(validator) = validator.filter(|_| self.position > 0) {
             request = request
                 .header(RANGE, format!("bytes={}-", self.position))
-                .header(IF_RANGE, version);
+                .header(IF_RANGE, validator);
         }
         let response = request.send().await?;
-        let skip = self.place(&response)?;
+        let skip = self.bytes_to_skip(&response)?;
         self.body = Some(Body { response, skip, skipped: Sha256::new() });
         Ok(())
     }
 
-    /// How much of `response` the reader has already.
-    fn place(&mut self, response: &Response) -> Result<u64, Trouble> {
+    /// Returns the number of bytes at the beginning of `response` that the reader has already.
+    fn bytes_to_skip(&mut self, response: &Response) -> Result<u64, AttemptError> {
         let status = response.status();
         if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Err(Trouble::status(status, response.headers()));
+            return Err(AttemptError::status(status, response.headers()));
         }
-        let reply = Identity::of(response.headers());
+        let received = FileVersion::from_headers(response.headers());
         let partial = status == StatusCode::PARTIAL_CONTENT;
-        let Some(known) = &self.identity else {
+        let Some(first) = &self.version else {
             if partial {
-                return Err(Trouble::status(status, response.headers()));
+                return Err(AttemptError::status(status, response.headers()));
             }
-            self.given = reply.version.is_none().then(Sha256::new);
-            self.identity = Some(reply);
+            self.digest = received.validator.is_none().then(Sha256::new);
+            self.version = Some(received);
             return Ok(0);
         };
         let range = partial.then(|| resume::content_range(response.headers()));
-        match resume::decide(known, self.position, range, &reply)? {
-            Continue::Here => Ok(0),
-            Continue::Skipping => Ok(self.position),
+        match resume::decide(first, self.position, range, &received)? {
+            Resume::AtPosition => Ok(0),
+            Resume::FromStart => Ok(self.position),
         }
     }
 
-    /// Waits before the next try, or fails for good.
-    async fn endure(&mut self, trouble: Trouble) -> Result<(), Error> {
+    /// Waits before the next attempt, or fails.
+    async fn wait_or_fail(&mut self, error: AttemptError) -> Result<(), Error> {
         self.body = None;
-        if trouble.is_final() {
-            return Err(self.failed(trouble));
+        if error.is_final() {
+            return Err(self.failed(error));
         }
         self.failures += 1;
-        let idle = Clock::system().monotonic() - self.progressed;
-        let Some(delay) = self.retry_policy.delay(self.failures, idle, trouble.asked_pause())
-        else {
-            let given_up = self.retry_policy.give_up_after;
-            return Err(self.failed(if given_up.is_zero() {
-                trouble
+        let idle = Clock::system().monotonic() - self.last_progress;
+        let Some(delay) = self.retry.delay(self.failures, idle, error.retry_after()) else {
+            return Err(self.failed(if self.retry.give_up_after.is_zero() {
+                error
             } else {
-                self.gave_up(trouble)
+                self.gave_up(error)
             }));
         };
-        tracing::warn!(url = shown(&self.url), position = self.position, %trouble, "download interrupted");
-        (self.on_wait)(&trouble, self.position);
+        tracing::warn!(url = redacted(&self.url), position = self.position, %error, "download interrupted");
+        (self.on_wait)(&error, self.position);
         tokio::time::sleep(delay).await;
         Ok(())
     }
 
-    fn gave_up(&self, last: Trouble) -> Trouble {
+    fn gave_up(&self, last: AttemptError) -> AttemptError {
         let length = self.length().map_or(String::new(), |length| format!(" of {length}"));
-        let place = format!("{}{length}", self.position);
-        Trouble::GaveUp {
-            seconds: self.retry_policy.give_up_after.as_secs_f64(),
-            place,
+        let progress = format!("{}{length}", self.position);
+        AttemptError::GaveUp {
+            seconds: self.retry.give_up_after.as_secs_f64(),
+            progress,
             source: Box::new(last),
         }
     }
 
-    fn failed(&self, trouble: Trouble) -> Error {
-        Error { at: format!("GET {}", shown(&self.url)), trouble }
+    fn failed(&self, error: AttemptError) -> Error {
+        Error { request: format!("GET {}", redacted(&self.url)), source: error }
     }
 }
 
-/// The URL that the variable `name` must have.
+/// Parses the variable `name` as a required URL.
 pub(crate) fn url(
     environment: &Environment,
     name: &'static str,
@@ -253,14 +254,14 @@ pub(crate) fn url(
     if matches!(url.scheme(), "http" | "https") {
         return Ok(url);
     }
-    Err(environment::Error::Invalid { name, value: shown(&url), wanted: WANTED })
+    Err(environment::Error::Invalid { name, value: redacted(&url), wanted: WANTED })
 }
 
-/// `url` without what may be secret in it: the password, and a query, where signatures and tokens travel.
-pub(crate) fn shown(url: &Url) -> String {
+/// Returns `url` without its possibly secret parts: the user, the password, and the query, which may hold signatures.
+pub(crate) fn redacted(url: &Url) -> String {
     let mut url = url.clone();
     // Both fail only for URLs that cannot hold a password.
-    let _kept = url.set_username("").and_then(|()| url.set_password(None));
+    let _unchanged = url.set_username("").and_then(|()| url.set_password(None));
     if url.query().is_some() {
         url.set_query(Some("…"));
     }
@@ -277,7 +278,7 @@ mod tests {
             ("http://user:secret@images/os.img?X-Amz-Signature=abc", "http://images/os.img?…"),
             ("https://images:8443/os.img.zst", "https://images:8443/os.img.zst"),
         ] {
-            assert_eq!(shown(&url.parse().unwrap()), safe);
+            assert_eq!(redacted(&url.parse().unwrap()), safe);
         }
     }
 }

@@ -1,22 +1,22 @@
-//! An action's variables, read with the rules templates were written for.
+//! Variables of an action, parsed by the rules of the original action images.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Why a variable cannot be used.
+/// A variable that cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// It is needed, and absent or empty.
+    /// A required variable is absent or empty.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// It does not say what it should.
+    /// The value is not valid.
     #[error("{name} is `{value}`, not {wanted}")]
     Invalid {
-        /// Which variable.
+        /// The variable.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it should say.
+        /// The valid values, in words.
         wanted: &'static str,
     },
 }
@@ -26,42 +26,42 @@ pub enum Error {
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// All of them, in name order, as a command inherits them.
+    /// Returns all variables in name order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The value of `name`; empty is absent, as templates render what they do not have as nothing.
+    /// Returns the value of `name`. An empty value counts as absent: templates render missing values as empty text.
     pub fn optional(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The value of `name`, which must have one.
+    /// Returns the value of `name`, which must not be empty.
     pub fn required(&self, name: &'static str) -> Result<&str, Error> {
         self.optional(name).ok_or(Error::Missing(name))
     }
 
-    /// Whether `name` is true in the eyes of Go's `ParseBool`; any other text is false, not an error.
+    /// True if Go's `ParseBool` takes `name` for true; any other text is false, not an error.
     pub fn flag(&self, name: &str) -> bool {
-        truth(self.optional(name)) == Some(true)
+        parse_bool(self.optional(name)) == Some(true)
     }
 
-    /// Like [`Environment::flag`], but absent and unreadable stay apart from a plain no.
+    /// Like [`Environment::flag`], but `None` if the variable is absent or not a boolean.
     pub fn choice(&self, name: &str) -> Option<bool> {
-        truth(self.optional(name))
+        parse_bool(self.optional(name))
     }
 
-    /// Like [`Environment::choice`], but what is unreadable is an error.
+    /// Like [`Environment::choice`], but a text that is not a boolean is an error.
     pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, Error> {
         let Some(value) = self.optional(name) else { return Ok(None) };
         let (wanted, value) = ("`true` or `false`", value.to_owned());
-        match truth(Some(&value)) {
+        match parse_bool(Some(&value)) {
             None => Err(Error::Invalid { name, value, wanted }),
-            known => Ok(known),
+            value => Ok(value),
         }
     }
 
-    /// `name` as a `T`, if it has a value; `wanted` says what that is, for the failure.
+    /// Parses `name`, if it has a value. `wanted` describes valid values in the error.
     pub fn parsed<T: FromStr>(
         &self,
         name: &'static str,
@@ -72,12 +72,12 @@ impl Environment {
         value.parse().map(Some).map_err(invalid)
     }
 
-    /// `name` as a decimal number, which must be there.
+    /// Parses `name` as a required decimal number.
     pub fn number(&self, name: &'static str) -> Result<u32, Error> {
         self.parsed(name, "a decimal number")?.ok_or(Error::Missing(name))
     }
 
-    /// `name` as permission bits in octal, which must be there.
+    /// Parses `name` as required permission bits in octal.
     pub fn mode(&self, name: &'static str) -> Result<u32, Error> {
         let value = self.required(name)?;
         let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
@@ -95,7 +95,7 @@ impl FromIterator<(String, String)> for Environment {
     }
 }
 
-fn truth(value: Option<&str>) -> Option<bool> {
+fn parse_bool(value: Option<&str>) -> Option<bool> {
     match value? {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn truth_is_spelled_as_go_spells_it_and_anything_else_is_false() {
+    fn booleans_are_those_of_go_and_other_texts_are_false() {
         for yes in ["1", "t", "T", "TRUE", "true", "True"] {
             assert!(with("COMPRESSED", yes).flag("COMPRESSED"), "{yes}");
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_is_a_missing_one() {
+    fn an_empty_variable_is_missing() {
         assert_eq!(with("IMG_URL", "").required("IMG_URL"), Err(Error::Missing("IMG_URL")));
         assert_eq!(Error::Missing("IMG_URL").to_string(), "IMG_URL is missing");
     }

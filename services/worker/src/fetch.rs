@@ -1,4 +1,4 @@
-//! The first stage of whatever streams a file from a web server: what the server sends, summed.
+//! The first stage of a streaming action: downloads the file and sums it.
 
 use std::io;
 
@@ -6,42 +6,42 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::action::Error;
 use crate::checksum::{Checksum, Mismatch, Sum};
 use crate::compression::HEAD;
-use crate::download::{Download, Trouble};
+use crate::download::{AttemptError, Download};
+use crate::error::Error;
 use crate::progress::{Meter, Phase, Report};
 
-/// Replies waiting for the next stage, each of what one read of a connection gives.
-pub(crate) const REPLIES: usize = 16;
+/// Capacity of the channel to the next stage, in chunks as they are read from the connection.
+pub(crate) const MAX_QUEUED_CHUNKS: usize = 16;
 
-/// The sum of all that was downloaded, where one is wanted.
-pub(crate) struct Fetched(Option<Sum>);
+/// The sum of the downloaded bytes, if one is needed.
+pub(crate) struct DownloadSum(Option<Sum>);
 
-impl Fetched {
-    /// Whether it is the sum that `wanted` says.
-    pub(crate) fn check(self, wanted: Option<&Checksum>) -> Result<(), Mismatch> {
-        match (self.0, wanted) {
-            (Some(sum), Some(wanted)) => wanted.check(sum, "bytes downloaded"),
+impl DownloadSum {
+    /// Compares the sum with `expected`.
+    pub(crate) fn check(self, expected: Option<&Checksum>) -> Result<(), Mismatch> {
+        match (self.0, expected) {
+            (Some(sum), Some(expected)) => expected.check(sum, "bytes downloaded"),
             _ => Ok(()),
         }
     }
 
-    /// The sum itself.
+    /// Returns the sum as a checksum.
     pub(crate) fn sum(self) -> Option<Checksum> {
         self.0.map(Sum::finish)
     }
 }
 
-/// Tells `meter` what a download waits for.
-pub(crate) fn waiting(meter: &Meter) -> impl Fn(&Trouble, u64) + Sync + '_ {
-    move |trouble, position| {
-        let phase = Phase::Waiting(trouble.to_string());
+/// Returns a callback that reports to `meter` why a download waits.
+pub(crate) fn report_waiting(meter: &Meter) -> impl Fn(&AttemptError, u64) + Sync + '_ {
+    move |error, position| {
+        let phase = Phase::Waiting(error.to_string());
         meter.report(|| Report { phase, done: position, total: None });
     }
 }
 
-/// The first bytes of the file, [`HEAD`] of them at least unless it ends before.
+/// Returns the first bytes of the file: at least [`HEAD`], unless the file is shorter.
 pub(crate) async fn head(
     download: &mut Download<'_>,
     stop: &CancellationToken,
@@ -57,30 +57,31 @@ pub(crate) async fn head(
     Ok(head.freeze())
 }
 
-/// Hands on `head` and the rest of `download`. A failure goes to the next stage too, lest it take it for the end.
+/// Sends `head` and the rest of `download` to the next stage. A failure is also sent there, so that it is not mistaken
+/// for the end of the file.
 pub(crate) async fn run(
     mut download: Download<'_>,
     head: Bytes,
-    replies: mpsc::Sender<io::Result<Bytes>>,
+    chunks: mpsc::Sender<io::Result<Bytes>>,
     checksum: Option<&Checksum>,
     stop: &CancellationToken,
-) -> Result<Fetched, Error> {
+) -> Result<DownloadSum, Error> {
     let mut sum = checksum.map(Checksum::sum);
     let mut next = Ok(Some(head));
     while let Ok(Some(bytes)) = next {
         if let Some(sum) = &mut sum {
             sum.update(&bytes);
         }
-        if replies.send(Ok(bytes)).await.is_err() {
-            return Ok(Fetched(None)); // The next stage has failed, and says why.
+        if chunks.send(Ok(bytes)).await.is_err() {
+            return Ok(DownloadSum(None)); // The next stage failed, and reports the cause.
         }
         let read = stop.run_until_cancelled(download.next()).await;
         next = read.ok_or(Error::Cancelled).and_then(|read| read.map_err(Error::from));
     }
     match next {
-        Ok(_) => Ok(Fetched(sum)),
+        Ok(_) => Ok(DownloadSum(sum)),
         Err(error) => {
-            let _gone = replies.send(Err(io::ErrorKind::ConnectionAborted.into())).await;
+            let _closed = chunks.send(Err(io::ErrorKind::ConnectionAborted.into())).await;
             Err(error)
         }
     }

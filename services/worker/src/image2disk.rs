@@ -1,29 +1,29 @@
-//! Streams a disk image from a web server onto a disk, and reads it back.
+//! Streams a disk image from a web server onto a disk, and verifies it.
 //!
 //! ```text
-//! fetch ──16 replies──▶ unpack ──4 blocks of 4 MiB──▶ write        all at once
-//!   sums the bytes        by the first bytes            remembers a fingerprint of each block
-//!                                                       └▶ flush, read back, compare, read the partition table
+//! fetch ──16 chunks──▶ decompress ──4 blocks of 4 MiB──▶ write        all at the same time
+//!   sums the bytes                                         stores a fingerprint of each block
+//!                                                          └▶ flush, read back, compare, re-read the partition table
 //! ```
 //!
-//! Every byte of the image is written once, in order, however often the download breaks: what is downloaded is never
-//! asked for again, so there is nothing to write twice. The stages hold 16 MiB of blocks, a few MiB of replies, 2 MiB
-//! of fingerprints per TiB, and the unpacker's window, which the image's maker chose (8 MiB for `zstd -19`, 64 MiB
-//! for `xz -9`, 128 MiB for `zstd --long`). One above 128 MiB, or above half of the memory that is free, is refused.
+//! Each byte of the image is written once and in order, however often the download breaks. The stages hold 16 MiB of
+//! blocks, a few MiB of chunks, 2 MiB of fingerprints per TiB, and the decoder's window, which depends on the image (8 MiB
+//! for `zstd -19`, 64 MiB for `xz -9`, 128 MiB for `zstd --long`). A window above 128 MiB, or above half of the free
+//! memory, is refused.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `IMG_URL` | needed; `http` or `https` |
-//! | `DEST_DISK` | needed; an existing disk, partition or file |
-//! | `COMPRESSED` | true: must be packed; false: written as it comes; absent: unpacked if its first bytes say so |
-//! | `IMG_SHA256`, `IMG_CHECKSUM` | of the file **as it is downloaded**, packed if it is packed; `sha256:…`, `sha512:…` |
-//! | `IMG_FORCE` | true: write to a disk in use, and drop what is beyond the disk's end |
-//! | `IMG_VERIFY` | false: do not read back |
-//! | `RETRY_ENABLED` | false: the first interruption is a failure |
-//! | `RETRY_DURATION_MINUTES` | how long to go on without a new byte; 10 |
-//! | `PROGRESS_INTERVAL_SECONDS` | 1, and never under that |
+//! | `IMG_URL` | required; `http` or `https` |
+//! | `DEST_DISK` | required; an existing disk, partition or file |
+//! | `COMPRESSED` | true: must be compressed; false: written as it is; default: decompressed if the first bytes are those of a known format |
+//! | `IMG_SHA256`, `IMG_CHECKSUM` | `sha256:…` or `sha512:…` of the **downloaded** file, before decompression |
+//! | `IMG_FORCE` | true: write to a disk in use, and drop the part of the image beyond the disk's end |
+//! | `IMG_VERIFY` | false: do not read the image back |
+//! | `RETRY_ENABLED` | false: fail at the first interruption |
+//! | `RETRY_DURATION_MINUTES` | time without a new byte after which the download fails; default: 10 |
+//! | `PROGRESS_INTERVAL_SECONDS` | default and minimum: 1 |
 //!
-//! `TEXT_LOGGING` is accepted and without effect: progress is not a log here.
+//! `TEXT_LOGGING` is accepted and has no effect: progress is not part of the log.
 
 mod unpack;
 mod write;
@@ -36,138 +36,141 @@ use std::time::Duration;
 use reqwest::Url;
 use tokio::sync::mpsc;
 
-use crate::action::{Context, Error, joined};
 use crate::checksum::Checksum;
+use crate::context::Context;
 use crate::disk::Disk;
 use crate::disk::block::Block;
 use crate::download::{self, Download, RetryPolicy};
 use crate::environment::{self, Environment};
+use crate::error::{Error, joined};
 use crate::fetch;
 use crate::progress::Meter;
-use crate::unpack::{Packing, Wish};
+use crate::unpack::{Decompress, Unpacker};
 
-/// Blocks under way: one filling, one being written, and one on either side of the handover.
-const BLOCKS: usize = 4;
+/// Blocks in circulation: one being filled, one being written, and two queued.
+const BLOCK_COUNT: usize = 4;
 
-/// A checked request.
-struct Order {
+/// The parsed variables of the action.
+struct ImageOptions {
     url: Url,
     disk: PathBuf,
-    packed: Wish,
+    decompress: Decompress,
     checksum: Option<Checksum>,
     force: bool,
     verify: bool,
-    retry_policy: RetryPolicy,
+    retry: RetryPolicy,
     interval: Duration,
 }
 
-/// What one stage hands to the next: a full block, its place on the disk, and how much was downloaded for it.
-struct Piece {
+/// A filled block, its offset on the disk, and the bytes downloaded so far.
+struct FilledBlock {
     at: u64,
     block: Block,
     downloaded: u64,
 }
 
-impl Order {
-    fn read(
-        environment: &Environment,
-        retry_policy: &RetryPolicy,
-    ) -> Result<Self, environment::Error> {
-        const SUM: &str = "`sha256:` or `sha512:` and hexadecimal digits";
+impl ImageOptions {
+    fn parse(environment: &Environment, retry: &RetryPolicy) -> Result<Self, environment::Error> {
+        const CHECKSUM: &str = "`sha256:` or `sha512:` and hexadecimal digits";
         let minutes: Option<u64> =
             environment.parsed("RETRY_DURATION_MINUTES", "a number of minutes")?;
         let seconds: Option<u64> =
             environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
-        let mut retry_policy = retry_policy.clone();
-        retry_policy.give_up_after = minutes.map_or(retry_policy.give_up_after, |minutes| {
-            Duration::from_secs(minutes.saturating_mul(60))
-        });
+        let mut retry = retry.clone();
+        retry.give_up_after = minutes
+            .map_or(retry.give_up_after, |minutes| Duration::from_secs(minutes.saturating_mul(60)));
         if environment.choice("RETRY_ENABLED") == Some(false) {
-            retry_policy.give_up_after = Duration::ZERO;
+            retry.give_up_after = Duration::ZERO;
         }
-        let sha256 = environment.parsed("IMG_SHA256", SUM)?;
+        let sha256 = environment.parsed("IMG_SHA256", CHECKSUM)?;
         Ok(Self {
             url: download::url(environment, "IMG_URL")?,
             disk: environment.required("DEST_DISK")?.into(),
-            packed: match environment.choice("COMPRESSED") {
-                Some(true) => Wish::Packed("COMPRESSED is true"),
-                Some(false) => Wish::AsItComes,
-                None => Wish::IfPacked,
+            decompress: match environment.choice("COMPRESSED") {
+                Some(true) => Decompress::Required("COMPRESSED is true"),
+                Some(false) => Decompress::Never,
+                None => Decompress::IfCompressed,
             },
-            checksum: environment.parsed("IMG_CHECKSUM", SUM)?.or(sha256),
+            checksum: environment.parsed("IMG_CHECKSUM", CHECKSUM)?.or(sha256),
             force: environment.flag("IMG_FORCE"),
             verify: environment.choice("IMG_VERIFY") != Some(false),
-            retry_policy,
+            retry,
             interval: Duration::from_secs(seconds.unwrap_or(1)),
         })
     }
 }
 
-/// Writes the image. Cancelled, it returns once the disk is left alone.
+/// Writes the image. After a cancellation, it returns when nothing writes to the disk any more.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
-    let order = Order::read(environment, &context.retry_policy)?;
-    let (path, force) = (order.disk.clone(), order.force);
+    let options = ImageOptions::parse(environment, &context.retry_policy)?;
+    let (path, force) = (options.disk.clone(), options.force);
     let disk = joined(tokio::task::spawn_blocking(move || Disk::open(&path, force))).await??;
 
-    let client = download::client(&context.roots, &order.retry_policy)?;
-    let meter = Meter::new(context.progress.clone(), order.interval);
-    let on_wait = fetch::waiting(&meter);
-    let opening = Download::open(&client, order.url.clone(), &order.retry_policy, &on_wait);
+    let client = download::client(&context.roots, &options.retry)?;
+    let meter = Meter::new(context.progress.clone(), options.interval);
+    let on_wait = fetch::report_waiting(&meter);
+    let opening = Download::open(&client, options.url.clone(), &options.retry, &on_wait);
     let download = context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)??;
-    pass(&order, context, download, disk, &meter).await
+    run_stages(&options, context, download, disk, &meter).await
 }
 
-/// Runs the three stages to their end, then the disk's own checks.
-async fn pass(
-    order: &Order,
+/// Runs the three stages to their end, then verifies the disk.
+async fn run_stages(
+    options: &ImageOptions,
     context: &Context,
     mut download: Download<'_>,
     disk: Disk,
     meter: &Meter,
 ) -> Result<(), Error> {
     let head = fetch::head(&mut download, &context.stop).await?;
-    let packing = Packing::of(&order.url, &head, order.packed)?;
-    let (at, total) = (download::shown(&order.url), download.length());
-    if !packing.is_packed() {
-        fits(order, &disk, &download)?;
+    let unpacker = Unpacker::new(&options.url, &head, options.decompress)?;
+    let (url, total) = (download::redacted(&options.url), download.length());
+    if !unpacker.is_compressed() {
+        check_size(options, &disk, &download)?;
     }
-    let (replies, unpacking) = mpsc::channel(fetch::REPLIES);
-    let (filled, writing) = mpsc::channel(BLOCKS);
-    let (emptied, empties) = mpsc::channel(BLOCKS);
+    let (chunks_in, chunks_out) = mpsc::channel(fetch::MAX_QUEUED_CHUNKS);
+    let (filled_in, filled_out) = mpsc::channel(BLOCK_COUNT);
+    let (empty_in, empty_out) = mpsc::channel(BLOCK_COUNT);
     let downloaded = Arc::new(AtomicU64::new(0));
-    let circle = unpack::Circle { empties, filled, downloaded: downloaded.clone() };
-    let unpacker = tokio::spawn(unpack::run(unpacking, packing, circle));
+    let blocks = unpack::UnpackChannels {
+        empty: empty_out,
+        filled: filled_in,
+        downloaded: downloaded.clone(),
+    };
+    let decompressing = tokio::spawn(unpack::run(chunks_out, unpacker, blocks));
     let writer = write::Writer {
         disk,
         meter: meter.clone(),
         stop: context.stop.clone(),
-        force: order.force,
+        force: options.force,
         total,
     };
-    let (verify, blocks) = (order.verify, write::Blocks { writing, emptied });
-    let writer =
+    let (verify, blocks) =
+        (options.verify, write::WriterChannels { filled: filled_out, empty: empty_in });
+    let writing =
         tokio::task::spawn_blocking(move || writer.run(blocks).map(|written| (writer, written)));
 
-    let fetched = fetch::run(download, head, replies, order.checksum.as_ref(), &context.stop).await;
-    let (unpacked, written) = tokio::join!(joined(unpacker), joined(writer));
-    // Of several failures the first stage's is the cause, except that a stage may fail for want of the last one.
-    let fetched = fetched?;
+    let fetched =
+        fetch::run(download, head, chunks_in, options.checksum.as_ref(), &context.stop).await;
+    let (decompressed, written) = tokio::join!(joined(decompressing), joined(writing));
+    // Of several failures that of the first stage is the cause, except that a stage is stopped if the last one fails.
+    let sum = fetched?;
     let (writer, written) = written??;
-    unpacked??;
+    decompressed??;
     let (bytes, downloaded) = (written.bytes, downloaded.load(Ordering::Relaxed));
-    let line = format!("wrote {bytes} bytes, out of {downloaded} downloaded\n");
+    let line = format!("wrote {bytes} bytes from {downloaded} downloaded bytes\n");
     context.progress.output(line.as_bytes());
     joined(tokio::task::spawn_blocking(move || writer.finish(&written, verify))).await??;
-    fetched.check(order.checksum.as_ref()).map_err(|source| Error::Sum { at, source })
+    sum.check(options.checksum.as_ref()).map_err(|source| Error::Checksum { url, source })
 }
 
-/// That an image written as it comes is neither endless nor larger than the disk.
-fn fits(order: &Order, disk: &Disk, download: &Download<'_>) -> Result<(), Error> {
-    if !download.tells_its_end() && order.checksum.is_none() {
-        return Err(Error::Endless(download::shown(&order.url)));
+/// Refuses an uncompressed image whose end is unknown, or that is larger than the disk.
+fn check_size(options: &ImageOptions, disk: &Disk, download: &Download<'_>) -> Result<(), Error> {
+    if !download.has_known_end() && options.checksum.is_none() {
+        return Err(Error::UnknownLength(download::redacted(&options.url)));
     }
     match (download.length(), disk.capacity()) {
-        (Some(length), Some(capacity)) if length > capacity && !order.force => {
+        (Some(length), Some(capacity)) if length > capacity && !options.force => {
             Err(disk.too_small(length.to_string()).into())
         }
         _ => Ok(()),

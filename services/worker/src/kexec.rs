@@ -1,20 +1,20 @@
-//! Goes on with the installed system's kernel, without the firmware in between.
+//! Boots the installed system's kernel without going through firmware.
 //!
 //! ```text
-//! mount ─▶ grub.cfg ─▶ kernel and initrds copied into memory ─▶ unmount ─▶ kexec_file_load(2) ─▶ the caller jumps
+//! mount ─▶ grub.cfg ─▶ kernel and initrds copied into memory ─▶ unmount ─▶ kexec_file_load(2) ─▶ the caller makes the jump
 //! ```
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `BLOCK_DEVICE` | needed; the partition with kernel and initrd |
-//! | `FS_TYPE` | its file system; absent: any this kernel knows |
-//! | `KERNEL_PATH` | the kernel; absent: what GRUB would boot |
+//! | `BLOCK_DEVICE` | required; the partition with kernel and initrd |
+//! | `FS_TYPE` | its file system; default: any that the kernel supports |
+//! | `KERNEL_PATH` | the kernel; default: that of GRUB's default entry |
 //! | `INITRD_PATH` | for `KERNEL_PATH`: its initrd, or several, separated by spaces |
-//! | `CMD_LINE` | the kernel's arguments; absent, and without `KERNEL_PATH`: those that GRUB would give it |
-//! | `GRUBCFG_PATH` | GRUB's configuration; absent: `boot/grub/grub.cfg` |
+//! | `CMD_LINE` | the kernel's arguments; default without `KERNEL_PATH`: those of GRUB's default entry |
+//! | `GRUBCFG_PATH` | GRUB's configuration; default: `boot/grub/grub.cfg` |
 //!
-//! Paths are the file system's own, whether they begin with a slash or not. All that can fail is done before the caller
-//! is told to jump: nothing is mounted any more by then.
+//! Paths are relative to the file system's root directory, with or without a leading slash. Everything that can fail is
+//! done before the caller makes the jump, and nothing is mounted any more then.
 
 mod grub;
 mod script;
@@ -26,60 +26,57 @@ use std::path::{Path, PathBuf};
 use kexec_loader::{KexecError, KexecRequest};
 use uuid::Uuid;
 
-use crate::action::{self, Context, joined};
+use crate::context::Context;
 use crate::environment::{self, Environment};
-use crate::installed::{Installed, View};
-use grub::Boot;
+use crate::error::{self, joined};
+use crate::mounted_root::{TargetFilesystem, View};
+use grub::BootEntry;
 
-/// Where kernels and initrds are kept until the running kernel has taken them: in memory.
-const STAGE: &str = "/run/tinwright/kexec";
+/// Directory in memory for kernels and initrds until the running kernel has loaded them.
+const STAGING_ROOT: &str = "/run/tinwright/kexec";
 
 const KERNEL: &str = "kernel";
 const INITRD: &str = "initrd";
 
-/// Where GRUB reads what it boots.
+/// Default path of GRUB's configuration.
 const GRUBCFG: &str = "boot/grub/grub.cfg";
 
-/// How much of GRUB's configuration is read, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// The most bytes of GRUB's configuration that are read.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// What the kernel wants initrds to be aligned to (its Documentation/driver-api/early-userspace/buffer-format.rst).
+/// Alignment in bytes that the kernel requires of initrds (its Documentation/driver-api/early-userspace/buffer-format.rst).
 const ALIGN: u64 = 4;
 
-/// Why there is nothing to jump to.
+/// The kernel cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot {doing} {}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{}: its default entry boots no Linux", .0.display())]
+    #[error("{}: its default entry does not boot Linux", .0.display())]
     NoKernel(PathBuf),
     #[error("cannot load {}", kernel.display())]
     Load { kernel: PathBuf, source: KexecError },
 }
 
-impl From<Error> for action::Error {
-    fn from(error: Error) -> Self {
-        Self::own(error)
-    }
-}
+impl crate::error::StepError for Error {}
 
-/// A checked request.
-struct Order {
-    installed: Installed,
-    /// None if GRUB's configuration says what to boot.
-    boot: Option<Boot>,
+/// The parsed variables of the action.
+struct KexecOptions {
+    filesystem: TargetFilesystem,
+    /// `None`: GRUB's configuration has the kernel.
+    boot: Option<BootEntry>,
     line: Option<String>,
     config: PathBuf,
 }
 
-impl Order {
-    fn read(environment: &Environment) -> Result<Self, environment::Error> {
-        let installed = Installed {
+impl KexecOptions {
+    fn parse(environment: &Environment) -> Result<Self, environment::Error> {
+        let filesystem = TargetFilesystem {
             disk: environment.required("BLOCK_DEVICE")?.into(),
             fs_type: environment.optional("FS_TYPE").map(str::to_owned),
         };
         let line = environment.optional("CMD_LINE").map(str::to_owned);
-        let boot = environment.optional("KERNEL_PATH").map(|kernel| Boot {
+        let boot = environment.optional("KERNEL_PATH").map(|kernel| BootEntry {
             kernel: kernel.into(),
             initrds: environment
                 .optional("INITRD_PATH")
@@ -88,72 +85,72 @@ impl Order {
             line: String::new(),
         });
         let config = environment.optional("GRUBCFG_PATH").unwrap_or(GRUBCFG).into();
-        Ok(Self { installed, boot, line, config })
+        Ok(Self { filesystem, boot, line, config })
     }
 }
 
-/// Loads the kernel; the caller jumps.
-pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), action::Error> {
-    let Order { installed, boot, line, config } = Order::read(environment)?;
-    let stage = Stage::open()?;
-    let mut copies = stage.copies()?;
-    let gathered = installed.visit(View::Root, move || {
+/// Loads the kernel; the caller makes the jump.
+pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), error::Error> {
+    let KexecOptions { filesystem, boot, line, config } = KexecOptions::parse(environment)?;
+    let staging = StagingDirectory::create()?;
+    let mut files = staging.create_files()?;
+    let copied = filesystem.with_mounted(View::Root, move || {
         let boot = boot.map_or_else(|| default_boot(&config), Ok)?;
-        copies.fill(&boot)?;
+        files.copy_from(&boot)?;
         Ok::<_, Error>(boot)
     });
-    let boot = gathered.await??;
+    let boot = copied.await??;
     if context.stop.is_cancelled() {
-        return Err(action::Error::Cancelled);
+        return Err(error::Error::Cancelled);
     }
     let (kernel, initrds) = (boot.kernel, boot.initrds.join(" "));
-    // What a template gives an action may hold secrets; what lies on the disk is told.
-    let shown = if line.is_some() { "of CMD_LINE" } else { boot.line.as_str() };
-    let said = format!("kernel {kernel}, initrd {initrds}, arguments {shown}\n");
-    context.progress.output(said.as_bytes());
+    // A template's arguments may hold secrets; those on the disk are logged.
+    let arguments = if line.is_some() { "of CMD_LINE" } else { boot.line.as_str() };
+    let message = format!("kernel {kernel}, initrd {initrds}, arguments {arguments}\n");
+    context.progress.output(message.as_bytes());
     let line = line.unwrap_or(boot.line);
-    let loaded = joined(tokio::task::spawn_blocking(move || stage.load(line))).await?;
+    let loaded = joined(tokio::task::spawn_blocking(move || staging.load(line))).await?;
     Ok(loaded.map_err(|source| Error::Load { kernel: kernel.into(), source })?)
 }
 
-/// What GRUB would boot according to its configuration at `path`.
-fn default_boot(path: &Path) -> Result<Boot, Error> {
+/// Returns the default entry of GRUB's configuration at `path`.
+fn default_boot(path: &Path) -> Result<BootEntry, Error> {
     let failed = |source| Error::File { doing: "read", path: path.into(), source };
     let mut config = Vec::new();
     let file = File::open(Path::new("/").join(path)).map_err(failed)?;
-    file.take(LONGEST).read_to_end(&mut config).map_err(failed)?;
+    file.take(MAX_CONFIG_BYTES).read_to_end(&mut config).map_err(failed)?;
     let boot = grub::default_boot(&String::from_utf8_lossy(&config));
     boot.ok_or_else(|| Error::NoKernel(path.into()))
 }
 
-/// A place for kernel and initrd on their way from the file system to the kernel that runs. It goes when dropped.
+/// A directory for copies of kernel and initrd. Removed when dropped.
 #[derive(Debug)]
-struct Stage(PathBuf);
+struct StagingDirectory(PathBuf);
 
-/// The files in it, open, since the file system's visitor sees nothing else of what is outside.
+/// The open files in the staging directory, which is not reachable from inside the mounted file system.
 #[derive(Debug)]
-struct Copies {
+struct StagedFiles {
     kernel: File,
     initrd: File,
 }
 
-impl Stage {
-    fn open() -> Result<Self, Error> {
-        let path = Path::new(STAGE).join(Uuid::new_v4().to_string());
-        let made = fs::create_dir_all(&path);
-        made.map_err(|source| Error::File { doing: "make", path: path.clone(), source })?;
+impl StagingDirectory {
+    fn create() -> Result<Self, Error> {
+        let path = Path::new(STAGING_ROOT).join(Uuid::new_v4().to_string());
+        let created = fs::create_dir_all(&path);
+        created.map_err(|source| Error::File { doing: "create", path: path.clone(), source })?;
         Ok(Self(path))
     }
 
-    fn copies(&self) -> Result<Copies, Error> {
+    fn create_files(&self) -> Result<StagedFiles, Error> {
         let file = |name| {
             let path = self.0.join(name);
-            File::create(&path).map_err(|source| Error::File { doing: "make", path, source })
+            File::create(&path).map_err(|source| Error::File { doing: "create", path, source })
         };
-        Ok(Copies { kernel: file(KERNEL)?, initrd: file(INITRD)? })
+        Ok(StagedFiles { kernel: file(KERNEL)?, initrd: file(INITRD)? })
     }
 
-    /// Has the running kernel take them.
+    /// Loads kernel and initrd into the running kernel.
     fn load(self, line: String) -> Result<(), KexecError> {
         let initrd = self.0.join(INITRD);
         let initrd = (initrd.metadata()?.len() > 0).then_some(initrd);
@@ -162,27 +159,27 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        let _gone = fs::remove_dir_all(&self.0);
+        let _removed = fs::remove_dir_all(&self.0);
     }
 }
 
-impl Copies {
-    /// Copies what `boot` names, initrds one behind the other.
-    fn fill(&mut self, boot: &Boot) -> Result<(), Error> {
+impl StagedFiles {
+    /// Copies kernel and initrds of `boot`, the initrds concatenated.
+    fn copy_from(&mut self, boot: &BootEntry) -> Result<(), Error> {
         append(&boot.kernel, &mut self.kernel)?;
         for path in &boot.initrds {
             let length = append(path, &mut self.initrd)?;
-            let missing = length.next_multiple_of(ALIGN) - length;
-            let padded = io::copy(&mut io::repeat(0).take(missing), &mut self.initrd);
+            let padding = length.next_multiple_of(ALIGN) - length;
+            let padded = io::copy(&mut io::repeat(0).take(padding), &mut self.initrd);
             padded.map_err(|source| Error::File { doing: "copy", path: path.into(), source })?;
         }
         Ok(())
     }
 }
 
-/// Copies the file at `path`; how many bytes that were.
+/// Appends the file at `path`. Returns the bytes copied.
 fn append(path: &str, to: &mut File) -> Result<u64, Error> {
     let copied = File::open(Path::new("/").join(path)).and_then(|mut from| io::copy(&mut from, to));
     copied.map_err(|source| Error::File { doing: "copy", path: path.into(), source })
@@ -193,25 +190,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn initrds_are_put_one_behind_the_other_where_the_kernel_looks_for_them() {
-        let place = tempfile::tempdir().unwrap();
+    fn initrds_are_concatenated_and_aligned() {
+        let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &str| {
-            let path = place.path().join(name);
+            let path = folder.path().join(name);
             fs::write(&path, content).unwrap();
             path.to_str().unwrap().to_owned()
         };
         let kernel = file("vmlinuz", "kernel");
         let initrds = vec![file("one", "12345"), file("two", "1234"), file("three", "1")];
-        let stage = Stage::open().unwrap();
-        let boot = Boot { kernel, initrds, line: String::new() };
-        stage.copies().unwrap().fill(&boot).unwrap();
-        let read = |name| fs::read(stage.0.join(name)).unwrap();
+        let staging = StagingDirectory::create().unwrap();
+        let boot = BootEntry { kernel, initrds, line: String::new() };
+        staging.create_files().unwrap().copy_from(&boot).unwrap();
+        let read = |name| fs::read(staging.0.join(name)).unwrap();
         assert_eq!(
             (read(KERNEL), read(INITRD)),
             (b"kernel".into(), b"12345\0\0\x001234\x31\0\0\0".into())
         );
-        let path = stage.0.clone();
-        drop(stage);
+        let path = staging.0.clone();
+        drop(staging);
         assert!(!path.exists());
     }
 }

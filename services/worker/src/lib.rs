@@ -1,26 +1,26 @@
-//! What runs on the machine, in memory: the built-in actions of a workflow, and around them the program
-//! `tinwright-worker`, which takes them from the control plane (`src/bin/tinwright-worker`).
+//! Built-in actions of a workflow, run in memory on the machine that is provisioned. The program `tinwright-worker`
+//! (`src/bin/tinwright-worker`) gets them from the control plane.
 //!
 //! ```text
-//! Builtin::named(image reference, command) ── run(environment, context) ──▶ Outcome
+//! Builtin::named(image reference, command) ── run(environment, context) ──▶ ActionOutcome
 //!
-//! image2disk   download ─▶ unpack ─▶ disk, then read back            (three stages, overlapping)
-//! archive2disk download ─▶ unpack ─▶ tar ─┐
-//! writefile                               ├ a thread with a mount namespace of its own: mount, chroot, work, unmount
-//! cexec, grub2disk                        │
-//! kexec        kernel and initrds out of ─┘ then loaded; the jump itself is described to the caller
+//! image2disk   download ─▶ decompress ─▶ disk, then read back        (three stages, overlapping)
+//! archive2disk download ─▶ decompress ─▶ tar ─┐
+//! writefile                                   ├ a thread with its own mount namespace: mount, chroot, work, unmount
+//! cexec, grub2disk                            │
+//! kexec        copies kernel and initrds ─────┘ then loads them; the caller makes the jump
 //! rootio       metadata ─▶ partition tables, read back; file systems
 //! wipe         discard or zero, then read back
-//! reboot, poweroff   described to the caller, who reports first and acts then
+//! reboot, poweroff   returned to the caller, who reports the result first
 //! ```
 //!
-//! - [`builtin`]: which actions there are, and which of them an image reference names.
-//! - [`action`]: what an action needs, and how it ends; [`react`]: what is run after one that ended badly.
-//! - [`environment`]: an action's variables, checked.
-//! - [`progress`]: what a long action says while it runs.
+//! - [`builtin`]: the table of built-in actions, and finding one by image reference.
+//! - [`context`]: inputs and outcomes of actions; [`action`]: running one; [`reaction`]: the command after a failed one.
+//! - [`environment`]: the variables of an action, validated.
+//! - [`progress`]: progress reports.
 //!
-//! An action never decides to run again: it ends in one [`Outcome`], and a failure is one line that says what failed
-//! and where. Nothing in this library knows the control plane: that is the program's.
+//! An action is never retried here: it ends in one [`ActionOutcome`], and a failure is one line that names what failed
+//! and where. This library does not know the control plane; the program does.
 
 pub mod action;
 mod archive2disk;
@@ -29,25 +29,26 @@ mod cexec;
 mod checksum;
 mod command;
 mod compression;
+pub mod context;
 mod disk;
-mod dispatch;
 mod download;
 pub mod environment;
+mod error;
 mod fetch;
 mod grub2disk;
 mod image2disk;
-mod installed;
 mod kexec;
+mod mounted_root;
 pub mod progress;
-mod reaction;
+pub mod reaction;
 pub mod rootio;
 mod unpack;
 mod wipe;
 mod writefile;
 
-pub use action::{Context, Failure, Outcome, Terminal};
-pub use builtin::{Builtin, Policy};
-pub use dispatch::run;
+pub use action::run;
+pub use builtin::Builtin;
+pub use context::{ActionOutcome, Context, Failure, Terminal};
 pub use download::RetryPolicy;
 pub use environment::Environment;
 pub use progress::Progress;

@@ -1,4 +1,4 @@
-//! What a long action says while it runs: often enough to watch, seldom enough to store.
+//! Progress reports of long actions, limited in rate.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,43 +6,43 @@ use std::time::{Duration, Instant};
 
 use runtime::Clock;
 
-/// The shortest time between two reports, whatever an action asks for.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// The minimum time between two reports.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What an action is busy with.
+/// The current activity of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Downloading, unpacking and writing; bytes are those of the file downloaded whose content is on the disk.
+    /// Downloading, decompressing and writing. Bytes count the downloaded file, as far as its content is on the disk.
     Writing,
-    /// Reading back what was written; bytes are the disk's.
+    /// Reading back what was written. Bytes count the disk.
     Verifying,
-    /// Erasing; bytes are the disk's.
+    /// Erasing. Bytes count the disk.
     Wiping,
-    /// Waiting to try again, and why; bytes are those downloaded so far.
+    /// Waiting to retry a download, with the reason. Bytes count the download so far.
     Waiting(String),
 }
 
-/// Where an action is.
+/// The progress of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What it does now.
+    /// Current activity.
     pub phase: Phase,
     /// Bytes done in this phase.
     pub done: u64,
-    /// Bytes to do in this phase, if that is known.
+    /// Total bytes of this phase, if known.
     pub total: Option<u64>,
 }
 
-/// Who hears of it. Called from threads that write disks, so neither method may block.
+/// Receives progress and output of an action. Called from threads that write disks: implementations must not block.
 pub trait Progress: Debug + Send + Sync {
-    /// Takes a report; at most one a second comes.
+    /// Takes a report; at most one per second.
     fn report(&self, report: Report);
 
-    /// Takes what a command printed, as it comes.
+    /// Takes output of a command as it arrives.
     fn output(&self, _bytes: &[u8]) {}
 }
 
-/// Tells nobody.
+/// Discards all reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
@@ -50,7 +50,7 @@ impl Progress for Silent {
     fn report(&self, _report: Report) {}
 }
 
-/// Thins the reports of an action's stages to one per interval, over all of them.
+/// Limits the reports of all stages of an action to one per interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     sink: Arc<dyn Progress>,
@@ -60,17 +60,13 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// A meter before `sink` that lets one report through per `interval`, and never more than one a second.
+    /// Creates a meter that forwards one report per `interval` to `sink`, at most one per second.
     pub(crate) fn new(sink: Arc<dyn Progress>, interval: Duration) -> Self {
-        Self {
-            sink,
-            interval: interval.max(SHORTEST),
-            clock: Clock::system(),
-            last: Arc::default(),
-        }
+        let interval = interval.max(MIN_INTERVAL);
+        Self { sink, interval, clock: Clock::system(), last: Arc::default() }
     }
 
-    /// Reports, unless the last report is too recent.
+    /// Forwards the report, unless the last one is less than one interval ago.
     pub(crate) fn report(&self, report: impl FnOnce() -> Report) {
         let now = self.clock.monotonic();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,18 +85,18 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Heard(Mutex<Vec<u64>>);
+    struct Recorder(Mutex<Vec<u64>>);
 
-    impl Progress for Heard {
+    impl Progress for Recorder {
         fn report(&self, report: Report) {
             self.0.lock().unwrap().push(report.done);
         }
     }
 
-    fn heard(interval: Duration, milliseconds: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let heard = Arc::new(Heard::default());
+    fn forwarded(interval: Duration, milliseconds: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let recorder = Arc::new(Recorder::default());
         let clock = Clock::manual(SystemTime::UNIX_EPOCH);
-        let meter = Meter { clock: clock.clone(), ..Meter::new(heard.clone(), interval) };
+        let meter = Meter { clock: clock.clone(), ..Meter::new(recorder.clone(), interval) };
         let mut now = 0;
         for at in milliseconds {
             let report = || Report { phase: Phase::Writing, done: at, total: None };
@@ -108,16 +104,19 @@ mod tests {
             now = at;
             meter.report(report);
         }
-        heard.0.lock().unwrap().clone()
+        recorder.0.lock().unwrap().clone()
     }
 
     #[test]
-    fn reports_are_thinned_to_one_per_interval() {
-        assert_eq!(heard(Duration::from_secs(3), (0..10_000).step_by(10)), [0, 3000, 6000, 9000]);
+    fn one_report_per_interval_is_forwarded() {
+        assert_eq!(
+            forwarded(Duration::from_secs(3), (0..10_000).step_by(10)),
+            [0, 3000, 6000, 9000]
+        );
     }
 
     #[test]
     fn no_interval_is_shorter_than_a_second() {
-        assert_eq!(heard(Duration::ZERO, [0, 1, 999, 1000, 1500]), [0, 1000]);
+        assert_eq!(forwarded(Duration::ZERO, [0, 1, 999, 1000, 1500]), [0, 1000]);
     }
 }

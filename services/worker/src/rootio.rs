@@ -1,22 +1,22 @@
-//! Prepares the disks that the metadata of the machine's instance describes: `metadata.instance.storage`.
+//! Prepares the disks as the instance's metadata describes them: `metadata.instance.storage`.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | `partition` | writes a partition table on each of `disks`, and reads it back |
-//! | `format` | makes each of `filesystems` |
-//! | `wipe` | erases what is known by its place on each of `disks`, and discards the rest where that can be done |
-//! | `mount` | nothing: the next action would not see it |
-//! | `version` | prints it |
+//! | `partition` | writes a partition table on each of `disks`, and verifies it |
+//! | `format` | creates each of `filesystems` |
+//! | `wipe` | zeroes both ends of each of `disks`, and discards the rest if the disk can |
+//! | `mount` | nothing: a mount would end with the action |
+//! | `version` | prints the version |
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `MIRROR_HOST` | needed; whom to ask for the metadata: `GET http://$MIRROR_HOST:$METADATA_SERVICE_PORT/metadata` |
+//! | `MIRROR_HOST` | required; the metadata server: `GET http://$MIRROR_HOST:$METADATA_SERVICE_PORT/metadata` |
 //! | `METADATA_SERVICE_PORT` | 50061 |
-//! | `MBR` | any text: tables are of the old kind, not GPT |
-//! | `TEST`, `JSON_FILE` | any text: the metadata is in this file instead |
+//! | `MBR` | any text: MBR instead of GPT |
+//! | `TEST`, `JSON_FILE` | any text: read the metadata from this file instead |
 //!
-//! Everything is checked before anything is touched: all disks and devices are there and not in use, all partitions
-//! fit, all programs are there. What fails is a failure of the action.
+//! Everything is checked before the first write: all disks and devices exist and are not in use, all partitions fit, and
+//! all programs exist.
 
 mod format;
 mod layout;
@@ -28,62 +28,61 @@ mod wipe;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::action::{self, Context};
+use crate::context::Context;
 use crate::disk::{self, Disk};
 use crate::environment::Environment;
+use crate::error;
 use metadata::Storage;
 
-/// What to do with the disks.
+/// A subcommand of rootio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subcommand {
-    /// Make file systems.
+    /// Create file systems.
     Format,
-    /// Nothing.
+    /// Do nothing.
     Mount,
     /// Write partition tables.
     Partition,
-    /// Say which version this is.
+    /// Print the version.
     Version,
-    /// Make disks look new.
+    /// Erase partition tables and file system signatures.
     Wipe,
 }
 
-/// Why the disks are not as described.
+/// The disks cannot be prepared as described.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{at}: {why}")]
-    Metadata { at: String, why: String },
+    #[error("{location}: {reason}")]
+    Metadata { location: String, reason: String },
     #[error("the metadata's storage has no {0}")]
-    Nothing(&'static str),
-    #[error("the metadata's storage has {0}, which are not made here")]
+    Empty(&'static str),
+    #[error("the metadata's storage has {0}, which are not supported")]
     Unsupported(&'static str),
-    #[error("{}: {why}", disk.display())]
-    Layout { disk: PathBuf, why: String },
-    #[error("{}: the partition table does not read back as it was written", .0.display())]
+    #[error("{}: {reason}", disk.display())]
+    Layout { disk: PathBuf, reason: String },
+    #[error("{}: the partition table read back differs from the one written", .0.display())]
     Table(PathBuf),
-    #[error("{}: {format:?} is no file system that can be made here", device.display())]
+    #[error("{}: file system {format:?} is not supported", device.display())]
     Format { device: PathBuf, format: String },
-    #[error("{}: this environment has no {program}, which makes {format}", device.display())]
+    #[error("{}: the program {program} for {format} is missing in this environment", device.display())]
     NoProgram { device: PathBuf, program: &'static str, format: String },
-    #[error("{}: did not appear", .0.display())]
-    Absent(PathBuf),
+    #[error("{}: device did not appear", .0.display())]
+    NoDevice(PathBuf),
 }
 
-impl From<Error> for action::Error {
-    fn from(error: Error) -> Self {
-        Self::own(error)
-    }
-}
+impl crate::error::StepError for Error {}
 
-/// Does it.
+/// Runs the subcommand.
 pub(crate) async fn run(
-    what: Subcommand,
+    subcommand: Subcommand,
     environment: &Environment,
     context: &Context,
-) -> Result<(), action::Error> {
-    match what {
+) -> Result<(), error::Error> {
+    match subcommand {
         Subcommand::Mount => {
-            context.progress.output(b"nothing is mounted: actions mount what they need\n");
+            context
+                .progress
+                .output(b"nothing to mount: each action mounts its file systems itself\n");
             return Ok(());
         }
         Subcommand::Version => {
@@ -93,8 +92,8 @@ pub(crate) async fn run(
         }
         Subcommand::Format | Subcommand::Partition | Subcommand::Wipe => {}
     }
-    let storage = Storage::read(environment, context).await?;
-    match what {
+    let storage = Storage::fetch(environment, context).await?;
+    match subcommand {
         Subcommand::Format => format::run(&storage.filesystems, environment, context).await,
         Subcommand::Partition => {
             let mbr = environment.optional("MBR").is_some();
@@ -105,12 +104,12 @@ pub(crate) async fn run(
     }
 }
 
-/// The real disks at `paths`, held exclusively.
+/// Opens the disks at `paths` exclusively. Files are refused.
 fn open<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Vec<Disk>, disk::Error> {
-    paths.map(|path| Disk::open(path, false)?.real()).collect()
+    paths.map(|path| Disk::open(path, false)?.require_block_device()).collect()
 }
 
-/// `error`, which a crate has for whatever went wrong, as one of reading or writing.
+/// Converts a crate's error into an I/O error.
 fn io_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::other(error)
 }

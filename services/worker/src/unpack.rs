@@ -1,6 +1,7 @@
-//! The second stage of whatever streams a file from a web server: out of how it is packed.
+//! The second stage of a streaming action: decompresses the file.
 //!
-//! Its first bytes say how that is, never its name; and they say what memory it takes, before any of it is taken.
+//! The first bytes determine the format, never the name. They also give the memory that decompression needs, before any
+//! of it is allocated.
 
 use std::io::{self, Cursor};
 use std::pin::Pin;
@@ -14,76 +15,76 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 
-use crate::action::Error;
 use crate::compression::{Compression, window};
-use crate::download::shown;
+use crate::download::redacted;
+use crate::error::Error;
 
-/// What is unpacked, as it comes.
-pub(crate) type Unpacked = Pin<Box<dyn AsyncRead + Send>>;
+/// The decompressed file.
+pub(crate) type Decompressed = Pin<Box<dyn AsyncRead + Send>>;
 
-/// What a template says of how a file is packed.
+/// The template's setting for decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// It is to be taken as it comes.
-    AsItComes,
-    /// It is to be unpacked if it is packed.
-    IfPacked,
-    /// It must be packed, since that is what the template says in these words.
-    Packed(&'static str),
+pub(crate) enum Decompress {
+    /// Write the file as it is.
+    Never,
+    /// Decompress the file if its first bytes are those of a known format.
+    IfCompressed,
+    /// Refuse a file that is not compressed. Holds the variable that requires this, for the error.
+    Required(&'static str),
 }
 
-/// How a download is packed.
+/// Decompresses one download.
 #[derive(Clone, Debug)]
-pub(crate) struct Packing {
-    /// Where it comes from, without secrets.
-    at: String,
+pub(crate) struct Unpacker {
+    /// The URL, without secrets.
+    url: String,
     format: Option<Compression>,
     /// The largest window allowed, in bytes.
     limit: u64,
 }
 
-impl Packing {
-    /// How the file at `url` that begins with `head` is packed.
-    pub(crate) fn of(url: &Url, head: &[u8], wish: Wish) -> Result<Self, Error> {
-        let format = format(url, head, wish)?;
-        let packing = Self { at: shown(url), format, limit: window::limit() };
+impl Unpacker {
+    /// Creates the unpacker of the file at `url` that begins with `head`.
+    pub(crate) fn new(url: &Url, head: &[u8], setting: Decompress) -> Result<Self, Error> {
+        let format = format(url, head, setting)?;
+        let unpacker = Self { url: redacted(url), format, limit: window::limit() };
         let window = format.and_then(|format| format.window(head)).unwrap_or_default();
-        if window > packing.limit {
-            return Err(packing.too_large(format!("a window of {} MiB", window.div_ceil(MIB))));
+        if window > unpacker.limit {
+            return Err(unpacker.too_large(format!("a window of {} MiB", window.div_ceil(MIB))));
         }
-        Ok(packing)
+        Ok(unpacker)
     }
 
-    /// Whether it is packed at all.
-    pub(crate) fn is_packed(&self) -> bool {
+    /// True if the file is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
         self.format.is_some()
     }
 
-    /// What comes out of `replies`, of which `taken` counts the bytes.
+    /// Returns the decompressed content of `chunks`. `downloaded` counts the bytes taken from them.
     pub(crate) fn open(
         &self,
-        replies: mpsc::Receiver<io::Result<Bytes>>,
-        taken: Arc<AtomicU64>,
-    ) -> Unpacked {
-        let packed = reader(replies, taken);
+        chunks: mpsc::Receiver<io::Result<Bytes>>,
+        downloaded: Arc<AtomicU64>,
+    ) -> Decompressed {
+        let file = reader(chunks, downloaded);
         match self.format {
-            Some(format) => format.unpack(packed, self.limit),
-            None => Box::pin(packed),
+            Some(format) => format.decompress(file, self.limit),
+            None => Box::pin(file),
         }
     }
 
-    /// That what [`Packing::open`] gave failed with `source`.
+    /// Returns the error for a failed read from [`Unpacker::open`]'s reader.
     pub(crate) fn failed(&self, source: io::Error) -> Error {
-        // Of a stream behind the first one only the unpacker knows the window; it has no kind of error for it.
+        // The window of a second or later stream is known to the decoder alone, which has no error kind for it.
         if source.to_string().to_lowercase().contains("memory") {
-            return self.too_large("a larger window in a later part".into());
+            return self.too_large("a larger window in a later stream".into());
         }
-        Error::Unpack { at: self.at.clone(), format: self.name(), source }
+        Error::Unpack { url: self.url.clone(), format: self.name(), source }
     }
 
-    fn too_large(&self, needs: String) -> Error {
-        let (at, limit) = (self.at.clone(), self.limit / MIB);
-        Error::Window { at, format: self.name(), needs, limit }
+    fn too_large(&self, needed: String) -> Error {
+        let (url, limit_mib) = (self.url.clone(), self.limit / MIB);
+        Error::Window { url, format: self.name(), needed, limit_mib }
     }
 
     fn name(&self) -> &'static str {
@@ -93,31 +94,31 @@ impl Packing {
 
 const MIB: u64 = 1 << 20;
 
-fn format(url: &Url, head: &[u8], wish: Wish) -> Result<Option<Compression>, Error> {
-    match (wish, Compression::of_magic(head)) {
-        (Wish::AsItComes, _) => Ok(None),
-        (Wish::Packed(said), None) => {
-            let promised = Compression::of_extension(url.path())
+fn format(url: &Url, head: &[u8], setting: Decompress) -> Result<Option<Compression>, Error> {
+    match (setting, Compression::of_magic(head)) {
+        (Decompress::Never, _) => Ok(None),
+        (Decompress::Required(setting), None) => {
+            let expected = Compression::of_extension(url.path())
                 .map_or("gzip, xz, zstd or bzip2", Compression::name);
-            Err(Error::NotPacked { at: shown(url), promised, said })
+            Err(Error::NotPacked { url: redacted(url), expected, setting })
         }
-        (Wish::IfPacked | Wish::Packed(_), found) => Ok(found),
+        (Decompress::IfCompressed | Decompress::Required(_), found) => Ok(found),
     }
 }
 
 fn reader(
-    mut replies: mpsc::Receiver<io::Result<Bytes>>,
-    taken: Arc<AtomicU64>,
+    mut chunks: mpsc::Receiver<io::Result<Bytes>>,
+    downloaded: Arc<AtomicU64>,
 ) -> impl AsyncBufRead + Send {
-    let replies = stream::poll_fn(move |context| replies.poll_recv(context));
-    let counted = replies.inspect_ok(move |bytes| {
-        taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    let chunks = stream::poll_fn(move |context| chunks.poll_recv(context));
+    let counted = chunks.inspect_ok(move |bytes| {
+        downloaded.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     });
     StreamReader::new(counted.map_ok(Cursor::new))
 }
 
-/// Reads until `space` is full or `file` ends; how many bytes there were.
-pub(crate) async fn fill(file: &mut Unpacked, space: &mut [u8]) -> io::Result<usize> {
+/// Reads until `space` is full or `file` ends. Returns the number of bytes read.
+pub(crate) async fn fill(file: &mut Decompressed, space: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read(rest).await? {
@@ -133,38 +134,45 @@ mod tests {
     use super::*;
 
     const GZIP: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0];
-    const PACKED: Wish = Wish::Packed("COMPRESSED is true");
+    const REQUIRED: Decompress = Decompress::Required("COMPRESSED is true");
 
-    fn chosen(wish: Wish, url: &str, head: &[u8]) -> Result<Option<Compression>, String> {
-        let packing = Packing::of(&url.parse().unwrap(), head, wish);
-        packing.map(|packing| packing.format).map_err(|error| error.to_string())
+    fn chosen(setting: Decompress, url: &str, head: &[u8]) -> Result<Option<Compression>, String> {
+        let unpacker = Unpacker::new(&url.parse().unwrap(), head, setting);
+        unpacker.map(|unpacker| unpacker.format).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_first_bytes_decide_and_never_the_name() {
-        assert_eq!(chosen(Wish::IfPacked, "http://a/os.img", GZIP), Ok(Some(Compression::Gzip)));
-        assert_eq!(chosen(PACKED, "http://a/os.xz", GZIP), Ok(Some(Compression::Gzip)));
-        assert_eq!(chosen(Wish::IfPacked, "http://a/os.img.gz", b"\xeb\x63\x90"), Ok(None));
-        assert_eq!(chosen(Wish::AsItComes, "http://a/os.img.gz", GZIP), Ok(None));
-    }
-
-    #[test]
-    fn what_should_be_packed_and_is_not_is_refused() {
-        let sentence = |kind| Err(format!("GET http://a/{kind}, though COMPRESSED is true"));
+    fn the_first_bytes_determine_the_format_and_not_the_name() {
         assert_eq!(
-            chosen(PACKED, "http://a/os.gz", b"raw"),
+            chosen(Decompress::IfCompressed, "http://a/os.img", GZIP),
+            Ok(Some(Compression::Gzip))
+        );
+        assert_eq!(chosen(REQUIRED, "http://a/os.xz", GZIP), Ok(Some(Compression::Gzip)));
+        assert_eq!(
+            chosen(Decompress::IfCompressed, "http://a/os.img.gz", b"\xeb\x63\x90"),
+            Ok(None)
+        );
+        assert_eq!(chosen(Decompress::Never, "http://a/os.img.gz", GZIP), Ok(None));
+    }
+
+    #[test]
+    fn a_file_that_must_be_compressed_and_is_not_is_refused() {
+        let sentence = |kind| Err(format!("GET http://a/{kind}, although COMPRESSED is true"));
+        assert_eq!(
+            chosen(REQUIRED, "http://a/os.gz", b"raw"),
             sentence("os.gz: the file is not gzip")
         );
         let any = "os: the file is not gzip, xz, zstd or bzip2";
-        assert_eq!(chosen(PACKED, "http://a/os", b"raw"), sentence(any));
+        assert_eq!(chosen(REQUIRED, "http://a/os", b"raw"), sentence(any));
     }
 
     #[test]
-    fn a_window_that_no_machine_has_room_for_is_refused_by_its_first_bytes() {
+    fn a_window_above_the_limit_is_refused_from_the_first_bytes() {
         let head = [0x28, 0xb5, 0x2f, 0xfd, 0x04, 0xa8]; // zstd --long=31
-        let refused = chosen(Wish::IfPacked, "http://a/os", &head).unwrap_err();
-        let sentence = "GET http://a/os: unpacking this zstd takes a window of 2048 MiB, and";
+        let refused = chosen(Decompress::IfCompressed, "http://a/os", &head).unwrap_err();
+        let sentence =
+            "GET http://a/os: unpacking this zstd needs a window of 2048 MiB; the limit is";
         assert!(refused.starts_with(sentence), "{refused}");
-        assert_eq!(chosen(Wish::AsItComes, "http://a/os", &head), Ok(None));
+        assert_eq!(chosen(Decompress::Never, "http://a/os", &head), Ok(None));
     }
 }

@@ -1,30 +1,31 @@
-//! Erases disks so that they read as zeroes, and reads them to know it.
+//! Erases disks, and verifies that they read as zeroes.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `DEST_DISK` | disks to erase, separated by commas |
-//! | `WIPE_DISKS` | `all`: every disk of the machine instead, but what is read-only, empty, or built upon other disks |
-//! | `PROGRESS_INTERVAL_SECONDS` | 1, and never under that |
+//! | `WIPE_DISKS` | `all`: every disk of the machine, except read-only and empty ones and those built on other disks |
+//! | `PROGRESS_INTERVAL_SECONDS` | default and minimum: 1 |
 //!
-//! Exactly one of the first two must be there: a forgotten variable erases nothing. Where a disk can discard and
-//! promises zeroes after, it does that in seconds; where not, zeroes are written. Neither reaches sectors a disk has
-//! put out of use. A disk in use is refused, and so are then the others: all are opened before the first is touched.
+//! Exactly one of the first two is required: a forgotten variable erases nothing. A disk that can discard and guarantees
+//! zeroes afterwards is erased in seconds; on others, zeroes are written. Neither reaches sectors that the disk has
+//! replaced. If any of the disks is in use, none is erased: all are opened before the first write.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::action::{Context, Error, joined};
+use crate::context::Context;
 use crate::disk::block::{Block, SIZE, is_zero};
 use crate::disk::{self, Disk};
 use crate::environment::{self, Environment};
+use crate::error::{Error, joined};
 use crate::progress::{Meter, Phase, Report};
 
-/// How much is discarded between two looks at the clock and the cancellation.
-const STEP: u64 = 64 << 20;
+/// Bytes discarded between two progress reports and checks for cancellation.
+const STEP_BYTES: u64 = 64 << 20;
 
-/// Erases them, one after the other.
+/// Erases the disks one after the other.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
     let paths = disks(environment, disk::every_disk)?;
     let seconds: Option<u64> =
@@ -33,18 +34,18 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
     let stop = context.stop.clone();
     joined(tokio::task::spawn_blocking(move || {
         let opened: Result<Vec<_>, _> =
-            paths.iter().map(|path| Disk::open(path, false)?.real()).collect();
+            paths.iter().map(|path| Disk::open(path, false)?.require_block_device()).collect();
         Eraser { disks: opened?, meter, stop }.erase()
     }))
     .await?
 }
 
-/// Which disks to erase; `all` tells which there are.
+/// Returns the disks to erase. `all` lists those of the machine.
 fn disks(
     environment: &Environment,
     all: impl Fn() -> Vec<PathBuf>,
 ) -> Result<Vec<PathBuf>, environment::Error> {
-    let (name, wanted) = ("WIPE_DISKS", "`all`, in the place of DEST_DISK");
+    let (name, wanted) = ("WIPE_DISKS", "`all`, instead of DEST_DISK");
     let listed = environment.optional("DEST_DISK");
     match (listed, environment.optional(name)) {
         (Some(listed), None) => {
@@ -68,10 +69,10 @@ impl Eraser {
         let total: u64 = self.disks.iter().filter_map(Disk::capacity).sum();
         let (mut wiped, mut verified) = (0, 0);
         for disk in &self.disks {
-            self.pass(disk, STEP, Phase::Wiping, (&mut wiped, total), |at, length| {
+            self.pass(disk, STEP_BYTES, Phase::Wiping, (&mut wiped, total), |at, length| {
                 disk.zero(at, length)
             })?;
-            disk.settle()?;
+            disk.flush()?;
         }
         let mut block = Block::new();
         for disk in &self.disks {
@@ -96,7 +97,7 @@ impl Eraser {
         Ok(())
     }
 
-    /// Does `work` on all of `disk`, `step` bytes at a time.
+    /// Calls `work` for all of `disk`, `step` bytes at a time.
     fn pass(
         &self,
         disk: &Disk,
@@ -141,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_clear_word_nothing_is_erased() {
+    fn without_an_explicit_setting_nothing_is_erased() {
         assert_eq!(chosen(&[]), Err("DEST_DISK is missing".into()));
-        let unclear = "WIPE_DISKS is `ALL`, not `all`, in the place of DEST_DISK";
+        let unclear = "WIPE_DISKS is `ALL`, not `all`, instead of DEST_DISK";
         assert_eq!(chosen(&[("WIPE_DISKS", "ALL")]), Err(unclear.into()));
         assert!(chosen(&[("WIPE_DISKS", "all"), ("DEST_DISK", "/dev/sda")]).is_err());
     }

@@ -1,24 +1,24 @@
-//! Writes one file into a file system on a disk: whole or not at all.
+//! Writes one file into a file system on a disk, atomically.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `DEST_DISK` | needed; the partition |
-//! | `FS_TYPE` | its type; absent: any this kernel knows |
-//! | `DEST_PATH` | needed; absolute, links in it are followed inside the file system |
-//! | `CONTENTS` | what to write; absent: an empty file |
-//! | `UID`, `GID` | needed; decimal |
-//! | `MODE`, `DIRMODE` | needed; octal, set as they are whatever the umask, also on a file that was there |
+//! | `DEST_DISK` | required; the partition |
+//! | `FS_TYPE` | its type; default: any that the kernel supports |
+//! | `DEST_PATH` | required; absolute; links are followed inside the file system |
+//! | `CONTENTS` | content; default: empty |
+//! | `UID`, `GID` | required; decimal |
+//! | `MODE`, `DIRMODE` | required; octal; set regardless of the umask, also on an existing file |
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, fchown};
 use std::path::{Component, Path, PathBuf};
 
-use crate::action;
 use crate::environment::{self, Environment};
-use crate::installed::{Installed, View};
+use crate::error;
+use crate::mounted_root::{TargetFilesystem, View};
 
-/// Why the file was not written.
+/// A failed step of writing the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {doing} {}", disk.display(), path.display())]
 pub(crate) struct Error {
@@ -28,15 +28,11 @@ pub(crate) struct Error {
     source: io::Error,
 }
 
-impl From<Error> for action::Error {
-    fn from(error: Error) -> Self {
-        Self::own(error)
-    }
-}
+impl crate::error::StepError for Error {}
 
-/// A checked request.
+/// The parsed variables of the action.
 #[derive(Clone, Debug)]
-struct Order {
+struct FileOptions {
     path: PathBuf,
     contents: Vec<u8>,
     uid: u32,
@@ -45,11 +41,11 @@ struct Order {
     dir_mode: u32,
 }
 
-/// A step that failed: what, on which path, and why.
-type Step = (&'static str, PathBuf, io::Error);
+/// A failed step: operation, path and cause.
+type FailedStep = (&'static str, PathBuf, io::Error);
 
-impl Order {
-    fn read(environment: &Environment) -> Result<Self, environment::Error> {
+impl FileOptions {
+    fn parse(environment: &Environment) -> Result<Self, environment::Error> {
         let path = environment.required("DEST_PATH")?;
         Ok(Self {
             path: file_path(path).ok_or_else(|| environment::Error::Invalid {
@@ -67,16 +63,16 @@ impl Order {
 }
 
 /// Writes the file.
-pub(crate) async fn run(environment: &Environment) -> Result<(), action::Error> {
+pub(crate) async fn run(environment: &Environment) -> Result<(), error::Error> {
     let disk = PathBuf::from(environment.required("DEST_DISK")?);
     let fs_type = environment.optional("FS_TYPE").map(str::to_owned);
-    let order = Order::read(environment)?;
-    let installed = Installed { disk: disk.clone(), fs_type };
-    let written = installed.visit(View::Root, move || order.write()).await?;
+    let options = FileOptions::parse(environment)?;
+    let filesystem = TargetFilesystem { disk: disk.clone(), fs_type };
+    let written = filesystem.with_mounted(View::Root, move || options.write()).await?;
     written.map_err(|(doing, path, source)| Error { disk, doing, path, source }.into())
 }
 
-/// `text` as a path to a file, if it can be one.
+/// Parses `text` as an absolute path to a file.
 fn file_path(text: &str) -> Option<PathBuf> {
     let path = Path::new(text);
     let named = matches!(path.components().next_back(), Some(Component::Normal(_)));
@@ -84,36 +80,36 @@ fn file_path(text: &str) -> Option<PathBuf> {
         .then(|| path.into())
 }
 
-impl Order {
-    /// Writes beside the file and renames: a crash leaves the old file or the new one.
-    fn write(&self) -> Result<(), Step> {
+impl FileOptions {
+    /// Writes a draft and renames it: a crash leaves the old file or the new one.
+    fn write(&self) -> Result<(), FailedStep> {
         let at = |doing, path: &Path| {
             let path = path.to_owned();
             move |error| (doing, path, error)
         };
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         self.make_directory(parent)?;
-        // A file that is a link is written where it leads.
+        // If the file is a link, its target is written.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let parent = path.parent().unwrap_or(Path::new("/"));
         let draft = parent.join(".writefile.draft");
         self.fill(&draft).map_err(at("write", &path))?;
         let renamed = fs::rename(&draft, &path).and_then(|()| File::open(parent)?.sync_all());
-        renamed.map_err(at("put in place", &path))
+        renamed.map_err(at("rename", &path))
     }
 
     fn fill(&self, draft: &Path) -> io::Result<()> {
-        let _none_left_by_a_crash = fs::remove_file(draft);
+        let _left_by_a_crash = fs::remove_file(draft);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
         file.write_all(&self.contents)?;
-        // The owner first: changing it would clear a set-user-id bit.
+        // The owner first: changing it clears a set-user-id bit.
         fchown(&file, Some(self.uid), Some(self.gid))?;
         file.set_permissions(Permissions::from_mode(self.mode))?;
         file.sync_all()
     }
 
-    /// Makes what is missing of `path`; what is there stays as it is.
-    fn make_directory(&self, path: &Path) -> Result<(), Step> {
+    /// Creates the missing parts of `path`; existing directories stay unchanged.
+    fn make_directory(&self, path: &Path) -> Result<(), FailedStep> {
         if path.is_dir() {
             return Ok(());
         }
@@ -122,7 +118,7 @@ impl Order {
             chown(path, Some(self.uid), Some(self.gid))?;
             fs::set_permissions(path, Permissions::from_mode(self.dir_mode))
         });
-        made.map_err(|error| ("make the directory", path.to_owned(), error))
+        made.map_err(|error| ("create the directory", path.to_owned(), error))
     }
 }
 
@@ -144,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_the_path_reading_panic(text in "[/.a]{0,12}|\\PC{0,20}") {
+        fn no_text_makes_the_path_parser_panic(text in "[/.a]{0,12}|\\PC{0,20}") {
             prop_assert!(file_path(&text).is_none_or(|path| path.is_absolute()));
         }
     }

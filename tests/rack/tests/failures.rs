@@ -139,7 +139,7 @@ impl Bench {
         };
         let cut = self.reason(&Order { url: &half, ..good }, &["--netboot"]).await;
         let damaged = format!(
-            "action \"write\": image2disk: GET {half}: the file is damaged or not whole zstd: "
+            "action \"write\": image2disk: GET {half}: the file is damaged or incomplete (zstd): "
         );
         assert!(cut.starts_with(&damaged), "{cut}");
 

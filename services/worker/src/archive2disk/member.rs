@@ -1,4 +1,4 @@
-//! An entry of a tar, checked.
+//! A validated entry of a tar.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,41 +10,41 @@ use tar_core::parse::ParsedEntry;
 use tar_core::{EntryType, SparseEntry};
 
 use super::Error;
-use super::place;
+use super::fields;
 
-/// An entry but for a file's bytes.
+/// An entry without a file's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     /// Absolute, without `.` and `..`.
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
     pub(super) attributes: Attributes,
-    /// How many bytes of contents follow it in the tar.
+    /// Bytes of contents that follow it in the tar.
     pub(super) stored: u64,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File(Extent),
     Directory,
-    /// What it says, as it says it.
+    /// The target, unchanged.
     SymbolicLink(PathBuf),
-    /// Another name of an earlier entry.
+    /// A hard link to an earlier entry.
     HardLink(PathBuf),
     CharacterDevice(u32, u32),
     BlockDevice(u32, u32),
     Fifo,
 }
 
-/// A file's length and where in it its bytes are: place and length of each piece, in order. The rest are holes.
+/// A file's length, and offset and length of each piece of data in order. The rest are holes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) length: u64,
     pub(super) pieces: Vec<(u64, u64)>,
 }
 
-/// What is known of a file besides its contents.
+/// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) uid: u32,
@@ -56,9 +56,9 @@ pub(super) struct Attributes {
 }
 
 impl Member {
-    /// What `entry` is, with the pieces and the length of a file with holes in it; none if it only tells something of
+    /// Validates `entry`. `holes` has the pieces and the length of a sparse file. Returns `None` for an entry that describes
     /// the tar itself.
-    pub(super) fn of(
+    pub(super) fn parse(
         entry: &ParsedEntry<'_>,
         holes: Option<(Vec<SparseEntry>, u64)>,
     ) -> Result<Option<Self>, Error> {
@@ -67,20 +67,20 @@ impl Member {
             return Ok(None);
         }
         let name = Path::new(OsStr::from_bytes(&entry.path));
-        let modified = checked(entry.pax.unwrap_or_default(), holes.is_some())?;
+        let modified = check_records(entry.pax.unwrap_or_default(), holes.is_some())?;
         let number = |value| u32::try_from(value).map_err(|_| damaged("an owner beyond 32 bits"));
         let extended = entry.xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
         let attributes = Attributes {
             uid: number(entry.uid)?,
             gid: number(entry.gid)?,
             mode: entry.mode & 0o7777,
-            // Before 1970 it is a negative number, also where the crate has none.
+            // Times before 1970 are negative, although the crate's type is unsigned.
             modified: modified
                 .unwrap_or(Timespec { tv_sec: entry.mtime.cast_signed(), tv_nsec: 0 }),
             extended: extended.collect(),
         };
         let stored = entry.size;
-        let path = inside(name)?;
+        let path = destination(name)?;
         Ok(Some(Self { path, kind: kind(entry, name, holes)?, attributes, stored }))
     }
 }
@@ -99,14 +99,14 @@ fn kind(
         numbers.ok_or_else(|| damaged("a device without numbers"))
     };
     Ok(match entry.entry_type {
-        // Before POSIX a slash was all that told them apart.
+        // Before POSIX, only a trailing slash marked a directory.
         EntryType::Regular if entry.path.ends_with(b"/") => Kind::Directory,
         EntryType::Regular | EntryType::Continuous | EntryType::GnuSparse => {
             Kind::File(extent(entry.size, holes)?)
         }
         EntryType::Directory => Kind::Directory,
         EntryType::Symlink => Kind::SymbolicLink(target()?.into()),
-        EntryType::Link => Kind::HardLink(inside(target()?)?),
+        EntryType::Link => Kind::HardLink(destination(target()?)?),
         EntryType::Char => device().map(|(major, minor)| Kind::CharacterDevice(major, minor))?,
         EntryType::Block => device().map(|(major, minor)| Kind::BlockDevice(major, minor))?,
         EntryType::Fifo => Kind::Fifo,
@@ -121,7 +121,7 @@ fn kind(
     })
 }
 
-/// Where the `stored` bytes of a file are in it.
+/// Returns the extent of a file with `stored` bytes of data.
 fn extent(stored: u64, holes: Option<(Vec<SparseEntry>, u64)>) -> Result<Extent, Error> {
     let Some((map, length)) = holes else {
         return Ok(Extent { length: stored, pieces: vec![(0, stored)] });
@@ -129,33 +129,35 @@ fn extent(stored: u64, holes: Option<(Vec<SparseEntry>, u64)>) -> Result<Extent,
     let (mut end, mut total) = (0_u64, 0_u64);
     for SparseEntry { offset, length } in &map {
         let behind = offset.checked_add(*length).filter(|_| *offset >= end);
-        end = behind.ok_or_else(|| damaged("pieces of a file that overlap"))?;
+        end = behind.ok_or_else(|| damaged("overlapping pieces of a sparse file"))?;
         total = total.saturating_add(*length);
     }
     if end > length || total != stored {
-        return Err(damaged("pieces of a file that do not make it up"));
+        return Err(damaged("pieces of a sparse file that do not match its size"));
     }
     Ok(Extent { length, pieces: map.iter().map(|piece| (piece.offset, piece.length)).collect() })
 }
 
-/// Checks the extended header's `records` that the crate takes leniently, and answers the time in them.
-fn checked(records: &[u8], sparse: bool) -> Result<Option<Timespec>, Error> {
+/// Validates the extended header's `records` that the crate does not validate. Returns the modification time in them.
+fn check_records(records: &[u8], sparse: bool) -> Result<Option<Timespec>, Error> {
     let mut modified = None;
-    for (key, value) in place::records(records).ok_or_else(|| damaged("an extended header"))? {
+    for (key, value) in
+        fields::parse_records(records).ok_or_else(|| damaged("malformed extended header"))?
+    {
         let text = std::str::from_utf8(value);
         match key {
             b"mtime" => {
-                let time = text.ok().and_then(place::time);
-                modified = Some(time.ok_or_else(|| damaged("a time that is none"))?);
+                let time = text.ok().and_then(fields::parse_time);
+                modified = Some(time.ok_or_else(|| damaged("invalid time"))?);
             }
-            // Would it count the list of pieces, or not? Those who write such tars do not agree.
-            b"size" if sparse => return Err(damaged("a file with holes that has two sizes")),
+            // Programs disagree whether such a size includes the list of pieces.
+            b"size" if sparse => return Err(damaged("a sparse file with two sizes")),
             b"size" | b"uid" | b"gid" => {
                 let number = text.ok().and_then(|text| text.parse::<u64>().ok());
-                number.ok_or_else(|| damaged("a number that is none"))?;
+                number.ok_or_else(|| damaged("invalid number"))?;
             }
             _ if key.starts_with(b"GNU.sparse.") && !sparse => {
-                return Err(damaged("a file with holes that are not listed"));
+                return Err(damaged("a sparse file without a list of its pieces"));
             }
             _ => {}
         }
@@ -163,8 +165,8 @@ fn checked(records: &[u8], sparse: bool) -> Result<Option<Timespec>, Error> {
     Ok(modified)
 }
 
-fn inside(name: &Path) -> Result<PathBuf, Error> {
-    place::inside(name).ok_or_else(|| Error::Outside(name.into()))
+fn destination(name: &Path) -> Result<PathBuf, Error> {
+    fields::destination(name).ok_or_else(|| Error::Outside(name.into()))
 }
 
 fn damaged(what: &str) -> Error {

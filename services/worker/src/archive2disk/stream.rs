@@ -1,4 +1,4 @@
-//! The stages in the middle: pieces of the unpacked file, handed from a task to the thread that reads them as a tar.
+//! The stage between decompression and extraction: a task sends pieces of the tar to the thread that extracts it.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -8,61 +8,62 @@ use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 
 use super::Error;
-use crate::action;
 use crate::checksum::{Checksum, Sum};
-use crate::unpack::{Packing, fill};
+use crate::error;
+use crate::unpack::{Unpacker, fill};
 
-/// Pieces waiting to be read.
-pub(super) const PIECES: usize = 8;
+/// Capacity of the channel of pieces.
+pub(super) const MAX_QUEUED_PIECES: usize = 8;
 
 /// Bytes in a piece.
-const PIECE: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Bytes in a block of a tar (POSIX.1-2017, pax, "ustar Interchange Format").
 pub(super) const BLOCK: usize = 512;
 
-/// Hands on all that comes out of `replies`. A failure goes to the reader too, lest it take it for the end.
+/// Decompresses `chunks` and sends the result as `pieces`. A failure is also sent to the reader, so that it is not mistaken
+/// for the end.
 pub(super) async fn run(
-    replies: mpsc::Receiver<io::Result<Bytes>>,
-    packing: Packing,
+    chunks: mpsc::Receiver<io::Result<Bytes>>,
+    unpacker: Unpacker,
     pieces: mpsc::Sender<io::Result<Bytes>>,
     downloaded: Arc<AtomicU64>,
-) -> Result<(), action::Error> {
-    let mut file = packing.open(replies, downloaded);
+) -> Result<(), error::Error> {
+    let mut file = unpacker.open(chunks, downloaded);
     loop {
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; PIECE_BYTES];
         match fill(&mut file, &mut piece).await {
             Ok(0) => return Ok(()),
             Ok(length) => {
                 piece.truncate(length);
                 let sent = pieces.send(Ok(piece.into())).await;
-                sent.map_err(|_| action::Error::Stopped)?; // The reader has failed, and says why.
+                sent.map_err(|_| error::Error::Stopped)?; // The reader failed, and reports the cause.
             }
             Err(error) => {
-                let _gone = pieces.send(Err(io::ErrorKind::ConnectionAborted.into())).await;
-                return Err(packing.failed(error));
+                let _closed = pieces.send(Err(io::ErrorKind::ConnectionAborted.into())).await;
+                return Err(unpacker.failed(error));
             }
         }
     }
 }
 
-/// What the tar that was read comes to.
+/// Checksums of the tar.
 #[derive(Debug)]
-pub(super) struct Sums {
-    /// All of it.
+pub(super) struct TarSums {
+    /// Of the whole tar.
     pub(super) tar: Checksum,
-    /// All but the padding behind its end mark, which is what Go's `archive/tar` reads.
-    pub(super) bare: Checksum,
+    /// Without the padding after its end mark, as Go's `archive/tar` reads it.
+    pub(super) unpadded: Checksum,
 }
 
-/// The unpacked file as a thread reads it, summed.
-pub(super) struct Stream {
+/// The tar as the extracting thread reads it, summed.
+pub(super) struct TarStream {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,
     sum: Option<Sum>,
 }
 
-impl Stream {
+impl TarStream {
     pub(super) fn new(
         pieces: mpsc::Receiver<io::Result<Bytes>>,
         checksum: Option<&Checksum>,
@@ -70,16 +71,16 @@ impl Stream {
         Self { pieces, piece: Bytes::new(), sum: checksum.map(Checksum::sum) }
     }
 
-    /// Reads what follows the end mark, up to the end of the file.
-    pub(super) fn finish(mut self) -> Result<Option<Sums>, Error> {
-        let bare = self.sum.clone().map(Sum::finish);
+    /// Reads the padding after the end mark, up to the end of the file.
+    pub(super) fn finish(mut self) -> Result<Option<TarSums>, Error> {
+        let unpadded = self.sum.clone().map(Sum::finish);
         io::copy(&mut self, &mut io::sink()).map_err(Error::Damaged)?;
         let tar = self.sum.map(Sum::finish);
-        Ok(tar.zip(bare).map(|(tar, bare)| Sums { tar, bare }))
+        Ok(tar.zip(unpadded).map(|(tar, unpadded)| TarSums { tar, unpadded }))
     }
 }
 
-impl Read for Stream {
+impl Read for TarStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match self.pieces.blocking_recv() {

@@ -1,8 +1,8 @@
-//! Putting entries of a tar in place, with all that is known of them.
+//! Creating the entries of a tar in the file system, with their attributes.
 //!
-//! The thread's root directory is the place itself: whatever links the tar has made before, no name of a later entry
-//! leads out of it. An entry takes the place of what has its name, links included; only directories stay, and links to
-//! directories where the tar has a directory, lest `lib -> usr/lib` of a system be lost to a tar with a `lib/` in it.
+//! The destination is the thread's root directory: whatever links the tar created before, no later name leads out of it.
+//! An entry replaces an existing file or link of its name. Existing directories stay, and so do links to directories where
+//! the tar has a directory: otherwise a tar with `lib/` would replace the link `lib -> usr/lib` of a system.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -21,13 +21,13 @@ use super::Error;
 use super::member::{Attributes, Extent, Kind, Member};
 use crate::disk::block::is_zero;
 
-/// How much of a file is copied at once, and the smallest hole that is left in one.
-const STEP: usize = 64 << 10;
+/// Bytes of a file that are copied at once; also the smallest hole that is left in one.
+const COPY_BYTES: usize = 64 << 10;
 
-/// What is to be done once all entries are in place.
+/// The destination of an extraction.
 #[derive(Debug, Default)]
 pub(super) struct Target {
-    /// Directories, whose times change with what is put into them.
+    /// Directories whose times are set at the end: creating entries in them changes the times.
     directories: Vec<(PathBuf, Timespec)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn enter(path: &Path) -> Result<(), Error> {
 }
 
 impl Target {
-    /// Puts `member` in place; a file's bytes are read from `content`.
+    /// Creates `member`; a file's contents are read from `content`.
     pub(super) fn put(&mut self, member: Member, content: &mut impl Read) -> Result<(), Error> {
         let Member { path, kind, attributes, stored: _ } = member;
         let put = |doing| {
@@ -49,29 +49,29 @@ impl Target {
         };
         if let Kind::Directory = kind {
             let made = self.directory(&path, &attributes);
-            return made.map_err(put("make the directory"));
+            return made.map_err(put("create the directory"));
         }
-        clear(&path).map_err(put("make room for"))?;
+        clear(&path).map_err(put("replace"))?;
         match kind {
             Kind::File(extent) => file(&path, &extent, &attributes, content)?,
             Kind::SymbolicLink(target) => std::os::unix::fs::symlink(target, &path)
-                .and_then(|()| dress(&path, &attributes))
-                .map_err(put("make the link"))?,
-            // What it is a name of has its attributes already.
+                .and_then(|()| set_attributes(&path, &attributes))
+                .map_err(put("create the link"))?,
+            // The attributes of the entry it links to are set already.
             Kind::HardLink(target) => linkat(CWD, &target, CWD, &path, AtFlags::empty())
-                .map_err(|source| put("make the link")(source.into()))?,
+                .map_err(|source| put("create the link")(source.into()))?,
             Kind::CharacterDevice(major, minor) => {
                 let number = makedev(major, minor);
                 node(&path, FileType::CharacterDevice, number, &attributes)
-                    .map_err(put("make the device"))?;
+                    .map_err(put("create the device"))?;
             }
             Kind::BlockDevice(major, minor) => {
                 let number = makedev(major, minor);
                 node(&path, FileType::BlockDevice, number, &attributes)
-                    .map_err(put("make the device"))?;
+                    .map_err(put("create the device"))?;
             }
             Kind::Fifo => {
-                node(&path, FileType::Fifo, 0, &attributes).map_err(put("make the pipe"))?;
+                node(&path, FileType::Fifo, 0, &attributes).map_err(put("create the pipe"))?;
             }
             Kind::Directory => {}
         }
@@ -87,13 +87,13 @@ impl Target {
             clear(path)?;
             fs::create_dir(path)?;
         }
-        dress(path, attributes)?;
+        set_attributes(path, attributes)?;
         fs::set_permissions(path, Permissions::from_mode(attributes.mode))?;
         self.directories.push((path.to_owned(), attributes.modified));
         Ok(())
     }
 
-    /// Does what is left.
+    /// Sets the times of the directories.
     pub(super) fn finish(self) -> Result<(), Error> {
         for (path, modified) in self.directories {
             let set = utimensat(CWD, &path, &times(modified), AtFlags::SYMLINK_NOFOLLOW);
@@ -107,12 +107,12 @@ impl Target {
     }
 }
 
-/// Makes `path` and what is missing above it.
+/// Creates the directory `path` and missing parents.
 fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-/// Makes room at `path`: directories above it, nothing in its place. A directory that is not empty stays: an error.
+/// Creates missing parents of `path` and removes what has this name. A directory that is not empty is an error.
 fn clear(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), make_directory)?;
     match fs::symlink_metadata(path) {
@@ -123,7 +123,7 @@ fn clear(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes the file at `path`, its pieces from `content`.
+/// Writes the file at `path`, with data from `content`.
 fn file(
     path: &Path,
     extent: &Extent,
@@ -136,7 +136,7 @@ fn file(
     for (place, length) in &extent.pieces {
         file.seek(SeekFrom::Start(*place)).map_err(put)?;
         let mut left = content.take(*length);
-        let mut step = vec![0; STEP.min(usize::try_from(*length).unwrap_or(STEP))];
+        let mut step = vec![0; COPY_BYTES.min(usize::try_from(*length).unwrap_or(COPY_BYTES))];
         while left.limit() > 0 {
             let read = left.read(&mut step).map_err(Error::Damaged)?;
             if read == 0 {
@@ -145,47 +145,47 @@ fn file(
             copy(step.get(..read).unwrap_or_default(), &mut file).map_err(put)?;
         }
     }
-    // A hole at the end is known by the length alone.
-    file.set_len(extent.length).and_then(|()| dress_file(&file, attributes)).map_err(put)
+    // The length creates a hole at the end.
+    file.set_len(extent.length).and_then(|()| set_file_attributes(&file, attributes)).map_err(put)
 }
 
-/// Writes `bytes`, or leaves a hole.
+/// Writes `bytes`, or leaves a hole if they are zeroes.
 fn copy(bytes: &[u8], file: &mut File) -> io::Result<()> {
-    if bytes.len() == STEP && is_zero(bytes) {
-        return file.seek(SeekFrom::Current(STEP as i64)).map(|_| ());
+    if bytes.len() == COPY_BYTES && is_zero(bytes) {
+        return file.seek(SeekFrom::Current(COPY_BYTES as i64)).map(|_| ());
     }
     file.write_all(bytes)
 }
 
-/// Gives `file` its attributes. The owner comes first: changing it takes set-user-id bits and capabilities away.
-fn dress_file(file: &File, attributes: &Attributes) -> io::Result<()> {
+/// Sets the attributes of `file`. The owner comes first: changing it clears set-user-id bits and capabilities.
+fn set_file_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
     fchown(file, Some(attributes.uid), Some(attributes.gid))?;
     for (name, value) in &attributes.extended {
         fsetxattr(file, OsStr::from_bytes(name), value, XattrFlags::empty())
-            .map_err(|error| with(name, error.into()))?;
+            .map_err(|error| xattr_error(name, error.into()))?;
     }
     file.set_permissions(Permissions::from_mode(attributes.mode))?;
     Ok(futimens(file, &times(attributes.modified))?)
 }
 
-/// Gives what is at `path`, which is not followed, its attributes but for permissions, which links do not have.
-fn dress(path: &Path, attributes: &Attributes) -> io::Result<()> {
+/// Sets the attributes at `path` without following links, except permissions, which links do not have.
+fn set_attributes(path: &Path, attributes: &Attributes) -> io::Result<()> {
     lchown(path, Some(attributes.uid), Some(attributes.gid))?;
     for (name, value) in &attributes.extended {
         lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty())
-            .map_err(|error| with(name, error.into()))?;
+            .map_err(|error| xattr_error(name, error.into()))?;
     }
     Ok(utimensat(CWD, path, &times(attributes.modified), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn node(path: &Path, kind: FileType, number: u64, attributes: &Attributes) -> io::Result<()> {
     mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), number)?;
-    dress(path, attributes)?;
+    set_attributes(path, attributes)?;
     fs::set_permissions(path, Permissions::from_mode(attributes.mode))
 }
 
-/// `error` with the extended attribute that it befell.
-fn with(name: &[u8], error: io::Error) -> io::Error {
+/// Adds the name of the extended attribute to `error`.
+fn xattr_error(name: &[u8], error: io::Error) -> io::Error {
     let name = String::from_utf8_lossy(name);
     io::Error::new(error.kind(), format!("extended attribute {name}: {error}"))
 }

@@ -1,8 +1,8 @@
-//! This machine's name servers, seen from inside the installed system, whose own files stay untouched.
+//! This machine's resolv.conf, mounted over that of the installed system, whose files do not change.
 //!
-//! A tmpfs on `/run`, which is empty in a system that is not running, takes the file; `/etc/resolv.conf` is covered
-//! by it, or leads to it where it is a link into `/run`, as it is under systemd. All of it is in the calling thread's
-//! mount namespace: a crash at any moment leaves the disk as it was, but for an empty file where there was none.
+//! The file is written to a tmpfs on `/run`, which is empty in a system that is not running. It is bind-mounted on
+//! `/etc/resolv.conf`, unless that is a link into `/run`, as under systemd. Everything is in the calling thread's mount
+//! namespace: a crash leaves the disk unchanged, except for an empty file if there was none.
 
 use std::fs;
 use std::io;
@@ -10,29 +10,29 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
-const CONF: &str = "/etc/resolv.conf";
-const PRIVATE: &str = "/run/resolv.conf";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+const TMPFS_COPY: &str = "/run/resolv.conf";
 
-/// Covers the installed system's file until it is dropped.
+/// Mounts over the installed system's file until it is dropped.
 #[derive(Debug)]
 pub(super) struct Cover {
     bound: Option<PathBuf>,
-    /// An empty file that was made to be covered.
-    made: Option<PathBuf>,
+    /// An empty file that was created to be mounted on.
+    created: Option<PathBuf>,
 }
 
-/// The machine's file, if there is one.
-pub(super) fn ours() -> io::Result<Option<Vec<u8>>> {
-    match fs::read(CONF) {
+/// Reads this machine's file, if there is one.
+pub(super) fn read_own() -> io::Result<Option<Vec<u8>>> {
+    match fs::read(RESOLV_CONF) {
         Ok(servers) => Ok(Some(servers)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Covers the file with `servers`, in the root directory that the calling thread has.
+/// Mounts `servers` over the file, in the calling thread's root directory.
 pub(super) fn cover(servers: &[u8]) -> io::Result<Cover> {
-    let mut cover = Cover { bound: None, made: None };
+    let mut cover = Cover { bound: None, created: None };
     fs::create_dir_all("/run")?;
     mount("tmpfs", "/run", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
     if let Some(place) = link_into_run() {
@@ -40,20 +40,20 @@ pub(super) fn cover(servers: &[u8]) -> io::Result<Cover> {
         fs::write(place, servers)?;
         return Ok(cover);
     }
-    if !Path::new(CONF).try_exists()? {
-        fs::write(CONF, [])?;
-        cover.made = Some(CONF.into());
+    if !Path::new(RESOLV_CONF).try_exists()? {
+        fs::write(RESOLV_CONF, [])?;
+        cover.created = Some(RESOLV_CONF.into());
     }
-    fs::write(PRIVATE, servers)?;
-    let place = fs::canonicalize(CONF)?;
-    mount_bind(PRIVATE, &place)?;
+    fs::write(TMPFS_COPY, servers)?;
+    let place = fs::canonicalize(RESOLV_CONF)?;
+    mount_bind(TMPFS_COPY, &place)?;
     cover.bound = Some(place);
     Ok(cover)
 }
 
-/// Where the file's link leads, if it leads into `/run`.
+/// Returns the target of the file, if it is a link into `/run`.
 fn link_into_run() -> Option<PathBuf> {
-    let target = Path::new("/etc").join(fs::read_link(CONF).ok()?);
+    let target = Path::new("/etc").join(fs::read_link(RESOLV_CONF).ok()?);
     let inside = ["/run", "/etc/../run", "/var/run", "/etc/../var/run"]
         .iter()
         .any(|run| target.starts_with(run));
@@ -62,9 +62,9 @@ fn link_into_run() -> Option<PathBuf> {
 
 impl Drop for Cover {
     fn drop(&mut self) {
-        // What fails here goes with the namespace.
-        let _uncovered = self.bound.take().map(|place| unmount(place, UnmountFlags::DETACH));
-        let _removed = self.made.take().map(fs::remove_file);
-        let _gone = unmount("/run", UnmountFlags::DETACH);
+        // What fails here is undone by the end of the namespace.
+        let _unmounted = self.bound.take().map(|place| unmount(place, UnmountFlags::DETACH));
+        let _removed = self.created.take().map(fs::remove_file);
+        let _unmounted = unmount("/run", UnmountFlags::DETACH);
     }
 }

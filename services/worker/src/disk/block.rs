@@ -1,15 +1,15 @@
-//! The pieces a disk is written and read in.
+//! Aligned memory blocks for disk transfers.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
-/// What a transfer around the page cache must be aligned to: the largest sector a disk has.
+/// Alignment in bytes of O_DIRECT transfers: the largest sector size of disks.
 pub(crate) const ALIGN: u64 = 4096;
 
-/// Bytes in a block: large enough for a spinning disk, small enough to have several under way.
+/// Bytes in a block: large enough for a spinning disk, small enough to hold several in memory.
 pub(crate) const SIZE: usize = 4 << 20;
 
-/// The grain in which zeroes are looked for. Finer, and the disk gets more commands than bytes.
+/// Granularity in bytes of the search for zeroes. A smaller one would make too many commands for the disk.
 const GRAIN: usize = 64 << 10;
 
 /// Up to [`SIZE`] bytes at an aligned address.
@@ -20,7 +20,7 @@ pub(crate) struct Block {
     length: usize,
 }
 
-/// A part of a block that is all zeroes, or should be taken to have none.
+/// A part of a block: all zeroes, or treated as having none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) range: Range<usize>,
@@ -28,44 +28,44 @@ pub(crate) struct Run {
 }
 
 impl Block {
-    /// An empty block, its memory zeroed.
+    /// Creates an empty block, with zeroed memory.
     pub(crate) fn new() -> Self {
         let bytes = vec![0; SIZE + ALIGN as usize];
         let start = bytes.as_ptr().align_offset(ALIGN as usize);
         Self { bytes, start, length: 0 }
     }
 
-    /// The first `length` bytes of its memory, to be filled; they are its content from now on.
+    /// Makes the first `length` bytes of the memory the content, and returns them to be filled.
     pub(crate) fn space(&mut self, length: usize) -> &mut [u8] {
         self.length = length.min(SIZE);
         self.bytes.get_mut(self.start..self.start + self.length).unwrap_or_default()
     }
 
-    /// Its content.
+    /// Returns the content.
     pub(crate) fn content(&self) -> &[u8] {
         self.bytes.get(self.start..self.start + self.length).unwrap_or_default()
     }
 
-    /// All its memory, whatever is in it.
+    /// Returns all of the memory.
     pub(crate) fn capacity(&self) -> &[u8] {
         self.bytes.get(self.start..self.start + SIZE).unwrap_or_default()
     }
 
-    /// Keeps the first `length` bytes of its content.
+    /// Shortens the content to `length` bytes.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 }
 
-/// A fingerprint of `bytes`, to tell what a disk returns from what it was given. Disks do not forge, so 64 bits
-/// that cost little will do where a cryptographic digest would cost a second pass its speed.
+/// Returns a fingerprint of `bytes`, to compare what a disk returns with what was written. Disks are not adversaries: 64
+/// cheap bits are enough, and a cryptographic digest would slow the second pass down.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// `bytes` as alternating runs of zeroes and other bytes, in order and without gaps.
+/// Splits `bytes` into alternating runs of zeroes and other bytes, in order and without gaps.
 pub(crate) fn runs(bytes: &[u8]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut at = 0;
@@ -80,9 +80,9 @@ pub(crate) fn runs(bytes: &[u8]) -> Vec<Run> {
     runs
 }
 
-/// Whether all of `bytes` are zero.
+/// True if all of `bytes` are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Sixteen at a time: the compiler makes vector code of it, even where it optimises little.
+    // Sixteen at a time: the compiler generates vector code, even at low optimisation levels.
     let (wide, rest) = bytes.as_chunks::<16>();
     wide.iter().all(|wide| u128::from_ne_bytes(*wide) == 0) && rest.iter().all(|byte| *byte == 0)
 }

@@ -1,14 +1,14 @@
-//! Which disks there are, and what one is used for: sysfs and procfs, read for people.
+//! The machine's disks and their users, from sysfs and procfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-/// Kernel names of block devices that are not a machine's own disks.
+/// Prefixes of kernel names of block devices that are not the machine's own disks.
 const NOT_DISKS: [&str; 9] = ["dm-", "drbd", "fd", "loop", "md", "nbd", "ram", "sr", "zram"];
 
-/// The machine's disks, by their paths in `/dev`, in name order: those with a size that can be written.
+/// Returns the paths in `/dev` of the machine's writable, non-empty disks, in name order.
 pub(crate) fn every_disk() -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let mut disks: Vec<_> = entries
@@ -19,19 +19,19 @@ pub(crate) fn every_disk() -> Vec<PathBuf> {
     disks
 }
 
-/// `disks` in one line.
+/// Formats `disks` in one line.
 pub(super) fn list(disks: &[PathBuf]) -> String {
     let names: Vec<_> = disks.iter().map(|disk| disk.display().to_string()).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// Whether `path` is a part of a disk.
+/// True if `path` is a partition.
 pub(crate) fn is_partition(path: &Path) -> bool {
     let number = path.metadata().map(|metadata| std::os::unix::fs::MetadataExt::rdev(&metadata));
     number.is_ok_and(|number| sysfs(number).is_some_and(|entry| entry.join("partition").exists()))
 }
 
-/// What the device `number`, or a part of it, is used for.
+/// Describes the user of the device `number` or of one of its partitions.
 pub(super) fn explain(number: u64) -> String {
     let Some(disk) = sysfs(number) else { return "the kernel says it is busy".into() };
     let inside = |number: &str| {
@@ -48,13 +48,13 @@ pub(super) fn explain(number: u64) -> String {
     }
 }
 
-/// The device number and mount point of a line of mountinfo (proc(5)).
+/// Returns the device number and mount point in a line of mountinfo (proc(5)).
 fn mount(line: &str) -> Option<(&str, &str)> {
     let mut fields = line.split(' ').skip(2);
     Some((fields.next()?, fields.nth(1)?))
 }
 
-/// The device built upon `disk` or one of its parts: a volume group's, an array's.
+/// Returns the name of a device built on `disk` or one of its partitions: a volume group, an array.
 fn holder(disk: &Path) -> Option<String> {
     let parts = fs::read_dir(disk).into_iter().flatten().flatten().map(|entry| entry.path());
     let places = std::iter::once(disk.to_owned()).chain(parts).map(|place| place.join("holders"));

@@ -1,4 +1,4 @@
-//! The second stage: replies in, blocks of the image out.
+//! The second stage: decompresses the downloaded chunks into blocks of the image.
 
 use std::io;
 use std::sync::Arc;
@@ -7,39 +7,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::Piece;
-use crate::action::Error;
+use super::FilledBlock;
 use crate::disk::block::{Block, SIZE};
-use crate::unpack::{Packing, fill};
+use crate::error::Error;
+use crate::unpack::{Unpacker, fill};
 
-/// The blocks' way round: empty ones come back from the disk, full ones go to it.
-pub(super) struct Circle {
-    pub(super) empties: mpsc::Receiver<Block>,
-    pub(super) filled: mpsc::Sender<Piece>,
-    /// Counts what was taken of the download.
+/// Channels of blocks: empty ones come back from the writer, filled ones go to it.
+pub(super) struct UnpackChannels {
+    pub(super) empty: mpsc::Receiver<Block>,
+    pub(super) filled: mpsc::Sender<FilledBlock>,
+    /// Counts the downloaded bytes taken.
     pub(super) downloaded: Arc<AtomicU64>,
 }
 
 /// Fills blocks until the image ends.
 pub(super) async fn run(
-    replies: mpsc::Receiver<io::Result<Bytes>>,
-    packing: Packing,
-    mut circle: Circle,
+    chunks: mpsc::Receiver<io::Result<Bytes>>,
+    unpacker: Unpacker,
+    mut blocks: UnpackChannels,
 ) -> Result<(), Error> {
-    let mut image = packing.open(replies, circle.downloaded.clone());
+    let mut image = unpacker.open(chunks, blocks.downloaded.clone());
     let mut at = 0;
-    while let Some(mut block) = circle.empties.recv().await {
+    while let Some(mut block) = blocks.empty.recv().await {
         let filled = fill(&mut image, block.space(SIZE)).await;
-        let length = filled.map_err(|source| packing.failed(source))?;
+        let length = filled.map_err(|source| unpacker.failed(source))?;
         block.truncate(length);
         if length == 0 {
             return Ok(());
         }
-        let downloaded = circle.downloaded.load(Ordering::Relaxed);
-        if circle.filled.send(Piece { at, block, downloaded }).await.is_err() {
+        let downloaded = blocks.downloaded.load(Ordering::Relaxed);
+        if blocks.filled.send(FilledBlock { at, block, downloaded }).await.is_err() {
             break;
         }
         at += length as u64;
     }
-    Err(Error::Stopped) // The disk's stage has failed, and says why.
+    Err(Error::Stopped) // The writer failed, and reports the cause.
 }

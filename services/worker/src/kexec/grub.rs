@@ -1,80 +1,80 @@
-//! What a grub.cfg boots if nobody is at the menu. Pure.
+//! Finds the kernel that a grub.cfg boots by default, without I/O.
 //!
-//! The script is followed as GRUB would: variables are set, conditions on them are judged, and menu entries are
-//! collected; then the default one's body is followed. Of all other commands none is known, and none succeeds: there is
-//! no saved environment, and no file is looked for.
+//! The script is interpreted like GRUB does: variables are set, conditions on them are evaluated, and menu entries are
+//! collected; then the body of the default entry is interpreted. All other commands fail: there is no saved environment,
+//! and no file is read.
 
 use std::collections::BTreeMap;
 
-use super::script::{Command, Piece, Statement, read};
+use super::script::{Piece, Statement, Words, parse};
 
-/// How long a variable's value may get, in bytes: a script may put one into itself again and again.
-const LONGEST: usize = 4096;
+/// The longest value of a variable in bytes: a script could append a variable to itself repeatedly.
+const MAX_VALUE_BYTES: usize = 4096;
 
-/// A kernel, as GRUB's configuration has it: paths are those of the file system.
+/// A kernel in GRUB's configuration, with paths in the file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Boot {
+pub(super) struct BootEntry {
     pub(super) kernel: String,
     pub(super) initrds: Vec<String>,
-    /// Its arguments.
+    /// The kernel's arguments.
     pub(super) line: String,
 }
 
-/// What `config` boots; none if that is no Linux.
-pub(super) fn default_boot(config: &str) -> Option<Boot> {
-    let script = read(config);
+/// Returns the kernel that `config` boots by default, or `None` if that is not Linux.
+pub(super) fn default_boot(config: &str) -> Option<BootEntry> {
+    let script = parse(config);
     let (mut grub, mut menu) = (Grub::new(), Vec::new());
-    grub.follow(&script, &mut menu);
+    grub.interpret(&script, &mut menu);
     let default = grub.variables.get("default").cloned().unwrap_or_default();
     if let Some(entry) = choose(&menu, &default) {
         grub.boot = None;
-        grub.follow(entry.body, &mut Vec::new());
+        grub.interpret(entry.body, &mut Vec::new());
     }
-    // A configuration may do without a menu.
+    // A configuration may have no menu.
     grub.boot
 }
 
 /// An entry of the menu.
 #[derive(Debug)]
-struct Entry<'a> {
+struct MenuEntry<'a> {
     title: String,
     id: Option<String>,
     body: &'a [Statement],
-    /// The entries of a menu in the menu.
-    entries: Vec<Entry<'a>>,
+    /// Entries of a submenu.
+    entries: Vec<MenuEntry<'a>>,
 }
 
-/// The entry that `default` names: numbers from 0, titles or ids, separated by `>` from menu to menu. One that names
-/// none is as good as 0.
-fn choose<'a, 'b>(menu: &'b [Entry<'a>], default: &str) -> Option<&'b Entry<'a>> {
+/// Returns the entry that `default` names: numbers from 0, titles or ids, separated by `>` between menus. The first entry
+/// if none has this name.
+fn choose<'a, 'b>(menu: &'b [MenuEntry<'a>], default: &str) -> Option<&'b MenuEntry<'a>> {
     let (name, rest) = default.split_once('>').unwrap_or((default, ""));
-    let named = |entry: &&Entry<'_>| entry.title == name || entry.id.as_deref() == Some(name);
+    let named = |entry: &&MenuEntry<'_>| entry.title == name || entry.id.as_deref() == Some(name);
     let numbered = name.parse().ok().and_then(|number: usize| menu.get(number));
     let entry = numbered.or_else(|| menu.iter().find(named)).or(menu.first())?;
     if entry.entries.is_empty() { Some(entry) } else { choose(&entry.entries, rest) }
 }
 
-/// GRUB, as far as it goes.
+/// The state of the interpreter.
 struct Grub {
     variables: BTreeMap<String, String>,
-    boot: Option<Boot>,
+    boot: Option<BootEntry>,
 }
 
 impl Grub {
     fn new() -> Self {
-        // That menu entries have ids, any GRUB of the last ten years says.
+        // Every GRUB of the last ten years sets this variable.
         let variables = [("feature_menuentry_id".to_owned(), "y".to_owned())].into();
         Self { variables, boot: None }
     }
 
-    /// Does what `script` says, and adds its menu entries to `menu`.
-    fn follow<'a>(&mut self, script: &'a [Statement], menu: &mut Vec<Entry<'a>>) {
+    /// Interprets `script`, and adds its menu entries to `menu`.
+    fn interpret<'a>(&mut self, script: &'a [Statement], menu: &mut Vec<MenuEntry<'a>>) {
         for statement in script {
             match statement {
                 Statement::Command(command) => self.command(command),
                 Statement::If(branches, otherwise) => {
                     let holds = branches.iter().find(|(condition, _)| self.holds(condition));
-                    self.follow(holds.map_or(otherwise, |(_, then)| then), menu);
+                    self.interpret(holds.map_or(otherwise, |(_, then)| then), menu);
                 }
                 Statement::Block(head, body) => {
                     let words = self.words(head);
@@ -82,10 +82,10 @@ impl Grub {
                         Some("menuentry") => menu.push(entry(&words, body, Vec::new())),
                         Some("submenu") => {
                             let mut entries = Vec::new();
-                            self.follow(body, &mut entries);
+                            self.interpret(body, &mut entries);
                             menu.push(entry(&words, body, entries));
                         }
-                        // A function: nobody calls it here.
+                        // Functions are not called.
                         _ => {}
                     }
                 }
@@ -93,14 +93,14 @@ impl Grub {
         }
     }
 
-    fn command(&mut self, command: &Command) {
+    fn command(&mut self, command: &Words) {
         let words = self.words(command);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["set", assignment] | [assignment] => self.assign(assignment),
             ["linux" | "linux16" | "linuxefi", kernel, arguments @ ..] => {
                 let (kernel, line) = (path(kernel), arguments.join(" "));
-                self.boot = Some(Boot { kernel, line, initrds: Vec::new() });
+                self.boot = Some(BootEntry { kernel, line, initrds: Vec::new() });
             }
             ["initrd" | "initrd16" | "initrdefi", initrds @ ..] => {
                 if let Some(boot) = &mut self.boot {
@@ -112,12 +112,14 @@ impl Grub {
     }
 
     fn assign(&mut self, assignment: &str) {
-        if let Some((name, value)) = assignment.split_once('=').filter(|it| it.1.len() <= LONGEST) {
+        if let Some((name, value)) =
+            assignment.split_once('=').filter(|it| it.1.len() <= MAX_VALUE_BYTES)
+        {
             self.variables.insert(name.into(), value.into());
         }
     }
 
-    /// Whether the last of `condition` succeeds.
+    /// True if the last command of `condition` succeeds.
     fn holds(&self, condition: &[Statement]) -> bool {
         let Some(Statement::Command(command)) = condition.last() else { return false };
         let words = self.words(command);
@@ -129,11 +131,11 @@ impl Grub {
         }
     }
 
-    /// The words of `command`, variables put in.
-    fn words(&self, command: &Command) -> Vec<String> {
+    /// Expands the variables in `command`.
+    fn words(&self, command: &Words) -> Vec<String> {
         let mut words = Vec::new();
         for word in command {
-            let (mut text, mut some) = (String::new(), word.quoted);
+            let (mut text, mut is_word) = (String::new(), word.quoted);
             for piece in &word.pieces {
                 match piece {
                     Piece::Text(piece) => text.push_str(piece),
@@ -147,8 +149,8 @@ impl Grub {
                     }
                 }
             }
-            some |= !text.is_empty();
-            words.extend(some.then_some(text));
+            is_word |= !text.is_empty();
+            words.extend(is_word.then_some(text));
         }
         words
     }
@@ -158,18 +160,22 @@ impl Grub {
     }
 }
 
-fn entry<'a>(words: &[String], body: &'a [Statement], entries: Vec<Entry<'a>>) -> Entry<'a> {
+fn entry<'a>(
+    words: &[String],
+    body: &'a [Statement],
+    entries: Vec<MenuEntry<'a>>,
+) -> MenuEntry<'a> {
     let id = words.iter().position(|word| word == "--id").and_then(|at| words.get(at + 1));
-    Entry { title: words.get(1).cloned().unwrap_or_default(), id: id.cloned(), body, entries }
+    MenuEntry { title: words.get(1).cloned().unwrap_or_default(), id: id.cloned(), body, entries }
 }
 
-/// `path` without the device before it: the file system is the one we are in.
+/// Removes the device from `path`: the file system is already mounted.
 fn path(path: &str) -> String {
     let device = path.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     device.map_or(path, |(_, path)| path).to_owned()
 }
 
-/// GRUB's `test`, of texts. No file is there, as far as it is concerned.
+/// Evaluates GRUB's `test` command for texts. Tests of files fail.
 fn test(arguments: &[&str]) -> bool {
     match arguments {
         ["!", rest @ ..] => !test(rest),
@@ -191,7 +197,7 @@ mod tests {
         default_boot(config).map(|boot| boot.kernel)
     }
 
-    /// Two entries and a menu of two more, after `before`.
+    /// Returns two entries and a submenu of two more, after `before`.
     fn menu(before: &str) -> String {
         let entry =
             |name: &str| format!("menuentry '{name}' --id id-{name} {{\n linux /{name} ro\n}}\n");
@@ -218,17 +224,20 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_initrds_are_the_entry_s() {
+    fn arguments_and_initrds_belong_to_the_entry() {
         let config = "set opts='ro quiet'\nmenuentry x {\n\
             \tlinux\t($root)/vmlinuz root=UUID=a $opts $vt_handoff\n\
             \tinitrd\t(hd0,gpt2)/ucode.img /initrd.img\n}";
         let initrds = vec!["/ucode.img".to_owned(), "/initrd.img".to_owned()];
         let line = "root=UUID=a ro quiet".to_owned();
-        assert_eq!(default_boot(config), Some(Boot { kernel: "/vmlinuz".into(), initrds, line }));
+        assert_eq!(
+            default_boot(config),
+            Some(BootEntry { kernel: "/vmlinuz".into(), initrds, line })
+        );
     }
 
     #[test]
-    fn conditions_are_judged_as_in_an_ubuntu_cloud_image() {
+    fn conditions_of_an_ubuntu_cloud_image_are_evaluated() {
         let config = "if [ -s $prefix/grubenv ]; then\n  set have_grubenv=true\n  load_env\nfi\n\
             if [ \"${next_entry}\" ] ; then\n  set default=\"${next_entry}\"\nelse\n  set default=\"0\"\nfi\n\
             if [ x\"${feature_menuentry_id}\" = xy ]; then\n  menuentry_id_option=\"--id\"\nelse\n  menuentry_id_option=\"\"\nfi\n\
@@ -250,24 +259,24 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_boots_something_else_is_none() {
+    fn an_entry_without_linux_has_no_kernel() {
         let config = "set default=1\nmenuentry a {\nlinux /a\n}\nmenuentry 'Setup' {\nfwsetup\n}";
         assert_eq!(kernel(config), None);
         assert_eq!(kernel(""), None);
     }
 
     #[test]
-    fn a_variable_in_itself_does_not_grow_for_ever() {
+    fn a_variable_appended_to_itself_stays_limited() {
         let config = format!(
             "set a=xxxxxxxx\n{}menuentry x {{\nlinux /a $a\n}}",
             "set a=$a$a\n".repeat(100)
         );
-        assert!(default_boot(&config).unwrap().line.len() <= LONGEST);
+        assert!(default_boot(&config).unwrap().line.len() <= MAX_VALUE_BYTES);
     }
 
     proptest! {
         #[test]
-        fn no_configuration_makes_the_following_panic(
+        fn no_configuration_makes_the_interpreter_panic(
             text in "(menuentry|submenu|if|then|fi|set|linux|default=1|[ \\n{};$a'>]){0,40}|\\PC{0,60}",
         ) {
             let _either = default_boot(&text);

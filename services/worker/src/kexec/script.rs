@@ -1,47 +1,47 @@
-//! The language of grub.cfg (GRUB manual, "Writing full configuration files directly"), as far as it tells what is
-//! booted: words, quotes, variables, blocks and conditions.
+//! Parser of grub.cfg (GRUB manual, "Writing full configuration files directly"): words, quotes, variables, blocks and
+//! conditions.
 
 use std::iter::Peekable;
 use std::str::Chars;
 use std::vec::IntoIter;
 
-/// How deep conditions and blocks may be in each other; what is deeper is read as if it were not.
-const DEEPEST: usize = 32;
+/// The deepest nesting of conditions and blocks that is parsed; deeper ones are flattened.
+const MAX_DEPTH: usize = 32;
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Text(String),
-    /// The value of a variable; without quotes around it, it may be several words, or none.
+    /// The value of a variable. Unquoted, it may expand to several words, or none.
     Variable {
         name: String,
         quoted: bool,
     },
 }
 
-/// What stands between spaces.
+/// Text between spaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) pieces: Vec<Piece>,
-    /// Whether it has quotes, and so is a word even if nothing is in it.
+    /// True if the word has quotes: then it is a word even if it is empty.
     pub(super) quoted: bool,
 }
 
 /// A command and its arguments.
-pub(super) type Command = Vec<Word>;
+pub(super) type Words = Vec<Word>;
 
-/// What a script consists of.
+/// A statement of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
-    Command(Command),
-    /// Conditions, each with what is done if it is the first that holds; what is done if none does.
+    Command(Words),
+    /// Conditions with their bodies, of which the first that holds is run; then the body of `else`.
     If(Vec<(Vec<Statement>, Vec<Statement>)>, Vec<Statement>),
-    /// A command with a block behind it.
-    Block(Command, Vec<Statement>),
+    /// A command followed by a block.
+    Block(Words, Vec<Statement>),
 }
 
 impl Word {
-    /// What it says, if it is nothing but letters.
+    /// Returns the text of a word without quotes and variables.
     fn plain(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [Piece::Text(text)] if !self.quoted => Some(text),
@@ -49,7 +49,7 @@ impl Word {
         }
     }
 
-    fn letter(&mut self, letter: char) {
+    fn push(&mut self, letter: char) {
         if let Some(Piece::Text(text)) = self.pieces.last_mut() {
             text.push(letter);
         } else {
@@ -57,16 +57,16 @@ impl Word {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_absent(&self) -> bool {
         self.pieces.is_empty() && !self.quoted
     }
 }
 
-/// The statements of `text`. There is no text that has none: what makes no sense is passed over.
-pub(super) fn read(text: &str) -> Vec<Statement> {
+/// Parses `text`. Syntax errors are skipped.
+pub(super) fn parse(text: &str) -> Vec<Statement> {
     let mut parser = Parser { tokens: tokens(text).into_iter().peekable() };
     let mut statements = parser.statements(0);
-    // The end of something that never began.
+    // An end without a beginning.
     while parser.tokens.next().is_some() {
         statements.extend(parser.statements(0));
     }
@@ -76,7 +76,7 @@ pub(super) fn read(text: &str) -> Vec<Statement> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(Word),
-    /// Of a line or of a command in one.
+    /// The end of a command.
     End,
 }
 
@@ -85,16 +85,14 @@ fn tokens(text: &str) -> Vec<Token> {
         (text.chars().peekable(), Vec::new(), Word::default());
     while let Some(letter) = letters.next() {
         match letter {
-            '#' if word.is_nothing() => {
-                while letters.next_if(|letter| *letter != '\n').is_some() {}
-            }
+            '#' if word.is_absent() => while letters.next_if(|letter| *letter != '\n').is_some() {},
             '\\' => match letters.next() {
                 None | Some('\n') => {}
-                Some(letter) => word.letter(letter),
+                Some(letter) => word.push(letter),
             },
             '\'' => {
                 word.quoted = true;
-                letters.by_ref().take_while(|it| *it != '\'').for_each(|it| word.letter(it));
+                letters.by_ref().take_while(|it| *it != '\'').for_each(|it| word.push(it));
             }
             '"' => quoted(&mut letters, &mut word),
             '$' => variable(&mut letters, &mut word, false),
@@ -103,7 +101,7 @@ fn tokens(text: &str) -> Vec<Token> {
                 tokens.push(Token::End);
             }
             letter if letter.is_whitespace() => tokens.extend(finished(&mut word)),
-            letter => word.letter(letter),
+            letter => word.push(letter),
         }
     }
     tokens.extend(finished(&mut word));
@@ -112,10 +110,10 @@ fn tokens(text: &str) -> Vec<Token> {
 
 fn finished(word: &mut Word) -> Option<Token> {
     let word = std::mem::take(word);
-    (!word.is_nothing()).then_some(Token::Word(word))
+    (!word.is_absent()).then_some(Token::Word(word))
 }
 
-/// Reads up to the second of two quotation marks.
+/// Parses up to the closing quotation mark.
 fn quoted(letters: &mut Peekable<Chars<'_>>, word: &mut Word) {
     word.quoted = true;
     while let Some(letter) = letters.next() {
@@ -124,15 +122,15 @@ fn quoted(letters: &mut Peekable<Chars<'_>>, word: &mut Word) {
             '$' => variable(letters, word, true),
             '\\' => match letters.next_if(|letter| matches!(letter, '$' | '"' | '\\' | '\n')) {
                 Some('\n') => {}
-                Some(letter) => word.letter(letter),
-                None => word.letter('\\'),
+                Some(letter) => word.push(letter),
+                None => word.push('\\'),
             },
-            letter => word.letter(letter),
+            letter => word.push(letter),
         }
     }
 }
 
-/// Reads a variable's name, behind its dollar sign.
+/// Parses the name of a variable, after the dollar sign.
 fn variable(letters: &mut Peekable<Chars<'_>>, word: &mut Word, quoted: bool) {
     let name: String = if letters.next_if_eq(&'{').is_some() {
         letters.by_ref().take_while(|letter| *letter != '}').collect()
@@ -141,7 +139,7 @@ fn variable(letters: &mut Peekable<Chars<'_>>, word: &mut Word, quoted: bool) {
         std::iter::from_fn(|| letters.next_if(part)).collect()
     };
     match name.is_empty() {
-        true => word.letter('$'),
+        true => word.push('$'),
         false => word.pieces.push(Piece::Variable { name, quoted }),
     }
 }
@@ -151,7 +149,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// The next word, if it is a plain one.
+    /// Returns the next word, if it is plain text.
     fn next_plain(&mut self) -> Option<&str> {
         match self.tokens.peek() {
             Some(Token::Word(word)) => word.plain(),
@@ -159,8 +157,8 @@ impl Parser {
         }
     }
 
-    /// Passes over the next word if it is `word`; whether it was.
-    fn pass(&mut self, word: &str) -> bool {
+    /// Skips the next word if it is `word`. Returns true if it was.
+    fn skip(&mut self, word: &str) -> bool {
         let is = self.next_plain() == Some(word);
         if is {
             self.tokens.next();
@@ -168,7 +166,7 @@ impl Parser {
         is
     }
 
-    /// All statements up to the end of what they are in, which is left to the caller.
+    /// Parses statements up to the end of the enclosing block, which is left to the caller.
     fn statements(&mut self, depth: usize) -> Vec<Statement> {
         let mut statements = Vec::new();
         loop {
@@ -178,14 +176,14 @@ impl Parser {
             {
                 return statements;
             }
-            if depth < DEEPEST && self.pass("if") {
+            if depth < MAX_DEPTH && self.skip("if") {
                 statements.push(self.condition(depth + 1));
                 continue;
             }
             let command = self.command();
-            if self.pass("{") && depth < DEEPEST {
+            if self.skip("{") && depth < MAX_DEPTH {
                 let body = self.statements(depth + 1);
-                self.pass("}");
+                self.skip("}");
                 statements.push(Statement::Block(command, body));
             } else if !command.is_empty() {
                 statements.push(Statement::Command(command));
@@ -197,18 +195,18 @@ impl Parser {
         let mut branches = Vec::new();
         loop {
             let condition = self.statements(depth);
-            self.pass("then");
+            self.skip("then");
             branches.push((condition, self.statements(depth)));
-            if !self.pass("elif") {
+            if !self.skip("elif") {
                 break;
             }
         }
-        let otherwise = if self.pass("else") { self.statements(depth) } else { Vec::new() };
-        self.pass("fi");
+        let otherwise = if self.skip("else") { self.statements(depth) } else { Vec::new() };
+        self.skip("fi");
         Statement::If(branches, otherwise)
     }
 
-    fn command(&mut self) -> Command {
+    fn command(&mut self) -> Words {
         let mut command = Vec::new();
         while !matches!(self.next_plain(), Some("{" | "}")) {
             let Some(Token::Word(word)) = self.tokens.next_if(|it| *it != Token::End) else {
@@ -226,9 +224,9 @@ mod tests {
 
     use super::*;
 
-    /// The words of a script of one command, variables with a dollar sign, quoted ones with two.
+    /// Returns the words of a script of one command: variables with a dollar sign, quoted ones with two.
     fn words(text: &str) -> Vec<String> {
-        let statements = read(text);
+        let statements = parse(text);
         let [Statement::Command(command)] = statements.as_slice() else { panic!("{statements:?}") };
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -254,7 +252,7 @@ mod tests {
     fn blocks_and_conditions_are_nested() {
         let text =
             "if [ a ]; then x; elif b\nthen\ny\nelse z; fi\nmenu 'm' {\n entry {\n l\n }\n}\nend";
-        let statements = read(text);
+        let statements = parse(text);
         let [
             Statement::If(branches, otherwise),
             Statement::Block(head, body),
@@ -268,19 +266,19 @@ mod tests {
     }
 
     #[test]
-    fn what_never_began_ends_nothing() {
-        assert_eq!(read("} fi\na; } b").len(), 2);
+    fn an_end_without_a_beginning_is_skipped() {
+        assert_eq!(parse("} fi\na; } b").len(), 2);
     }
 
     #[test]
-    fn however_deep_it_is_it_is_read() {
-        let _statements = read(&"if a; then x { ".repeat(10_000));
+    fn any_depth_is_parsed() {
+        let _statements = parse(&"if a; then x { ".repeat(10_000));
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_the_reading_panic(text in "\\PC{0,60}|[ifthenlse{};\n$'\"\\\\ ]{0,60}") {
-            let _statements = read(&text);
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,60}|[ifthenlse{};\n$'\"\\\\ ]{0,60}") {
+            let _statements = parse(&text);
         }
     }
 }

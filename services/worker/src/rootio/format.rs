@@ -1,30 +1,32 @@
-//! Making file systems, with the programs that the environment has for it.
+//! Creating file systems, with the mkfs programs of the environment.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::metadata::Filesystem;
 use super::{Error, open};
-use crate::action::{self, Context, joined};
 use crate::command::Runner;
+use crate::context::Context;
 use crate::environment::Environment;
+use crate::error::{self, joined};
 
-/// How often to look for a device that is not there yet, and how long to wait in between: the kernel shows partitions
-/// only some time after their table is written.
-const LOOKS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(100);
+/// Attempts to find a device: the kernel shows partitions some time after their table is written.
+const MAX_DEVICE_POLLS: u32 = 100;
 
-/// What makes a file system.
-struct Maker {
-    /// What the program is called: its usual name, and what others call theirs. busybox's `mke2fs` makes ext2 and
-    /// nothing else, so that name will not do for the others.
+/// Time between two attempts.
+const DEVICE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A program that creates file systems.
+struct MkfsProgram {
+    /// Names of the program, the usual one first. busybox's `mke2fs` creates ext2 only, so that name is not used for ext3
+    /// and ext4.
     programs: &'static [&'static str],
-    /// What has it go on where there was something before.
+    /// Options to overwrite an existing file system.
     force: &'static [&'static str],
 }
 
-/// What makes `format`, if it is one of rootio's.
-fn maker(format: &str) -> Option<Maker> {
+/// Returns the program for `format`, if it is supported.
+fn mkfs(format: &str) -> Option<MkfsProgram> {
     let (programs, force): (&[_], &[_]) = match format {
         "ext2" => (&["mkfs.ext2", "mke2fs"], &["-F"]),
         "ext3" => (&["mkfs.ext3"], &["-F"]),
@@ -34,42 +36,42 @@ fn maker(format: &str) -> Option<Maker> {
         "xfs" => (&["mkfs.xfs"], &["-f"]),
         _ => return None,
     };
-    Some(Maker { programs, force })
+    Some(MkfsProgram { programs, force })
 }
 
-/// Makes them all.
+/// Creates all file systems.
 pub(super) async fn run(
     filesystems: &[Filesystem],
     environment: &Environment,
     context: &Context,
-) -> Result<(), action::Error> {
+) -> Result<(), error::Error> {
     if filesystems.is_empty() {
-        return Err(Error::Nothing("filesystems").into());
+        return Err(Error::Empty("filesystems").into());
     }
     let runner = Runner::new(environment, context);
     let commands = filesystems.iter().map(|filesystem| command(filesystem, &runner));
     let commands = commands.collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<_> = filesystems.iter().map(|it| it.device.clone()).collect();
     for device in &devices {
-        let there = context.stop.run_until_cancelled(appearing(device)).await;
-        there.ok_or(action::Error::Cancelled)??;
+        let exists = context.stop.run_until_cancelled(wait_for(device)).await;
+        exists.ok_or(error::Error::Cancelled)??;
     }
-    // Held for a moment, to know that nobody else does.
+    // Opened exclusively for a moment, to check that nobody uses them.
     let free = move || open(devices.iter().map(PathBuf::as_path)).map(drop);
     joined(tokio::task::spawn_blocking(free)).await??;
     for words in commands {
         runner.run(&words).await?;
     }
-    // What the programs wrote through the page cache.
+    // The programs wrote through the page cache.
     joined(tokio::task::spawn_blocking(rustix::fs::sync)).await
 }
 
-/// What makes `filesystem`, as words of a command.
+/// Returns the command that creates `filesystem`.
 fn command(filesystem: &Filesystem, runner: &Runner) -> Result<Vec<String>, Error> {
     let Filesystem { device, format, options } = filesystem;
-    let maker = maker(format);
+    let mkfs = mkfs(format);
     let unknown = || Error::Format { device: device.clone(), format: format.clone() };
-    let Maker { programs, force } = maker.ok_or_else(unknown)?;
+    let MkfsProgram { programs, force } = mkfs.ok_or_else(unknown)?;
     let program = runner.find(programs).ok_or_else(|| Error::NoProgram {
         device: device.clone(),
         program: programs.first().copied().unwrap_or_default(),
@@ -81,13 +83,13 @@ fn command(filesystem: &Filesystem, runner: &Runner) -> Result<Vec<String>, Erro
     Ok([program].into_iter().chain(options.iter().cloned()).chain(force).chain([device]).collect())
 }
 
-/// Returns once `device` is there.
-async fn appearing(device: &Path) -> Result<(), Error> {
-    for _ in 0..LOOKS {
+/// Waits until `device` exists.
+async fn wait_for(device: &Path) -> Result<(), Error> {
+    for _ in 0..MAX_DEVICE_POLLS {
         if device.exists() {
             return Ok(());
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(DEVICE_POLL_INTERVAL).await;
     }
-    Err(Error::Absent(device.into()))
+    Err(Error::NoDevice(device.into()))
 }

@@ -1,6 +1,6 @@
-//! The part of an instance's metadata that describes its disks, and where it comes from.
+//! The storage part of an instance's metadata, and fetching it.
 //!
-//! The server is Tinkerbell's Hegel or something in its place, written in Go: what is empty may be absent or null.
+//! The server is Tinkerbell's Hegel or a replacement. Go programs write empty values as absent or null.
 
 use std::path::PathBuf;
 
@@ -8,82 +8,84 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::Error;
-use crate::action::{self, Context};
+use crate::context::Context;
 use crate::download::{self, Download};
 use crate::environment::{self, Environment};
+use crate::error;
 
-/// The port of the metadata server, if the template names none.
+/// Default port of the metadata server.
 const PORT: u16 = 50061;
 
-/// How much metadata is read at most, in bytes.
-const LONGEST: usize = 4 << 20;
+/// The most bytes of metadata that are read.
+const MAX_METADATA_BYTES: usize = 4 << 20;
 
-/// What an instance's disks are to be like.
+/// The storage that the metadata describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
     pub(super) disks: Vec<Disk>,
     pub(super) filesystems: Vec<Filesystem>,
 }
 
-/// A disk and its partitions, in the order of their places.
+/// A disk and its partitions, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Disk {
     pub(super) device: PathBuf,
-    /// Whether what is known by its place at the disk's ends goes first.
+    /// True if both ends of the disk are zeroed first.
     pub(super) wipe_table: bool,
     pub(super) partitions: Vec<Partition>,
 }
 
-/// A partition. Sizes and places are in units of 512 bytes, whatever the disk's sectors.
+/// A partition. Sizes and starts are in units of 512 bytes, whatever the disk's sectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Partition {
     #[serde(default)]
     pub(super) label: Option<String>,
-    /// Its number in the table; 0 or absent for the next one.
+    /// Number in the table; 0 or absent: the next one.
     #[serde(default)]
     pub(super) number: Option<u32>,
-    /// 0 or absent for the rest of the disk.
+    /// 0 or absent: the rest of the disk.
     #[serde(default)]
     pub(super) size: Option<u64>,
-    /// 0 or absent for the next place.
+    /// 0 or absent: after the previous partition.
     #[serde(default)]
     pub(super) start: Option<u64>,
-    /// Its type, if the label does not say.
+    /// Partition type; overrides the label's type.
     #[serde(default)]
     pub(super) type_guid: Option<String>,
 }
 
-/// A file system to make.
+/// A file system to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Filesystem {
     pub(super) device: PathBuf,
     pub(super) format: String,
-    /// For the program that makes it.
+    /// Options of the mkfs program.
     pub(super) options: Vec<String>,
 }
 
 impl Storage {
-    /// Fetches the metadata and takes from it what describes the disks.
-    pub(super) async fn read(
+    /// Fetches the metadata and parses its storage part.
+    pub(super) async fn fetch(
         environment: &Environment,
         context: &Context,
-    ) -> Result<Self, action::Error> {
-        let (at, text) = if environment.optional("TEST").is_some() {
+    ) -> Result<Self, error::Error> {
+        let (location, text) = if environment.optional("TEST").is_some() {
             let path = environment.required("JSON_FILE")?;
             let text = tokio::fs::read(path).await;
-            let failed = |error| Error::Metadata { at: path.into(), why: format!("{error}") };
+            let failed =
+                |error| Error::Metadata { location: path.into(), reason: format!("{error}") };
             (path.to_owned(), text.map_err(failed)?)
         } else {
             let url = url(environment)?;
             (format!("GET {url}"), fetch(url, context).await?)
         };
-        Ok(Self::of(&text).map_err(|why| Error::Metadata { at, why })?)
+        Ok(Self::parse(&text).map_err(|reason| Error::Metadata { location, reason })?)
     }
 
-    /// What `text` describes, or why it does not.
-    fn of(text: &[u8]) -> Result<Self, String> {
-        let written: Written = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let instance = written.metadata.and_then(|metadata| metadata.instance);
+    /// Parses the metadata `text`. Fails with a reason.
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let document: Document = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let instance = document.metadata.and_then(|metadata| metadata.instance);
         let storage = instance.and_then(|instance| instance.storage);
         let storage = storage.ok_or("metadata.instance.storage is missing")?;
         for (what, listed) in [("volume groups", storage.volume_groups), ("RAIDs", storage.raid)] {
@@ -111,27 +113,27 @@ fn url(environment: &Environment) -> Result<Url, environment::Error> {
     })
 }
 
-async fn fetch(url: Url, context: &Context) -> Result<Vec<u8>, action::Error> {
-    let at = format!("GET {url}");
+async fn fetch(url: Url, context: &Context) -> Result<Vec<u8>, error::Error> {
+    let location = format!("GET {url}");
     let client = download::client(&[], &context.retry_policy)?;
     let all = async {
         let mut text = Vec::new();
         let mut download = Download::open(&client, url, &context.retry_policy, &|_, _| ()).await?;
         while let Some(bytes) = download.next().await? {
             text.extend_from_slice(&bytes);
-            if text.len() > LONGEST {
-                let why = format!("there is more than {LONGEST} bytes of it");
-                return Err(Error::Metadata { at, why }.into());
+            if text.len() > MAX_METADATA_BYTES {
+                let reason = format!("larger than {MAX_METADATA_BYTES} bytes");
+                return Err(Error::Metadata { location, reason }.into());
             }
         }
         Ok(text)
     };
-    context.stop.run_until_cancelled(all).await.ok_or(action::Error::Cancelled)?
+    context.stop.run_until_cancelled(all).await.ok_or(error::Error::Cancelled)?
 }
 
-/// The document as it is written.
+/// The JSON document.
 #[derive(Deserialize)]
-struct Written {
+struct Document {
     #[serde(default)]
     metadata: Option<WrittenMetadata>,
 }
@@ -211,20 +213,22 @@ mod tests {
 
     use super::*;
 
-    fn of(storage: &str) -> Result<Storage, String> {
+    fn parse(storage: &str) -> Result<Storage, String> {
         let text =
             format!(r#"{{"metadata": {{"state": "", "instance": {{"storage": {storage}}}}}}}"#);
-        Storage::of(text.as_bytes())
+        Storage::parse(text.as_bytes())
     }
 
     #[test]
-    fn disks_and_file_systems_are_read_and_the_rest_is_passed_over() {
-        let storage = of(r#"{
+    fn disks_and_file_systems_are_parsed_and_the_rest_is_ignored() {
+        let storage = parse(
+            r#"{
             "disks": [{"device": "/dev/sda", "wipe_table": true, "partitions": [
                 {"label": "ROOT", "number": 1, "size": 0}]}],
             "filesystems": [{"mount": {"device": "/dev/sda1", "format": "ext4", "point": "/",
                 "create": {"options": ["-L", "ROOT"]}}}],
-            "volume_groups": null}"#);
+            "volume_groups": null}"#,
+        );
         let label = Some("ROOT".to_owned());
         let partition = Partition { label, number: Some(1), size: Some(0), ..Partition::default() };
         let device = "/dev/sda".into();
@@ -236,44 +240,44 @@ mod tests {
     }
 
     #[test]
-    fn what_go_leaves_out_or_calls_null_is_empty() {
+    fn absent_and_null_values_are_empty() {
         let nothing = Storage { disks: Vec::new(), filesystems: Vec::new() };
-        assert_eq!(of("{}"), Ok(nothing.clone()));
-        assert_eq!(of(r#"{"disks": null, "filesystems": [{"mount": null}]}"#), Ok(nothing));
-        let disk = of(r#"{"disks": [{"device": "/dev/sda", "partitions": null}]}"#).unwrap();
+        assert_eq!(parse("{}"), Ok(nothing.clone()));
+        assert_eq!(parse(r#"{"disks": null, "filesystems": [{"mount": null}]}"#), Ok(nothing));
+        let disk = parse(r#"{"disks": [{"device": "/dev/sda", "partitions": null}]}"#).unwrap();
         assert_eq!(disk.disks[0].partitions, []);
     }
 
     #[test]
-    fn what_is_missing_or_cannot_be_made_is_named() {
+    fn missing_and_unsupported_storage_is_named() {
         let missing = Err("metadata.instance.storage is missing".to_owned());
         for text in ["{}", r#"{"metadata": null}"#, r#"{"metadata": {"instance": {}}}"#] {
-            assert_eq!(Storage::of(text.as_bytes()), missing, "{text}");
+            assert_eq!(Storage::parse(text.as_bytes()), missing, "{text}");
         }
-        let groups = of(r#"{"volume_groups": [{"name": "vg"}]}"#).unwrap_err();
-        assert_eq!(groups, "the metadata's storage has volume groups, which are not made here");
+        let groups = parse(r#"{"volume_groups": [{"name": "vg"}]}"#).unwrap_err();
+        assert_eq!(groups, "the metadata's storage has volume groups, which are not supported");
     }
 
     #[test]
     fn the_server_is_a_host_and_a_port() {
-        let asked = |host: &str, port: &str| {
+        let requested = |host: &str, port: &str| {
             let variables = [("MIRROR_HOST", host), ("METADATA_SERVICE_PORT", port)];
             let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
             url(&variables.into_iter().collect()).map(|url| url.to_string()).ok()
         };
         let metadata = |at: &str| Some(format!("http://{at}/metadata"));
-        assert_eq!(asked("192.0.2.1", ""), metadata("192.0.2.1:50061"));
-        assert_eq!(asked("hegel", "7080"), metadata("hegel:7080"));
-        assert_eq!(asked("[2001:db8::1]", ""), metadata("[2001:db8::1]:50061"));
+        assert_eq!(requested("192.0.2.1", ""), metadata("192.0.2.1:50061"));
+        assert_eq!(requested("hegel", "7080"), metadata("hegel:7080"));
+        assert_eq!(requested("[2001:db8::1]", ""), metadata("[2001:db8::1]:50061"));
         for (host, port) in [("", ""), ("http://hegel", ""), ("a b", ""), ("hegel", "x")] {
-            assert_eq!(asked(host, port), None, "{host} {port}");
+            assert_eq!(requested(host, port), None, "{host} {port}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_the_reading_panic(text in "\\PC{0,80}|[\\[\\]{}:,\"a0]{0,40}") {
-            let _either = Storage::of(text.as_bytes());
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,80}|[\\[\\]{}:,\"a0]{0,40}") {
+            let _either = Storage::parse(text.as_bytes());
         }
     }
 }

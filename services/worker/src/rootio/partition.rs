@@ -1,4 +1,4 @@
-//! Writing partition tables, and reading them back.
+//! Writing and verifying partition tables.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -6,44 +6,45 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use gptman::{GPT, GPTHeader, GPTPartitionEntry};
 use uuid::Uuid;
 
-use super::layout::{Placed, Room, place};
+use super::layout::{PlacedPartition, UsableSectors, place};
 use super::metadata::{self, Storage};
 use super::{Error, io_error, mbr, open, wipe};
-use crate::action::{self, Context, joined};
+use crate::context::Context;
 use crate::disk::{self, Disk};
+use crate::error::{self, joined};
 
-/// Letters in a partition's name, in UTF-16.
-const NAME: usize = 36;
+/// The longest partition name, in UTF-16 code units.
+const MAX_NAME_UNITS: usize = 36;
 
-/// The smallest disk that is worth a table, in bytes: the first partition begins after one MiB.
-const SMALLEST: u64 = 2 << 20;
+/// The smallest disk in bytes that gets a table: the first partition begins after one MiB.
+const MIN_DISK_BYTES: u64 = 2 << 20;
 
-/// Types of partitions (UEFI 2.10 §5.3.3; the UAPI group's Discoverable Partitions Specification for Linux's).
+/// Partition types (UEFI 2.10 §5.3.3; the UAPI group's Discoverable Partitions Specification for Linux's).
 const SWAP: &str = "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f";
 const BIOS_BOOT: &str = "21686148-6449-6e6f-744e-656564454649";
 const EFI_SYSTEM: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
 const LINUX: &str = "0fc63daf-8483-4772-8e79-3d69d8477de4";
 
-/// Writes them all.
+/// Writes all partition tables.
 pub(super) async fn run(
     storage: Storage,
     mbr: bool,
     context: &Context,
-) -> Result<(), action::Error> {
+) -> Result<(), error::Error> {
     let progress = context.progress.clone();
     joined(tokio::task::spawn_blocking(move || {
         if storage.disks.is_empty() {
-            return Err(Error::Nothing("disks").into());
+            return Err(Error::Empty("disks").into());
         }
         let mut disks = open(storage.disks.iter().map(|wanted| wanted.device.as_path()))?;
         let tables = disks.iter_mut().zip(&storage.disks).map(|(disk, wanted)| {
             let table = if mbr { Table::mbr(disk, wanted) } else { Table::gpt(disk, wanted) };
-            table.map_err(|refusal| refusal.of(wanted))
+            table.map_err(|error| error.for_disk(wanted))
         });
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         for ((disk, wanted), table) in disks.iter_mut().zip(&storage.disks).zip(tables) {
             if wanted.wipe_table {
-                wipe::ends(disk)?;
+                wipe::zero_ends(disk)?;
             }
             write(disk, table, wanted)?;
             let (device, count) = (wanted.device.display(), wanted.partitions.len());
@@ -54,76 +55,79 @@ pub(super) async fn run(
     .await?
 }
 
-/// Why there is no table for a disk.
-enum Refusal {
+/// No table can be made for a disk.
+enum TableError {
     Layout(String),
     Disk(disk::Error),
     Io(io::Error),
 }
 
-impl Refusal {
-    fn of(self, wanted: &metadata::Disk) -> action::Error {
-        let layout = |why| Error::Layout { disk: wanted.device.clone(), why };
+impl TableError {
+    fn for_disk(self, wanted: &metadata::Disk) -> error::Error {
+        let layout = |reason| Error::Layout { disk: wanted.device.clone(), reason };
         match self {
-            Self::Layout(why) => layout(why).into(),
+            Self::Layout(reason) => layout(reason).into(),
             Self::Disk(error) => error.into(),
             Self::Io(error) => layout(error.to_string()).into(),
         }
     }
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for TableError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-/// A table as it is to be.
+/// A new partition table.
 enum Table {
     Gpt(Box<GPT>),
     Mbr(Box<[u8; mbr::SECTOR]>),
 }
 
 impl Table {
-    fn gpt(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, Refusal> {
-        let sector = sector(disk)?;
+    fn gpt(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, TableError> {
+        let sector = sector_size(disk)?;
         let guid = Uuid::new_v4().to_bytes_le();
         let mut table = GPT::new_from(disk.cached(), sector, guid).map_err(io_error)?;
         let GPTHeader { first_usable_lba: first, last_usable_lba: last, .. } = table.header;
         let partitions = table.header.number_of_partition_entries;
-        let room = Room { sector, first, last, partitions };
-        for placed in place(&wanted.partitions, room).map_err(Refusal::Layout)? {
-            table[placed.number] = entry(&placed).map_err(Refusal::Layout)?;
+        let room = UsableSectors { sector, first, last, partitions };
+        for placed in place(&wanted.partitions, room).map_err(TableError::Layout)? {
+            table[placed.number] = entry(&placed).map_err(TableError::Layout)?;
         }
         Ok(Self::Gpt(Box::new(table)))
     }
 
-    fn mbr(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, Refusal> {
-        let sector = sector(disk)?;
+    fn mbr(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, TableError> {
+        let sector = sector_size(disk)?;
         let sectors = disk.capacity().unwrap_or_default() / sector;
         let last = sectors.saturating_sub(1);
-        let room = Room { sector, first: 1, last, partitions: mbr::PARTITIONS };
-        let placed = place(&wanted.partitions, room).map_err(Refusal::Layout)?;
+        let room = UsableSectors { sector, first: 1, last, partitions: mbr::PARTITIONS };
+        let placed = place(&wanted.partitions, room).map_err(TableError::Layout)?;
         let mut old = [0; mbr::SECTOR];
         disk.cached().seek(SeekFrom::Start(0))?;
         disk.cached().read_exact(&mut old)?;
         let (signature, _) = Uuid::new_v4().as_u64_pair();
-        let table = mbr::table(old, &placed, signature as u32).map_err(Refusal::Layout)?;
+        let table = mbr::table(old, &placed, signature as u32).map_err(TableError::Layout)?;
         Ok(Self::Mbr(Box::new(table)))
     }
 }
 
-/// The size of the sectors of `disk`, which must have enough of them.
-fn sector(disk: &mut Disk) -> Result<u64, Refusal> {
+/// Returns the sector size of `disk`, which must be large enough.
+fn sector_size(disk: &mut Disk) -> Result<u64, TableError> {
     match disk.capacity().unwrap_or_default() {
-        SMALLEST.. => disk.sector().map_err(Refusal::Disk),
-        holds => Err(Refusal::Layout(format!("holds {holds} bytes, too little for partitions"))),
+        MIN_DISK_BYTES.. => disk.sector_size().map_err(TableError::Disk),
+        holds => Err(TableError::Layout(format!("has {holds} bytes, too few for partitions"))),
     }
 }
 
-fn entry(placed: &Placed) -> Result<GPTPartitionEntry, String> {
-    if placed.label.encode_utf16().count() > NAME {
-        return Err(format!("partition {}'s label is longer than {NAME} letters", placed.number));
+fn entry(placed: &PlacedPartition) -> Result<GPTPartitionEntry, String> {
+    if placed.label.encode_utf16().count() > MAX_NAME_UNITS {
+        return Err(format!(
+            "partition {}'s label is longer than {MAX_NAME_UNITS} characters",
+            placed.number
+        ));
     }
     let kind = placed.type_guid.as_deref().unwrap_or(match placed.label.as_str() {
         "SWAP" => SWAP,
@@ -132,7 +136,7 @@ fn entry(placed: &Placed) -> Result<GPTPartitionEntry, String> {
         _ => LINUX,
     });
     let kind = Uuid::parse_str(kind)
-        .map_err(|_| format!("partition {}'s type_guid {kind:?} is no GUID", placed.number))?;
+        .map_err(|_| format!("partition {}'s type_guid {kind:?} is not a GUID", placed.number))?;
     Ok(GPTPartitionEntry {
         partition_type_guid: kind.to_bytes_le(),
         unique_partition_guid: Uuid::new_v4().to_bytes_le(),
@@ -143,14 +147,14 @@ fn entry(placed: &Placed) -> Result<GPTPartitionEntry, String> {
     })
 }
 
-/// Writes `table`, reads it back from the disk, and has the kernel look at it.
-fn write(disk: &mut Disk, table: Table, wanted: &metadata::Disk) -> Result<(), action::Error> {
-    let sector = disk.sector()?;
+/// Writes and verifies `table`, and makes the kernel re-read it.
+fn write(disk: &mut Disk, table: Table, wanted: &metadata::Disk) -> Result<(), error::Error> {
+    let sector = disk.sector_size()?;
     let mut table = table;
     let written = put(disk.cached(), &mut table, sector);
     written.map_err(|source| disk.io("write the partition table".into(), source))?;
-    disk.settle()?;
-    let same = is_there(disk.cached(), &table, sector);
+    disk.flush()?;
+    let same = is_written(disk.cached(), &table, sector);
     if !same.map_err(|source| disk.io("read the partition table back".into(), source))? {
         return Err(Error::Table(wanted.device.clone()).into());
     }
@@ -165,12 +169,12 @@ fn put(file: &mut File, table: &mut Table, sector: u64) -> io::Result<()> {
             table.write_into(file).map_err(io_error)?;
         }
         Table::Mbr(table) => {
-            // A GPT that was there before would still be one, in the eyes of some.
+            // Some programs would still find the old GPT.
             let last = file.seek(SeekFrom::End(0))?.saturating_sub(sector);
-            let nothing = vec![0; usize::try_from(sector).unwrap_or(mbr::SECTOR)];
+            let zeroes = vec![0; usize::try_from(sector).unwrap_or(mbr::SECTOR)];
             for header in [sector, last] {
                 file.seek(SeekFrom::Start(header))?;
-                file.write_all(&nothing)?;
+                file.write_all(&zeroes)?;
             }
             file.seek(SeekFrom::Start(0))?;
             file.write_all(&**table)?;
@@ -179,8 +183,8 @@ fn put(file: &mut File, table: &mut Table, sector: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `table` is what the disk has, its second copy included.
-fn is_there(file: &mut File, table: &Table, sector: u64) -> io::Result<bool> {
+/// True if the disk has `table`, including its backup copy.
+fn is_written(file: &mut File, table: &Table, sector: u64) -> io::Result<bool> {
     let mut first = [0; mbr::SECTOR];
     file.seek(SeekFrom::Start(0))?;
     file.read_exact(&mut first)?;
@@ -209,13 +213,18 @@ mod tests {
     const SECTOR: u64 = 512;
     const LENGTH: u64 = 8 << 20;
 
-    /// A file in the place of a disk, with a table on it.
+    /// Returns a file with a table on it.
     fn written() -> (File, Table) {
         let mut file = tempfile::tempfile().unwrap();
         file.set_len(LENGTH).unwrap();
         let mut table = GPT::new_from(&mut file, SECTOR, [7; 16]).unwrap();
-        let placed =
-            Placed { number: 1, label: "ROOT".into(), type_guid: None, first: 2048, last: 4095 };
+        let placed = PlacedPartition {
+            number: 1,
+            label: "ROOT".into(),
+            type_guid: None,
+            first: 2048,
+            last: 4095,
+        };
         table[1] = entry(&placed).unwrap();
         let mut table = Table::Gpt(Box::new(table));
         put(&mut file, &mut table, SECTOR).unwrap();
@@ -223,28 +232,29 @@ mod tests {
     }
 
     #[test]
-    fn a_table_reads_back_as_it_was_written() {
+    fn a_written_table_is_verified() {
         let (mut file, table) = written();
-        assert!(is_there(&mut file, &table, SECTOR).unwrap());
+        assert!(is_written(&mut file, &table, SECTOR).unwrap());
     }
 
     #[test]
-    fn a_bit_that_does_not_stick_is_found_wherever_it_is() {
-        // In the protective table, in either header, in either list of partitions.
+    fn a_changed_bit_is_found_in_both_copies() {
+        // In the protective MBR, in either header, in either list of partitions.
         for at in [450, 510, 512 + 60, 1024 + 3, LENGTH - 512 + 60, LENGTH - 33 * 512 + 3] {
             let (mut file, table) = written();
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[byte[0] ^ 1], at).unwrap();
-            assert!(!is_there(&mut file, &table, SECTOR).is_ok_and(|same| same), "{at}");
+            assert!(!is_written(&mut file, &table, SECTOR).is_ok_and(|same| same), "{at}");
         }
     }
 
     #[test]
-    fn labels_and_types_tell_what_a_partition_is() {
+    fn labels_and_type_guids_determine_the_type() {
         let kind = |label: &str, type_guid: Option<&str>| {
             let type_guid = type_guid.map(str::to_owned);
-            let placed = Placed { number: 1, label: label.into(), type_guid, first: 1, last: 1 };
+            let placed =
+                PlacedPartition { number: 1, label: label.into(), type_guid, first: 1, last: 1 };
             entry(&placed).map(|entry| Uuid::from_bytes_le(entry.partition_type_guid).to_string())
         };
         assert_eq!(kind("EFI", None).as_deref(), Ok(EFI_SYSTEM));
@@ -253,9 +263,12 @@ mod tests {
         assert_eq!(kind("EFI", Some(SWAP)).as_deref(), Ok(SWAP));
         assert_eq!(
             kind("a", Some("8300")),
-            Err("partition 1's type_guid \"8300\" is no GUID".into())
+            Err("partition 1's type_guid \"8300\" is not a GUID".into())
         );
         let long = "x".repeat(37);
-        assert_eq!(kind(&long, None), Err("partition 1's label is longer than 36 letters".into()));
+        assert_eq!(
+            kind(&long, None),
+            Err("partition 1's label is longer than 36 characters".into())
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Tars made by GNU tar, unpacked into real file systems, and compared by GNU tar again.
+//! Tars made by GNU tar, extracted into real file systems and compared by GNU tar.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use tempfile::TempDir;
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::{LoopDisk, Mounted, sh};
 use crate::image2disk::{noise, packed};
@@ -17,10 +17,10 @@ use crate::{context, environment, reason, run};
 /// A capability to open raw sockets, as `setcap cap_net_raw+ep` stores it (capabilities(7)).
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// What an attribute of a user may be: newlines, equal signs and zeroes are as good as anything.
+/// A user attribute with a newline, an equal sign and a zero byte, which are all allowed.
 const VALUE: &[u8] = b"one=1\n\0two";
 
-/// A tree with something of everything that a tar can hold.
+/// Creates a tree with every kind of entry that a tar can hold.
 fn tree() -> TempDir {
     let tree = TempDir::new().unwrap();
     let long = "long/".to_owned() + &"d".repeat(120) + "/" + &"f".repeat(120);
@@ -47,7 +47,7 @@ fn tree() -> TempDir {
     tree
 }
 
-/// `tree` as GNU tar packs it with `options`.
+/// Packs `tree` with GNU tar and `options`.
 fn tar(tree: &Path, options: &str) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (path, tree) = (file.path().display(), tree.display());
@@ -55,7 +55,7 @@ fn tar(tree: &Path, options: &str) -> Vec<u8> {
     fs::read(file.path()).unwrap()
 }
 
-/// All that `find` can say of each file below `root`.
+/// Returns all attributes of each file below `root`, as `find` prints them.
 fn listed(root: &Path) -> String {
     let format = "%P|%y|%m|%U|%G|%s|%n|%l|%T@|";
     // A directory's size is the file system's affair, and so is what it makes by itself.
@@ -76,13 +76,16 @@ fn attribute(path: &Path, name: &str) -> Vec<u8> {
     value[..length].to_vec()
 }
 
-/// The variables for unpacking from `url` without a sum.
+/// Returns the variables to extract from `url` without a checksum.
 fn variables<'a>(url: &'a str, disk: &'a LoopDisk) -> Vec<(&'a str, &'a str)> {
     let unchecked = ("INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION", "true");
     vec![("ARCHIVE_URL", url), ("ARCHIVE_TYPE", "tar"), ("DEST_DISK", &disk.path), unchecked]
 }
 
-async fn unpacked(tar: Vec<u8>, more: &[(&'static str, &'static str)]) -> (Outcome, LoopDisk) {
+async fn unpacked(
+    tar: Vec<u8>,
+    more: &[(&'static str, &'static str)],
+) -> (ActionOutcome, LoopDisk) {
     let (site, disk) = (Site::serve("root.tar", tar, []).await, LoopDisk::ext4());
     let mut variables = variables(&site.url, &disk);
     variables.extend(more);
@@ -90,15 +93,15 @@ async fn unpacked(tar: Vec<u8>, more: &[(&'static str, &'static str)]) -> (Outco
     (outcome, disk)
 }
 
-/// An ext4 file system with `tar` in it.
+/// Extracts `tar` into an ext4 file system.
 async fn filled(tar: Vec<u8>, more: &[(&'static str, &'static str)]) -> (Mounted, LoopDisk) {
     let (outcome, disk) = unpacked(tar, more).await;
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     (disk.mounted(), disk)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_a_tar_knows_of_its_files_is_restored() {
+async fn all_attributes_in_a_tar_are_restored() {
     let tree = tree();
     let tar = tar(tree.path(), "--format=posix --xattrs --xattrs-include='*'");
     let (root, _disk) = filled(tar, &[("FS_TYPE", "ext4")]).await;
@@ -118,7 +121,7 @@ async fn all_that_a_tar_knows_of_its_files_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gnu_tar_finds_no_difference_in_any_form_and_packing() {
+async fn gnu_tar_finds_no_difference_in_any_format_and_compression() {
     let tree = tree();
     for (options, tool) in [
         ("--format=gnu", "gzip"),
@@ -135,7 +138,7 @@ async fn gnu_tar_finds_no_difference_in_any_form_and_packing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sum_may_be_of_the_file_of_the_tar_or_of_the_tar_without_padding() {
+async fn the_checksum_may_be_of_the_file_the_tar_or_the_tar_without_padding() {
     let tree = TempDir::new().unwrap();
     fs::write(tree.path().join("a"), noise(5000)).unwrap();
     let (whole, bare) = (tar(tree.path(), ""), tar(tree.path(), "--blocking-factor=1"));
@@ -159,7 +162,7 @@ async fn the_sum_may_be_of_the_file_of_the_tar_or_of_the_tar_without_padding() {
         .map(|sum| format!("sha256:{sum}"))
         .chain([format!("sha512:{}", sum("sha512", &bare))])
     {
-        assert_eq!(run(Builtin::Archive2Disk, &wanted(right)).await, Outcome::Success);
+        assert_eq!(run(Builtin::Archive2Disk, &wanted(right)).await, ActionOutcome::Success);
     }
     let zero = format!("sha256:{}", "0".repeat(64));
     let reason = reason(run(Builtin::Archive2Disk, &wanted(zero.clone())).await);
@@ -172,7 +175,7 @@ async fn the_sum_may_be_of_the_file_of_the_tar_or_of_the_tar_without_padding() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_at_the_end_is_noticed_even_if_the_server_calls_it_whole() {
+async fn a_truncated_tar_is_a_failure() {
     let tree = TempDir::new().unwrap();
     for name in ["a", "b"] {
         fs::write(tree.path().join(name), noise(3000)).unwrap();
@@ -184,18 +187,18 @@ async fn what_is_missing_at_the_end_is_noticed_even_if_the_server_calls_it_whole
         let (outcome, _disk) = unpacked(tar[..cut].to_vec(), &[]).await;
         let reason = reason(outcome);
         let told = [
-            "archive2disk: the tar is damaged or not whole: ",
-            "archive2disk: the tar ends without its end mark",
+            "archive2disk: the tar is damaged or incomplete: ",
+            "archive2disk: the tar is truncated: its end mark is missing",
         ];
         assert!(told.iter().any(|told| reason.starts_with(told)), "{cut}: {reason}");
     }
     let (outcome, _disk) = unpacked(packed("gzip", &tar)[..2000].to_vec(), &[]).await;
     let reason = reason(outcome);
-    assert!(reason.contains(": the file is damaged or not whole gzip: "), "{reason}");
+    assert!(reason.contains(": the file is damaged or incomplete (gzip): "), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_an_end_mark_is_one_unless_more_follows() {
+async fn half_an_end_mark_is_accepted_unless_data_follows() {
     let tree = TempDir::new().unwrap();
     fs::write(tree.path().join("a"), noise(3000)).unwrap();
     let tar = tar(tree.path(), "--blocking-factor=1");
@@ -203,23 +206,27 @@ async fn half_an_end_mark_is_one_unless_more_follows() {
     let (root, _disk) = filled(half.clone(), &[]).await;
     assert!(fs::read(root.path().join("a")).unwrap() == noise(3000));
     let (outcome, _disk) = unpacked([half, tar].concat(), &[]).await;
-    let why = "the tar is damaged or not whole: more follows its end mark";
+    let why = "the tar is damaged or incomplete: data after its end mark";
     assert_eq!(reason(outcome), format!("archive2disk: {why}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_that_is_cut_goes_on() {
+async fn a_download_continues_after_a_disconnect() {
     let tree = TempDir::new().unwrap();
     fs::write(tree.path().join("a"), noise(300_000)).unwrap();
     let cuts = [100_000, 5, 50_000].map(Reply::cut);
     let site = Site::serve("root.tar", tar(tree.path(), ""), cuts).await;
     let disk = LoopDisk::ext4();
-    assert_eq!(run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await, Outcome::Success);
+    assert_eq!(
+        run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await,
+        ActionOutcome::Success
+    );
     assert!(fs::read(disk.mounted().path().join("a")).unwrap() == noise(300_000));
     assert_eq!(site.ranges().len(), 4);
 }
 
-/// A tar of `name`, a file with `content`, and of more from `before`, whose shell makes files and appends them to `$TAR`.
+/// Returns a tar of the entries made by the shell script `before`, which appends them to `$TAR`, and of a file `name` with
+/// `content`.
 fn crafted(before: &str) -> Vec<u8> {
     let place = TempDir::new().unwrap();
     sh(&format!(
@@ -230,22 +237,21 @@ fn crafted(before: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_leads_out_is_refused() {
+async fn a_path_outside_of_the_destination_is_refused() {
     for (how, name) in [
         ("tar -P --transform 's,^,../../,' -cf $TAR evil", "../../evil"),
         ("tar -P --transform 's,^,a/../../,' -cf $TAR evil", "a/../../evil"),
         ("ln evil hard && tar -P --transform 's,^evil,../evil,RSh' -cf $TAR evil hard", "../evil"),
     ] {
         let (outcome, _disk) = unpacked(crafted(how), &[]).await;
-        let sentence = format!(
-            "archive2disk: the tar has {name:?}, whose name leads out of where it is unpacked"
-        );
+        let sentence =
+            format!("archive2disk: the tar has {name:?}, a path outside of the destination");
         assert_eq!(reason(outcome), sentence, "{how}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn absolute_names_and_links_lead_nowhere_but_into_the_place() {
+async fn absolute_names_and_links_stay_inside_the_destination() {
     let outside = TempDir::new().unwrap();
     let out = outside.path().display().to_string();
     let tar = crafted(&format!(
@@ -266,7 +272,7 @@ async fn absolute_names_and_links_lead_nowhere_but_into_the_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_takes_the_place_of_what_has_its_name_but_a_link_to_a_directory_stays() {
+async fn an_entry_replaces_an_existing_one_except_a_link_to_a_directory() {
     let tar = crafted(
         "mkdir lib && echo so > lib/so && echo new > a && echo new > b && chmod 640 a && tar -cf $TAR lib a b",
     );
@@ -277,7 +283,10 @@ async fn an_entry_takes_the_place_of_what_has_its_name_but_a_link_to_a_directory
         root.path().display()
     ));
     drop(root);
-    assert_eq!(run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await, Outcome::Success);
+    assert_eq!(
+        run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await,
+        ActionOutcome::Success
+    );
     let root = disk.mounted();
     let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
     assert_eq!(
@@ -289,7 +298,7 @@ async fn an_entry_takes_the_place_of_what_has_its_name_but_a_link_to_a_directory
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_put_in_place_is_named() {
+async fn an_entry_that_cannot_be_created_is_named() {
     let tree = TempDir::new().unwrap();
     fs::write(tree.path().join("big"), noise(20 << 20)).unwrap();
     let (outcome, disk) = unpacked(tar(tree.path(), ""), &[]).await;
@@ -305,12 +314,12 @@ async fn what_cannot_be_put_in_place_is_named() {
     .await;
     assert_eq!(
         reason(outcome),
-        r#"archive2disk: cannot make room for "/a": Directory not empty (os error 39)"#
+        r#"archive2disk: cannot replace "/a": Directory not empty (os error 39)"#
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holes_stay_holes_in_all_forms_that_gnu_tar_has_for_them() {
+async fn holes_are_restored_in_all_formats_of_gnu_tar() {
     for form in [
         "gnu",
         "posix --sparse-version=0.0",
@@ -333,7 +342,7 @@ async fn holes_stay_holes_in_all_forms_that_gnu_tar_has_for_them() {
 }
 
 #[tokio::test]
-async fn variables_that_are_missing_or_nonsense_are_named() {
+async fn missing_and_invalid_variables_are_named() {
     let disk = LoopDisk::new(1 << 20);
     let all = || {
         let mut all = variables("http://127.0.0.1:9/a", &disk);
@@ -377,18 +386,18 @@ async fn variables_that_are_missing_or_nonsense_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_should_be_packed_and_is_not_is_refused() {
+async fn a_file_that_must_be_compressed_and_is_not_is_refused() {
     let (outcome, _disk) =
         unpacked(crafted("tar -cf $TAR evil"), &[("ARCHIVE_TYPE", "targz")]).await;
     let reason = reason(outcome);
     assert!(
-        reason.ends_with("the file is not gzip, xz, zstd or bzip2, though ARCHIVE_TYPE is targz"),
+        reason.ends_with("the file is not gzip, xz, zstd or bzip2, although ARCHIVE_TYPE is targz"),
         "{reason}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelled_it_ends_and_lets_go_of_the_disk() {
+async fn a_cancelled_action_ends_and_closes_the_disk() {
     let tree = TempDir::new().unwrap();
     fs::write(tree.path().join("a"), noise(1 << 20)).unwrap();
     symlink("a", tree.path().join("b")).unwrap();
@@ -407,6 +416,6 @@ async fn cancelled_it_ends_and_lets_go_of_the_disk() {
     };
     tokio::time::timeout(Duration::from_secs(30), begun).await.unwrap();
     stop.cancel();
-    assert_eq!(running.await.unwrap(), Outcome::Cancelled);
+    assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
     sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
 }

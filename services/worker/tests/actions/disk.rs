@@ -1,4 +1,4 @@
-//! Loop devices that go away with their test.
+//! Loop devices, detached at the end of their test.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ pub(crate) struct LoopDisk {
     _directory: TempDir,
 }
 
-/// What was on every disk before.
+/// The old content of every disk, repeated.
 pub(crate) const OLD: u8 = 0xdd;
 
 impl LoopDisk {
@@ -22,7 +22,7 @@ impl LoopDisk {
         Self::with_sectors(size, 512)
     }
 
-    /// One with sectors of so many bytes.
+    /// Creates a disk with sectors of so many bytes.
     pub(crate) fn with_sectors(size: u64, sector: u64) -> Self {
         let directory = TempDir::new().unwrap();
         let backing = directory.path().join("disk");
@@ -31,20 +31,20 @@ impl LoopDisk {
         Self { path, backing, _directory: directory }
     }
 
-    /// One with an ext4 file system on it.
+    /// Creates a disk with an ext4 file system.
     pub(crate) fn ext4() -> Self {
         let disk = Self::new(16 << 20);
         sh(&format!("mkfs.ext4 -q -F {}", disk.path));
         disk
     }
 
-    /// What the device holds, from the file under it.
+    /// Returns the content of the device, read from its backing file.
     pub(crate) fn content(&self) -> Vec<u8> {
         File::open(&self.path).unwrap().sync_all().unwrap();
         fs::read(&self.backing).unwrap()
     }
 
-    /// Whether all of the old data is there.
+    /// True if all of the old data is still there.
     pub(crate) fn is_untouched(&self) -> bool {
         self.content().iter().all(|byte| *byte == OLD)
     }
@@ -58,13 +58,13 @@ impl LoopDisk {
         (fields[6], fields[13])
     }
 
-    /// How many bytes it takes where it is kept; what was discarded takes none.
+    /// Returns the bytes allocated for the backing file; discarded ranges are not allocated.
     pub(crate) fn allocated(&self) -> u64 {
         File::open(&self.path).unwrap().sync_all().unwrap();
         self.backing.metadata().unwrap().blocks() * 512
     }
 
-    /// Mounts it until the guard is dropped.
+    /// Mounts the file system until the guard is dropped.
     pub(crate) fn mounted(&self) -> Mounted {
         let place = TempDir::new().unwrap();
         sh(&format!("mount -t ext4 {} {}", self.path, place.path().display()));
@@ -93,7 +93,7 @@ impl Drop for Mounted {
     }
 }
 
-/// What `command` prints, once it has succeeded.
+/// Runs `command`, which must succeed, and returns its output.
 pub(crate) fn sh(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));

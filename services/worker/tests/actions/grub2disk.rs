@@ -1,15 +1,15 @@
-//! grub2disk in systems whose GRUB writes down how it was called.
+//! grub2disk in systems whose GRUB records its arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::installed::system;
 use crate::{reason, run};
 
-/// A system with programs of these names, which leave their arguments in `/etc/called`.
+/// Installs a system with programs of these names, which append their arguments to `/etc/called`.
 fn with(programs: &[&str], ending: &str) -> LoopDisk {
     let disk = system();
     let root = disk.mounted();
@@ -43,15 +43,15 @@ async fn the_systems_own_grub_is_installed_and_configured() {
         ),
     ] {
         let disk = with(&programs, "exit 0");
-        assert_eq!(run(Builtin::Grub2Disk, &variables(&disk)).await, Outcome::Success);
+        assert_eq!(run(Builtin::Grub2Disk, &variables(&disk)).await, ActionOutcome::Success);
         assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/called")).unwrap(), called);
     }
 }
 
 #[tokio::test]
-async fn a_grub_that_fails_tells_its_last_words_and_nothing_more_is_run() {
+async fn a_failed_grub_install_reports_its_output_and_ends_the_action() {
     let disk = with(&["grub-install", "grub-mkconfig"], "echo no room for core.img >&2; exit 1");
-    let Outcome::Failure(failure) = run(Builtin::Grub2Disk, &variables(&disk)).await else {
+    let ActionOutcome::Failure(failure) = run(Builtin::Grub2Disk, &variables(&disk)).await else {
         panic!("no failure")
     };
     assert_eq!(failure.reason, "grub2disk: `grub-install /dev/sdx` ended with exit code 1");

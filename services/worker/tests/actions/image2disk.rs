@@ -1,4 +1,4 @@
-//! Images that arrive: packed or not, cut or not, with holes or without.
+//! Images: compressed or not, with and without disconnects and holes.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use worker::progress::Phase;
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::{LoopDisk, OLD, sh};
 use crate::site::{Reply, Site};
 use crate::{context, environment, run};
 
-/// Bytes that look random, and do not pack.
+/// Returns pseudo-random bytes, which do not compress.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = std::iter::repeat_with(move || {
@@ -27,7 +27,7 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// `content` as `tool` packs it.
+/// Compresses `content` with `tool`.
 pub(crate) fn packed(tool: &str, content: &[u8]) -> Vec<u8> {
     let file = NamedTempFile::new().unwrap();
     fs::write(&file, content).unwrap();
@@ -42,7 +42,7 @@ fn hex(digest: impl AsRef<[u8]>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_lands_byte_for_byte_in_every_format() {
+async fn an_image_is_written_exactly_in_every_format() {
     let image = noise(9 << 20);
     for (tool, name) in [
         ("cat", "os.img"),
@@ -57,7 +57,7 @@ async fn an_image_lands_byte_for_byte_in_every_format() {
         let disk = LoopDisk::new(16 << 20);
         let variables =
             [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_CHECKSUM", &sum)];
-        assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success, "{tool}");
+        assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success, "{tool}");
         let content = disk.content();
         assert!(content[..image.len()] == image, "{tool}");
         assert!(
@@ -68,67 +68,70 @@ async fn an_image_lands_byte_for_byte_in_every_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn zeroes_in_an_image_leave_nothing_of_the_old_data() {
+async fn zeroes_in_an_image_erase_the_old_data() {
     let mut image = vec![0; 12 << 20];
     image[5 << 20] = 1;
     image.extend([0; 700]);
     let site = Site::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(16 << 20);
     let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
-    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..image.len()] == image);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_byte_is_written_once_however_often_the_download_is_cut() {
+async fn every_byte_is_written_once_in_spite_of_disconnects() {
     let image = noise(10 << 20);
     let cuts = [100, 1 << 20, 3 << 20, 5, 2 << 20].map(Reply::cut);
     let site = Site::serve("os.img", image.clone(), cuts).await;
     let disk = LoopDisk::new(16 << 20);
     let (written, _) = disk.sectors();
     let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
-    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..image.len()] == image);
     assert_eq!(disk.sectors().0 - written, image.len() as u64 / 512);
     assert_eq!(site.ranges().len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forced_onto_a_smaller_disk_an_image_is_cut_at_its_end() {
+async fn with_force_an_image_is_truncated_to_the_disk() {
     let image = noise(6 << 20);
     let site = Site::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(5 << 20);
     let variables =
         [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_FORCE", "true")];
-    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content() == image[..5 << 20]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_packed_file_is_written_as_it_comes_where_compressed_is_false() {
+async fn with_compressed_false_a_compressed_file_is_written_as_it_is() {
     let file = packed("gzip", b"not unpacked");
     let site = Site::serve("os.img.gz", file.clone(), []).await;
     let disk = LoopDisk::new(1 << 20);
     let variables =
         [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("COMPRESSED", "false")];
-    assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success);
+    assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..file.len()] == file);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_tells_the_bytes_downloaded_and_their_total() {
+async fn progress_reports_downloaded_and_total_bytes() {
     let image = noise(1 << 20);
     let site = Site::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(1 << 20);
     let (context, heard) = context();
     let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
-    assert_eq!(worker::run(Builtin::Image2Disk, &variables, &context).await, Outcome::Success);
+    assert_eq!(
+        worker::run(Builtin::Image2Disk, &variables, &context).await,
+        ActionOutcome::Success
+    );
     let first = heard.reports.lock().unwrap()[0].clone();
     assert_eq!((first.phase, first.done, first.total), (Phase::Writing, 1 << 20, Some(1 << 20)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelled_it_ends_and_lets_go_of_the_disk() {
+async fn a_cancelled_action_ends_and_closes_the_disk() {
     let stalled = Reply { stall: true, ..Reply::cut(5 << 20) };
     let site = Site::serve("os.img", noise(9 << 20), [stalled]).await;
     let disk = LoopDisk::new(16 << 20);
@@ -145,11 +148,11 @@ async fn cancelled_it_ends_and_lets_go_of_the_disk() {
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), begun).await.unwrap();
     stop.cancel();
-    assert_eq!(running.await.unwrap(), Outcome::Cancelled);
+    assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
     sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
 }
 
-/// Cut points, socket writes, a server with or without ranges and versions, holes and packing: all at random.
+/// Random disconnects, socket writes, holes and compression; servers with or without ranges and validators.
 fn weather() -> impl Strategy<Value = Vec<Reply>> {
     let etag = prop_oneof![Just(Some("\"one\"")), Just(None)];
     let cuts = prop::collection::vec((0..300_000_usize, 1..70_000_usize, any::<bool>()), 0..6);
@@ -180,7 +183,7 @@ proptest! {
             let site = Site::serve("os.img", file, weather).await;
             run(Builtin::Image2Disk, &[("IMG_URL", &site.url), ("DEST_DISK", &disk.path)]).await
         });
-        prop_assert_eq!(outcome, Outcome::Success);
+        prop_assert_eq!(outcome, ActionOutcome::Success);
         let content = disk.content();
         prop_assert!(content[..image.len()] == image[..]);
         prop_assert!(content[image.len()..].iter().all(|byte| *byte == OLD));

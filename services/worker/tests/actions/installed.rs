@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use worker::{Builtin, Failure, Outcome};
+use worker::{ActionOutcome, Builtin, Failure};
 
 use crate::disk::{LoopDisk, sh};
 use crate::{context, environment, reason, run};
@@ -18,7 +18,7 @@ fn file<'a>(disk: &'a LoopDisk, path: &'a str, contents: &'a str) -> Vec<(&'a st
     variables
 }
 
-/// A system of one program: a shell with the usual tools in it.
+/// Installs a system of one program: busybox.
 pub(crate) fn system() -> LoopDisk {
     let disk = LoopDisk::ext4();
     let root = disk.mounted();
@@ -38,8 +38,8 @@ fn command<'a>(disk: &'a LoopDisk, line: &'a str) -> Vec<(&'a str, &'a str)> {
     place.into_iter().chain([("CMD_LINE", line), ("DEFAULT_INTERPRETER", "/bin/sh -c")]).collect()
 }
 
-fn failure(outcome: Outcome) -> Failure {
-    let Outcome::Failure(failure) = outcome else { panic!("{outcome:?} is no failure") };
+fn failure(outcome: ActionOutcome) -> Failure {
+    let ActionOutcome::Failure(failure) = outcome else { panic!("{outcome:?} is no failure") };
     failure
 }
 
@@ -48,7 +48,7 @@ async fn a_file_has_the_contents_owner_and_mode_asked_for() {
     let disk = LoopDisk::ext4();
     assert_eq!(
         run(Builtin::WriteFile, &file(&disk, "/etc/a/b", "hello\n")).await,
-        Outcome::Success
+        ActionOutcome::Success
     );
     let root = disk.mounted();
     let (written, made) = (root.path().join("etc/a/b"), root.path().join("etc/a"));
@@ -66,7 +66,7 @@ async fn a_file_that_was_there_is_replaced_with_its_mode() {
     fs::write(root.path().join("a"), "a longer old text").unwrap();
     fs::set_permissions(root.path().join("a"), fs::Permissions::from_mode(0o400)).unwrap();
     drop(root);
-    assert_eq!(run(Builtin::WriteFile, &file(&disk, "/a", "new")).await, Outcome::Success);
+    assert_eq!(run(Builtin::WriteFile, &file(&disk, "/a", "new")).await, ActionOutcome::Success);
     let root = disk.mounted();
     let written = root.path().join("a");
     assert_eq!(fs::read_to_string(&written).unwrap(), "new");
@@ -92,7 +92,7 @@ async fn links_lead_nowhere_but_into_the_file_system() {
 async fn a_disk_without_a_file_system_is_named() {
     let disk = LoopDisk::new(1 << 20);
     let mut variables = file(&disk, "/a", "x");
-    let sentence = format!("writefile: {}: no file system this kernel knows", disk.path);
+    let sentence = format!("writefile: {}: no file system that this kernel supports", disk.path);
     assert_eq!(reason(run(Builtin::WriteFile, &variables).await), sentence);
     variables.push(("FS_TYPE", "ext4"));
     let sentence = format!(
@@ -103,11 +103,11 @@ async fn a_disk_without_a_file_system_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_of_a_file_is_named() {
+async fn a_file_in_place_of_a_directory_is_named() {
     let disk = LoopDisk::ext4();
-    assert_eq!(run(Builtin::WriteFile, &file(&disk, "/a", "x")).await, Outcome::Success);
+    assert_eq!(run(Builtin::WriteFile, &file(&disk, "/a", "x")).await, ActionOutcome::Success);
     let sentence = format!(
-        "writefile: {}: cannot make the directory /a: File exists (os error 17)",
+        "writefile: {}: cannot create the directory /a: File exists (os error 17)",
         disk.path
     );
     assert_eq!(reason(run(Builtin::WriteFile, &file(&disk, "/a/b/c", "x")).await), sentence);
@@ -121,7 +121,7 @@ async fn a_command_runs_in_the_installed_system() {
         &disk,
         "echo $GREETING; echo done > /etc/done; test -e /proc/self && ls /dev/null",
     ));
-    assert_eq!(worker::run(Builtin::Cexec, &variables, &context).await, Outcome::Success);
+    assert_eq!(worker::run(Builtin::Cexec, &variables, &context).await, ActionOutcome::Success);
     assert_eq!(heard.output.lock().unwrap().as_slice(), b"\n/dev/null\n");
     assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/done")).unwrap(), "done\n");
 }
@@ -129,13 +129,13 @@ async fn a_command_runs_in_the_installed_system() {
 #[tokio::test]
 async fn nothing_stays_mounted() {
     let disk = system();
-    assert_eq!(run(Builtin::Cexec, &command(&disk, "echo")).await, Outcome::Success);
+    assert_eq!(run(Builtin::Cexec, &command(&disk, "echo")).await, ActionOutcome::Success);
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&disk.path));
     sh(&format!("fsck.ext4 -n -f {} && mkfs.ext4 -q -F {0}", disk.path)); // Refused while anything holds the disk.
 }
 
 #[tokio::test]
-async fn a_failed_command_tells_its_exit_code_and_last_words() {
+async fn a_failed_command_reports_its_exit_code_and_output() {
     let disk = system();
     let failure = failure(
         run(Builtin::Cexec, &command(&disk, "echo out; echo no space left >&2; exit 7")).await,
@@ -158,7 +158,7 @@ async fn without_an_interpreter_commands_run_in_turn_until_one_fails() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_named() {
+async fn a_missing_command_is_named() {
     let disk = system();
     let mut variables = command(&disk, "grub-install /dev/sda");
     variables.retain(|(name, _)| *name != "DEFAULT_INTERPRETER");
@@ -194,7 +194,7 @@ async fn cancelling_kills_all_that_the_command_started() {
     };
     tokio::time::timeout(Duration::from_secs(30), printed).await.unwrap();
     stop.cancel();
-    assert_eq!(running.await.unwrap(), Outcome::Cancelled);
+    assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
     let child = String::from_utf8(heard.output.lock().unwrap().clone()).unwrap();
     let status = Path::new("/proc").join(child.trim()).join("stat");
     let running = || fs::read_to_string(&status).is_ok_and(|status| !status.contains(") Z "));
@@ -207,7 +207,7 @@ async fn cancelling_kills_all_that_the_command_started() {
 }
 
 #[tokio::test]
-async fn the_machines_name_servers_are_seen_inside_and_the_systems_own_stay() {
+async fn the_machines_resolv_conf_is_visible_and_the_systems_own_is_unchanged() {
     let ours = fs::read_to_string("/etc/resolv.conf").unwrap();
     for prepare in [
         "echo theirs > etc/resolv.conf",
@@ -227,7 +227,7 @@ async fn the_machines_name_servers_are_seen_inside_and_the_systems_own_stay() {
         variables.push(("UPDATE_RESOLV_CONF", "true"));
         assert_eq!(
             worker::run(Builtin::Cexec, &environment(&variables), &context).await,
-            Outcome::Success
+            ActionOutcome::Success
         );
         assert_eq!(
             String::from_utf8(heard.output.lock().unwrap().clone()).unwrap(),
@@ -244,13 +244,13 @@ async fn the_machines_name_servers_are_seen_inside_and_the_systems_own_stay() {
 }
 
 #[tokio::test]
-async fn without_a_chroot_the_system_is_beside_the_machines_own() {
+async fn without_a_chroot_the_system_is_mounted_aside() {
     let disk = system();
     let mut variables = command(&disk, "echo beside > /mountAction/etc/done");
     variables.retain(|(name, _)| *name != "CHROOT");
     let outcome = run(Builtin::Cexec, &variables).await;
     // The place is made where this test runs; what was mounted there is not seen here.
     fs::remove_dir("/mountAction").unwrap();
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/done")).unwrap(), "beside\n");
 }

@@ -1,4 +1,4 @@
-//! kexec up to the point where the machine would leave: the kernel that these tests run on takes no other.
+//! kexec up to loading the kernel: the kernel of these tests does not support kexec_file_load(2).
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::{context, environment, reason, run};
 const CONFIG: &str = "set default=1\nmenuentry a {\nlinux /boot/a\n}\n\
     menuentry b {\nlinux /boot/vmlinuz root=/dev/sda1 ro\ninitrd /boot/one /boot/two\n}\n";
 
-/// A disk with something in the place of a kernel, and a configuration of GRUB.
+/// Creates a disk with a dummy kernel and a configuration of GRUB.
 fn disk() -> LoopDisk {
     let disk = LoopDisk::ext4();
     let root = disk.mounted();
@@ -23,7 +23,7 @@ fn disk() -> LoopDisk {
     disk
 }
 
-/// What it says it will boot, and why it did not.
+/// Returns the output of the action, which names the kernel, and the reason of its failure.
 async fn told(disk: &LoopDisk, more: &[(&str, &str)]) -> (String, String) {
     let (context, heard) = context();
     let mut variables = vec![("BLOCK_DEVICE", disk.path.as_str()), ("FS_TYPE", "ext4")];
@@ -34,7 +34,7 @@ async fn told(disk: &LoopDisk, more: &[(&str, &str)]) -> (String, String) {
 }
 
 #[tokio::test]
-async fn what_grub_would_boot_is_loaded_from_a_file_system_that_is_not_mounted_any_more() {
+async fn the_default_entry_of_grub_is_loaded_after_unmounting() {
     let disk = disk();
     let (said, reason) = told(&disk, &[]).await;
     let arguments = "arguments root=/dev/sda1 ro";
@@ -44,7 +44,7 @@ async fn what_grub_would_boot_is_loaded_from_a_file_system_that_is_not_mounted_a
 }
 
 #[tokio::test]
-async fn what_the_template_says_goes_before_what_grub_says() {
+async fn variables_of_the_template_override_grubs_entry() {
     let disk = disk();
     let (said, _) = told(&disk, &[("CMD_LINE", "console=ttyS0")]).await;
     assert!(said.ends_with("initrd /boot/one /boot/two, arguments of CMD_LINE\n"), "{said}");
@@ -58,13 +58,16 @@ async fn what_the_template_says_goes_before_what_grub_says() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_named() {
+async fn missing_files_are_named() {
     let disk = disk();
     let absent = "No such file or directory (os error 2)";
     for (variable, sentence) in [
         (("KERNEL_PATH", "/boot/none"), format!("cannot copy /boot/none: {absent}")),
         (("GRUBCFG_PATH", "grub2/grub.cfg"), format!("cannot read grub2/grub.cfg: {absent}")),
-        (("GRUBCFG_PATH", "boot/one"), "boot/one: its default entry boots no Linux".to_owned()),
+        (
+            ("GRUBCFG_PATH", "boot/one"),
+            "boot/one: its default entry does not boot Linux".to_owned(),
+        ),
     ] {
         assert_eq!(told(&disk, &[variable]).await.1, format!("kexec: {sentence}"));
     }

@@ -20,9 +20,9 @@ use std::time::Duration;
 use runtime::retry::Backoff;
 use tokio_util::sync::CancellationToken;
 use worker::progress::Report;
-use worker::{Builtin, Context, Environment, Outcome, Progress, RetryPolicy};
+use worker::{ActionOutcome, Builtin, Context, Environment, Progress, RetryPolicy};
 
-/// Remembers all it hears.
+/// Records all reports and output.
 #[derive(Debug, Default)]
 struct Heard {
     reports: Mutex<Vec<Report>>,
@@ -39,7 +39,7 @@ impl Progress for Heard {
     }
 }
 
-/// Short delays, and an end soon enough.
+/// Returns short delays for tests.
 fn retry_policy() -> RetryPolicy {
     RetryPolicy {
         stall_timeout: Duration::from_secs(2),
@@ -63,13 +63,13 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-async fn run(action: Builtin, variables: &[(&str, &str)]) -> Outcome {
+async fn run(action: Builtin, variables: &[(&str, &str)]) -> ActionOutcome {
     worker::run(action, &environment(variables), &context().0).await
 }
 
-/// The one line of a failure.
-fn reason(outcome: Outcome) -> String {
-    let Outcome::Failure(failure) = outcome else { panic!("{outcome:?} is no failure") };
+/// Returns the reason of a failure, which must be one line.
+fn reason(outcome: ActionOutcome) -> String {
+    let ActionOutcome::Failure(failure) = outcome else { panic!("{outcome:?} is no failure") };
     assert!(!failure.reason.contains('\n'));
     failure.reason
 }

@@ -1,9 +1,9 @@
-//! The sentences of image2disk: each names what failed and where, in one line.
+//! Error messages of image2disk: each names what failed and where, in one line.
 
 use std::process::Command;
 
 use tempfile::NamedTempFile;
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::image2disk::noise;
@@ -25,7 +25,7 @@ async fn refused(
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_refused_at_once() {
+async fn missing_files_are_refused_immediately() {
     let (reason, disk, url) =
         refused("os.img.zst", Vec::new(), Reply::refuse("404 Not Found"), &[]).await;
     assert_eq!(reason, format!("image2disk: GET {url}: 404 Not Found"));
@@ -33,13 +33,13 @@ async fn what_is_not_there_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn an_empty_file_is_no_image() {
+async fn an_empty_file_is_refused() {
     let (reason, _, url) = refused("os.img", Vec::new(), Reply::default(), &[]).await;
     assert_eq!(reason, format!("image2disk: GET {url}: the file is empty"));
 }
 
 #[tokio::test]
-async fn a_wrong_sum_names_both() {
+async fn a_wrong_checksum_names_both() {
     let zero = "0".repeat(64);
     let (reason, _, url) =
         refused("os.img", b"abc".to_vec(), Reply::default(), &[("IMG_SHA256", &zero)]).await;
@@ -51,26 +51,26 @@ async fn a_wrong_sum_names_both() {
 }
 
 #[tokio::test]
-async fn a_cut_packed_file_is_a_failure_even_if_the_server_calls_it_whole() {
+async fn a_truncated_compressed_file_is_a_failure() {
     let file = [0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x19, 0x00, 0x00].to_vec(); // A zstd frame without its block's end.
     let (reason, _, url) = refused("os.img.zst", file, Reply::default(), &[]).await;
     assert!(
         reason.starts_with(&format!(
-            "image2disk: GET {url}: the file is damaged or not whole zstd: "
+            "image2disk: GET {url}: the file is damaged or incomplete (zstd): "
         )),
         "{reason}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_that_there_is_no_room_for_is_refused_before_the_first_byte() {
+async fn a_window_above_the_limit_is_refused_before_the_first_byte() {
     for (tool, format) in
         [("cat $0 | zstd --long=28 -c", "zstd"), ("xz --lzma2=preset=0,dict=256MiB -c $0", "xz")]
     {
         let file = piped(tool, &noise(5000));
         let (reason, disk, url) = refused("os.img", file, Reply::default(), &[]).await;
         let sentence = format!(
-            "image2disk: GET {url}: unpacking this {format} takes a window of 256 MiB, and"
+            "image2disk: GET {url}: unpacking this {format} needs a window of 256 MiB; the limit is"
         );
         assert!(reason.starts_with(&sentence) && reason.ends_with(" MiB"), "{reason}");
         assert!(disk.is_untouched());
@@ -78,30 +78,32 @@ async fn a_window_that_there_is_no_room_for_is_refused_before_the_first_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_that_grows_in_a_later_part_is_refused_as_well() {
+async fn a_larger_window_in_a_later_stream_is_refused() {
     for (tool, format) in [
         ("zstd -c $0; cat $0 | zstd --long=28 -c", "zstd"),
         ("xz -c $0; xz --lzma2=preset=0,dict=256MiB -c $0", "xz"),
     ] {
         let (reason, _, url) =
             refused("os.img", piped(tool, &noise(5000)), Reply::default(), &[]).await;
-        let needs = format!("unpacking this {format} takes a larger window in a later part, and");
+        let needs = format!(
+            "unpacking this {format} needs a larger window in a later stream; the limit is"
+        );
         assert!(reason.starts_with(&format!("image2disk: GET {url}: {needs}")), "{reason}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_largest_windows_that_packers_choose_by_themselves_are_unpacked() {
+async fn the_largest_default_windows_of_compressors_are_supported() {
     for tool in ["xz -9 -c $0", "cat $0 | zstd --long -19 -c"] {
         let site = Site::serve("os.img", piped(tool, &noise(5000)), []).await;
         let disk = LoopDisk::new(1 << 20);
         let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
-        assert_eq!(run(Builtin::Image2Disk, &variables).await, Outcome::Success, "{tool}");
+        assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success, "{tool}");
         assert!(disk.content()[..5000] == noise(5000));
     }
 }
 
-/// What the shell command `line` makes of a file with `content`, which is its `$0`.
+/// Runs the shell command `line` with a file of `content` as `$0`, and returns its output.
 fn piped(line: &str, content: &[u8]) -> Vec<u8> {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(&file, content).unwrap();
@@ -111,21 +113,22 @@ fn piped(line: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_should_be_packed_and_is_not_is_refused() {
+async fn a_file_that_must_be_compressed_and_is_not_is_refused() {
     let (reason, disk, url) =
         refused("os.xz", noise(5000), Reply::default(), &[("COMPRESSED", "true")]).await;
     assert_eq!(
         reason,
-        format!("image2disk: GET {url}: the file is not xz, though COMPRESSED is true")
+        format!("image2disk: GET {url}: the file is not xz, although COMPRESSED is true")
     );
     assert!(disk.is_untouched());
 }
 
 #[tokio::test]
-async fn an_image_whose_end_cannot_be_told_from_a_cut_is_refused() {
+async fn an_image_with_an_unknown_end_is_refused() {
     let endless = Reply { length: false, ..Reply::default() };
     let (reason, _, url) = refused("os.img", noise(5000), endless, &[]).await;
-    let why = "the server tells no length, so a cut would pass for the end; set IMG_CHECKSUM";
+    let why =
+        "the server sends no length, so a truncated file would look complete; set IMG_CHECKSUM";
     assert_eq!(reason, format!("image2disk: GET {url}: {why}"));
 }
 
@@ -140,7 +143,7 @@ async fn an_image_larger_than_the_disk_is_refused_before_the_first_byte() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_not_there_is_named_beside_those_that_are() {
+async fn a_missing_disk_is_named_with_the_existing_ones() {
     let variables = [("IMG_URL", "http://127.0.0.1:9/os.img"), ("DEST_DISK", "/dev/sdnone")];
     let reason = reason(run(Builtin::Image2Disk, &variables).await);
     assert!(
@@ -150,7 +153,7 @@ async fn a_disk_that_is_not_there_is_named_beside_those_that_are() {
 }
 
 #[tokio::test]
-async fn what_is_no_disk_is_refused() {
+async fn other_devices_than_disks_are_refused() {
     let variables = [("IMG_URL", "http://127.0.0.1:9/os.img"), ("DEST_DISK", "/dev/null")];
     assert_eq!(
         reason(run(Builtin::Image2Disk, &variables).await),
@@ -159,7 +162,7 @@ async fn what_is_no_disk_is_refused() {
 }
 
 #[tokio::test]
-async fn a_mounted_disk_is_refused_and_its_place_named() {
+async fn a_mounted_disk_is_refused_and_its_mount_point_named() {
     let disk = LoopDisk::ext4();
     let mounted = disk.mounted();
     let variables = [("IMG_URL", "http://127.0.0.1:9/os.img"), ("DEST_DISK", &disk.path)];
@@ -169,7 +172,7 @@ async fn a_mounted_disk_is_refused_and_its_place_named() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_told_as_the_system_tells_it() {
+async fn a_refused_connection_has_the_systems_error() {
     let disk = NamedTempFile::new().unwrap();
     let path = disk.path().to_str().unwrap();
     let variables = [
@@ -182,7 +185,7 @@ async fn nobody_listening_is_told_as_the_system_tells_it() {
 }
 
 #[tokio::test]
-async fn variables_that_are_missing_or_nonsense_are_named() {
+async fn missing_and_invalid_variables_are_named() {
     for (variables, sentence) in [
         (&[("DEST_DISK", "/dev/sda")][..], "image2disk: IMG_URL is missing"),
         (
@@ -197,6 +200,9 @@ async fn variables_that_are_missing_or_nonsense_are_named() {
 
 #[tokio::test]
 async fn reboot_and_poweroff_are_left_to_the_caller() {
-    assert_eq!(run(Builtin::Reboot, &[]).await, Outcome::Terminal(worker::Terminal::Reboot));
-    assert_eq!(run(Builtin::PowerOff, &[]).await, Outcome::Terminal(worker::Terminal::PowerOff));
+    assert_eq!(run(Builtin::Reboot, &[]).await, ActionOutcome::Terminal(worker::Terminal::Reboot));
+    assert_eq!(
+        run(Builtin::PowerOff, &[]).await,
+        ActionOutcome::Terminal(worker::Terminal::PowerOff)
+    );
 }

@@ -1,9 +1,9 @@
-//! What image2disk asks a server for after a cut, and what it makes of the answer.
+//! Requests of image2disk after a disconnect, and its handling of the responses.
 
 use std::time::Duration;
 
 use worker::progress::Phase;
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::image2disk::noise;
@@ -12,54 +12,57 @@ use crate::{context, environment, reason, run};
 
 const LENGTH: usize = 300_000;
 
-/// The outcome of writing an image from a server that gives `replies`, and the ranges that it was asked for.
-async fn written(replies: impl IntoIterator<Item = Reply>) -> (Outcome, Vec<String>, String) {
+/// Writes an image from a server that sends `replies`. Returns the outcome and the requested ranges.
+async fn written(replies: impl IntoIterator<Item = Reply>) -> (ActionOutcome, Vec<String>, String) {
     let image = noise(LENGTH);
     let site = Site::serve("os.img", image.clone(), replies).await;
     let disk = LoopDisk::new(1 << 20);
     let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
     let running = run(Builtin::Image2Disk, &variables);
     let outcome = tokio::time::timeout(Duration::from_secs(30), running).await.expect("it hangs");
-    assert!(outcome != Outcome::Success || disk.content()[..LENGTH] == image, "not the image");
+    assert!(
+        outcome != ActionOutcome::Success || disk.content()[..LENGTH] == image,
+        "not the image"
+    );
     (outcome, site.ranges(), site.url.clone())
 }
 
 #[tokio::test]
-async fn after_a_cut_only_the_rest_is_asked_for() {
+async fn after_a_disconnect_only_the_rest_is_requested() {
     let (outcome, ranges, _) = written([Reply::cut(100_000)]).await;
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(ranges, ["", "bytes=100000-"]);
 }
 
 #[tokio::test]
-async fn a_stalled_connection_counts_as_cut() {
+async fn a_stalled_connection_is_a_disconnect() {
     let (outcome, ranges, _) = written([Reply { stall: true, ..Reply::cut(100_000) }]).await;
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(ranges, ["", "bytes=100000-"]);
 }
 
 #[tokio::test]
-async fn a_server_without_ranges_sends_all_again_and_the_known_part_is_dropped() {
+async fn a_server_without_ranges_sends_the_whole_file_again_and_its_beginning_is_skipped() {
     let again = Reply { ranges: false, ..Reply::default() };
-    assert_eq!(written([Reply::cut(100_000), again]).await.0, Outcome::Success);
+    assert_eq!(written([Reply::cut(100_000), again]).await.0, ActionOutcome::Success);
 }
 
 #[tokio::test]
-async fn without_a_version_no_range_is_asked_for() {
+async fn without_a_validator_no_range_is_requested() {
     let nameless = |send| Reply { etag: None, send, ..Reply::default() };
     let (outcome, ranges, _) = written([nameless(100_000), nameless(LENGTH)]).await;
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(ranges, ["", ""]);
 }
 
 #[tokio::test]
-async fn another_beginning_without_a_version_is_a_failure() {
+async fn a_different_beginning_without_a_validator_is_a_failure() {
     let mut other = noise(LENGTH);
     other[99_999] ^= 1;
     let nameless = Reply { etag: None, ..Reply::default() };
     let first = Reply { send: 100_000, ..nameless.clone() };
     let (outcome, _, url) = written([first, Reply { instead: Some(other), ..nameless }]).await;
-    let change = "changed while it was downloaded: was its beginning, is another one";
+    let change = "changed while it was downloaded: was its beginning, is different";
     assert_eq!(reason(outcome), format!("image2disk: GET {url}: {change}"));
 }
 
@@ -72,26 +75,26 @@ async fn another_version_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_server_in_trouble_is_asked_again() {
+async fn temporary_server_errors_are_retried() {
     let trouble = [
         "503 Service Unavailable\r\nRetry-After: 3600",
         "500 Internal Server Error",
         "429 Too Many Requests",
     ];
     let (outcome, ranges, _) = written(trouble.map(Reply::refuse)).await;
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(ranges.len(), 4);
 }
 
 #[tokio::test]
-async fn a_file_that_vanishes_in_the_middle_is_a_failure_at_once() {
+async fn a_file_that_is_removed_meanwhile_is_an_immediate_failure() {
     let (outcome, ranges, url) = written([Reply::cut(5), Reply::refuse("404 Not Found")]).await;
     assert_eq!(reason(outcome), format!("image2disk: GET {url}: 404 Not Found"));
     assert_eq!(ranges.len(), 2);
 }
 
 #[tokio::test]
-async fn without_progress_it_gives_up_and_says_where_it_was() {
+async fn without_progress_the_download_fails_and_reports_its_position() {
     let site = Site::serve(
         "os.img",
         noise(LENGTH),
@@ -103,7 +106,7 @@ async fn without_progress_it_gives_up_and_says_where_it_was() {
     context.retry_policy.give_up_after = Duration::from_secs(1);
     let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
     let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
-    let trouble = "nothing new for 1 s, after 100000 of 300000 bytes: 503 Service Unavailable";
+    let trouble = "no progress for 1 s, after 100000 of 300000 bytes: 503 Service Unavailable";
     assert_eq!(reason(outcome), format!("image2disk: GET {}: {trouble}", site.url));
     let waiting = heard
         .reports
@@ -115,7 +118,7 @@ async fn without_progress_it_gives_up_and_says_where_it_was() {
 }
 
 #[tokio::test]
-async fn without_retries_the_first_cut_is_a_failure() {
+async fn without_retries_the_first_disconnect_is_a_failure() {
     let site = Site::serve("os.img", noise(LENGTH), [Reply::cut(100_000)]).await;
     let disk = LoopDisk::new(1 << 20);
     let variables =

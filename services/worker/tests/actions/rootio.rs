@@ -1,18 +1,18 @@
-//! Disks partitioned and formatted as metadata describes them, read by util-linux.
+//! Disks partitioned and formatted as the metadata describes them, checked with util-linux.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use worker::rootio::Subcommand;
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::{LoopDisk, OLD, sh};
 use crate::site::Site;
 use crate::{context, environment, reason};
 
-/// Does `what` with the storage in `description`, and the variables in `more`.
-async fn does(what: Subcommand, description: Value, more: &[(&str, &str)]) -> Outcome {
+/// Runs the subcommand `what` with the storage in `description` and the variables in `more`.
+async fn does(what: Subcommand, description: Value, more: &[(&str, &str)]) -> ActionOutcome {
     let file = NamedTempFile::new().unwrap();
     let metadata = json!({"metadata": {"instance": {"storage": description}}});
     fs::write(&file, metadata.to_string()).unwrap();
@@ -30,13 +30,13 @@ fn filesystem(disk: &LoopDisk, format: &str, options: &[&str]) -> Value {
     json!({"filesystems": [{"mount": {"device": disk.path, "format": format, "point": "/", "create": create}}]})
 }
 
-/// What sfdisk finds on `disk`.
+/// Returns the partition table on `disk` as sfdisk prints it.
 fn table(disk: &LoopDisk) -> Value {
     let text = sh(&format!("sfdisk --json {}", disk.path));
     serde_json::from_str::<Value>(&text).unwrap()["partitiontable"].clone()
 }
 
-/// First sectors, sizes and types of the partitions in `table`.
+/// Returns first sectors, sizes and types of the partitions in `table`.
 fn partitions(table: &Value) -> Vec<(u64, u64, String)> {
     let rows = table["partitions"].as_array().unwrap().iter();
     let row = |row: &Value| {
@@ -53,7 +53,7 @@ const LINUX: &str = "0fc63daf-8483-4772-8e79-3d69d8477de4";
 const HOME: &str = "933ac7e1-2eb4-4f13-b844-0e14e2aef915";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpt_is_written_that_sfdisk_reads_and_finds_whole() {
+async fn sfdisk_reads_and_verifies_the_gpt() {
     for (sector, per_mib) in [(512, 2048), (4096, 256)] {
         let disk = LoopDisk::with_sectors(64 << 20, sector);
         let wanted = json!([
@@ -63,7 +63,7 @@ async fn a_gpt_is_written_that_sfdisk_reads_and_finds_whole() {
             {"label": "HOME", "number": 5, "size": 4096, "type_guid": HOME.to_uppercase()},
             {"label": "ROOT", "number": 4, "size": 0}]);
         let outcome = does(Subcommand::Partition, disks(&disk, wanted), &[]).await;
-        assert_eq!(outcome, Outcome::Success);
+        assert_eq!(outcome, ActionOutcome::Success);
         let table = table(&disk);
         let last = table["lastlba"].as_u64().unwrap();
         let mib = |mib: u64| mib * per_mib;
@@ -94,12 +94,12 @@ async fn a_gpt_is_written_that_sfdisk_reads_and_finds_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_ends_of_a_disk_are_wiped_before_only_if_the_metadata_says_so() {
+async fn both_ends_of_a_disk_are_wiped_first_if_the_metadata_says_so() {
     for wipe in [true, false] {
         let disk = LoopDisk::new(8 << 20);
         let entry = json!({"device": disk.path, "wipe_table": wipe, "partitions": [{"number": 1}]});
         let outcome = does(Subcommand::Partition, json!({"disks": [entry]}), &[]).await;
-        assert_eq!(outcome, Outcome::Success);
+        assert_eq!(outcome, ActionOutcome::Success);
         let (content, left) = (disk.content(), if wipe { 0 } else { OLD });
         // But for the table, whose copy is behind the last partition.
         let (mib, end) = (1 << 20, content.len());
@@ -110,7 +110,7 @@ async fn both_ends_of_a_disk_are_wiped_before_only_if_the_metadata_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_mbr_is_written_where_the_template_wants_one() {
+async fn an_mbr_is_written_if_the_template_asks_for_it() {
     let disk = LoopDisk::new(64 << 20);
     sh(&format!("printf 'label: gpt\\n,\\n' | sfdisk -q {} 2>/dev/null", disk.path));
     let wanted = json!([
@@ -118,7 +118,10 @@ async fn an_mbr_is_written_where_the_template_wants_one() {
         {"label": "SWAP", "number": 2, "size": 2049},
         {"label": "LINUX", "number": 3}]);
     let description = json!({"disks": [{"device": disk.path, "partitions": wanted}]});
-    assert_eq!(does(Subcommand::Partition, description, &[("MBR", "1")]).await, Outcome::Success);
+    assert_eq!(
+        does(Subcommand::Partition, description, &[("MBR", "1")]).await,
+        ActionOutcome::Success
+    );
     let table = table(&disk);
     assert_eq!(table["label"], "dos");
     let expected = [(2048, 20480, "c"), (22528, 2049, "82"), (26624, 131_072 - 26624, "83")];
@@ -134,7 +137,7 @@ async fn an_mbr_is_written_where_the_template_wants_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_metadata_is_asked_for_over_http() {
+async fn the_metadata_is_fetched_over_http() {
     let disk = LoopDisk::new(8 << 20);
     let metadata = json!({"metadata": {"instance": {"storage": disks(&disk, json!([{"label": "ROOT", "number": 1, "size": 0}]))}}});
     let site = Site::serve("metadata", metadata.to_string().into_bytes(), []).await;
@@ -142,18 +145,18 @@ async fn the_metadata_is_asked_for_over_http() {
         ("127.0.0.1", site.url.split(':').nth(2).unwrap().trim_end_matches("/metadata"));
     let variables = [("MIRROR_HOST", host), ("METADATA_SERVICE_PORT", port)];
     let outcome = crate::run(Builtin::Rootio(Subcommand::Partition), &variables).await;
-    assert_eq!(outcome, Outcome::Success);
+    assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(partitions(&table(&disk)).len(), 1);
     assert_eq!(site.paths(), ["/metadata"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_leaves_every_disk_untouched() {
+async fn if_partitions_do_not_fit_no_disk_is_written() {
     let (disk, other) = (LoopDisk::new(8 << 20), LoopDisk::new(8 << 20));
     let entry = |disk: &LoopDisk, size: u64| json!({"device": disk.path, "wipe_table": true, "partitions": [{"label": "ROOT", "number": 1, "size": size}]});
     let description = json!({"disks": [entry(&other, 2048), entry(&disk, 50_000)]});
     let sentence = format!(
-        "rootio partition: {}: partition 1 \"ROOT\" needs 50000 sectors of 512 bytes, and 14303 are left",
+        "rootio partition: {}: partition 1 \"ROOT\" needs 50000 sectors of 512 bytes; 14303 are left",
         disk.path
     );
     assert_eq!(reason(does(Subcommand::Partition, description, &[]).await), sentence);
@@ -184,10 +187,13 @@ async fn a_disk_in_use_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wiped_disk_has_nothing_that_is_known_by_its_place() {
+async fn a_wiped_disk_has_no_signatures() {
     let disk = LoopDisk::new(64 << 20);
     sh(&format!("printf 'label: gpt\\n,\\n' | sfdisk -q {} 2>/dev/null", disk.path));
-    assert_eq!(does(Subcommand::Wipe, disks(&disk, Value::Null), &[]).await, Outcome::Success);
+    assert_eq!(
+        does(Subcommand::Wipe, disks(&disk, Value::Null), &[]).await,
+        ActionOutcome::Success
+    );
     assert_eq!(sh(&format!("wipefs {}", disk.path)), "");
     let content = disk.content();
     let (mib, end) = (1 << 20, content.len());
@@ -196,7 +202,7 @@ async fn a_wiped_disk_has_nothing_that_is_known_by_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn file_systems_are_made_with_their_options() {
+async fn file_systems_are_created_with_their_options() {
     for (format, options) in [
         ("ext2", &["-L", "DATA"][..]),
         ("ext3", &["-L", "DATA"]),
@@ -206,14 +212,14 @@ async fn file_systems_are_made_with_their_options() {
     ] {
         let disk = LoopDisk::new(64 << 20);
         let outcome = does(Subcommand::Format, filesystem(&disk, format, options), &[]).await;
-        assert_eq!(outcome, Outcome::Success, "{format}");
+        assert_eq!(outcome, ActionOutcome::Success, "{format}");
         let found = sh(&format!("blkid -p -o value -s TYPE -s LABEL {}", disk.path));
         assert_eq!(found, format!("DATA\n{format}"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn busybox_has_programs_for_some_of_them() {
+async fn busybox_programs_create_some_file_systems() {
     let place = tempfile::tempdir().unwrap();
     for program in ["mke2fs", "mkdosfs", "mkswap"] {
         std::os::unix::fs::symlink("/bin/busybox", place.path().join(program)).unwrap();
@@ -222,14 +228,18 @@ async fn busybox_has_programs_for_some_of_them() {
     for (format, label) in [("ext2", "-L"), ("vfat", "-n"), ("swap", "-L")] {
         let disk = LoopDisk::new(64 << 20);
         let wanted = filesystem(&disk, format, &[label, "DATA"]);
-        assert_eq!(does(Subcommand::Format, wanted, &path).await, Outcome::Success, "{format}");
+        assert_eq!(
+            does(Subcommand::Format, wanted, &path).await,
+            ActionOutcome::Success,
+            "{format}"
+        );
         let found = sh(&format!("blkid -p -o value -s TYPE -s LABEL {}", disk.path));
         assert_eq!(found, format!("DATA\n{format}"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_made_is_said_before_anything_is() {
+async fn unsupported_file_systems_are_refused_before_the_first_write() {
     let (disk, other) = (LoopDisk::new(8 << 20), LoopDisk::new(8 << 20));
     let both = |format: &str| {
         let mut all = filesystem(&other, "swap", &[]);
@@ -237,15 +247,14 @@ async fn what_cannot_be_made_is_said_before_anything_is() {
         all["filesystems"].as_array_mut().unwrap().push(one);
         all
     };
-    let sentence =
-        format!("rootio format: {}: \"zfs\" is no file system that can be made here", disk.path);
+    let sentence = format!("rootio format: {}: file system \"zfs\" is not supported", disk.path);
     assert_eq!(reason(does(Subcommand::Format, both("zfs"), &[]).await), sentence);
     // A PATH with one program in it.
     let place = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/sbin/mkswap", place.path().join("mkswap")).unwrap();
     let path = [("PATH", place.path().to_str().unwrap())];
     let sentence = format!(
-        "rootio format: {}: this environment has no mkfs.ext4, which makes ext4",
+        "rootio format: {}: the program mkfs.ext4 for ext4 is missing in this environment",
         disk.path
     );
     assert_eq!(reason(does(Subcommand::Format, both("ext4"), &path).await), sentence);
@@ -255,7 +264,7 @@ async fn what_cannot_be_made_is_said_before_anything_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_fails_fails_the_action() {
     let disk = LoopDisk::new(8 << 20);
-    let Outcome::Failure(failure) =
+    let ActionOutcome::Failure(failure) =
         does(Subcommand::Format, filesystem(&disk, "ext4", &["-O", "nonsense"]), &[]).await
     else {
         panic!("no failure")
@@ -265,7 +274,7 @@ async fn a_program_that_fails_fails_the_action() {
 }
 
 #[tokio::test]
-async fn what_the_metadata_lacks_is_said() {
+async fn missing_metadata_is_named() {
     for (what, sentence) in [
         (Subcommand::Partition, "rootio partition: the metadata's storage has no disks"),
         (Subcommand::Wipe, "rootio wipe: the metadata's storage has no disks"),
@@ -283,14 +292,14 @@ async fn what_the_metadata_lacks_is_said() {
 }
 
 #[tokio::test]
-async fn mount_and_version_need_nothing_and_say_something() {
+async fn mount_and_version_print_a_line() {
     for (what, said) in [
-        (Subcommand::Mount, "nothing is mounted: actions mount what they need\n"),
+        (Subcommand::Mount, "nothing to mount: each action mounts its file systems itself\n"),
         (Subcommand::Version, concat!("tinwright-worker ", env!("CARGO_PKG_VERSION"), "\n")),
     ] {
         let (context, heard) = context();
         let outcome = worker::run(Builtin::Rootio(what), &environment(&[]), &context).await;
-        assert_eq!(outcome, Outcome::Success);
+        assert_eq!(outcome, ActionOutcome::Success);
         assert_eq!(heard.output.lock().unwrap().as_slice(), said.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! A web server of one file, which cuts, stalls, forgets and refuses as it is told.
+//! A web server of one file that disconnects, stalls and refuses as configured.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,23 +8,23 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// How the server answers one request.
+/// The response to one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     /// Another status than 200 or 206, with extra header lines.
     pub(crate) refuse: Option<&'static str>,
-    /// How many bytes of the body are sent.
+    /// Bytes of the body that are sent.
     pub(crate) send: usize,
-    /// Whether the connection stays open, silent, instead of being cut there.
+    /// True if the connection then stays open instead of being closed.
     pub(crate) stall: bool,
     pub(crate) etag: Option<&'static str>,
-    /// Whether Range is understood.
+    /// True if Range is supported.
     pub(crate) ranges: bool,
-    /// Whether Content-Length is sent.
+    /// True if Content-Length is sent.
     pub(crate) length: bool,
-    /// Bytes written to the socket at once.
+    /// Bytes per write to the socket.
     pub(crate) piece: usize,
-    /// Another file than the site's.
+    /// Another file instead of the site's.
     pub(crate) instead: Option<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Serves `file` under `name`; each request is answered by the next of `replies`, the last one by the default.
+    /// Serves `file` under `name`. Each request gets the next of `replies`; later ones get the default.
     pub(crate) async fn serve(
         name: &str,
         file: Vec<u8>,
@@ -82,7 +82,7 @@ impl Site {
         Self { url, requests, task }
     }
 
-    /// The same file to everyone over TLS.
+    /// Serves `file` over TLS.
     pub(crate) async fn serve_tls(name: &str, file: Vec<u8>, tls: TlsAcceptor) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/{name}", listener.local_addr().unwrap());
@@ -98,14 +98,14 @@ impl Site {
         Self { url, requests, task }
     }
 
-    /// What was asked for so far.
+    /// Returns the requests so far.
     pub(crate) fn paths(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
         let path = |head: &String| head.split(' ').nth(1).unwrap_or_default().to_owned();
         requests.iter().map(path).collect()
     }
 
-    /// The ranges asked for so far, empty where none was.
+    /// Returns the requested ranges so far; empty for requests without one.
     pub(crate) fn ranges(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
         let range = |head: &String| {

@@ -1,18 +1,18 @@
-//! Whom a download trusts: the roots it is given, and nobody else.
+//! Downloads trust only the configured certificate authorities.
 
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use worker::{Builtin, Outcome};
+use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::image2disk::noise;
 use crate::site::Site;
 use crate::{context, environment, reason};
 
-/// A server's end of TLS, and the certificate that vouches for it.
+/// Returns the TLS configuration of a server, and the certificate authority that issued its certificate.
 fn identity() -> (TlsAcceptor, String) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = own.signing_key.serialize_der().try_into().unwrap();
@@ -22,26 +22,26 @@ fn identity() -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(config)), own.cert.pem())
 }
 
-async fn trusting(roots: &[&str], tls: TlsAcceptor) -> (Outcome, String) {
+async fn trusting(roots: &[&str], tls: TlsAcceptor) -> (ActionOutcome, String) {
     let site = Site::serve_tls("os.img", noise(5000), tls).await;
     let disk = LoopDisk::new(1 << 20);
     let (mut context, _) = context();
     context.roots = roots.iter().map(|pem| pem.as_bytes().to_vec()).collect();
     let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
     let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
-    assert!(outcome != Outcome::Success || disk.content()[..5000] == noise(5000));
+    assert!(outcome != ActionOutcome::Success || disk.content()[..5000] == noise(5000));
     (outcome, site.url.clone())
 }
 
 #[tokio::test]
-async fn a_server_vouched_for_by_a_given_root_is_trusted() {
+async fn a_server_certified_by_a_configured_root_is_trusted() {
     let (tls, root) = identity();
     let (_, other) = identity();
-    assert_eq!(trusting(&[&other, &root], tls).await.0, Outcome::Success);
+    assert_eq!(trusting(&[&other, &root], tls).await.0, ActionOutcome::Success);
 }
 
 #[tokio::test]
-async fn any_other_server_is_refused_at_once() {
+async fn other_servers_are_refused_immediately() {
     let (_, root) = identity();
     for roots in [&[root.as_str()][..], &[]] {
         let (outcome, url) = trusting(roots, identity().0).await;

@@ -1,4 +1,4 @@
-//! Who believes whom.
+//! Trust between worker and control plane.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::machine::Machine;
 use crate::plane::Plane;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_token_is_said_on_the_console_and_opens_nothing() {
+async fn a_refused_token_is_logged_on_the_console() {
     let plane = Plane::serve([]).await;
     plane.tell(|state| state.refuse_token = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
-    machine.says("the boot token is refused: this machine must be booted again").await;
+    machine.says("boot token refused: reboot this machine").await;
     let state = plane.state();
     assert_eq!((state.redeems.len(), state.asked.len()), (1, 0));
     assert_eq!(state.redeems[0].boot_token, "TOKEN");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authority_of_another_fingerprint_is_not_believed() {
+async fn a_certificate_authority_with_another_fingerprint_is_not_trusted() {
     let (plane, other) = (Plane::serve([]).await, Plane::serve([]).await);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let cmdline = format!(
@@ -31,13 +31,13 @@ async fn an_authority_of_another_fingerprint_is_not_believed() {
         other.ca_sha256()
     );
     let machine = Machine::told(&cmdline);
-    machine.says("the site cannot be trusted").await;
+    machine.says("certificate authority of the site not trusted").await;
     assert!(machine.console().contains(&other.ca_sha256()));
     assert!(plane.state().redeems.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_another_authority_is_given_no_token() {
+async fn a_server_of_another_authority_gets_no_token() {
     let (plane, other) = (Plane::serve([]).await, Plane::serve([]).await);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let cmdline = format!(
@@ -52,7 +52,7 @@ async fn a_server_of_another_authority_is_given_no_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_is_renewed_before_it_ends_and_the_new_one_is_shown() {
+async fn a_certificate_is_renewed_before_it_expires_and_then_used() {
     let plane = Plane::serve([]).await;
     plane.tell(|state| state.lifetime = Some(Duration::from_secs(4)));
     let files = Files::serve(plane.ca(), Vec::new()).await;

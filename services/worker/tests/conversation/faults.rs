@@ -1,4 +1,4 @@
-//! Servers and workers that die in the middle: nothing is lost, and nothing is done twice.
+//! Crashes of servers and workers: nothing is lost, and nothing is done twice.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::machine::{Machine, assignment, until};
 use crate::plane::Plane;
 use crate::work::{image, reacting, shell};
 
-/// What a shell prints for `seq 1 20000`: 106 KiB, seven pieces.
+/// Length of the output of `seq 1 20000`: 106 KiB, seven pieces.
 fn numbers() -> String {
     (1..=20_000).map(|number| format!("{number}\n")).collect()
 }
@@ -39,7 +39,7 @@ async fn an_image_is_written_to_its_end_while_the_server_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_the_log_arrives_though_the_server_was_killed_while_it_was_written() {
+async fn the_whole_log_arrives_although_the_server_was_killed() {
     let disk = LoopDisk::ext4();
     let gate = tempfile::tempdir().unwrap();
     let open = gate.path().join("open");
@@ -58,7 +58,7 @@ async fn all_of_the_log_arrives_though_the_server_was_killed_while_it_was_writte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_lost_of_a_log_is_sent_again() {
+async fn lost_parts_of_a_log_are_sent_again() {
     let disk = LoopDisk::ext4();
     let gate = tempfile::tempdir().unwrap();
     let open = gate.path().join("open");
@@ -75,7 +75,7 @@ async fn what_the_server_lost_of_a_log_is_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_outlives_the_worker_that_could_not_tell_it() {
+async fn a_result_is_reported_by_the_next_worker_after_a_crash() {
     let disk = LoopDisk::ext4();
     let plane = Plane::serve([shell("l1", &disk, "echo once; exit 4")]).await;
     plane.tell(|state| state.deaf = true);
@@ -95,7 +95,7 @@ async fn a_result_outlives_the_worker_that_could_not_tell_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_action_that_died_with_its_worker_is_neither_told_nor_claimed_and_nothing_of_it_runs() {
+async fn an_action_interrupted_by_a_crash_is_not_reported_and_its_processes_are_killed() {
     let disk = LoopDisk::ext4();
     let lease = Uuid::new_v4().to_string();
     let plane = Plane::serve([shell(&lease, &disk, "echo $$; exec sleep 100")]).await;
@@ -110,12 +110,12 @@ async fn an_action_that_died_with_its_worker_is_neither_told_nor_claimed_and_not
     let state = plane.until(|state| state.asked.len() > 1).await;
     assert!(state.sent.is_empty() && state.asked[1].0.running_lease_id.is_empty());
     assert!(fs::read(&command).unwrap_or_default().is_empty());
-    machine.says("its end is unknown").await;
+    machine.says("action was interrupted by a crash of the worker").await;
     assert_eq!(machine.attempt(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_run_after_a_failure_dies_with_its_worker_and_the_result_is_the_same_told_again() {
+async fn after_a_crash_during_a_reaction_the_same_result_is_reported_again() {
     let disk = LoopDisk::ext4();
     let lease = Uuid::new_v4().to_string();
     let failing = shell(&lease, &disk, "exit 4");

@@ -1,4 +1,4 @@
-//! A web server with the site's `ca.pem` and one image, of which it holds back the second half until it is told.
+//! A web server with the site's `ca.pem` and one image, whose second half it sends only after a release.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Files {
         format!("http://{}/os.img", self.address)
     }
 
-    /// Lets the second half through.
+    /// Releases the second half.
     pub(crate) fn open(&self) {
         self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }

@@ -1,4 +1,4 @@
-//! The program, run as init runs it, on a machine that only pretends to reboot.
+//! The program as init starts it, with dry runs of reboots.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::BOUND;
 use crate::files::Files;
 use crate::plane::Plane;
 
-/// A machine with the program on it, which is killed when dropped.
+/// A machine that runs the program, which is killed when dropped.
 pub(crate) struct Machine {
     folder: TempDir,
     cmdline: String,
@@ -22,7 +22,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// One that was booted for `plane`, from `files`.
+    /// Creates a machine that was booted for `plane`, from `files`.
     pub(crate) fn boot(plane: &Plane, files: &Files) -> Self {
         Self::told(&format!(
             "quiet boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}\n",
@@ -32,7 +32,7 @@ impl Machine {
         ))
     }
 
-    /// One that was booted with `cmdline`.
+    /// Creates a machine that was booted with `cmdline`.
     pub(crate) fn told(cmdline: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let mut machine = Self { folder, cmdline: cmdline.to_owned(), worker: None };
@@ -56,35 +56,35 @@ impl Machine {
         self.worker = Some(command.kill_on_drop(true).spawn().unwrap());
     }
 
-    /// Kills the program where it stands.
+    /// Kills the program.
     pub(crate) async fn kill(&mut self) {
         self.worker.take().unwrap().kill().await.unwrap();
     }
 
-    /// Waits until the program has ended, and says whether it did well.
+    /// Waits for the end of the program. Returns true if it succeeded.
     pub(crate) async fn ended(&mut self) -> bool {
         let ended = tokio::time::timeout(BOUND, self.worker.as_mut().unwrap().wait()).await;
         ended.unwrap().unwrap().success()
     }
 
-    /// What it has said.
+    /// Returns the log of the program.
     pub(crate) fn console(&self) -> String {
         fs::read_to_string(self.path("console")).unwrap()
     }
 
-    /// Waits until it has said `text`.
+    /// Waits until the log contains `text`.
     pub(crate) async fn says(&self, text: &str) {
         until(|| self.console().contains(text)).await;
     }
 
-    /// What the journal knows of the present attempt.
+    /// Returns the current attempt in the journal.
     pub(crate) fn attempt(&self) -> Option<String> {
         fs::read_to_string(self.path("journal/attempt.json")).ok()
     }
 }
 
 impl Drop for Machine {
-    /// Takes the commands it runs along, each of which leads a group of its own.
+    /// Also kills its commands, which have their own process groups.
     fn drop(&mut self) {
         let Some(id) = self.worker.as_ref().and_then(Child::id) else { return };
         let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
@@ -98,7 +98,7 @@ impl Drop for Machine {
     }
 }
 
-/// Waits until `so`, looking now and then.
+/// Polls until `condition` holds.
 pub(crate) async fn until(mut so: impl FnMut() -> bool) {
     let reached = async {
         while !so() {
@@ -108,7 +108,7 @@ pub(crate) async fn until(mut so: impl FnMut() -> bool) {
     tokio::time::timeout(BOUND, reached).await.unwrap();
 }
 
-/// An action to run, under the lease of its name.
+/// Returns an assignment whose lease id is its name.
 pub(crate) fn assignment(lease: &str, image: &str, environment: &[(&str, &str)]) -> Assignment {
     let action = Action {
         id: "7".into(),

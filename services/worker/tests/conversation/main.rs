@@ -1,4 +1,4 @@
-//! The program on a machine, against a control plane and a web server that come and go as they are told.
+//! The program on a machine, with a control plane and a web server that the tests stop and start.
 #![allow(clippy::unwrap_used)]
 
 mod certificates;
@@ -13,5 +13,5 @@ mod work;
 
 use std::time::Duration;
 
-/// Longer than anything here takes, on a slow machine too.
+/// Longer than any step takes, on a slow machine as well.
 const BOUND: Duration = Duration::from_secs(90);

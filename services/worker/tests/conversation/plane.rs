@@ -1,14 +1,15 @@
-//! A control plane: real TLS under a real site authority, and a memory in the place of a store.
+//! A control plane with real TLS and a real certificate authority, and its state in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rcgen::{
     CertificateSigningRequestParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
+use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::serve::{self, Transport};
 use runtime::{Caller, Role};
@@ -28,18 +29,18 @@ use tonic::{Request, Response, Status};
 
 use crate::BOUND;
 
-/// What the control plane is told to do, and what it has heard.
+/// Configuration of the control plane, and the calls it received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// Work to give, the first until its result has come.
+    /// Assignments; the first is given out until its result arrives.
     pub(crate) queue: VecDeque<Assignment>,
     pub(crate) refuse_token: bool,
     pub(crate) refuse_start: bool,
-    /// Results are not taken: the store is away.
+    /// True if results are refused as if the store were away.
     pub(crate) deaf: bool,
     pub(crate) stop: bool,
     pub(crate) reboot: bool,
-    /// How long certificates are said to last; a day if not said.
+    /// Lifetime of certificates; default: a day.
     pub(crate) lifetime: Option<Duration>,
 
     pub(crate) redeems: Vec<RedeemRequest>,
@@ -47,7 +48,7 @@ pub(crate) struct State {
     pub(crate) asked: Vec<(NextActionRequest, Caller)>,
     pub(crate) starts: Vec<StartActionRequest>,
     pub(crate) progress: Vec<ReportProgressRequest>,
-    /// Results that were sent, taken or not, and those that were taken.
+    /// All results received, and those accepted.
     pub(crate) sent: Vec<FinishActionRequest>,
     pub(crate) finishes: Vec<FinishActionRequest>,
     pub(crate) logs: HashMap<String, Vec<u8>>,
@@ -55,7 +56,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What was logged under `lease`.
+    /// Returns the log of `lease`.
     pub(crate) fn log(&self, lease: &str) -> String {
         self.logs
             .get(lease)
@@ -64,11 +65,11 @@ impl State {
     }
 }
 
-/// The site, of which the server is a part that can be killed and started again.
+/// A site with a server that can be killed and started again.
 pub(crate) struct Plane {
     secrets: TempDir,
     pub(crate) hardware: HardwareId,
-    /// Which role renewed certificates name: another one, so that they are told apart.
+    /// Role in renewed certificates; different from the first one to distinguish them.
     pub(crate) renewed: HardwareId,
     state: Arc<watch::Sender<State>>,
     pub(crate) address: SocketAddr,
@@ -76,7 +77,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// One that serves, with `queue` to do.
+    /// Starts a site with the assignments in `queue`.
     pub(crate) async fn serve(queue: impl IntoIterator<Item = Assignment>) -> Self {
         let queue = queue.into_iter().collect();
         let mut plane = Self {
@@ -91,7 +92,7 @@ impl Plane {
         plane
     }
 
-    /// Starts the server where it was before.
+    /// Starts the server at its previous address.
     pub(crate) async fn start(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
@@ -108,7 +109,7 @@ impl Plane {
         }));
     }
 
-    /// Ends the server in the middle of whatever it does.
+    /// Kills the server.
     pub(crate) async fn kill(&mut self) {
         if let Some(server) = self.server.take() {
             server.abort();
@@ -124,7 +125,7 @@ impl Plane {
         self.site().authority().to_owned()
     }
 
-    /// As `ca_sha256=` has it.
+    /// Returns the fingerprint for `ca_sha256=`.
     pub(crate) fn ca_sha256(&self) -> String {
         let ca = CertificateDer::from_pem_slice(self.ca().as_bytes()).unwrap();
         Sha256::digest(ca).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -138,7 +139,7 @@ impl Plane {
         self.state.borrow().clone()
     }
 
-    /// The state as soon as it is so.
+    /// Waits until the state satisfies `condition`.
     pub(crate) async fn until(&self, so: impl FnMut(&State) -> bool) -> State {
         let mut state = self.state.subscribe();
         let reached = tokio::time::timeout(BOUND, state.wait_for(so)).await;
@@ -146,7 +147,7 @@ impl Plane {
         reached.unwrap_or_else(|| panic!("not reached: {:?}", self.state()))
     }
 
-    /// The result of `lease`, once it is taken.
+    /// Waits for the accepted result of `lease`.
     pub(crate) async fn result(&self, lease: &str) -> FinishActionRequest {
         let of = |state: &State| state.finishes.iter().find(|it| it.lease_id == lease).cloned();
         of(&self.until(|state| of(state).is_some()).await).unwrap()
@@ -187,7 +188,7 @@ impl Service {
 
     fn expire_time(&self) -> Option<prost_types::Timestamp> {
         let lifetime = self.state.borrow().lifetime.unwrap_or(Duration::from_secs(86_400));
-        Some((SystemTime::now() + lifetime).into())
+        Some((Clock::system().wall() + lifetime).into())
     }
 
     fn hear<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -196,7 +197,7 @@ impl Service {
         answer.unwrap()
     }
 
-    /// Refuses who shows no machine's certificate.
+    /// Refuses callers without a machine's certificate.
     fn machine<T>(request: &Request<T>) -> Result<(), Status> {
         match caller(request) {
             Caller(Some(Role::Machine(_))) => Ok(()),
@@ -311,7 +312,7 @@ impl WorkerService for Service {
     }
 }
 
-/// The public key that `csr` is for.
+/// Returns the public key in `csr`.
 fn key(csr: &[u8]) -> Vec<u8> {
     let csr = CertificateSigningRequestParams::from_der(&csr.to_vec().into()).unwrap();
     rcgen::PublicKeyData::der_bytes(&csr.public_key).to_vec()

@@ -1,4 +1,4 @@
-//! Work that is taken, done and told.
+//! Actions that are leased, run and reported.
 
 use std::fs;
 
@@ -11,12 +11,12 @@ use crate::files::Files;
 use crate::machine::{Machine, assignment, until};
 use crate::plane::Plane;
 
-/// An image of so many MiB, no two bytes of it in a row alike.
+/// Returns an image of so many MiB, without equal bytes in a row.
 pub(crate) fn image(size: usize) -> Vec<u8> {
     (0..size << 20).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// To run `line` by a shell, beside a file system on `disk`.
+/// Returns a cexec action that runs `line` in a shell, with the file system on `disk` mounted aside.
 pub(crate) fn shell(lease: &str, disk: &LoopDisk, line: &str) -> Assignment {
     let variables = [
         ("BLOCK_DEVICE", disk.path.as_str()),
@@ -28,7 +28,7 @@ pub(crate) fn shell(lease: &str, disk: &LoopDisk, line: &str) -> Assignment {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_written_and_told_of_from_the_first_byte_to_success() {
+async fn an_image_is_written_and_its_progress_reported() {
     let plane = Plane::serve([]).await;
     let (image, disk) = (image(12), NamedTempFile::new().unwrap());
     let files = Files::serve(plane.ca(), image.clone()).await;
@@ -49,7 +49,7 @@ async fn an_image_is_written_and_told_of_from_the_first_byte_to_success() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_tells_its_reason_and_the_last_lines() {
+async fn a_failure_is_reported_with_reason_and_output() {
     let disk = LoopDisk::ext4();
     let plane =
         Plane::serve([shell("l1", &disk, "echo $TINK_ACTION_ID; echo no grub >&2; exit 3")]).await;
@@ -65,7 +65,7 @@ async fn a_failure_tells_its_reason_and_the_last_lines() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_no_built_in_fails_in_one_line_and_the_next_action_is_taken() {
+async fn an_unsupported_image_fails_in_one_line_and_the_next_action_runs() {
     let disk = LoopDisk::ext4();
     let queue = [assignment("l1", "alpine:3", &[]), shell("l2", &disk, "true")];
     let plane = Plane::serve(queue).await;
@@ -73,12 +73,16 @@ async fn an_image_that_is_no_built_in_fails_in_one_line_and_the_next_action_is_t
     let _machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
     assert_eq!(result.state(), ActionState::Failed);
-    assert!(result.reason.starts_with("\"alpine:3\" is no built-in action"), "{}", result.reason);
+    assert!(
+        result.reason.starts_with("\"alpine:3\" is not a built-in action"),
+        "{}",
+        result.reason
+    );
     assert_eq!(plane.result("l2").await.state(), ActionState::Success);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_to_go_on_is_cancelled_and_told_as_failed() {
+async fn a_cancelled_action_is_reported_as_failed() {
     let disk = LoopDisk::ext4();
     let endless = shell("l1", &disk, "echo begun; exec sleep 3600");
     let plane = Plane::serve([reacting(endless, &["echo", "not run"], &[])]).await;
@@ -96,7 +100,7 @@ async fn what_is_not_to_go_on_is_cancelled_and_told_as_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_takes_too_long_is_ended_and_told_as_that() {
+async fn an_action_beyond_its_time_limit_is_reported_as_a_timeout() {
     let disk = LoopDisk::ext4();
     let mut slow = shell("l1", &disk, "exec sleep 3600");
     let second = prost_types::Duration { seconds: 1, nanos: 0 };
@@ -109,7 +113,7 @@ async fn what_takes_too_long_is_ended_and_told_as_that() {
     assert_eq!(result.reason, "cexec: not done within 1s");
 }
 
-/// `assignment` with what is to be run after a bad end of it.
+/// Adds reactions to `assignment`.
 pub(crate) fn reacting(
     mut assignment: Assignment,
     on_failure: &[&str],
@@ -122,7 +126,7 @@ pub(crate) fn reacting(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_failure_the_templates_command_is_run_in_the_same_place_and_changes_nothing() {
+async fn on_failure_runs_in_the_same_environment_and_does_not_change_the_result() {
     let disk = LoopDisk::ext4();
     let failing = shell("l1", &disk, "echo broken; exit 3");
     let command = ["/bin/sh", "-c", "echo again $TINK_ACTION_ID; ls -d /mountAction; exit 4"];
@@ -142,7 +146,7 @@ async fn after_a_failure_the_templates_command_is_run_in_the_same_place_and_chan
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_timeout_the_templates_command_has_the_same_time_and_no_more() {
+async fn on_timeout_has_the_time_limit_of_the_action() {
     let disk = LoopDisk::ext4();
     let mut slow = reacting(shell("l1", &disk, "exec sleep 3600"), &["false"], &["sleep", "3600"]);
     let second = prost_types::Duration { seconds: 1, nanos: 0 };
@@ -157,7 +161,7 @@ async fn after_a_timeout_the_templates_command_has_the_same_time_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_image_has_no_word_for_is_run_in_the_installation_environment() {
+async fn other_commands_run_in_the_installation_environment() {
     let broken = assignment("l1", "quay.io/tinkerbell/actions/image2disk:latest", &[("A", "b")]);
     let plane = Plane::serve([reacting(broken, &["sh", "-c", "echo $A"], &[])]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
@@ -168,7 +172,7 @@ async fn what_an_image_has_no_word_for_is_run_in_the_installation_environment() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_lease_an_action_is_not_begun() {
+async fn without_a_valid_lease_an_action_does_not_start() {
     let disk = LoopDisk::ext4();
     let mark = NamedTempFile::new().unwrap();
     let line = format!("echo run > {}", mark.path().display());
@@ -182,7 +186,7 @@ async fn without_its_lease_an_action_is_not_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reboot_is_told_before_it_is_done_and_nothing_after_it() {
+async fn a_reboot_is_announced_before_it_and_nothing_is_reported_after_it() {
     let plane = Plane::serve([assignment("l1", "reboot", &[])]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
@@ -194,7 +198,7 @@ async fn a_reboot_is_told_before_it_is_done_and_nothing_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leave_that_cannot_be_prepared_is_a_failure_and_nothing_is_left() {
+async fn a_failed_kexec_is_reported_and_the_boot_continues() {
     let disk = LoopDisk::ext4();
     let variables = [("BLOCK_DEVICE", disk.path.as_str()), ("KERNEL_PATH", "/boot/vmlinuz")];
     let plane = Plane::serve([assignment("l1", "kexec", &variables)]).await;
@@ -209,7 +213,7 @@ async fn a_leave_that_cannot_be_prepared_is_a_failure_and_nothing_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_with_nothing_to_do_reboots_when_it_is_told_to() {
+async fn an_idle_machine_reboots_on_request() {
     let plane = Plane::serve([]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);

@@ -1,4 +1,4 @@
-//! The machine's clock, which may never have been set: certificates have no meaning before it is.
+//! The machine's clock. It may never have been set, and certificates cannot be verified before it is.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 
-/// What to set the clock to, if it stands before the time at which this boot's script was written. It is never turned
-/// back: a clock that is ahead may be right, and the script old.
+/// Returns the time to set, if the clock is behind the time at which this boot's script was written. The clock is never
+/// turned back: a clock that is ahead may be right, and the script old.
 pub(crate) fn correction(now: SystemTime, boot_time: Option<SystemTime>) -> Option<SystemTime> {
     boot_time.filter(|boot_time| now < *boot_time)
 }
@@ -29,19 +29,19 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_late_is_set_to_the_servers() {
+    fn a_clock_that_is_behind_is_set_to_the_servers() {
         assert_eq!(correction(at(12), Some(at(1_800_000_000))), Some(at(1_800_000_000)));
     }
 
     #[test]
-    fn a_clock_that_is_right_or_ahead_is_left_alone() {
+    fn a_clock_that_is_right_or_ahead_is_not_set() {
         for now in [1_800_000_000, 1_800_000_001, 4_000_000_000] {
             assert_eq!(correction(at(now), Some(at(1_800_000_000))), None, "{now}");
         }
     }
 
     #[test]
-    fn without_a_boot_time_the_clock_is_left_alone() {
+    fn without_a_boot_time_the_clock_is_not_set() {
         assert_eq!(correction(at(0), None), None);
     }
 }

@@ -1,11 +1,11 @@
-//! Who this machine is to the site: a key of its own, and the certificate it was given for the boot script's token.
+//! The machine's identity: a private key, and the certificate that the site issues for the boot token.
 //!
 //! ```text
 //! key ──journal──▶ Redeem(token, CSR) ──journal──▶ certificate ──half its life──▶ Renew(CSR) ──journal──▶ certificate …
 //! ```
 //!
-//! The token is good for one key. So the key is in the journal before the token is spent: a lost answer is asked for
-//! again with the same key, and a worker that crashed goes on as who it was. Another boot makes another key.
+//! The token can be redeemed for one key only. The key is therefore journalled before the token is redeemed: a lost response
+//! is requested again with the same key, and a worker that crashed continues with its identity. Each boot has its own key.
 
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
@@ -19,24 +19,24 @@ use tonic::Status;
 use tonic::transport;
 
 use crate::journal::{self, Journal, Page};
-use crate::link::Link;
-use crate::retry::REFUSED_RETRY_DELAY;
+use crate::link::ControlPlaneClient;
+use crate::retry_policy::REFUSED_RETRY_DELAY;
 
-/// The shortest time between two certificates.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// The minimum time between two renewals.
+const MIN_RENEWAL_DELAY: Duration = Duration::from_secs(1);
 
-/// As the journal keeps it.
+/// The identity in the journal.
 #[derive(Deserialize, Serialize)]
-struct Kept {
+struct IdentityRecord {
     boot_id: String,
     key: String,
-    proof: Option<Proof>,
+    certificate: Option<IssuedCertificate>,
 }
 
-/// What the site says of our key.
+/// The certificate that the site issued.
 #[derive(Clone, Deserialize, Serialize)]
-struct Proof {
-    certificate: String,
+struct IssuedCertificate {
+    pem: String,
     hardware_id: String,
     expires: SystemTime,
 }
@@ -47,107 +47,120 @@ struct Key {
     pair: KeyPair,
 }
 
-/// The key, and what it proves.
-pub(crate) struct Identity {
+/// The key and its certificate.
+pub(crate) struct WorkerIdentity {
     key: Key,
-    proof: Proof,
+    certificate: IssuedCertificate,
 }
 
-impl Identity {
-    /// The identity of this boot that is in the journal, else one for `token`, which is in the journal then; `link` shows
-    /// it from now on. A refused token is refused for good: that is said every minute, until somebody boots the machine
-    /// again.
+impl WorkerIdentity {
+    /// Returns the identity of this boot: from the journal, or by redeeming `token`. `link` uses it from now on. If the token
+    /// is refused, this logs an error every minute until somebody reboots the machine.
     pub(crate) async fn establish(
-        link: &Link,
+        link: &ControlPlaneClient,
         journal: &Journal,
         token: &Secret<String>,
         holder: &Holder,
     ) -> anyhow::Result<Self> {
-        let (key, proof) = Key::open(journal, &holder.boot_id).await?;
+        let (key, certificate) = Key::open(journal, &holder.boot_id).await?;
         let now = Clock::system().wall();
-        let proof = match proof.filter(|proof| proof.expires > now) {
-            Some(proof) => proof,
+        let certificate = match certificate.filter(|certificate| certificate.expires > now) {
+            Some(certificate) => certificate,
             None => redeem(link, token, holder, key.csr()?).await?,
         };
-        key.keep(journal, Some(&proof)).await?;
-        let identity = Self { key, proof };
-        identity.show(link)?;
+        key.store(journal, Some(&certificate)).await?;
+        let identity = Self { key, certificate };
+        identity.apply(link)?;
         Ok(identity)
     }
 
-    /// What the site knows the machine as.
+    /// Returns the id of the machine's hardware record.
     pub(crate) fn hardware_id(&self) -> &str {
-        &self.proof.hardware_id
+        &self.certificate.hardware_id
     }
 
-    /// Renews the certificate whenever half of its life is over. What fails is said, and tried again in a minute: an
-    /// action under way goes on.
-    pub(crate) async fn keep_renewed(&mut self, link: &Link, journal: &Journal) -> Infallible {
+    /// Renews the certificate after half of its lifetime, again and again. A failure is logged and retried after a minute; a
+    /// running action continues.
+    pub(crate) async fn renew_forever(
+        &mut self,
+        link: &ControlPlaneClient,
+        journal: &Journal,
+    ) -> Infallible {
         loop {
-            tokio::time::sleep(renewal(Clock::system().wall(), self.proof.expires)).await;
+            tokio::time::sleep(renewal_delay(Clock::system().wall(), self.certificate.expires))
+                .await;
             match self.renew(link, journal).await {
                 Ok(()) => tracing::info!("certificate renewed"),
                 Err(error) => {
                     let error: &dyn std::error::Error = error.as_ref();
-                    tracing::error!(error, "the certificate is not renewed");
+                    tracing::error!(error, "certificate renewal failed");
                     tokio::time::sleep(REFUSED_RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    async fn renew(&mut self, link: &Link, journal: &Journal) -> anyhow::Result<()> {
+    async fn renew(&mut self, link: &ControlPlaneClient, journal: &Journal) -> anyhow::Result<()> {
         let RenewResponse { certificate, expire_time } =
             link.renew(RenewRequest { csr: self.key.csr()? }).await?;
-        (self.proof.certificate, self.proof.expires) = (certificate, time(expire_time)?);
-        self.show(link)?;
-        Ok(self.key.keep(journal, Some(&self.proof)).await?)
+        (self.certificate.pem, self.certificate.expires) = (certificate, time(expire_time)?);
+        self.apply(link)?;
+        Ok(self.key.store(journal, Some(&self.certificate)).await?)
     }
 
-    fn show(&self, link: &Link) -> Result<(), transport::Error> {
+    fn apply(&self, link: &ControlPlaneClient) -> Result<(), transport::Error> {
         let key = self.key.pair.serialize_pem();
-        link.show(transport::Identity::from_pem(&self.proof.certificate, key))
+        link.set_identity(transport::Identity::from_pem(&self.certificate.pem, key))
     }
 }
 
 impl Key {
-    /// The key of this boot that is in the journal, with its proof, else a new one, which is in the journal then.
-    async fn open(journal: &Journal, boot_id: &str) -> anyhow::Result<(Self, Option<Proof>)> {
-        let kept: Option<Kept> = journal.read(Page::Identity).await?;
-        if let Some(Kept { boot_id, key, proof }) = kept.filter(|kept| kept.boot_id == boot_id) {
+    /// Returns the journalled key of this boot and its certificate, or a new key, which is journalled first.
+    async fn open(
+        journal: &Journal,
+        boot_id: &str,
+    ) -> anyhow::Result<(Self, Option<IssuedCertificate>)> {
+        let record: Option<IdentityRecord> = journal.read(Page::Identity).await?;
+        let record = record.filter(|record| record.boot_id == boot_id);
+        if let Some(IdentityRecord { boot_id, key, certificate }) = record {
             let pair = KeyPair::from_pem(&key).context("the journal's key")?;
-            return Ok((Self { boot_id, pair }, proof));
+            return Ok((Self { boot_id, pair }, certificate));
         }
-        let pair = KeyPair::generate().context("making a key")?;
+        let pair = KeyPair::generate().context("generating a key")?;
         let key = Self { boot_id: boot_id.to_owned(), pair };
-        key.keep(journal, None).await?;
+        key.store(journal, None).await?;
         Ok((key, None))
     }
 
-    async fn keep(&self, journal: &Journal, proof: Option<&Proof>) -> Result<(), journal::Error> {
+    async fn store(
+        &self,
+        journal: &Journal,
+        certificate: Option<&IssuedCertificate>,
+    ) -> Result<(), journal::Error> {
         let (boot_id, key) = (self.boot_id.clone(), self.pair.serialize_pem());
-        journal.write(Page::Identity, &Kept { boot_id, key, proof: proof.cloned() }).await
+        let record = IdentityRecord { boot_id, key, certificate: certificate.cloned() };
+        journal.write(Page::Identity, &record).await
     }
 
-    /// PKCS#10, DER. It asks for nothing: what the certificate says is the site's to decide.
+    /// Returns a PKCS#10 request in DER. It requests no names: the site decides what the certificate says.
     fn csr(&self) -> Result<Vec<u8>, rcgen::Error> {
         Ok(CertificateParams::default().serialize_request(&self.pair)?.der().to_vec())
     }
 }
 
 async fn redeem(
-    link: &Link,
+    link: &ControlPlaneClient,
     token: &Secret<String>,
     holder: &Holder,
     csr: Vec<u8>,
-) -> anyhow::Result<Proof> {
+) -> anyhow::Result<IssuedCertificate> {
     let (boot_token, holder) = (token.expose().clone(), Some(holder.clone()));
     let redeemed = link.redeem(RedeemRequest { boot_token, csr, holder }).await;
     let RedeemResponse { certificate, hardware_id, expire_time } = match redeemed {
         Ok(response) => response,
-        Err(status) => refused(&status).await,
+        Err(status) => report_refusal(&status).await,
     };
-    Ok(Proof { certificate, hardware_id, expires: time(expire_time)? })
+    Ok(IssuedCertificate { pem: certificate, hardware_id, expires: time(expire_time)? })
 }
 
 fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {
@@ -155,17 +168,17 @@ fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {
     stamp.try_into().context("a certificate's expire_time")
 }
 
-/// How long to wait before a certificate is renewed that ends at `expires`: half of what is left, so that a day's leaves
-/// half a day for the server to be away.
-fn renewal(now: SystemTime, expires: SystemTime) -> Duration {
+/// Returns the delay before a certificate that ends at `expires` is renewed: half of the remaining time, so that with a
+/// lifetime of one day the server may be away for half a day.
+fn renewal_delay(now: SystemTime, expires: SystemTime) -> Duration {
     let left = expires.duration_since(now).unwrap_or_default();
-    (left / 2).max(SHORTEST)
+    (left / 2).max(MIN_RENEWAL_DELAY)
 }
 
-async fn refused<T>(status: &Status) -> T {
+async fn report_refusal<T>(status: &Status) -> T {
     loop {
         let error: &dyn std::error::Error = status;
-        tracing::error!(error, "the boot token is refused: this machine must be booted again");
+        tracing::error!(error, "boot token refused: reboot this machine");
         tokio::time::sleep(REFUSED_RETRY_DELAY).await;
     }
 }
@@ -177,18 +190,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_a_certificates_life_is_left_to_renew_it_in() {
+    fn a_certificate_is_renewed_after_half_of_its_lifetime() {
         let hour = Duration::from_secs(3600);
-        assert_eq!(renewal(UNIX_EPOCH, UNIX_EPOCH + 24 * hour), 12 * hour);
+        assert_eq!(renewal_delay(UNIX_EPOCH, UNIX_EPOCH + 24 * hour), 12 * hour);
     }
 
     #[test]
-    fn an_ended_certificate_is_renewed_soon_but_not_in_a_frenzy() {
-        assert_eq!(renewal(UNIX_EPOCH + SHORTEST, UNIX_EPOCH), SHORTEST);
+    fn an_expired_certificate_is_renewed_after_the_minimum_delay() {
+        assert_eq!(renewal_delay(UNIX_EPOCH + MIN_RENEWAL_DELAY, UNIX_EPOCH), MIN_RENEWAL_DELAY);
     }
 
     #[tokio::test]
-    async fn a_restarted_worker_has_the_same_key_in_the_same_boot_and_in_no_other() {
+    async fn a_restarted_worker_has_the_same_key_only_within_one_boot() {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::open(folder.path()).await.unwrap();
         let key = async |boot: &str| {

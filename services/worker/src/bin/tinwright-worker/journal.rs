@@ -1,7 +1,7 @@
-//! What must outlive this process: its identity, and the result of an action until the control plane has it.
+//! State that survives a crash of this process: the identity, and the result of an action until it is reported.
 //!
-//! One small JSON file each, in a folder in memory that only root reads: it is there after a crash of the worker, and
-//! gone after a reboot. A file is written beside, flushed, and renamed, so it is whole or not there.
+//! Each is a small JSON file in a directory in memory that only root can read; a reboot deletes it. Files are replaced
+//! atomically.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::fs::{self, DirBuilder, File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 
-/// The folder cannot be used.
+/// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("journal {}", path.display())]
 pub(crate) struct Error {
@@ -19,12 +19,12 @@ pub(crate) struct Error {
     source: io::Error,
 }
 
-/// What a file in the journal is about.
+/// A file in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// Who we are to the site.
+    /// The machine's identity.
     Identity,
-    /// The action under way, or its result.
+    /// The running action, or its result.
     Attempt,
 }
 
@@ -37,21 +37,21 @@ impl Page {
     }
 }
 
-/// The folder.
+/// A directory with one file per page.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     folder: PathBuf,
 }
 
 impl Journal {
-    /// Opens the journal in `folder`, which is made if it is not there.
+    /// Opens the journal in `folder`, which is created if missing.
     pub(crate) async fn open(folder: &Path) -> Result<Self, Error> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder).await;
-        made.map_err(failed(folder))?;
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(folder).await;
+        created.map_err(failed(folder))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// What `page` holds. What is there and makes no sense is as good as absent: nobody else writes here.
+    /// Reads `page`. Invalid content counts as absent: nobody else writes here.
     pub(crate) async fn read<T: DeserializeOwned>(&self, page: Page) -> Result<Option<T>, Error> {
         let path = self.folder.join(page.name());
         let text = match fs::read(&path).await {
@@ -61,12 +61,12 @@ impl Journal {
         let read = serde_json::from_slice(&text);
         let warn = |error: &serde_json::Error| {
             let error = error as &dyn std::error::Error;
-            tracing::warn!(path = %path.display(), error, "the journal's page makes no sense");
+            tracing::warn!(path = %path.display(), error, "invalid journal page ignored");
         };
         Ok(read.inspect_err(warn).ok())
     }
 
-    /// Makes `page` hold `content`, durably once this returns.
+    /// Replaces the content of `page`, durably.
     pub(crate) async fn write(&self, page: Page, content: &impl Serialize) -> Result<(), Error> {
         let path = self.folder.join(page.name());
         let text = serde_json::to_vec(content).map_err(io::Error::from);
@@ -85,7 +85,7 @@ impl Journal {
         File::open(&self.folder).await?.sync_all().await
     }
 
-    /// Makes `page` hold nothing.
+    /// Deletes `page`.
     pub(crate) async fn clear(&self, page: Page) -> Result<(), Error> {
         let path = self.folder.join(page.name());
         match fs::remove_file(&path).await {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_its_owner_reads_it() {
+    async fn only_the_owner_can_read_it() {
         let (_folder, journal) = journal().await;
         journal.write(Page::Identity, &"key").await.unwrap();
         for path in [journal.folder.clone(), journal.folder.join("identity.json")] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_makes_no_sense_is_none() {
+    async fn an_invalid_page_is_absent() {
         let (_folder, journal) = journal().await;
         std::fs::write(journal.folder.join("attempt.json"), "{\"half").unwrap();
         assert_eq!(journal.read::<u32>(Page::Attempt).await.unwrap(), None);

@@ -1,4 +1,4 @@
-//! The way to the control plane: TLS under the site's one authority, and calls that outlive its absences.
+//! Client of the control plane: TLS with the site's certificate authority, and calls that are repeated until they succeed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,21 +14,20 @@ use tonic::codegen::http::uri::Authority;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 use tonic::{Request, Response, Status};
 
-use crate::retry::answered;
+use crate::retry_policy::until_final;
 
-/// How long the server may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long a silent server is left alone before it is asked whether it is there, and then for its answer: one that was
-/// cut off from power says nothing.
+/// Timeout for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without data before an HTTP/2 ping, and time to wait for its response: a server that lost power closes nothing.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long a call may take.
-const CALL: Duration = Duration::from_secs(15);
-/// How long a call may take that is held while there is nothing to do: the server's 50 s, and a call.
-const HELD: Duration = Duration::from_secs(65);
+/// Timeout of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout of a call that the server holds while there is no action: the server's 50 s, and a call.
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(65);
 
 type Client = WorkerServiceClient<Channel>;
 
-/// Where the control plane is, and whom to believe there.
+/// Address and certificate authority of the control plane.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     /// Host and port.
@@ -38,12 +37,12 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// A way there, for whoever `identity` shows us to be; connects when it is first used, and again when it breaks.
+    /// Creates a client with this `identity`. It connects at the first call, and again after a disconnect.
     fn client(&self, identity: Option<Identity>) -> Result<Client, Error> {
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority));
         let endpoint = Endpoint::from_shared(format!("https://{}", self.address))?
             .tls_config(identity.into_iter().fold(tls, ClientTlsConfig::identity))?
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
@@ -52,24 +51,24 @@ impl ControlPlane {
     }
 }
 
-/// A way to the control plane that is changed over to each new certificate, calls under way excepted.
+/// A client of the control plane. Each new certificate applies to all later calls.
 ///
-/// Unless it says otherwise, a call is made until it is answered or refused for good.
+/// Unless documented otherwise, a call is repeated until it succeeds or its error is final.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
+pub(crate) struct ControlPlaneClient {
     plane: Arc<ControlPlane>,
     client: Arc<Mutex<Client>>,
 }
 
-impl Link {
-    /// The way of somebody who is nobody yet.
+impl ControlPlaneClient {
+    /// Creates a client without an identity.
     pub(crate) fn new(plane: ControlPlane) -> Result<Self, Error> {
         let client = Arc::new(Mutex::new(plane.client(None)?));
         Ok(Self { plane: Arc::new(plane), client })
     }
 
-    /// From now on shows `identity`.
-    pub(crate) fn show(&self, identity: Identity) -> Result<(), Error> {
+    /// Uses `identity` from now on.
+    pub(crate) fn set_identity(&self, identity: Identity) -> Result<(), Error> {
         let client = self.plane.client(Some(identity))?;
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
         Ok(())
@@ -87,31 +86,34 @@ impl Link {
     ) -> Result<A, Status> {
         let mut request = Request::new(request);
         request.set_timeout(limit);
-        // The limit in the request is kept by a server that is there.
-        let answer = tokio::time::timeout(limit, call(self.client(), request)).await;
-        let late = |_| Status::deadline_exceeded(format!("no answer in {limit:?}"));
-        answer.map_err(late)?.map(Response::into_inner)
+        // The timeout in the request is enforced by a server that is reachable.
+        let response = tokio::time::timeout(limit, call(self.client(), request)).await;
+        let late = |_| Status::deadline_exceeded(format!("no response within {limit:?}"));
+        response.map_err(late)?.map(Response::into_inner)
     }
 
     /// `Redeem`.
     pub(crate) async fn redeem(&self, request: RedeemRequest) -> Result<RedeemResponse, Status> {
         let call = async |mut client: Client, request| client.redeem(request).await;
-        answered("Redeem", async || self.once(request.clone(), CALL, call).await).await
+        until_final("Redeem", async || self.once(request.clone(), CALL_TIMEOUT, call).await).await
     }
 
     /// `Renew`.
     pub(crate) async fn renew(&self, request: RenewRequest) -> Result<RenewResponse, Status> {
         let call = async |mut client: Client, request| client.renew(request).await;
-        answered("Renew", async || self.once(request.clone(), CALL, call).await).await
+        until_final("Renew", async || self.once(request.clone(), CALL_TIMEOUT, call).await).await
     }
 
-    /// `NextAction`, which is held while there is nothing to do.
+    /// `NextAction`, which the server holds while there is no action.
     pub(crate) async fn next_action(
         &self,
         request: NextActionRequest,
     ) -> Result<NextActionResponse, Status> {
         let call = async |mut client: Client, request| client.next_action(request).await;
-        answered("NextAction", async || self.once(request.clone(), HELD, call).await).await
+        until_final("NextAction", async || {
+            self.once(request.clone(), LONG_POLL_TIMEOUT, call).await
+        })
+        .await
     }
 
     /// `StartAction`.
@@ -120,15 +122,16 @@ impl Link {
         request: StartActionRequest,
     ) -> Result<StartActionResponse, Status> {
         let call = async |mut client: Client, request| client.start_action(request).await;
-        answered("StartAction", async || self.once(request.clone(), CALL, call).await).await
+        until_final("StartAction", async || self.once(request.clone(), CALL_TIMEOUT, call).await)
+            .await
     }
 
-    /// `ReportProgress`, once: the next try should say what is true then.
+    /// `ReportProgress`, once: a repeated call should report newer progress.
     pub(crate) async fn report_progress(
         &self,
         request: ReportProgressRequest,
     ) -> Result<ReportProgressResponse, Status> {
-        self.once(request, CALL, async |mut client: Client, request| {
+        self.once(request, CALL_TIMEOUT, async |mut client: Client, request| {
             client.report_progress(request).await
         })
         .await
@@ -140,7 +143,8 @@ impl Link {
         request: AppendLogRequest,
     ) -> Result<AppendLogResponse, Status> {
         let call = async |mut client: Client, request| client.append_log(request).await;
-        answered("AppendLog", async || self.once(request.clone(), CALL, call).await).await
+        until_final("AppendLog", async || self.once(request.clone(), CALL_TIMEOUT, call).await)
+            .await
     }
 
     /// `FinishAction`.
@@ -149,6 +153,7 @@ impl Link {
         request: FinishActionRequest,
     ) -> Result<FinishActionResponse, Status> {
         let call = async |mut client: Client, request| client.finish_action(request).await;
-        answered("FinishAction", async || self.once(request.clone(), CALL, call).await).await
+        until_final("FinishAction", async || self.once(request.clone(), CALL_TIMEOUT, call).await)
+            .await
     }
 }

@@ -1,25 +1,26 @@
-//! The program `tinwright-worker`: runs on a machine, in memory, and does what the control plane has for it.
+//! The program `tinwright-worker`: runs in memory on a machine and carries out the actions of its workflows.
 //!
 //! ```text
-//! init ─▶ boot: what the kernel's command line says
-//!         ─▶ clock ─▶ trust: the site's authority ─▶ identity: a certificate for the boot token
-//!            ─▶ session: NextAction ─▶ action ─▶ FinishAction ─▶ …      beside it: the certificate is renewed
+//! init ─▶ boot_parameters: the kernel's command line
+//!         ─▶ clock ─▶ trust: the site's certificate authority ─▶ identity: a certificate for the boot token
+//!            ─▶ session: NextAction ─▶ action ─▶ FinishAction ─▶ …      meanwhile the certificate is renewed
 //! ```
 //!
-//! - [`link`], [`retry`]: calls that outlive the control plane's absences.
-//! - [`journal`]: what outlives this process; [`orphans`]: what should not have; [`power`]: the end of this boot.
+//! - [`link`], [`retry_policy`]: calls that are repeated while the control plane is away.
+//! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: processes that must not.
+//! - [`power`]: the end of this boot.
 //!
-//! Mounts and network are init's to set up. Nothing here gives up: what cannot be done is said on the console, and the
-//! machine waits for somebody to boot it again.
+//! Init sets up mounts and network. This program does not give up: errors are printed on the console, and the machine waits
+//! until somebody reboots it.
 
-mod boot;
+mod boot_parameters;
 mod clock;
 mod identity;
 mod journal;
+mod leftover_processes;
 mod link;
-mod orphans;
 mod power;
-mod retry;
+mod retry_policy;
 mod session;
 mod trust;
 
@@ -34,63 +35,63 @@ use runtime::Clock;
 use runtime::telemetry::{self, Format};
 use tinwright::workflow::v1::Holder;
 
-use boot::Boot;
-use identity::Identity;
+use boot_parameters::BootParameters;
+use identity::WorkerIdentity;
 use journal::Journal;
-use link::{ControlPlane, Link};
+use link::{ControlPlane, ControlPlaneClient};
 use power::Power;
 use session::Session;
 
-/// Names the present boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Gives another name at each reading (random(4)).
-const FRESH_ID: &str = "/proc/sys/kernel/random/uuid";
+/// File with the id of the current boot.
+const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+/// File with a new random id at each read (random(4)).
+const RANDOM_ID_FILE: &str = "/proc/sys/kernel/random/uuid";
 
-/// Does on this machine what the control plane has for it
+/// Carry out the workflows of this machine
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// What the boot script said
+    /// Read the kernel's command line from this file
     #[arg(long, value_name = "FILE", default_value = "/proc/cmdline")]
     cmdline: PathBuf,
-    /// Where results wait that are not told yet; in memory, as a reboot makes them void
+    /// Store results that are not reported yet in this directory; in memory, because a reboot invalidates them
     #[arg(long, value_name = "DIR", default_value = "/run/tinwright/worker")]
     journal: PathBuf,
-    /// Whom, besides the site, image servers are vouched for by; may be absent
+    /// Trust the certificate authorities in this file for image servers, besides the site's own; may be missing
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/certs/ca-certificates.crt")]
     roots: PathBuf,
-    /// Say what the machine would do instead of rebooting or turning it off, and end
+    /// Print instead of rebooting or powering off the machine, and exit
     #[arg(long)]
     no_reboot: bool,
-    /// What is logged, in tracing's notation
+    /// Set the log filter, in the notation of tracing
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
 }
 
 fn main() -> ExitCode {
-    // On a thread, for a panic to end that and not the first process, with which the kernel would go.
-    let ended = thread::spawn(|| run(arguments())).join();
-    let code = match ended {
+    // On a thread: a panic of process 1 would be a panic of the kernel.
+    let result = thread::spawn(|| run(arguments())).join();
+    let code = match result {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => failed(&format!("{error:#}")),
-        Err(_) => failed("it broke: a defect of the worker"),
+        Err(_) => failed("panicked: this is a bug of the worker"),
     };
-    while is_first() {
+    while is_init() {
         thread::park();
     }
     code
 }
 
-/// Whether we are init: the kernel goes down with the first process.
-fn is_first() -> bool {
+/// True if this process is init, whose end would be a panic of the kernel.
+fn is_init() -> bool {
     process::id() == 1
 }
 
-/// What we were called with. The kernel hands its own command line's unknown words to init: they are none of ours.
+/// Parses the arguments. As init, errors are ignored: the kernel passes unknown words of its command line to init.
 fn arguments() -> Arguments {
     match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(_) if is_first() => Arguments::parse_from(["tinwright-worker"]),
+        Err(_) if is_init() => Arguments::parse_from(["tinwright-worker"]),
         Err(error) => error.exit(),
     }
 }
@@ -104,43 +105,46 @@ fn failed(reason: &str) -> ExitCode {
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
     telemetry::init_logging(Format::Human, &arguments.log)?;
     let line = fs::read_to_string(&arguments.cmdline);
-    let boot = Boot::parse(&line.with_context(|| arguments.cmdline.display().to_string())?)?;
+    let boot =
+        BootParameters::parse(&line.with_context(|| arguments.cmdline.display().to_string())?)?;
     tracing::info!(
         worker.id = boot.worker_id,
         hw_addr = boot.hw_addr,
         instance.id = boot.instance_id,
         server = %boot.grpc_authority,
-        "worker begins"
+        "worker started"
     );
     if let Some(time) = clock::correction(Clock::system().wall(), boot.boot_time) {
         clock::set(time).context("setting the clock")?;
-        tracing::info!("the clock was late and is set");
+        tracing::info!("clock set to the server's time");
     }
     serve(&arguments, &boot).await
 }
 
-/// Works for the site that `boot` names.
-async fn serve(arguments: &Arguments, boot: &Boot) -> anyhow::Result<()> {
-    let holder = Holder { boot_id: id(BOOT_ID)?, process_id: id(FRESH_ID)? };
+/// Connects to the site and runs its actions.
+async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<()> {
+    let holder = Holder { boot_id: read_id(BOOT_ID_FILE)?, process_id: read_id(RANDOM_ID_FILE)? };
     let journal = Journal::open(&arguments.journal).await?;
 
     let authority = trust::authority(&boot.boot_url, boot.ca_sha256).await?;
     let roots = trust::image_roots(&arguments.roots, &authority)
         .with_context(|| arguments.roots.display().to_string())?;
-    let link = Link::new(ControlPlane { address: boot.grpc_authority.clone(), authority })?;
-    let mut identity = Identity::establish(&link, &journal, &boot.boot_token, &holder).await?;
+    let link =
+        ControlPlaneClient::new(ControlPlane { address: boot.grpc_authority.clone(), authority })?;
+    let mut identity =
+        WorkerIdentity::establish(&link, &journal, &boot.boot_token, &holder).await?;
     let hardware_id = identity.hardware_id().to_owned();
-    tracing::info!(hardware.id = hardware_id, "known to the site");
+    tracing::info!(hardware.id = hardware_id, "identity established");
 
-    let power = if arguments.no_reboot { Power::Pretended } else { Power::Real };
+    let power = if arguments.no_reboot { Power::DryRun } else { Power::Real };
     let session =
         Session { link: link.clone(), journal: journal.clone(), holder, hardware_id, roots, power };
     tokio::select! {
         () = session.run() => Ok(()),
-        never = identity.keep_renewed(&link, &journal) => match never {},
+        never = identity.renew_forever(&link, &journal) => match never {},
     }
 }
 
-fn id(path: &'static str) -> anyhow::Result<String> {
+fn read_id(path: &'static str) -> anyhow::Result<String> {
     Ok(fs::read_to_string(path).context(path)?.trim().to_owned())
 }

@@ -1,28 +1,28 @@
-//! The end of this boot: what is to be on the disks is there, then the kernel is told.
+//! The end of this boot: disks are flushed, then the kernel reboots or powers off.
 
 use std::io;
 
 use rustix::system::{RebootCommand, reboot};
 use worker::Terminal;
 
-/// Whether the machine is really made to leave.
+/// Effect of ending the boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Power {
-    /// It is.
+    /// The machine reboots or powers off.
     Real,
-    /// It is only said, for trials on a machine that does other things as well.
-    Pretended,
+    /// The operation is only printed, for tests on a machine with other uses.
+    DryRun,
 }
 
 impl Power {
-    /// Flushes the disks and leaves this boot. Returns only if that failed or was pretended.
-    pub(crate) fn leave(self, terminal: Terminal) -> io::Result<()> {
+    /// Flushes the disks and ends this boot. Returns only after a failure or a dry run.
+    pub(crate) fn end_boot(self, terminal: Terminal) -> io::Result<()> {
         let (name, command) = match terminal {
             Terminal::Reboot => ("reboot", RebootCommand::Restart),
             Terminal::PowerOff => ("power off", RebootCommand::PowerOff),
-            Terminal::Kexec => ("go on with another kernel", RebootCommand::Kexec),
+            Terminal::Kexec => ("jump to another kernel", RebootCommand::Kexec),
         };
-        if self == Self::Pretended {
+        if self == Self::DryRun {
             println!("would {name}");
             return Ok(());
         }

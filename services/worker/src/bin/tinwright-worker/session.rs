@@ -1,21 +1,21 @@
-//! The conversation with the control plane: one action after the other, until the machine is to leave this boot.
+//! The session with the control plane: one action after the other, until the machine has to end this boot.
 //!
 //! ```text
-//! result left over? ─FinishAction─▶ NextAction ──assignment──▶ attempt ─▶ NextAction …
-//!                                       │ ▲ nothing
-//!                                       │ └──┘
-//!                                       └──reboot──▶ leave
+//! unreported result? ─FinishAction─▶ NextAction ──assignment──▶ attempt ─▶ NextAction …
+//!                                        │ ▲ no action
+//!                                        │ └──┘
+//!                                        └──reboot──▶ end of this boot
 //! ```
 //!
-//! A workflow's end is not the worker's: the next one is taken without a reboot.
+//! The worker continues after the end of a workflow: the next workflow needs no reboot.
 
+mod assignment;
 mod attempt;
-mod ending;
-mod feed;
 mod log;
-mod order;
+mod outcome;
+mod progress;
 mod reaction;
-mod telling;
+mod reporting;
 
 use std::time::Duration;
 
@@ -24,112 +24,120 @@ use tinwright::workflow::v1::{Holder, NextActionRequest, NextActionResponse};
 use worker::Terminal;
 
 use crate::journal::{Journal, Page};
-use crate::link::Link;
-use crate::orphans;
+use crate::leftover_processes;
+use crate::link::ControlPlaneClient;
 use crate::power::Power;
-use crate::retry::REFUSED_RETRY_DELAY;
-use attempt::Attempt;
+use crate::retry_policy::REFUSED_RETRY_DELAY;
+use attempt::AttemptRecord;
 
-/// The shortest time between two questions for work: a server that answers at once is not to be worn out.
-const PACE: Duration = Duration::from_secs(1);
+/// The minimum time between two NextAction calls without an action.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// All that the conversation needs.
+/// The session of one worker process.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// To the control plane.
-    pub(crate) link: Link,
-    /// What outlives this process.
+    /// The control plane.
+    pub(crate) link: ControlPlaneClient,
+    /// State that survives a crash.
     pub(crate) journal: Journal,
-    /// Which process of which boot asks.
+    /// Boot and process of this worker.
     pub(crate) holder: Holder,
-    /// What the site knows the machine as.
+    /// Id of the machine's hardware record.
     pub(crate) hardware_id: String,
-    /// Whom image servers are vouched for by, PEM bundles.
+    /// Certificate authorities trusted for image servers, as PEM bundles.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// How the machine leaves this boot.
+    /// Effect of ending the boot.
     pub(crate) power: Power,
 }
 
-/// What came of one question for work.
+/// The result of one NextAction call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// An action was done and told: there may be another.
+    /// An action ended and was reported: there may be another.
     Done,
-    /// Nothing came of it.
+    /// No action was run.
     Idle,
-    /// The machine has left this boot, or would have.
-    Left,
+    /// The boot ended, or would have without a dry run.
+    BootEnded,
 }
 
 impl Session {
-    /// Takes and does what there is to do; returns once the machine has pretended to leave.
+    /// Runs actions. Returns only after a dry run of ending the boot.
     pub(crate) async fn run(&self) {
-        self.report_left_over().await;
+        self.report_leftover_result().await;
         loop {
-            let asked = Clock::system().monotonic();
+            let start = Clock::system().monotonic();
             match self.step().await {
                 Step::Done => {}
                 Step::Idle => {
-                    tokio::time::sleep(PACE.saturating_sub(Clock::system().monotonic() - asked))
-                        .await
+                    let elapsed = Clock::system().monotonic() - start;
+                    tokio::time::sleep(MIN_POLL_INTERVAL.saturating_sub(elapsed)).await;
                 }
-                Step::Left => return,
+                Step::BootEnded => return,
             }
         }
     }
 
-    /// Asks once, and does what it is told.
+    /// Calls NextAction once, and carries out the response.
     async fn step(&self) -> Step {
         let holder = Some(self.holder.clone());
-        // An action dies with the process that runs it: after a restart none runs any more.
+        // An action ends with the process that runs it: after a restart none is running.
         let request = NextActionRequest { holder, running_lease_id: String::new() };
         match self.link.next_action(request).await {
             Ok(NextActionResponse { assignment: Some(assignment), .. }) => {
-                self.take(assignment).await
+                self.run_assignment(assignment).await
             }
-            Ok(NextActionResponse { reboot: true, .. }) => match self.power.leave(Terminal::Reboot)
-            {
-                Ok(()) => Step::Left,
-                Err(error) => waited("the machine does not reboot", &error).await,
-            },
+            Ok(NextActionResponse { reboot: true, .. }) => {
+                match self.power.end_boot(Terminal::Reboot) {
+                    Ok(()) => Step::BootEnded,
+                    Err(error) => wait_after_error("reboot failed", &error).await,
+                }
+            }
             Ok(NextActionResponse { assignment: None, reboot: false }) => Step::Idle,
-            Err(status) => waited("no work is given", &status).await,
+            Err(status) => wait_after_error("NextAction refused", &status).await,
         }
     }
 
-    /// Tells the result that a worker before us could not tell any more. What it was doing without a result is nobody's:
-    /// the control plane knows what to do with that.
-    async fn report_left_over(&self) {
-        let left_over = match self.journal.read(Page::Attempt).await {
-            Ok(left_over) => left_over,
+    /// Reports the result that a crashed worker did not report. An action without a result is not reported: the control plane
+    /// handles the end of its lease.
+    async fn report_leftover_result(&self) {
+        let attempt = match self.journal.read(Page::Attempt).await {
+            Ok(attempt) => attempt,
             Err(error) => {
-                return tracing::error!(error = &error as &dyn std::error::Error, "no journal");
+                return tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "journal not readable"
+                );
             }
         };
-        match left_over {
+        match attempt {
             None => {}
-            Some(Attempt::Running { lease_id, action }) => {
-                tracing::warn!(lease.id = lease_id, action, "was cut off: its end is unknown");
-                orphans::end(&lease_id).await;
-                self.forget().await;
+            Some(AttemptRecord::Running { lease_id, action }) => {
+                tracing::warn!(
+                    lease.id = lease_id,
+                    action,
+                    "action was interrupted by a crash of the worker"
+                );
+                leftover_processes::kill_all(&lease_id).await;
+                self.clear_attempt().await;
             }
-            Some(Attempt::Ended { finish }) => {
+            Some(AttemptRecord::Ended { finish }) => {
                 tracing::info!(
                     lease.id = finish.lease_id,
-                    "telling the result of a worker before us"
+                    "reporting the result of a crashed worker"
                 );
-                // What was to be run after a bad end may run still.
-                orphans::end(&finish.lease_id).await;
-                self.tell(finish).await;
-                self.forget().await;
+                // The command of a reaction may still be running.
+                leftover_processes::kill_all(&finish.lease_id).await;
+                self.finish_action(finish).await;
+                self.clear_attempt().await;
             }
         }
     }
 }
 
-/// A minute after saying why nothing came of it.
-async fn waited(what: &str, error: &(dyn std::error::Error + 'static)) -> Step {
-    tracing::error!(error, "{what}; asking again in a minute");
+/// Logs `error` and waits a minute.
+async fn wait_after_error(message: &str, error: &(dyn std::error::Error + 'static)) -> Step {
+    tracing::error!(error, "{message}; retrying in a minute");
     tokio::time::sleep(REFUSED_RETRY_DELAY).await;
     Step::Idle
 }

@@ -1,11 +1,11 @@
-//! Whom this machine believes: the one authority whose fingerprint its boot script carries.
+//! Certificate authorities that this machine trusts: the site's own, identified by its fingerprint in the boot script.
 //!
 //! ```text
-//! ca_sha256= ──▶ is it <boot_url>/ca.pem? ──▶ the only root for gRPC
-//!                                        └──▶ with Debian's bundle, the roots for image servers
+//! ca_sha256= ──▶ matches <boot_url>/ca.pem? ──▶ the only root for gRPC
+//!                                           └──▶ with Debian's bundle: the roots for image servers
 //! ```
 //!
-//! The file comes in clear from whoever answers; only its digest makes it ours.
+//! The file is fetched without TLS; it is trusted because of its digest only.
 
 use std::fmt;
 use std::io;
@@ -18,40 +18,40 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::retry::{Backoff, REFUSED_RETRY_DELAY};
+use crate::retry_policy::{Backoff, REFUSED_RETRY_DELAY};
 
-/// The most that is read of a file that should hold one certificate.
-const LARGEST: usize = 64 << 10;
-/// How long the boot server may be silent.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The most bytes of ca.pem that are read.
+const MAX_CA_BYTES: usize = 64 << 10;
+/// Timeout for a connection to the boot server, and for the next byte on it.
+const BOOT_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The SHA-256 of a certificate's DER.
+/// SHA-256 of a certificate in DER.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// The text is no fingerprint.
+/// The text is not a fingerprint.
 #[derive(Debug, thiserror::Error)]
 #[error("a fingerprint is 64 hexadecimal digits")]
-pub(crate) struct NoFingerprint;
+pub(crate) struct InvalidFingerprint;
 
 impl Fingerprint {
-    /// Of the certificate `der`.
+    /// Computes the fingerprint of the certificate `der`.
     fn of(der: &[u8]) -> Self {
         Self(Sha256::digest(der).into())
     }
 }
 
 impl FromStr for Fingerprint {
-    type Err = NoFingerprint;
+    type Err = InvalidFingerprint;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digit = |letter: char| letter.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let digits: Option<Vec<u8>> = text.chars().map(digit).collect();
-        let digits = digits.ok_or(NoFingerprint)?;
+        let digits = digits.ok_or(InvalidFingerprint)?;
         let (pairs, rest) = digits.as_chunks::<2>();
         let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-        let bytes = bytes.try_into().map_err(|_| NoFingerprint)?;
-        if rest.is_empty() { Ok(Self(bytes)) } else { Err(NoFingerprint) }
+        let bytes = bytes.try_into().map_err(|_| InvalidFingerprint)?;
+        if rest.is_empty() { Ok(Self(bytes)) } else { Err(InvalidFingerprint) }
     }
 }
 
@@ -67,43 +67,47 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Why the site's authority is not known.
+/// The site's certificate authority could not be fetched or is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("GET ca.pem")]
     Http(#[source] reqwest::Error),
-    #[error("ca.pem is larger than {LARGEST} bytes")]
+    #[error("ca.pem is larger than {MAX_CA_BYTES} bytes")]
     TooLarge,
     #[error("ca.pem is not one certificate")]
     NotOne,
-    #[error("the certificate in ca.pem is {found}, not {wanted}: it is not believed")]
-    Foreign { found: Fingerprint, wanted: Fingerprint },
+    #[error("the certificate in ca.pem has fingerprint {found}, not {expected}: not trusted")]
+    Untrusted { found: Fingerprint, expected: Fingerprint },
 }
 
 impl Error {
-    /// Whether somebody must act, rather than the server come back.
-    fn is_refusal(&self) -> bool {
+    /// True if a retry is unlikely to help.
+    fn is_final(&self) -> bool {
         match self {
             Self::Http(error) => error.status().is_some_and(|status| status.is_client_error()),
-            Self::TooLarge | Self::NotOne | Self::Foreign { .. } => true,
+            Self::TooLarge | Self::NotOne | Self::Untrusted { .. } => true,
         }
     }
 }
 
-/// The site's authority, in PEM, from `boot_url`; asks until it is the one that was `wanted`.
-pub(crate) async fn authority(boot_url: &Url, wanted: Fingerprint) -> anyhow::Result<String> {
+/// Fetches the site's certificate authority in PEM from `boot_url`, until it has the `expected` fingerprint.
+pub(crate) async fn authority(boot_url: &Url, expected: Fingerprint) -> anyhow::Result<String> {
     let client = Client::builder().tls_certs_only([]).no_proxy();
-    let client = client.connect_timeout(PATIENCE).read_timeout(PATIENCE).build()?;
+    let client =
+        client.connect_timeout(BOOT_SERVER_TIMEOUT).read_timeout(BOOT_SERVER_TIMEOUT).build()?;
     let mut url = boot_url.clone();
     url.set_path(&format!("{}/ca.pem", boot_url.path().trim_end_matches('/')));
     let mut backoff = Backoff::default();
     loop {
         let fetched = fetch(&client, &url).await;
-        match fetched.and_then(|file| checked(file, wanted)) {
+        match fetched.and_then(|file| check(file, expected)) {
             Ok(pem) => return Ok(pem),
-            Err(error) if error.is_refusal() => {
+            Err(error) if error.is_final() => {
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "the site cannot be trusted; asking again in a minute");
+                tracing::error!(
+                    error,
+                    "certificate authority of the site not trusted; retrying in a minute"
+                );
                 tokio::time::sleep(REFUSED_RETRY_DELAY).await;
             }
             Err(error) => backoff.wait("GET ca.pem", &error).await,
@@ -112,14 +116,14 @@ pub(crate) async fn authority(boot_url: &Url, wanted: Fingerprint) -> anyhow::Re
 }
 
 async fn fetch(client: &Client, url: &Url) -> Result<Vec<u8>, Error> {
-    // The address holds the boot's token, which logs are not to show.
+    // The URL holds the boot's token, which must not be logged.
     let http = |error: reqwest::Error| Error::Http(error.without_url());
     let response =
         client.get(url.clone()).send().await.and_then(reqwest::Response::error_for_status);
     let mut response = response.map_err(http)?;
     let mut file = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(http)? {
-        if file.len().saturating_add(bytes.len()) > LARGEST {
+        if file.len().saturating_add(bytes.len()) > MAX_CA_BYTES {
             return Err(Error::TooLarge);
         }
         file.extend_from_slice(&bytes);
@@ -127,18 +131,18 @@ async fn fetch(client: &Client, url: &Url) -> Result<Vec<u8>, Error> {
     Ok(file)
 }
 
-/// `file` as PEM, if it is the certificate that was `wanted` and nothing more: a second one would be a second root.
-fn checked(file: Vec<u8>, wanted: Fingerprint) -> Result<String, Error> {
+/// Returns `file` if it is exactly one certificate with the `expected` fingerprint: a second one would be another root.
+fn check(file: Vec<u8>, expected: Fingerprint) -> Result<String, Error> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&file).collect();
     let Ok([certificate]) = certificates.as_deref() else { return Err(Error::NotOne) };
     let found = Fingerprint::of(certificate);
-    if found != wanted {
-        return Err(Error::Foreign { found, wanted });
+    if found != expected {
+        return Err(Error::Untrusted { found, expected });
     }
     String::from_utf8(file).map_err(|_| Error::NotOne)
 }
 
-/// Whom to believe when files are fetched: what the bundle names, where there is one, and the site itself.
+/// Returns the certificate authorities for image servers: those in the bundle, if it exists, and the site's own.
 pub(crate) fn image_roots(bundle: &Path, authority: &str) -> io::Result<Vec<Vec<u8>>> {
     let public = match std::fs::read(bundle) {
         Ok(public) => Some(public),
@@ -158,18 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_of_the_fingerprint_is_believed_and_no_other() {
-        let (pem, wanted) = certificate();
-        assert_eq!(checked(pem.clone().into_bytes(), wanted).unwrap(), pem);
-        let foreign = checked(certificate().0.into_bytes(), wanted).unwrap_err();
-        assert!(matches!(foreign, Error::Foreign { .. }) && foreign.is_refusal());
+    fn only_the_certificate_with_the_fingerprint_is_trusted() {
+        let (pem, expected) = certificate();
+        assert_eq!(check(pem.clone().into_bytes(), expected).unwrap(), pem);
+        let error = check(certificate().0.into_bytes(), expected).unwrap_err();
+        assert!(matches!(error, Error::Untrusted { .. }) && error.is_final());
     }
 
     #[test]
-    fn a_second_certificate_in_the_file_is_not_smuggled_in() {
-        let (pem, wanted) = certificate();
+    fn a_second_certificate_in_the_file_is_refused() {
+        let (pem, expected) = certificate();
         for file in [format!("{pem}{}", certificate().0), String::new(), "no PEM".into()] {
-            assert!(matches!(checked(file.into_bytes(), wanted), Err(Error::NotOne)));
+            assert!(matches!(check(file.into_bytes(), expected), Err(Error::NotOne)));
         }
     }
 
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn image_servers_are_vouched_for_by_the_bundle_if_there_is_one_and_by_the_site() {
+    fn image_servers_are_trusted_by_the_bundle_and_the_site() {
         let folder = tempfile::tempdir().unwrap();
         let bundle = folder.path().join("ca-certificates.crt");
         assert_eq!(image_roots(&bundle, "site").unwrap(), [b"site"]);

@@ -1,19 +1,19 @@
-//! One try at an action.
+//! One attempt at an action.
 //!
 //! ```text
 //! StartAction ─▶ journal ─▶ run ───────────────▶ journal ─▶ rest of the log ─▶ FinishAction ─▶ reaction ─▶ journal
-//!     │                     ├ ReportProgress: each second that brings news, every 15 s at least: it keeps the lease
-//!     │                     ├ AppendLog: each second that brings news
-//!     │                     └ told to stop, or overdue: cancelled
-//!     └ terminal: nothing can be told afterwards, so the machine leaves now
+//!     │                     ├ ReportProgress: at most each second, at least every 15 s: it renews the lease
+//!     │                     ├ AppendLog: at most each second
+//!     │                     └ cancelled by the control plane or by the time limit
+//!     └ terminal action: the boot ends now, nothing can be reported afterwards
 //! ```
 //!
-//! A reaction is what the template wants run after a bad end. A worker that is killed in it tells the result again, and kills
-//! what was left running.
+//! A reaction is the template's command after a failure or timeout. If the worker crashes during it, the next one reports the
+//! result again and kills leftover processes.
 //!
-//! An action that has to prepare the machine's leave says so by another StartAction, once it has.
+//! An action that prepares the end of the boot (kexec) calls StartAction again before the boot ends.
 //!
-//! The control plane may come and go meanwhile: the action runs on, and what is to be told waits.
+//! The control plane may be away meanwhile: the action continues, and reports wait.
 
 use std::sync::Arc;
 
@@ -21,180 +21,199 @@ use runtime::Clock;
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Assignment, StartActionRequest};
 use tokio_util::sync::CancellationToken;
-use worker::{Builtin, Context, Outcome, RetryPolicy, Terminal};
+use worker::{ActionOutcome, Builtin, Context, RetryPolicy, Terminal};
 
-use super::ending::{Finish, ending};
-use super::feed::Feed;
-use super::log::Sent;
-use super::order::{Order, Runner};
+use super::assignment::{ActionAttempt, WorkerIds};
+use super::log::LogPosition;
+use super::outcome::{Finish, action_result};
+use super::progress::ProgressRecorder;
 use super::reaction::Reaction;
 use super::{Session, Step};
 use crate::journal::Page;
 
-/// What the journal knows of an attempt: Running ──▶ Ended ──▶ gone, once it is told.
+/// An attempt in the journal: Running ──▶ Ended ──▶ deleted, after it is reported.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub(crate) enum Attempt {
-    /// Begun.
+pub(crate) enum AttemptRecord {
+    /// The action is running.
     Running { lease_id: String, action: String },
-    /// Over, and the control plane may not know it yet.
+    /// The action ended; the result may not be reported yet.
     Ended { finish: Finish },
 }
 
-/// What an action came to.
-enum End {
-    /// A result to tell, and what to run then.
-    Told(Finish, Option<Reaction>),
-    /// The machine is to leave this boot.
-    Leaving(Terminal),
+/// The end of an attempt.
+enum AttemptEnd {
+    /// A result to report, and the reaction to run afterwards.
+    Result(Finish, Option<Reaction>),
+    /// The boot has to end.
+    EndBoot(Terminal),
 }
 
 impl Session {
-    /// Does what `assignment` says, and tells how it ended.
+    /// Runs the action of `assignment`, and reports its result.
     #[tracing::instrument(skip_all, fields(workflow.id = assignment.workflow_id, lease.id = assignment.lease_id))]
-    pub(super) async fn take(&self, assignment: Assignment) -> Step {
+    pub(super) async fn run_assignment(&self, assignment: Assignment) -> Step {
         let (boot_id, hardware_id) = (&self.holder.boot_id, &self.hardware_id);
-        let Some(order) = Order::read(assignment, Runner { boot_id, hardware_id }) else {
-            tracing::error!("an assignment without an action");
+        let Some(attempt) = ActionAttempt::parse(assignment, WorkerIds { boot_id, hardware_id })
+        else {
+            tracing::error!("assignment without an action ignored");
             return Step::Idle;
         };
-        let terminal = order.builtin.and_then(Builtin::terminal);
-        if !self.start(&order, terminal.is_some()).await {
+        let terminal = attempt.builtin.and_then(Builtin::terminal);
+        if !self.start(&attempt, terminal.is_some()).await {
             return Step::Idle;
         }
-        let (feed, mut sent) = (Arc::new(Feed::default()), Sent::default());
-        let end = match (order.builtin, terminal) {
-            (_, Some(terminal)) => End::Leaving(terminal),
-            (Some(builtin), None) => self.run_to_its_end(&order, builtin, &feed, &mut sent).await,
-            (None, None) => End::Told(Finish::failed(&order, unknown(&order)), None),
+        let (recorder, mut position) =
+            (Arc::new(ProgressRecorder::default()), LogPosition::default());
+        let end = match (attempt.builtin, terminal) {
+            (_, Some(terminal)) => AttemptEnd::EndBoot(terminal),
+            (Some(builtin), None) => {
+                self.run_journalled(&attempt, builtin, &recorder, &mut position).await
+            }
+            (None, None) => {
+                AttemptEnd::Result(Finish::failed(&attempt, unsupported_image(&attempt)), None)
+            }
         };
         let (finish, reaction) = match end {
-            End::Told(finish, reaction) => (finish, reaction),
-            End::Leaving(_) if terminal.is_none() && !self.start(&order, true).await => {
-                self.forget().await;
+            AttemptEnd::Result(finish, reaction) => (finish, reaction),
+            AttemptEnd::EndBoot(_) if terminal.is_none() && !self.start(&attempt, true).await => {
+                self.clear_attempt().await;
                 return Step::Idle;
             }
-            End::Leaving(terminal) => match self.power.leave(terminal) {
-                Ok(()) => return Step::Left,
-                Err(error) => (Finish::failed(&order, format!("{}: {error}", order.image)), None),
+            AttemptEnd::EndBoot(terminal) => match self.power.end_boot(terminal) {
+                Ok(()) => return Step::BootEnded,
+                Err(error) => {
+                    (Finish::failed(&attempt, format!("{}: {error}", attempt.image)), None)
+                }
             },
         };
-        tracing::info!(action = order.name, state = ?finish.state, reason = finish.reason, "action ended");
-        let step = self.tell(finish).await;
+        tracing::info!(action = attempt.name, state = ?finish.state, reason = finish.reason, "action ended");
+        let step = self.finish_action(finish).await;
         if let (Step::Done, Some(reaction)) = (step, reaction) {
-            self.react(&order, reaction, &feed, &mut sent).await;
+            self.react(&attempt, reaction, &recorder, &mut position).await;
         }
-        self.forget().await;
+        self.clear_attempt().await;
         step
     }
 
-    /// Whether the action may be run.
-    async fn start(&self, order: &Order, terminal: bool) -> bool {
-        let (workflow_id, lease_id) = (order.workflow_id.clone(), order.lease_id.clone());
+    /// Calls StartAction. Returns false if the action must not run.
+    async fn start(&self, attempt: &ActionAttempt, terminal: bool) -> bool {
+        let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
         let started =
             self.link.start_action(StartActionRequest { workflow_id, lease_id, terminal });
         match started.await {
             Ok(_) => {
-                let (action, image) = (&order.name, &order.image);
-                tracing::info!(action, image, terminal, "action begins");
+                let (action, image) = (&attempt.name, &attempt.image);
+                tracing::info!(action, image, terminal, "action started");
                 true
             }
             Err(status) => {
                 let error = &status as &dyn std::error::Error;
-                tracing::warn!(action = order.name, error, "not begun: it is not ours any more");
+                tracing::warn!(
+                    action = attempt.name,
+                    error,
+                    "action not started: the lease is no longer valid"
+                );
                 false
             }
         }
     }
 
-    async fn run_to_its_end(
+    async fn run_journalled(
         &self,
-        order: &Order,
+        attempt: &ActionAttempt,
         builtin: Builtin,
-        feed: &Arc<Feed>,
-        sent: &mut Sent,
-    ) -> End {
-        let (lease_id, action) = (order.lease_id.clone(), order.name.clone());
-        let begun = self.journal.write(Page::Attempt, &Attempt::Running { lease_id, action }).await;
+        recorder: &Arc<ProgressRecorder>,
+        position: &mut LogPosition,
+    ) -> AttemptEnd {
+        let (lease_id, action) = (attempt.lease_id.clone(), attempt.name.clone());
+        let begun =
+            self.journal.write(Page::Attempt, &AttemptRecord::Running { lease_id, action }).await;
         if let Err(error) = begun {
-            // Without it a crash could not be told from a result that was never told.
-            let why = format!("not begun: {:#}", anyhow::Error::new(error));
-            return End::Told(Finish::failed(order, why), None);
+            // Without the journal, the result of a crashed worker could be lost.
+            let reason = format!("not started: {:#}", anyhow::Error::new(error));
+            return AttemptEnd::Result(Finish::failed(attempt, reason), None);
         }
-        let end = self.carry_out(order, builtin, feed, sent).await;
-        if let End::Told(finish, _) = &end {
-            let ended = Attempt::Ended { finish: finish.clone() };
+        let end = self.run_action(attempt, builtin, recorder, position).await;
+        if let AttemptEnd::Result(finish, _) = &end {
+            let ended = AttemptRecord::Ended { finish: finish.clone() };
             if let Err(error) = self.journal.write(Page::Attempt, &ended).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "a crash would lose the result");
+                tracing::warn!(error, "result not journalled: a crash would lose it");
             }
         }
-        while self.send_piece(order, feed, sent).await {}
+        while self.send_piece(attempt, recorder, position).await {}
         end
     }
 
-    async fn carry_out(
+    async fn run_action(
         &self,
-        order: &Order,
+        attempt: &ActionAttempt,
         builtin: Builtin,
-        feed: &Arc<Feed>,
-        sent: &mut Sent,
-    ) -> End {
+        recorder: &Arc<ProgressRecorder>,
+        position: &mut LogPosition,
+    ) -> AttemptEnd {
         let (begun, stop) = (Clock::system().monotonic(), CancellationToken::new());
         let context = Context {
-            progress: feed.clone(),
+            progress: recorder.clone(),
             stop: stop.clone(),
             roots: self.roots.clone(),
             retry_policy: RetryPolicy::default(),
         };
-        let environment = order.environment.clone();
+        let environment = attempt.environment.clone();
         let mut action =
             tokio::spawn(async move { worker::run(builtin, &environment, &context).await });
         let cause = tokio::select! {
             outcome = &mut action => Err(outcome),
-            cause = self.reason_to_stop(order, feed) => Ok(cause),
-            never = self.send_log(order, feed, sent) => match never {},
+            cause = self.wait_for_cancellation(attempt, recorder) => Ok(cause),
+            never = self.send_log(attempt, recorder, position) => match never {},
         };
-        let (outcome, stopped) = match cause {
+        let (outcome, cancelled) = match cause {
             Err(outcome) => (outcome, None),
             Ok(cause) => {
-                tracing::warn!(?cause, "the action is stopped");
+                tracing::warn!(?cause, "cancelling the action");
                 stop.cancel();
                 (action.await, Some(cause))
             }
         };
-        // One that was to stop meanwhile has nothing to leave for any more.
-        if let (Ok(Outcome::Terminal(terminal)), None) = (&outcome, stopped) {
-            return End::Leaving(*terminal);
+        // A cancelled action does not end the boot.
+        if let (Ok(ActionOutcome::Terminal(terminal)), None) = (&outcome, cancelled) {
+            return AttemptEnd::EndBoot(*terminal);
         }
-        let (state, reason) = ending(order, outcome, stopped);
-        let (tail, duration) = (feed.log.tail(), Clock::system().monotonic() - begun);
-        let finish = Finish { state, tail, duration, ..Finish::failed(order, reason) };
-        End::Told(finish, Reaction::to(order, state, stopped))
+        let (state, reason) = action_result(attempt, outcome, cancelled);
+        let (tail, duration) = (recorder.log.tail(), Clock::system().monotonic() - begun);
+        let finish = Finish { state, tail, duration, ..Finish::failed(attempt, reason) };
+        AttemptEnd::Result(finish, Reaction::for_result(attempt, state, cancelled))
     }
 
-    /// Tells a result.
-    pub(super) async fn tell(&self, finish: Finish) -> Step {
+    /// Reports a result.
+    pub(super) async fn finish_action(&self, finish: Finish) -> Step {
         if let Err(status) = self.link.finish_action(finish.into()).await {
-            // For good, and kept it would be of no use to anybody.
-            tracing::error!(error = &status as &dyn std::error::Error, "the result is not wanted");
+            // The error is final: a repeated report would fail as well.
+            tracing::error!(
+                error = &status as &dyn std::error::Error,
+                "result refused by the control plane"
+            );
             return Step::Idle;
         }
         Step::Done
     }
 
-    /// Takes the attempt out of the journal.
-    pub(super) async fn forget(&self) {
+    /// Deletes the attempt from the journal.
+    pub(super) async fn clear_attempt(&self) {
         if let Err(error) = self.journal.clear(Page::Attempt).await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the result will be told again after a restart");
+            tracing::warn!(
+                error,
+                "journal not cleared: the result would be reported again after a restart"
+            );
         }
     }
 }
 
-fn unknown(order: &Order) -> String {
+fn unsupported_image(attempt: &ActionAttempt) -> String {
     format!(
-        "{:?} is no built-in action with its usual command, and containers are not run here",
-        order.image
+        "{:?} is not a built-in action with its usual command, and containers are not supported",
+        attempt.image
     )
 }

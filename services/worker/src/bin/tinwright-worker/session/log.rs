@@ -1,104 +1,104 @@
-//! What an action writes: kept whole until its end, and sent in pieces.
+//! The log of an attempt, held in memory until its end and position in pieces.
 //!
-//! All of it stays in memory, up to the 1 MiB that the site keeps of an action: a server that lost the end of it, by a
-//! power cut or a restored backup, is sent that end again.
+//! Up to 1 MiB is held, as much as the site stores of an action: a server that lost the end of the log, by a power cut or a
+//! restored backup, gets that end again.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The most that is kept of one try's log.
-const KEPT: usize = 1 << 20;
-/// The most that is sent at once.
-const PIECE: usize = 16 << 10;
-/// How much of its end goes with a result.
-const TAIL: usize = 4 << 10;
-/// How often in a row a server may want an earlier piece before it is given up on.
-const RESUMPTIONS: u32 = 8;
+/// The most bytes of an attempt's log.
+const MAX_LOG_BYTES: usize = 1 << 20;
+/// The most bytes of one AppendLog call.
+const MAX_PIECE_BYTES: usize = 16 << 10;
+/// The most bytes of the tail in a result.
+const TAIL_BYTES: usize = 4 << 10;
+/// Consecutive requests for an earlier piece after which the log is not position any more.
+const MAX_RESUMPTIONS: u32 = 8;
 
-/// The last line of a log that was too long.
-const CUT: &[u8] = b"\n(the rest is left out)\n";
+/// The last line of a truncated log.
+const TRUNCATED: &[u8] = b"\n(the rest is truncated)\n";
 
-/// A log that is being written.
+/// The log of a running action.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<Kept>);
+pub(crate) struct Log(Mutex<LogBuffer>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LogBuffer {
     bytes: Vec<u8>,
     tail: Vec<u8>,
 }
 
 impl Log {
-    /// Adds what was written.
+    /// Appends output.
     pub(crate) fn write(&self, written: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.append(written);
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.append(written);
     }
 
-    /// What follows `offset`, as much as is sent at once; nothing at the end.
+    /// Returns the next piece after `offset`; empty at the end.
     pub(crate) fn piece(&self, offset: usize) -> Vec<u8> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes.iter().skip(offset).take(PIECE).copied().collect()
+        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.bytes.iter().skip(offset).take(MAX_PIECE_BYTES).copied().collect()
     }
 
-    /// The last whole lines, 4 KiB at most.
+    /// Returns the last whole lines, at most 4 KiB.
     pub(crate) fn tail(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A byte that is no UTF-8 becomes three.
-        let text = String::from_utf8_lossy(&kept.tail);
-        let begin = text.ceil_char_boundary(text.len().saturating_sub(TAIL));
-        let begun = kept.tail.len() == TAIL || begin > 0;
+        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A byte that is not UTF-8 becomes three.
+        let text = String::from_utf8_lossy(&buffer.tail);
+        let begin = text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES));
+        let begun = buffer.tail.len() == TAIL_BYTES || begin > 0;
         let end = text.get(begin..).unwrap_or_default();
         let whole = end.split_once('\n').filter(|_| begun).map_or(end, |(_, whole)| whole);
         whole.to_owned()
     }
 }
 
-impl Kept {
+impl LogBuffer {
     fn append(&mut self, written: &[u8]) {
         self.tail.extend_from_slice(written);
-        let old = self.tail.len().saturating_sub(TAIL);
+        let old = self.tail.len().saturating_sub(TAIL_BYTES);
         self.tail.drain(..old);
-        let room = KEPT.saturating_sub(CUT.len()).saturating_sub(self.bytes.len());
+        let room = MAX_LOG_BYTES.saturating_sub(TRUNCATED.len()).saturating_sub(self.bytes.len());
         let cut = room < written.len();
         self.bytes.extend(written.iter().take(room));
-        if cut && self.bytes.len() <= KEPT.saturating_sub(CUT.len()) {
-            self.bytes.extend_from_slice(CUT);
+        if cut && self.bytes.len() <= MAX_LOG_BYTES.saturating_sub(TRUNCATED.len()) {
+            self.bytes.extend_from_slice(TRUNCATED);
         }
     }
 }
 
-/// How far a log has been sent.
+/// The position up to which a log is position.
 #[derive(Debug, Default)]
-pub(crate) struct Sent {
+pub(crate) struct LogPosition {
     offset: usize,
     resumptions: u32,
     refused: bool,
 }
 
-impl Sent {
-    /// Where the next piece begins.
+impl LogPosition {
+    /// Returns the offset of the next piece.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Whether sending goes on at all.
+    /// True if the log is not position any more.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// A piece of so many bytes was taken.
-    pub(crate) fn taken(&mut self, bytes: usize) {
+    /// Advances after a piece of so many bytes was accepted.
+    pub(crate) fn advance(&mut self, bytes: usize) {
         (self.offset, self.resumptions) = (self.offset.saturating_add(bytes), 0);
     }
 
-    /// The server lost bytes before the piece: continues from `next_offset`, which is less than the present offset.
+    /// Continues from `next_offset`, which is less than the present offset: the server lost bytes before the piece.
     pub(crate) fn missing(&mut self, next_offset: u64) {
         self.offset = usize::try_from(next_offset).unwrap_or(0).min(self.offset);
         self.resumptions = self.resumptions.saturating_add(1);
-        self.refused = self.resumptions > RESUMPTIONS;
+        self.refused = self.resumptions > MAX_RESUMPTIONS;
     }
 
-    /// The server wants none of it.
+    /// Stops sending: the server refused the log.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_log_is_sent_in_pieces_until_its_end() {
-        let log = written(&[b'x'; PIECE + 5]);
-        assert_eq!((log.piece(0).len(), log.piece(PIECE).len()), (PIECE, 5));
-        assert!(log.piece(PIECE + 5).is_empty() && log.piece(usize::MAX).is_empty());
+        let log = written(&[b'x'; MAX_PIECE_BYTES + 5]);
+        assert_eq!((log.piece(0).len(), log.piece(MAX_PIECE_BYTES).len()), (MAX_PIECE_BYTES, 5));
+        assert!(log.piece(MAX_PIECE_BYTES + 5).is_empty() && log.piece(usize::MAX).is_empty());
     }
 
     #[test]
@@ -129,9 +129,9 @@ mod tests {
         for line in 0..200_000 {
             log.write(format!("line {line}\n").as_bytes());
         }
-        let kept = log.0.lock().unwrap().bytes.clone();
-        assert!(kept.len() <= KEPT && kept.ends_with(CUT));
-        assert_eq!(kept.windows(CUT.len()).filter(|bytes| *bytes == CUT).count(), 1);
+        let bytes = log.0.lock().unwrap().bytes.clone();
+        assert!(bytes.len() <= MAX_LOG_BYTES && bytes.ends_with(TRUNCATED));
+        assert_eq!(bytes.windows(TRUNCATED.len()).filter(|bytes| *bytes == TRUNCATED).count(), 1);
         assert!(log.tail().ends_with("line 199999\n"));
     }
 
@@ -139,27 +139,29 @@ mod tests {
     fn the_tail_is_of_whole_lines_unless_it_is_one() {
         let lines: String = (0..10_000).map(|line| format!("line {line}\n")).collect();
         let tail = written(lines.as_bytes()).tail();
-        assert!(tail.len() <= TAIL && tail.starts_with("line ") && tail.ends_with("line 9999\n"));
+        assert!(
+            tail.len() <= TAIL_BYTES && tail.starts_with("line ") && tail.ends_with("line 9999\n")
+        );
         assert_eq!(written(b"one\ntwo").tail(), "one\ntwo");
-        assert_eq!(written(&[b'x'; 2 * TAIL]).tail().len(), TAIL);
+        assert_eq!(written(&[b'x'; 2 * TAIL_BYTES]).tail().len(), TAIL_BYTES);
     }
 
     #[test]
     fn missing_bytes_are_sent_again() {
-        let mut sent = Sent::default();
-        sent.taken(3 * PIECE);
-        sent.missing(PIECE as u64);
-        assert_eq!(sent.offset(), PIECE);
+        let mut position = LogPosition::default();
+        position.advance(3 * MAX_PIECE_BYTES);
+        position.missing(MAX_PIECE_BYTES as u64);
+        assert_eq!(position.offset(), MAX_PIECE_BYTES);
     }
 
     #[test]
-    fn a_server_that_never_has_enough_is_given_up_on() {
-        let mut sent = Sent::default();
-        for _ in 0..=RESUMPTIONS {
-            assert!(!sent.is_refused());
-            sent.missing(0);
+    fn the_log_is_not_sent_any_more_after_too_many_resumptions() {
+        let mut position = LogPosition::default();
+        for _ in 0..=MAX_RESUMPTIONS {
+            assert!(!position.is_refused());
+            position.missing(0);
         }
-        assert!(sent.is_refused());
+        assert!(position.is_refused());
     }
 
     proptest! {
@@ -174,7 +176,7 @@ mod tests {
                 all.extend_from_slice(piece);
             }
             prop_assert_eq!(all, writes.concat());
-            prop_assert!(log.tail().len() <= TAIL);
+            prop_assert!(log.tail().len() <= TAIL_BYTES);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a template wants run after a try ended badly. The result is told before: nothing here changes it.
+//! The template's `on-failure` and `on-timeout` commands. They run after the result is reported and do not change it.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 use worker::{Context, RetryPolicy};
 
 use super::Session;
-use super::ending::{Cause, State};
-use super::feed::Feed;
-use super::log::Sent;
-use super::order::Order;
+use super::assignment::ActionAttempt;
+use super::log::LogPosition;
+use super::outcome::{CancelReason, FinalState};
+use super::progress::ProgressRecorder;
 
-/// What is to be run, and after what.
+/// A command to run, and the setting it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reaction {
     after: &'static str,
@@ -19,13 +19,20 @@ pub(super) struct Reaction {
 }
 
 impl Reaction {
-    /// What `order` wants after an end in `state`, for which there was this cause if it was stopped. Where the control plane
-    /// wanted it to stop, or another worker may be at it, nothing more is done.
-    pub(super) fn to(order: &Order, state: State, stopped: Option<Cause>) -> Option<Self> {
-        let (after, command) = match (state, stopped) {
-            (State::Timeout, _) => ("on-timeout", &order.on_timeout),
-            (State::Failed, None | Some(Cause::Overdue)) => ("on-failure", &order.on_failure),
-            (State::Failed, Some(Cause::Unwanted | Cause::Superseded)) | (State::Success, _) => {
+    /// Returns the reaction of `attempt` to the final `state`. There is none if the control plane cancelled the action, or if
+    /// another worker may run it.
+    pub(super) fn for_result(
+        attempt: &ActionAttempt,
+        state: FinalState,
+        cancelled: Option<CancelReason>,
+    ) -> Option<Self> {
+        let (after, command) = match (state, cancelled) {
+            (FinalState::Timeout, _) => ("on-timeout", &attempt.on_timeout),
+            (FinalState::Failed, None | Some(CancelReason::Timeout)) => {
+                ("on-failure", &attempt.on_failure)
+            }
+            (FinalState::Failed, Some(CancelReason::Requested | CancelReason::LeaseLost))
+            | (FinalState::Success, _) => {
                 return None;
             }
         };
@@ -34,46 +41,46 @@ impl Reaction {
 }
 
 impl Session {
-    /// Runs `reaction`, for as long as `order` might have taken. What it writes is added to the log of the try.
+    /// Runs `reaction` with the time limit of `attempt`. Its output is appended to the attempt's log.
     pub(super) async fn react(
         &self,
-        order: &Order,
+        attempt: &ActionAttempt,
         reaction: Reaction,
-        feed: &Arc<Feed>,
-        sent: &mut Sent,
+        recorder: &Arc<ProgressRecorder>,
+        position: &mut LogPosition,
     ) {
         let Reaction { after, command } = reaction;
-        tracing::info!(action = order.name, after, "running what the template wants");
-        feed.log.write(format!("{after}:\n").as_bytes());
+        tracing::info!(action = attempt.name, after, "running the reaction");
+        recorder.log.write(format!("{after}:\n").as_bytes());
         let stop = CancellationToken::new();
         let context = Context {
-            progress: feed.clone(),
+            progress: recorder.clone(),
             stop: stop.clone(),
             roots: self.roots.clone(),
             retry_policy: RetryPolicy::default(),
         };
-        let (image, environment) = (order.image.clone(), order.environment.clone());
-        let mut reacting =
+        let (image, environment) = (attempt.image.clone(), attempt.environment.clone());
+        let mut reaction =
             tokio::spawn(
                 async move { worker::react(&image, &command, &environment, &context).await },
             );
-        let ended = tokio::select! {
-            ended = &mut reacting => ended,
-            () = tokio::time::sleep(order.limit) => {
+        let result = tokio::select! {
+            result = &mut reaction => result,
+            () = tokio::time::sleep(attempt.limit) => {
                 stop.cancel();
-                reacting.await
+                reaction.await
             }
-            never = self.send_log(order, feed, sent) => match never {},
+            never = self.send_log(attempt, recorder, position) => match never {},
         };
-        let line = match ended {
+        let line = match result {
             Ok(Ok(())) => "done".into(),
-            Ok(Err(_)) if stop.is_cancelled() => format!("not done within {:?}", order.limit),
+            Ok(Err(_)) if stop.is_cancelled() => format!("not done within {:?}", attempt.limit),
             Ok(Err(reason)) => reason,
-            Err(_) => "it broke: a defect of the worker".into(),
+            Err(_) => "panicked: this is a bug of the worker".into(),
         };
-        tracing::info!(action = order.name, after, line, "it ended");
-        feed.log.write(format!("{after}: {line}\n").as_bytes());
-        while self.send_piece(order, feed, sent).await {}
+        tracing::info!(action = attempt.name, after, line, "reaction ended");
+        recorder.log.write(format!("{after}: {line}\n").as_bytes());
+        while self.send_piece(attempt, recorder, position).await {}
     }
 }
 
@@ -85,8 +92,8 @@ mod tests {
 
     use super::*;
 
-    fn order() -> Order {
-        Order {
+    fn attempt() -> ActionAttempt {
+        ActionAttempt {
             workflow_id: "workflow".into(),
             lease_id: "lease".into(),
             name: "stream".into(),
@@ -101,14 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_end_of_its_own_is_reacted_to_and_no_other() {
-        let to = |state, stopped| Reaction::to(&order(), state, stopped).map(|it| it.after);
-        assert_eq!(to(State::Timeout, Some(Cause::Overdue)), Some("on-timeout"));
-        assert_eq!(to(State::Failed, None), Some("on-failure"));
-        assert_eq!(to(State::Success, None), None);
-        assert_eq!(to(State::Failed, Some(Cause::Unwanted)), None);
-        assert_eq!(to(State::Failed, Some(Cause::Superseded)), None);
-        let silent = Order { on_failure: Vec::new(), ..order() };
-        assert_eq!(Reaction::to(&silent, State::Failed, None), None);
+    fn only_failures_and_timeouts_of_the_action_itself_have_a_reaction() {
+        let reaction = |state, cancelled| {
+            Reaction::for_result(&attempt(), state, cancelled).map(|it| it.after)
+        };
+        assert_eq!(reaction(FinalState::Timeout, Some(CancelReason::Timeout)), Some("on-timeout"));
+        assert_eq!(reaction(FinalState::Failed, None), Some("on-failure"));
+        assert_eq!(reaction(FinalState::Success, None), None);
+        assert_eq!(reaction(FinalState::Failed, Some(CancelReason::Requested)), None);
+        assert_eq!(reaction(FinalState::Failed, Some(CancelReason::LeaseLost)), None);
+        let silent = ActionAttempt { on_failure: Vec::new(), ..attempt() };
+        assert_eq!(Reaction::for_result(&silent, FinalState::Failed, None), None);
     }
 }

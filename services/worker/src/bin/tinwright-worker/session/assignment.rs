@@ -1,63 +1,63 @@
-//! An assignment, read and checked: what to run, with which variables, for how long.
+//! A parsed assignment: the action to run, its variables and time limit.
 
 use std::time::Duration;
 
 use tinwright::workflow::v1::{Action, Assignment};
-use worker::{Builtin, Environment, Policy};
+use worker::{Builtin, Environment};
 
-use crate::orphans::LEASE;
+use crate::leftover_processes::LEASE_VARIABLE;
 
-/// How long an action may take if the template does not say.
-const LIMIT: Duration = Duration::from_secs(3600);
+/// Default time limit of an action.
+const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Who runs an action, as its variables tell it.
+/// The worker that runs an action, for its variables.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Runner<'a> {
+pub(crate) struct WorkerIds<'a> {
     /// /proc/sys/kernel/random/boot_id.
     pub(crate) boot_id: &'a str,
-    /// What the site knows the machine as.
+    /// Id of the machine's hardware record.
     pub(crate) hardware_id: &'a str,
 }
 
-/// One try at an action.
+/// One attempt at an action.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
-    /// Under which its reports are made: workflow, and the fence.
+pub(crate) struct ActionAttempt {
+    /// Workflow and lease, which fence its reports.
     pub(crate) workflow_id: String,
     pub(crate) lease_id: String,
-    /// As the template calls it.
+    /// Name in the template.
     pub(crate) name: String,
-    /// The image that the template names.
+    /// Image in the template.
     pub(crate) image: String,
-    /// What we have in its place.
+    /// The built-in action that replaces the image.
     pub(crate) builtin: Option<Builtin>,
     pub(crate) environment: Environment,
-    /// How long it may take.
+    /// Time limit.
     pub(crate) limit: Duration,
-    /// The control plane counts it as done from its start.
+    /// True if the control plane counts the action as done from its start.
     pub(crate) background: bool,
-    /// What to run after it took too long, and after it failed; may be empty.
+    /// Commands after a timeout and after a failure; may be empty.
     pub(crate) on_timeout: Vec<String>,
     pub(crate) on_failure: Vec<String>,
 }
 
-impl Order {
-    /// What `assignment` says; none if it is one of nothing.
-    pub(crate) fn read(assignment: Assignment, runner: Runner<'_>) -> Option<Self> {
-        let given = variables(&assignment, runner)?;
+impl ActionAttempt {
+    /// Parses `assignment`. Returns `None` if it has no action.
+    pub(crate) fn parse(assignment: Assignment, runner: WorkerIds<'_>) -> Option<Self> {
+        let standard = variables(&assignment, runner)?;
         let Assignment { lease_id, workflow_id, action, instance_id: _ } = assignment;
         let action = action?;
         let Action { on_timeout, on_failure, background, name, image, .. } = action;
         let limit = action.timeout.and_then(|limit| Duration::try_from(limit).ok());
-        // What the template says comes later, and wins.
+        // Variables of the template override the standard ones.
         let own = action.environment.iter().map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Some(Self {
             workflow_id,
             lease_id,
-            builtin: Builtin::named(&image, &action.command, Policy::Only),
-            environment: given.into_iter().chain(own).collect(),
-            limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(LIMIT),
+            builtin: Builtin::named(&image, &action.command),
+            environment: standard.into_iter().chain(own).collect(),
+            limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_TIME_LIMIT),
             name,
             image,
             background,
@@ -67,15 +67,15 @@ impl Order {
     }
 }
 
-/// What every action is told besides its own variables.
-fn variables(assignment: &Assignment, runner: Runner<'_>) -> Option<Vec<(String, String)>> {
+/// Returns the standard variables of every action.
+fn variables(assignment: &Assignment, runner: WorkerIds<'_>) -> Option<Vec<(String, String)>> {
     let action = assignment.action.as_ref()?;
     let attempt = action.lease.as_ref().map_or(1, |lease| lease.attempt);
     let variables = [
         ("TINK_WORKFLOW_ID", assignment.workflow_id.clone()),
         ("TINK_TASK_ID", action.task_name.clone()),
         ("TINK_ACTION_ID", action.id.clone()),
-        (LEASE, assignment.lease_id.clone()),
+        (LEASE_VARIABLE, assignment.lease_id.clone()),
         ("TINK_ATTEMPT", attempt.to_string()),
         ("TINK_BOOT_ID", runner.boot_id.to_owned()),
         ("TINK_HARDWARE_ID", runner.hardware_id.to_owned()),
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    const RUNNER: Runner<'_> = Runner { boot_id: "boot", hardware_id: "hardware" };
+    const WORKER: WorkerIds<'_> = WorkerIds { boot_id: "boot", hardware_id: "hardware" };
 
     fn assignment(image: &str, environment: &[&str]) -> Assignment {
         let action = Action {
@@ -105,13 +105,13 @@ mod tests {
         Assignment { lease_id, workflow_id, action: Some(action), instance_id: "instance".into() }
     }
 
-    fn order(image: &str, environment: &[&str]) -> Order {
-        Order::read(assignment(image, environment), RUNNER).unwrap()
+    fn attempt(image: &str, environment: &[&str]) -> ActionAttempt {
+        ActionAttempt::parse(assignment(image, environment), WORKER).unwrap()
     }
 
     #[test]
-    fn an_action_is_told_who_runs_it_and_for_what() {
-        let told: Vec<_> = order("cexec", &["FS_TYPE=ext4"])
+    fn an_action_has_the_standard_variables() {
+        let variables: Vec<_> = attempt("cexec", &["FS_TYPE=ext4"])
             .environment
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
@@ -127,35 +127,35 @@ mod tests {
             "TINK_TASK_ID=install",
             "TINK_WORKFLOW_ID=workflow",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(variables, expected);
     }
 
     #[test]
-    fn what_the_template_says_is_never_overridden() {
-        let order = order("cexec", &["TINK_ATTEMPT=mine", "CMD_LINE=a=b", "EMPTY"]);
-        assert_eq!(order.environment.optional("TINK_ATTEMPT"), Some("mine"));
-        assert_eq!(order.environment.optional("CMD_LINE"), Some("a=b"));
-        assert_eq!(order.environment.optional("EMPTY"), None);
+    fn variables_of_the_template_are_not_overridden() {
+        let attempt = attempt("cexec", &["TINK_ATTEMPT=mine", "CMD_LINE=a=b", "EMPTY"]);
+        assert_eq!(attempt.environment.optional("TINK_ATTEMPT"), Some("mine"));
+        assert_eq!(attempt.environment.optional("CMD_LINE"), Some("a=b"));
+        assert_eq!(attempt.environment.optional("EMPTY"), None);
     }
 
     #[test]
-    fn without_a_limit_an_action_has_an_hour() {
+    fn the_default_time_limit_is_an_hour() {
         let mut limited = assignment("cexec", &[]);
         if let Some(action) = &mut limited.action {
             action.timeout = Some(prost_types::Duration { seconds: 7, nanos: 0 });
         }
-        assert_eq!(Order::read(limited, RUNNER).unwrap().limit, Duration::from_secs(7));
-        assert_eq!(order("cexec", &[]).limit, LIMIT);
+        assert_eq!(ActionAttempt::parse(limited, WORKER).unwrap().limit, Duration::from_secs(7));
+        assert_eq!(attempt("cexec", &[]).limit, DEFAULT_TIME_LIMIT);
     }
 
     #[test]
-    fn an_image_that_is_none_of_ours_has_no_built_in() {
-        assert_eq!(order("quay.io/tinkerbell/actions/wipe", &[]).builtin, Some(Builtin::Wipe));
-        assert_eq!(order("alpine", &[]).builtin, None);
+    fn other_images_have_no_built_in() {
+        assert_eq!(attempt("quay.io/tinkerbell/actions/wipe", &[]).builtin, Some(Builtin::Wipe));
+        assert_eq!(attempt("alpine", &[]).builtin, None);
     }
 
     #[test]
-    fn an_assignment_without_an_action_is_none() {
-        assert!(Order::read(Assignment::default(), RUNNER).is_none());
+    fn an_assignment_without_an_action_is_ignored() {
+        assert!(ActionAttempt::parse(Assignment::default(), WORKER).is_none());
     }
 }

@@ -1,8 +1,8 @@
-//! Work inside a file system on a disk, from a thread that alone sees it mounted.
+//! Work inside a file system on a disk, in a thread with its own mount namespace.
 //!
-//! The thread takes a mount namespace of its own, mounts the disk there, and makes it its root directory: symbolic
-//! links and `..` in the file system lead nowhere else, and what a killed action leaves mounted goes with its
-//! thread. Nothing of this is visible to the rest of the program or of the machine.
+//! The thread mounts the disk in that namespace and makes it its root directory: symbolic links and `..` cannot lead out of
+//! it, and mounts left by a killed action end with the thread. Nothing of this is visible to the rest of the program or of
+//! the machine.
 
 use std::fs;
 use std::io;
@@ -19,50 +19,53 @@ use rustix::mount::{
 use rustix::process::{chroot, fchdir};
 use tokio::sync::oneshot;
 
-/// Where the file system is mounted, in the thread's own eyes. The second is where commands of the cexec image that
-/// do not ask for a chroot look for it.
-const ROOT: &str = "/run/tinwright/target";
-const BESIDE: &str = "/mountAction";
+/// Mount point for views with the file system as root directory.
+const ROOT_MOUNT: &str = "/run/tinwright/target";
 
-/// How often to try to unmount what is in use, a tenth of a second apart.
-const UNMOUNTS: u32 = 50;
+/// Mount point of the original cexec image for commands without a chroot.
+const ASIDE_MOUNT: &str = "/mountAction";
 
-/// Why the file system could not be worked in.
+/// Attempts to unmount a busy file system, 100 ms apart.
+const MAX_UNMOUNTS: u32 = 50;
+
+/// A file system that could not be mounted, entered or left.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{}: cannot mount it as {fs_type}", disk.display())]
     Mount { disk: PathBuf, fs_type: String, source: io::Error },
-    #[error("{}: no file system this kernel knows", .0.display())]
+    #[error("{}: no file system that this kernel supports", .0.display())]
     Unknown(PathBuf),
     #[error("{}: cannot {doing}", disk.display())]
     Setup { disk: PathBuf, doing: &'static str, source: io::Error },
-    #[error("{}: the thread working on it has ended", .0.display())]
-    Lost(PathBuf),
+    #[error("{}: the thread working on it panicked", .0.display())]
+    Panicked(PathBuf),
 }
 
-/// What the work sees.
+impl crate::error::StepError for Error {}
+
+/// The view that the work has of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// The file system as its root, and nothing else.
+    /// The file system is the root directory; nothing else is mounted.
     Root,
-    /// The same, with the machine's `/dev`, `/proc` and `/sys` in it.
+    /// As `Root`, with the machine's `/dev`, `/proc` and `/sys`.
     System,
-    /// This program's root as ever, with the file system at `/mountAction`.
-    Beside,
+    /// The root directory stays; the file system is mounted at `/mountAction`.
+    MountedAside,
 }
 
-/// A disk with a file system.
+/// A file system on a disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Installed {
-    /// The disk, a partition most often.
+pub(crate) struct TargetFilesystem {
+    /// The disk, usually a partition.
     pub(crate) disk: PathBuf,
-    /// The file system's type; without one, all that the kernel knows are tried.
+    /// The file system's type. `None`: all types that the kernel supports are tried.
     pub(crate) fs_type: Option<String>,
 }
 
-impl Installed {
-    /// Does `work` with the file system mounted, and unmounts it. All that was written is on the disk then.
-    pub(crate) async fn visit<T: Send + 'static>(
+impl TargetFilesystem {
+    /// Runs `work` with the file system mounted, then flushes and unmounts it.
+    pub(crate) async fn with_mounted<T: Send + 'static>(
         self,
         view: View,
         work: impl FnOnce() -> T + Send + 'static,
@@ -70,32 +73,32 @@ impl Installed {
         let (done, result) = oneshot::channel();
         let disk = self.disk.clone();
         let span = tracing::Span::current();
-        let thread = thread::Builder::new().name("installed".into()).spawn(move || {
-            let _gone = done.send(span.in_scope(|| self.visit_here(view, work)));
+        let thread = thread::Builder::new().name("target-fs".into()).spawn(move || {
+            let _cancelled = done.send(span.in_scope(|| self.run_here(view, work)));
         });
         thread.map_err(|source| Error::Setup {
             disk: disk.clone(),
             doing: "start a thread",
             source,
         })?;
-        result.await.map_err(|_| Error::Lost(disk))?
+        result.await.map_err(|_| Error::Panicked(disk))?
     }
 
-    /// The same on this thread, which is good for nothing else afterwards.
-    fn visit_here<T>(&self, view: View, work: impl FnOnce() -> T) -> Result<T, Error> {
+    /// Runs `work` on this thread, which must not be used for anything else afterwards.
+    fn run_here<T>(&self, view: View, work: impl FnOnce() -> T) -> Result<T, Error> {
         let failed = |doing| move |source| Error::Setup { disk: self.disk.clone(), doing, source };
         unshare(CloneFlags::CLONE_NEWNS)
             .map_err(io::Error::from)
-            .map_err(failed("take a mount namespace"))?;
+            .map_err(failed("create a mount namespace"))?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", private)
             .map_err(io::Error::from)
-            .map_err(failed("keep its mounts private"))?;
-        let place = Path::new(if view == View::Beside { BESIDE } else { ROOT });
-        fs::create_dir_all(place).map_err(failed("make a place to mount it"))?;
+            .map_err(failed("make its mounts private"))?;
+        let place = Path::new(if view == View::MountedAside { ASIDE_MOUNT } else { ROOT_MOUNT });
+        fs::create_dir_all(place).map_err(failed("create its mount point"))?;
         self.mount(place)?;
-        // From here on the namespace's end unmounts, whichever way this thread ends.
-        let outside = fs::File::open("/").map_err(failed("keep the root directory"))?;
+        // From here on the end of the namespace unmounts it, however this thread ends.
+        let outside = fs::File::open("/").map_err(failed("open the root directory"))?;
         enter(view, place).map_err(failed("enter its file system"))?;
         let result = work();
         fchdir(&outside)
@@ -110,8 +113,8 @@ impl Installed {
         if let Some(fs_type) = &self.fs_type {
             return self.mount_as(fs_type, place);
         }
-        let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-        let mut types = known.lines().filter(|line| !line.starts_with("nodev")).map(str::trim);
+        let supported = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        let mut types = supported.lines().filter(|line| !line.starts_with("nodev")).map(str::trim);
         let mounted = types.any(|fs_type| self.mount_as(fs_type, place).is_ok());
         mounted.then_some(()).ok_or_else(|| Error::Unknown(self.disk.clone()))
     }
@@ -128,12 +131,12 @@ impl Installed {
 }
 
 fn enter(view: View, place: &Path) -> io::Result<()> {
-    if view == View::Beside {
+    if view == View::MountedAside {
         return Ok(());
     }
     for tree in ["dev", "proc", "sys"] {
         let target = place.join(tree);
-        // A link would lead out of the file system: this is before the change of root.
+        // A link would lead out of the file system: the root directory is not changed yet.
         if view == View::System && fs::symlink_metadata(&target).is_ok_and(|it| it.is_dir()) {
             mount_bind_recursive(Path::new("/").join(tree), &target)?;
         }
@@ -142,8 +145,8 @@ fn enter(view: View, place: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Flushes the file system and takes it off, which proves that nobody works in it any more. If a command left a
-/// process behind that does, it is flushed and detached, and goes when the process does.
+/// Flushes and unmounts the file system, which proves that nobody uses it any more. If a command left a process behind
+/// that does, the file system is flushed and detached, and is unmounted when the process ends.
 fn leave(place: &Path) -> io::Result<()> {
     for tree in ["dev", "proc", "sys"] {
         let _not_bound = unmount(place.join(tree), UnmountFlags::DETACH);
@@ -151,13 +154,13 @@ fn leave(place: &Path) -> io::Result<()> {
     let root = fs::File::open(place)?;
     rustix::fs::syncfs(&root)?;
     drop(root);
-    for _ in 0..UNMOUNTS {
+    for _ in 0..MAX_UNMOUNTS {
         match unmount(place, UnmountFlags::empty()) {
-            // A process that was killed may still be dying.
+            // A killed process may not have ended yet.
             Err(Errno::BUSY) => thread::sleep(Duration::from_millis(100)),
             ended => return Ok(ended?),
         }
     }
-    tracing::warn!("a process that was left behind uses the file system: flushed and detached");
+    tracing::warn!("file system detached: a process left behind by the action still uses it");
     Ok(unmount(place, UnmountFlags::DETACH)?)
 }

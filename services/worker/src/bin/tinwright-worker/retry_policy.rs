@@ -1,14 +1,14 @@
-//! Repeating calls for as long as it takes.
+//! Retries of calls to the control plane, without a limit in time.
 //!
-//! The control plane may be killed and come back, and the machine has nothing better to do than to wait for it. Only a final
-//! error ends a call.
+//! The control plane may be away for any time, and the machine has nothing else to do. Only a final error ends the retries.
 
 use std::time::Duration;
 
 use runtime::retry::{self, is_final};
 use tonic::Status;
 
-/// The delays between two attempts: well inside a lease, so that a server that is back hears of us before it gives up on us.
+/// The delays between two attempts: much shorter than a lease, so that a server that
+/// is back gets a call before the lease ends.
 const BACKOFF: retry::Backoff =
     retry::Backoff::new(Duration::from_millis(250), Duration::from_secs(8));
 /// Of this many failures in a row one is logged as a warning.
@@ -48,7 +48,7 @@ impl Backoff {
 }
 
 /// Repeats `call` until it succeeds or fails with a final error.
-pub(crate) async fn answered<T>(
+pub(crate) async fn until_final<T>(
     doing: &str,
     mut call: impl AsyncFnMut() -> Result<T, Status>,
 ) -> Result<T, Status> {
@@ -72,7 +72,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_is_made_until_the_server_is_back() {
         let mut tries = 0;
-        let answer = answered("test", async || {
+        let answer = until_final("test", async || {
             tries += 1;
             if tries < 50 { Err(Status::unavailable("away")) } else { Ok(tries) }
         });
@@ -82,7 +82,7 @@ mod tests {
     #[tokio::test]
     async fn a_final_error_ends_a_call() {
         let mut tries = 0;
-        let answer: Result<(), _> = answered("test", async || {
+        let answer: Result<(), _> = until_final("test", async || {
             tries += 1;
             Err(Status::permission_denied("no"))
         })

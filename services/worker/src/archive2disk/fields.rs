@@ -1,12 +1,12 @@
-//! Names, times and records as a tar writes them. Pure.
+//! Parsing of names, times and extended header records of a tar.
 
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::Timespec;
 
-/// Where `name` is put, below the root directory; none if it goes up. What a tar made with `--absolute-names` has is
-/// put there like everything else.
-pub(super) fn inside(name: &Path) -> Option<PathBuf> {
+/// Returns the path of `name` below the root directory, or `None` if the name contains `..`. Absolute names, as made by
+/// `tar --absolute-names`, are also placed below the root directory.
+pub(super) fn destination(name: &Path) -> Option<PathBuf> {
     let mut path = PathBuf::from("/");
     for part in name.components() {
         match part {
@@ -18,8 +18,8 @@ pub(super) fn inside(name: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A time in seconds since 1970 with a fraction (POSIX.1-2017, pax, "pax Header File Times").
-pub(super) fn time(text: &str) -> Option<Timespec> {
+/// Parses a time in seconds since 1970 with a fraction (POSIX.1-2017, pax, "pax Header File Times").
+pub(super) fn parse_time(text: &str) -> Option<Timespec> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -29,13 +29,13 @@ pub(super) fn time(text: &str) -> Option<Timespec> {
     if !seconds.starts_with('-') || nanoseconds == 0 {
         return Some(Timespec { tv_sec, tv_nsec: nanoseconds });
     }
-    // Half a second before 1970 is the second before, and half a second.
+    // -0.5 is second -1 plus 0.5 s.
     Some(Timespec { tv_sec: tv_sec.checked_sub(1)?, tv_nsec: 1_000_000_000 - nanoseconds })
 }
 
-/// The records of an extended header, keys and values (POSIX.1-2017, pax, "pax Extended Header"); none unless all of it
-/// is made of them. Values are any bytes.
-pub(super) fn records(mut header: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+/// Parses the records of an extended header into keys and values (POSIX.1-2017, pax, "pax Extended Header"). Returns `None`
+/// if any part of it is malformed. Values are arbitrary bytes.
+pub(super) fn parse_records(mut header: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     let mut records = Vec::new();
     while !header.is_empty() {
         let space = header.iter().position(|byte| *byte == b' ')?;
@@ -64,50 +64,50 @@ mod tests {
             ("./", "/"),
             ("a/..b", "/a/..b"),
         ] {
-            assert_eq!(inside(Path::new(name)), Some(path.into()), "{name}");
+            assert_eq!(destination(Path::new(name)), Some(path.into()), "{name}");
         }
         for name in ["..", "../a", "a/../../b", "/..", "a/.."] {
-            assert_eq!(inside(Path::new(name)), None, "{name}");
+            assert_eq!(destination(Path::new(name)), None, "{name}");
         }
     }
 
     #[test]
     fn times_have_fractions_and_may_be_before_1970() {
-        let time = |text| time(text).map(|time| (time.tv_sec, time.tv_nsec));
+        let time = |text| parse_time(text).map(|time| (time.tv_sec, time.tv_nsec));
         assert_eq!(time("1700000000.123456789"), Some((1_700_000_000, 123_456_789)));
         assert_eq!(time("1700000000.5"), Some((1_700_000_000, 500_000_000)));
         assert_eq!(time("1700000000.12345678999"), Some((1_700_000_000, 123_456_789)));
         assert_eq!(time("12"), Some((12, 0)));
         assert_eq!(time("-1.25"), Some((-2, 750_000_000)));
         assert_eq!(time("-0.5"), Some((-1, 500_000_000)));
-        for nonsense in ["", "x", "1.x", "1.-5", "9999999999999999999999"] {
-            assert_eq!(time(nonsense), None, "{nonsense}");
+        for malformed in ["", "x", "1.x", "1.-5", "9999999999999999999999"] {
+            assert_eq!(time(malformed), None, "{malformed}");
         }
     }
 
     #[test]
-    fn records_have_any_value_and_nothing_between_them() {
+    fn records_hold_any_value_and_follow_each_other_directly() {
         let header = b"14 path=a b=\n\n12 user=\n\0\n\n";
         let expected: &[(&[u8], &[u8])] = &[(b"path", b"a b=\n"), (b"user", b"\n\0\n")];
-        assert_eq!(records(header).as_deref(), Some(expected));
-        assert_eq!(records(b""), Some(vec![]));
-        for nonsense in
+        assert_eq!(parse_records(header).as_deref(), Some(expected));
+        assert_eq!(parse_records(b""), Some(vec![]));
+        for malformed in
             [&b"x"[..], b"5 a=b", b"6 a=b\nx", b"5 ab\n", b"0 a=b\n", b"99999999999999999999 a=b\n"]
         {
-            assert_eq!(records(nonsense), None);
+            assert_eq!(parse_records(malformed), None);
         }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_reading_of_records_panic(header in "[0-9]{1,2} [a=]{0,9}\n?|\\PC{0,20}") {
-            let _either = records(header.as_bytes());
+        fn no_bytes_make_the_record_parser_panic(header in "[0-9]{1,2} [a=]{0,9}\n?|\\PC{0,20}") {
+            let _either = parse_records(header.as_bytes());
         }
 
         #[test]
-        fn no_name_and_no_time_makes_the_reading_panic(text in "[-./a0-9]{0,24}|\\PC{0,20}") {
-            prop_assert!(inside(Path::new(&text)).is_none_or(|path| path.is_absolute()));
-            prop_assert!(time(&text).is_none_or(|time| (0..1_000_000_000).contains(&time.tv_nsec)));
+        fn no_name_and_no_time_makes_the_parsers_panic(text in "[-./a0-9]{0,24}|\\PC{0,20}") {
+            prop_assert!(destination(Path::new(&text)).is_none_or(|path| path.is_absolute()));
+            prop_assert!(parse_time(&text).is_none_or(|time| (0..1_000_000_000).contains(&time.tv_nsec)));
         }
     }
 }

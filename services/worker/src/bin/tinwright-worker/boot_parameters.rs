@@ -1,6 +1,7 @@
-//! What the kernel's command line says: where the site is, how it proves itself to this machine, and this machine to it.
+//! Boot parameters in the kernel's command line: the site's address, its certificate fingerprint, and this machine's token.
 //!
-//! The boot script writes it, values for one machine last: of two equal keys the last one wins.
+//! The boot script writes the parameters of one machine last: of two equal keys the last one wins
+//! (docs/reference/boot-scripts.md).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +12,7 @@ use tonic::codegen::http::uri::Authority;
 
 use crate::trust::Fingerprint;
 
-/// Why the command line cannot be used.
+/// A missing or invalid parameter.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}= is missing from the kernel's command line")]
@@ -20,40 +21,41 @@ pub(crate) enum Error {
     Invalid { name: &'static str, value: String, wanted: &'static str },
 }
 
-/// What this boot was told.
+/// The parameters of this boot.
 #[derive(Debug)]
-pub(crate) struct Boot {
-    /// Where this boot's files are, its token included; `ca.pem` is one of them.
+pub(crate) struct BootParameters {
+    /// Base URL of this boot's files, with its token; `ca.pem` is one of them.
     pub(crate) boot_url: Url,
     /// Host and port of the control plane.
     pub(crate) grpc_authority: Authority,
-    /// Good for one identity.
+    /// Token to be redeemed for one identity.
     pub(crate) boot_token: Secret<String>,
-    /// Of the one certificate authority to trust.
+    /// Fingerprint of the site's certificate authority.
     pub(crate) ca_sha256: Fingerprint,
-    /// The server's clock when it wrote the script; absent: ours is trusted.
+    /// The server's time when it wrote the script. `None`: the machine's clock is trusted.
     pub(crate) boot_time: Option<SystemTime>,
-    /// Who the site thinks we are. For the log: what counts is in the certificate.
+    /// The worker's name, for the log; the certificate has the identity.
     pub(crate) worker_id: Option<String>,
-    /// The MAC that was booted from. For the log.
+    /// The MAC of the boot interface, for the log.
     pub(crate) hw_addr: Option<String>,
-    /// What occupied the machine when the script was written. For the log: each assignment names its own.
+    /// The instance when the script was written, for the log; each assignment has its own.
     pub(crate) instance_id: Option<String>,
 }
 
-impl Boot {
-    /// Reads `line`, as in `/proc/cmdline`. Words of no concern to us are passed over.
+impl BootParameters {
+    /// Parses `line`, as in `/proc/cmdline`. Other words are ignored.
     pub(crate) fn parse(line: &str) -> Result<Self, Error> {
-        let keys = Keys::of(line);
+        let keys = Keys::parse(line);
         Ok(Self {
-            boot_url: keys.needed("boot_url", "a URL", |url| {
+            boot_url: keys.required("boot_url", "a URL", |url| {
                 Url::parse(url).ok().filter(|url| url.scheme() == "http")
             })?,
-            grpc_authority: keys.needed("grpc_authority", "host:port", |authority| {
+            grpc_authority: keys.required("grpc_authority", "host:port", |authority| {
                 authority.parse().ok().filter(|it: &Authority| it.port().is_some())
             })?,
-            boot_token: keys.needed("boot_token", "", |token| Some(Secret::new(token.into())))?,
-            ca_sha256: keys.needed("ca_sha256", "64 hexadecimal digits", |sum| sum.parse().ok())?,
+            boot_token: keys.required("boot_token", "", |token| Some(Secret::new(token.into())))?,
+            ca_sha256: keys
+                .required("ca_sha256", "64 hexadecimal digits", |sum| sum.parse().ok())?,
             boot_time: keys.optional("boot_time", "seconds since 1970", |seconds| {
                 UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))
             })?,
@@ -64,12 +66,12 @@ impl Boot {
     }
 }
 
-/// The words of a line that have a value.
+/// The words of a command line that have a value.
 struct Keys(BTreeMap<String, String>);
 
 impl Keys {
-    /// As the kernel splits it: at white space, except between double quotes, which are no part of the value.
-    fn of(line: &str) -> Self {
+    /// Splits `line` like the kernel: at white space, except between double quotes, which are not part of the value.
+    fn parse(line: &str) -> Self {
         let mut quoted = false;
         let words = line.split(|letter: char| {
             quoted ^= letter == '"';
@@ -90,19 +92,19 @@ impl Keys {
         &self,
         name: &'static str,
         wanted: &'static str,
-        read: impl FnOnce(&str) -> Option<T>,
+        parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.text(name) else { return Ok(None) };
-        read(&value).map(Some).ok_or(Error::Invalid { name, value, wanted })
+        parse(&value).map(Some).ok_or(Error::Invalid { name, value, wanted })
     }
 
-    fn needed<T>(
+    fn required<T>(
         &self,
         name: &'static str,
         wanted: &'static str,
-        read: impl FnOnce(&str) -> Option<T>,
+        parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, Error> {
-        self.optional(name, wanted, read)?.ok_or(Error::Missing(name))
+        self.optional(name, wanted, parse)?.ok_or(Error::Missing(name))
     }
 }
 
@@ -118,8 +120,8 @@ mod tests {
         boot_time=1800000000 console=tty0 console=ttyS1,115200 quiet\n";
 
     #[test]
-    fn a_boot_scripts_line_is_understood() {
-        let boot = Boot::parse(LINE).unwrap();
+    fn the_line_of_a_boot_script_is_parsed() {
+        let boot = BootParameters::parse(LINE).unwrap();
         assert_eq!(boot.boot_url.as_str(), "http://198.51.100.1:7080/v1/boot/T-k_n");
         assert_eq!(boot.grpc_authority, "198.51.100.1:42113");
         assert_eq!(boot.boot_token.expose(), "s3cret");
@@ -130,43 +132,44 @@ mod tests {
 
     #[test]
     fn of_two_equal_keys_the_last_one_wins() {
-        let boot = Boot::parse(&format!("{LINE} worker_id=w-2 worker_id=w-3")).unwrap();
+        let boot = BootParameters::parse(&format!("{LINE} worker_id=w-2 worker_id=w-3")).unwrap();
         assert_eq!(boot.worker_id.as_deref(), Some("w-3"));
     }
 
     #[test]
-    fn quotes_hold_a_value_together_and_are_no_part_of_it() {
+    fn quotes_enclose_a_value_and_are_not_part_of_it() {
         let boot =
-            Boot::parse(&format!("{LINE} worker_id=\"rack 7\" \"instance_id=a b\"")).unwrap();
+            BootParameters::parse(&format!("{LINE} worker_id=\"rack 7\" \"instance_id=a b\""))
+                .unwrap();
         assert_eq!(boot.worker_id.as_deref(), Some("rack 7"));
         assert_eq!(boot.instance_id.as_deref(), Some("a b"));
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_and_invalid_parameters_are_named() {
         let without = LINE.replace("boot_token=s3cret", "boot_token=");
-        assert_eq!(Boot::parse(&without).unwrap_err(), Error::Missing("boot_token"));
+        assert_eq!(BootParameters::parse(&without).unwrap_err(), Error::Missing("boot_token"));
         for (key, value) in [
             ("boot_url", "ftp://198.51.100.1/"),
             ("grpc_authority", "198.51.100.1"),
             ("ca_sha256", "abc"),
             ("boot_time", "-1"),
         ] {
-            let error = Boot::parse(&format!("{LINE} {key}={value}")).unwrap_err();
+            let error = BootParameters::parse(&format!("{LINE} {key}={value}")).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{key}={value} in ")), "{error}");
         }
     }
 
     #[test]
-    fn the_token_is_not_in_what_logs_show() {
-        assert!(!format!("{:?}", Boot::parse(LINE).unwrap()).contains("s3cret"));
+    fn the_token_is_not_in_debug_output() {
+        assert!(!format!("{:?}", BootParameters::parse(LINE).unwrap()).contains("s3cret"));
     }
 
     proptest! {
         #[test]
-        fn no_line_makes_the_reading_panic(line in "\\PC{0,200}", key in "[a-z_]{0,12}", value in "\\PC{0,20}") {
-            let _either = Boot::parse(&line);
-            let _either = Boot::parse(&format!("{LINE} {key}={value}"));
+        fn no_line_makes_the_parser_panic(line in "\\PC{0,200}", key in "[a-z_]{0,12}", value in "\\PC{0,20}") {
+            let _either = BootParameters::parse(&line);
+            let _either = BootParameters::parse(&format!("{LINE} {key}={value}"));
         }
     }
 }

@@ -1,0 +1,109 @@
+//! Reporting progress while an action runs, and its log until all of it is position.
+//!
+//! The server may be away at any time. Afterwards it gets the latest progress and all missing parts of the log.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use runtime::Clock;
+use runtime::retry::is_final;
+use tinwright::workflow::v1::{AppendLogRequest, ReportProgressRequest};
+use tokio::time::{sleep, timeout_at};
+
+use super::Session;
+use super::assignment::ActionAttempt;
+use super::log::LogPosition;
+use super::outcome::CancelReason;
+use super::progress::{ProgressRecorder, to_proto};
+use crate::retry_policy::Backoff;
+
+/// The longest time between two reports, which also renew the lease.
+const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(15);
+/// The minimum time between two reports, and between two pieces of the log of a running action.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Reports progress, which renews the lease, until there is a reason to cancel the action.
+    pub(super) async fn wait_for_cancellation(
+        &self,
+        attempt: &ActionAttempt,
+        recorder: &ProgressRecorder,
+    ) -> CancelReason {
+        tokio::select! {
+            () = sleep(attempt.limit) => CancelReason::Timeout,
+            // The control plane counts an action in the background as done.
+            cause = self.report_progress(attempt, recorder), if !attempt.background => cause,
+        }
+    }
+
+    async fn report_progress(
+        &self,
+        attempt: &ActionAttempt,
+        recorder: &ProgressRecorder,
+    ) -> CancelReason {
+        let (mut last, mut backoff) = (recorder.subscribe(), Backoff::default());
+        let mut due = Clock::system().monotonic() + MAX_REPORT_INTERVAL;
+        loop {
+            let _changed_or_due = timeout_at(due.into(), last.changed()).await;
+            let progress = last.borrow_and_update().as_ref().map(to_proto);
+            let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
+            let request = ReportProgressRequest { workflow_id, lease_id, progress };
+            match self.link.report_progress(request).await {
+                Ok(response) if response.stop => return CancelReason::Requested,
+                Ok(_) => {
+                    backoff.reset("ReportProgress");
+                    due = Clock::system().monotonic() + MAX_REPORT_INTERVAL;
+                    sleep(MIN_REPORT_INTERVAL).await;
+                }
+                Err(status) if is_final(status.code()) => {
+                    return CancelReason::LeaseLost;
+                }
+                Err(status) => {
+                    backoff.wait("ReportProgress", &status).await;
+                    due = Clock::system().monotonic();
+                }
+            }
+        }
+    }
+
+    /// Sends the log while it is written; never returns.
+    pub(super) async fn send_log(
+        &self,
+        attempt: &ActionAttempt,
+        recorder: &ProgressRecorder,
+        position: &mut LogPosition,
+    ) -> Infallible {
+        loop {
+            sleep(MIN_REPORT_INTERVAL).await;
+            self.send_piece(attempt, recorder, position).await;
+        }
+    }
+
+    /// Sends the next piece of the log. Returns false if there is none.
+    pub(super) async fn send_piece(
+        &self,
+        attempt: &ActionAttempt,
+        recorder: &ProgressRecorder,
+        position: &mut LogPosition,
+    ) -> bool {
+        let data = recorder.log.piece(position.offset());
+        if data.is_empty() || position.is_refused() {
+            return false;
+        }
+        let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
+        let (offset, length) = (position.offset() as u64, data.len());
+        let request = AppendLogRequest { workflow_id, lease_id, offset, data };
+        match self.link.append_log(request).await {
+            Ok(response) if response.next_offset < offset => {
+                position.missing(response.next_offset);
+            }
+            Ok(_) => position.advance(length),
+            Err(status) => {
+                let error = &status as &dyn std::error::Error;
+                tracing::warn!(error, "log refused by the control plane");
+                position.refuse();
+            }
+        }
+        true
+    }
+}
