@@ -135,6 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_page_has_every_change() {
+        let mut table = String::from("| from | to |\n|---|---|\n");
+        for from in ALL {
+            for to in ALL.into_iter().filter(|to| *to != from && from.after(*to).is_ok()) {
+                table += &format!("| {from:?} | {to:?} |\n");
+            }
+        }
+        let page = include_str!("../../../docs/reference/hardware-states.md");
+        assert!(page.contains(&format!("\n{table}\n")), "the page needs:\n{table}");
+    }
+
+    #[test]
     fn an_illegal_change_names_both_states() {
         let illegal = State::Maintenance.after(State::Failed).unwrap_err().to_string();
         assert_eq!(illegal, "a machine that is in maintenance cannot become failed");

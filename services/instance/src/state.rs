@@ -201,6 +201,22 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_page_has_every_transition() {
+        let mut table = String::from("| from | event | to |\n|---|---|---|\n");
+        for state in STATES.into_iter().filter(|state| *state != State::Gone) {
+            for event in EVENTS {
+                if let Ok(next) = state.after(event)
+                    && next != state
+                {
+                    table += &format!("| {state:?} | {event:?} | {next:?} |\n");
+                }
+            }
+        }
+        let page = include_str!("../../../docs/reference/instance-lifecycle.md");
+        assert!(page.contains(&format!("\n{table}\n")), "the page needs:\n{table}");
+    }
+
+    #[test]
     fn an_illegal_event_names_state_and_event() {
         let illegal = State::Active.after(Event::Retry).unwrap_err().to_string();
         assert_eq!(illegal, "an instance that is active cannot be retried");

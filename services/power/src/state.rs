@@ -117,6 +117,30 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_page_has_every_transition() {
+        let word = |state: State| state.as_str_name().trim_start_matches("STATE_").to_lowercase();
+        let events = [
+            ("begin", Event::Begin),
+            ("verified", Event::Verified(vec![])),
+            ("fail", Event::Fail("no".into())),
+            ("cancel", Event::Cancel),
+        ];
+        let mut table = String::from("| from | event | to |\n|---|---|---|\n");
+        for state in [State::Pending, State::Running] {
+            let job = PowerJob { state: state.into(), ..job(1) };
+            for (name, event) in &events {
+                if let Ok(next) = after(&job, event.clone(), UNIX_EPOCH)
+                    && next != job
+                {
+                    table += &format!("| {} | {name} | {} |\n", word(state), word(next.state()));
+                }
+            }
+        }
+        let page = include_str!("../../../docs/reference/power-jobs.md");
+        assert!(page.contains(&format!("\n{table}\n")), "the page needs:\n{table}");
+    }
+
+    #[test]
     fn a_job_ends_in_success_with_its_last_operation() {
         let mut job = job(2);
         for event in [Event::Begin, Event::Verified(vec![]), Event::Verified(vec!["x".into()])] {
