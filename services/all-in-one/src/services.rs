@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Occupancy};
-use power::{Bmcs, Clear, Jobs, Pace};
+use power::{Bmcs, PlaintextHttp, Jobs, Timing};
 use runtime::access::AccessLayer;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
@@ -45,7 +45,7 @@ impl Services {
     ) -> anyhow::Result<Self> {
         let Reach { hardware, instance, workflow, power, leases: _ } = reach.clone();
         let (store, stop) = (|| store.clone(), || stop.clone());
-        let clear = if config.insecure_bmcs { Clear::Allowed } else { Clear::Refused };
+        let clear = if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
         let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear);
         let (tokens, issuer) =
             (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));
@@ -60,7 +60,7 @@ impl Services {
                 instance::Api::new(store(), hardware, workflow, power, stop())
             }),
             power: serves(Service::Power).then(|| {
-                power::Api::new(Jobs::new(bmcs, process(config)), Pace::default(), stop())
+                power::Api::new(Jobs::new(bmcs, process(config)), Timing::default(), stop())
             }),
             workflow: serves(Service::Workflow)
                 .then(|| workflow::Api::new(store(), hardware, power, tokens, issuer, stop())),

@@ -1,4 +1,4 @@
-//! The gRPC face of BMCs and power jobs.
+//! The gRPC service of BMCs and power jobs.
 
 use std::pin::Pin;
 
@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use crate::bmcs::By;
 use crate::jobs::Jobs;
-use crate::plan::{self, Pace};
+use crate::plan::{self, Timing};
 use crate::redfish::{Power, Redfish};
 use crate::stored::{Bmc, Job};
 use crate::{Error, reconcile};
@@ -28,36 +28,36 @@ pub struct Api {
     jobs: Jobs,
     bmc_mirror: Mirror<Bmc>,
     job_mirror: Mirror<Job>,
-    pace: Pace,
+    pace: Timing,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// An API over `jobs` and their BMCs, whose watches end at `stop`; jobs are carried out at `pace`.
-    pub fn new(jobs: Jobs, pace: Pace, stop: CancellationToken) -> Self {
+    /// Serves `jobs` and their BMCs, and carries out the jobs at `pace`. Watches end at `stop`.
+    pub fn new(jobs: Jobs, pace: Timing, stop: CancellationToken) -> Self {
         let bmc_mirror = Mirror::new(jobs.bmcs().records().clone());
         let job_mirror = Mirror::new(jobs.records().clone());
         Self { jobs, bmc_mirror, job_mirror, pace, stop }
     }
 
-    /// As a service for a tonic router.
+    /// Converts it into a service for a tonic router.
     pub fn into_service(self) -> PowerServiceServer<Self> {
         PowerServiceServer::new(self)
     }
 
-    /// Resolves once watches can be answered.
+    /// Resolves once watches can be served.
     pub async fn ready(&self) {
         tokio::join!(self.bmc_mirror.ready(), self.job_mirror.ready());
     }
 
-    /// Whether records and indexes agree; with `mend`, making them.
+    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
     pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
         let bmcs = self.jobs.bmcs().records().check(mend).await?;
         Ok(bmcs.and(self.jobs.records().check(mend).await?))
     }
 
-    /// Follows the records and carries out jobs until `stop`: later than the watches, which are fed by it. A job that is
-    /// being carried out then goes on where it was at the next start.
+    /// Follows the records and carries out jobs until `stop`, which must come after the end of the watches. A running job
+    /// continues at the next start.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let (jobs, mirror, pace) = (self.jobs, self.job_mirror, self.pace);
         let mut tasks = JoinSet::new();
@@ -92,7 +92,7 @@ impl PowerService for Api {
     ) -> Result<Response<pb::CreateBmcResponse>, Status> {
         let pb::CreateBmcRequest { bmc, request_id } = request.into_inner();
         let bmc = given(bmc)?;
-        // The digest of a request is kept: it must not be one by which a password can be guessed.
+        // The digest of a request is stored: it must not allow guessing the password.
         let shown = pb::Bmc { password: String::new(), ..bmc.clone() };
         let asked = asked(&request_id, &shown)?;
         let bmc = self.jobs.bmcs().create(bmc, asked).await?;
@@ -266,7 +266,7 @@ fn parsed<N: id::Noun>(field: &str, text: &str) -> Result<Id<N>, Violations> {
     text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
-/// The request that goes by `id`, with what it asks for.
+/// Returns the idempotent request with this id and body.
 fn asked(id: &str, body: &impl prost::Message) -> Result<Option<IdempotentRequest>, Violations> {
     check::length(id, 128).map_err(|reason| Violations::single("request_id", reason))?;
     Ok(IdempotentRequest::new(id, body))

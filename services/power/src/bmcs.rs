@@ -1,4 +1,4 @@
-//! The BMCs, as the store keeps them: what callers see in one record, the password sealed in another beside it.
+//! The BMCs in the store: the visible fields in one record, the encrypted password in another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use tinwright::{BmcId, HardwareId};
 use crate::Error;
 use crate::check;
 use crate::redfish::Target;
-use crate::stored::{Bmc, Password, Sealed, Waiting};
+use crate::stored::{Bmc, Password, PasswordKind, QueueKind};
 
-/// Whether a BMC may be spoken to in clear text, where anybody on the way reads its password.
+/// The rule for BMCs without TLS, whose passwords can be read on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clear {
+pub enum PlaintextHttp {
     /// Only https.
     Refused,
-    /// http as well: somebody said so aloud.
+    /// http as well, since the configuration allows it.
     Allowed,
 }
 
-/// Which BMC is meant.
+/// Selects one BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The one with this id.
+    /// The BMC with this id.
     Id(BmcId),
-    /// The one of this machine.
+    /// The BMC of this machine.
     Hardware(HardwareId),
 }
 
@@ -42,14 +42,14 @@ pub enum By {
 #[derive(Clone, Debug)]
 pub struct Bmcs {
     records: Records<Bmc>,
-    passwords: Records<Sealed>,
+    passwords: Records<PasswordKind>,
     seal: Arc<Seal>,
-    clear: Clear,
+    clear: PlaintextHttp,
 }
 
 impl Bmcs {
-    /// Those kept in `store`, their passwords sealed with `seal`: the site's, of kind "bmc".
-    pub fn new(store: Arc<dyn Store>, seal: Seal, clear: Clear) -> Self {
+    /// The BMCs in `store`. Passwords are encrypted with `seal`, the site's of kind "bmc"; `clock` gives the times in records.
+    pub fn new(store: Arc<dyn Store>, seal: Seal, clear: PlaintextHttp) -> Self {
         let store = ScopedStore::new(store, "power");
         let (records, passwords) = (Records::new(store.clone()), Records::new(store));
         Self { records, passwords, seal: Arc::new(seal), clear }
@@ -72,7 +72,7 @@ impl Bmcs {
         Ok(self.records.create(&bmc, beside, request.as_ref()).await?)
     }
 
-    /// The BMC that is meant.
+    /// Returns the selected BMC.
     pub async fn get(&self, by: By) -> Result<pb::Bmc, Error> {
         Ok(match by {
             By::Id(id) => self.records.require(&id.to_string()).await?,
@@ -80,7 +80,7 @@ impl Bmcs {
         })
     }
 
-    /// At most `limit` BMCs after the id `after` that have all of `labels`.
+    /// Lists at most `limit` BMCs after the id `after` that have all of `labels`.
     pub async fn list(
         &self,
         after: &str,
@@ -92,8 +92,8 @@ impl Bmcs {
         Ok(self.records.list(after, limit, has).await?)
     }
 
-    /// Replaces the fields of a BMC that `paths` names. A password that is not given stays, unless the BMC is to be found
-    /// elsewhere: it was given for the old place, and whoever moves a BMC shall not learn it.
+    /// Replaces the fields of a BMC that `paths` names. An omitted password stays. If the URL changes, the password must be sent
+    /// again: otherwise whoever changes the URL could have the stored password sent to another host.
     pub async fn update(&self, update: pb::Bmc, paths: &[String]) -> Result<pb::Bmc, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
         let sealed = self.passwords.require(&old.id).await?;
@@ -120,16 +120,16 @@ impl Bmcs {
         Ok(new)
     }
 
-    /// Removes a BMC that has no job.
+    /// Deletes a BMC that has no job.
     pub async fn delete(&self, id: BmcId, revision: i64) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        let queues = Records::<Waiting>::new(self.records.store().clone());
-        // A job that is made meanwhile makes or changes the queue, and this fails; one made later misses the BMC.
+        let queues = Records::<QueueKind>::new(self.records.store().clone());
+        // A job that is created meanwhile changes the queue, so this commit fails; one created later finds no BMC.
         let idle = match queues.get(&old.hardware_id).await? {
             Some(queue) if !queue.job_ids.is_empty() => return Err(Error::Busy(old.hardware_id)),
             Some(left_behind) => queues.to_delete(&left_behind),
             None => {
-                let absent = Expect::Absent(format!("{}/{}", Waiting::KIND, old.hardware_id));
+                let absent = Expect::Absent(format!("{}/{}", QueueKind::KIND, old.hardware_id));
                 Change::from(Commit { expect: vec![absent], writes: Vec::new() })
             }
         };
@@ -139,7 +139,7 @@ impl Bmcs {
         Ok(())
     }
 
-    /// Where `bmc` is and how to get in.
+    /// Returns the address and the credentials of `bmc`.
     pub async fn target(&self, bmc: &pb::Bmc) -> Result<Target, Error> {
         let sealed = self.passwords.require(&bmc.id).await?;
         let password = self.seal.open(&bmc.id, &sealed.sealed)?;
@@ -158,7 +158,7 @@ impl Bmcs {
     }
 }
 
-/// A record as it is first stored.
+/// Returns a record as it is first stored.
 fn newborn(mut bmc: pb::Bmc) -> Result<pb::Bmc, Violations> {
     let id = match bmc.id.as_str() {
         "" => BmcId::new(),

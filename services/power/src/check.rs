@@ -1,4 +1,4 @@
-//! What a BMC's record and a job may say.
+//! The rules for BMCs and jobs.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use tinwright::power::v1::operation::{Boot, Power, What, boot};
 use tinwright::status::Violations;
 use tinwright::{HardwareId, check};
 
-use crate::bmcs::Clear;
+use crate::bmcs::PlaintextHttp;
 
-/// The longest short text, in bytes.
-const SHORT: usize = 255;
+/// The longest short text.
+const MAX_TEXT_BYTES: usize = 255;
 /// The most operations of a job.
-const OPERATIONS: usize = 16;
+const MAX_OPERATIONS: usize = 16;
 
-/// `bmc` as it is stored, but for what only the server writes; or what is wrong with it.
-pub fn normal(mut bmc: pb::Bmc, clear: Clear) -> Result<pb::Bmc, Violations> {
+/// Returns `bmc` as it is stored, except for output-only fields, or its violations.
+pub fn normal(mut bmc: pb::Bmc, clear: PlaintextHttp) -> Result<pb::Bmc, Violations> {
     let mut wrong = Violations::default();
     wrong.take("labels", check::labels(&bmc.labels));
     match bmc.hardware_id.parse::<HardwareId>() {
@@ -29,7 +29,7 @@ pub fn normal(mut bmc: pb::Bmc, clear: Clear) -> Result<pb::Bmc, Violations> {
     let pb::Bmc { system_id, username, password, .. } = &bmc;
     for (field, text) in [("system_id", system_id), ("username", username), ("password", password)]
     {
-        wrong.take(field, check::length(text, SHORT));
+        wrong.take(field, check::length(text, MAX_TEXT_BYTES));
         if text.chars().any(char::is_control) {
             wrong.add(field, "has a control character");
         }
@@ -44,7 +44,7 @@ pub fn normal(mut bmc: pb::Bmc, clear: Clear) -> Result<pb::Bmc, Violations> {
     wrong.into_result(bmc)
 }
 
-/// The digest that `hex` spells.
+/// Returns the digest written as `hex`.
 pub(crate) fn digest(hex: &str) -> Option<[u8; 32]> {
     let digits: Option<Vec<u8>> =
         hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
@@ -53,13 +53,13 @@ pub(crate) fn digest(hex: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok().filter(|_| rest.is_empty())
 }
 
-/// A URL of a service's root: scheme, host and port. What lies below is for the service to say.
-fn url(text: &str, clear: Clear) -> Result<String, String> {
+/// Returns the origin of a service's URL: scheme, host and port.
+fn url(text: &str, clear: PlaintextHttp) -> Result<String, String> {
     check::length(text, 2048).map_err(|reason| reason.to_string())?;
     let url: Url = text.parse().map_err(|_| format!("{text:?} is no URL"))?;
     match (url.scheme(), clear) {
-        ("https", _) | ("http", Clear::Allowed) => {}
-        ("http", Clear::Refused) => {
+        ("https", _) | ("http", PlaintextHttp::Allowed) => {}
+        ("http", PlaintextHttp::Refused) => {
             return Err("is not https, and the server was not told to allow that".into());
         }
         _ => return Err("is neither https nor http".into()),
@@ -84,7 +84,7 @@ pub fn job(
     if operations.is_empty() {
         wrong.add("operations", "is empty: one to sixteen are wanted");
     }
-    wrong.take("operations", check::count(operations.len(), OPERATIONS));
+    wrong.take("operations", check::count(operations.len(), MAX_OPERATIONS));
     for (n, operation) in operations.iter().enumerate() {
         let field = |name| format!("operations[{n}].{name}");
         match &operation.what {
@@ -125,15 +125,15 @@ mod tests {
     fn a_service_root_is_stored_as_its_origin() {
         for text in ["https://192.0.2.1:443", "https://192.0.2.1/", "https://192.0.2.1/redfish/v1/"]
         {
-            let stored = normal(bmc(text), Clear::Refused).unwrap();
+            let stored = normal(bmc(text), PlaintextHttp::Refused).unwrap();
             assert_eq!(stored.redfish_url, "https://192.0.2.1");
         }
     }
 
     #[test]
     fn clear_text_has_to_be_said_aloud() {
-        assert!(normal(bmc("http://192.0.2.1"), Clear::Refused).is_err());
-        assert!(normal(bmc("http://192.0.2.1"), Clear::Allowed).is_ok());
+        assert!(normal(bmc("http://192.0.2.1"), PlaintextHttp::Refused).is_err());
+        assert!(normal(bmc("http://192.0.2.1"), PlaintextHttp::Allowed).is_ok());
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             certificate_sha256: "ab".into(),
             ..pb::Bmc::default()
         };
-        let wrong = normal(wrong, Clear::Allowed).unwrap_err();
+        let wrong = normal(wrong, PlaintextHttp::Allowed).unwrap_err();
         let fields: Vec<_> = wrong.iter().map(|v| v.field.as_str()).collect();
         let all = ["hardware_id", "redfish_url", "password", "username", "certificate_sha256"];
         assert_eq!(fields, all);
@@ -156,7 +156,7 @@ mod tests {
     fn a_fingerprint_is_read_as_openssl_prints_it() {
         let colons = "AB:".repeat(31) + "AB";
         let bmc = pb::Bmc { certificate_sha256: colons, ..bmc("https://192.0.2.1") };
-        let stored = normal(bmc, Clear::Refused).unwrap();
+        let stored = normal(bmc, PlaintextHttp::Refused).unwrap();
         assert_eq!(digest(&stored.certificate_sha256), Some([0xab; 32]));
         assert_eq!(digest("ä".repeat(32).as_str()), None);
         assert_eq!(digest(&"a".repeat(65)), None);

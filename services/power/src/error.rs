@@ -1,4 +1,4 @@
-//! Why a request to this service failed, and what its caller is told.
+//! Failed requests to this service, and their gRPC status.
 
 use runtime::seal::UnsealError;
 use runtime::secret::CryptoError;
@@ -8,28 +8,28 @@ use tonic::Status;
 
 use crate::redfish;
 
-/// Why a request about BMCs or jobs failed.
+/// A failed request about BMCs or jobs.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself is wrong.
+    /// The request has invalid fields.
     #[error(transparent)]
     Invalid(#[from] Violations),
     /// The BMC of this machine has a job.
     #[error("the BMC of hardware {0} has a job")]
     Busy(String),
-    /// The BMC of this machine has so many jobs that it takes no more.
+    /// The queue of this machine is full.
     #[error("the BMC of hardware {0} has too many jobs waiting")]
     Full(String),
-    /// There is no such record, it is not as the caller saw it, or it cannot be read or written.
+    /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
-    /// The stored password was sealed with another key, or for another BMC.
+    /// The stored password was encrypted with another key, or for another BMC.
     #[error(transparent)]
     Broken(#[from] UnsealError),
-    /// The password cannot be sealed.
+    /// The password cannot be encrypted.
     #[error(transparent)]
     Refused(#[from] CryptoError),
-    /// The BMC said no, or nothing.
+    /// The BMC refused, or did not respond.
     #[error(transparent)]
     Bmc(#[from] redfish::Error),
 }

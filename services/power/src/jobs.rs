@@ -1,7 +1,7 @@
-//! The jobs, as the store keeps them, and the queue of each machine.
+//! The jobs in the store, and the queue of each machine.
 //!
-//! A job and its place in the queue are written in one commit, so the two never disagree. What is first in a queue is
-//! carried out, which is why a BMC does one job at a time; and by one process, whose [`claim`](crate::claim) lies there too.
+//! A job and its place in the queue are written in one commit, so they always agree. Only the first job of a queue is
+//! carried out, so a BMC does one job at a time, and only by the process whose claim the queue holds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,24 +15,24 @@ use tinwright::{HardwareId, PowerJobId};
 
 use crate::bmcs::{Bmcs, By};
 use crate::state::{self, Event};
-use crate::stored::{Claim, Job, Progress, Queue, Waiting};
+use crate::stored::{Claim, Job, Progress, Queue, QueueKind};
 use crate::{Error, check};
 
-/// How many jobs of a machine wait at most.
-const WAITING: usize = 64;
-/// How often a change is tried that others get in the way of.
-pub(crate) const TRIES: usize = 16;
-/// How long an ended job is kept.
-pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How many jobs are looked through at a time.
-const PAGE: usize = 500;
+/// The most jobs in the queue of a machine.
+const MAX_QUEUED_JOBS: usize = 64;
+/// The repetitions of a commit while other writers come first.
+pub(crate) const MAX_REPETITIONS: usize = 16;
+/// The time after which an ended job is deleted.
+pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Jobs read at a time.
+const PAGE_SIZE: usize = 500;
 
 /// The first job of a queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// The job: it has not ended.
+    /// The job, which has not ended.
     pub job: pb::PowerJob,
-    /// The queue it is the first of.
+    /// Its queue.
     pub queue: Queue,
 }
 
@@ -40,21 +40,21 @@ pub struct Head {
 #[derive(Clone, Debug)]
 pub struct Jobs {
     records: Records<Job>,
-    queues: Records<Waiting>,
+    queues: Records<QueueKind>,
     bmcs: Bmcs,
     process: String,
 }
 
 impl Jobs {
-    /// Those for `bmcs`, kept in the same store. `process` is what this process is called among those that have the store
-    /// open: no other has the name, but one that comes after it may.
+    /// The jobs for `bmcs`, in the same store. `process` is the name of this process. No other running process on this store
+    /// may have the name; a later one may.
     pub fn new(bmcs: Bmcs, process: String) -> Self {
         let store = bmcs.records().store().clone();
         let (records, queues) = (Records::new(store.clone()), Records::new(store));
         Self { records, queues, bmcs, process }
     }
 
-    /// What this process is called.
+    /// The name of this process.
     pub fn process(&self) -> &str {
         &self.process
     }
@@ -64,13 +64,12 @@ impl Jobs {
         &self.records
     }
 
-    /// The BMCs that carry them out.
+    /// The BMCs that carry out the jobs.
     pub fn bmcs(&self) -> &Bmcs {
         &self.bmcs
     }
 
-    /// Adds a job for the BMC of a machine, behind those that wait already. Repeating the same `request` answers as the first
-    /// time.
+    /// Adds a job to the end of a machine's queue. A repeated `request` returns the first result.
     pub async fn create(
         &self,
         hardware: HardwareId,
@@ -83,7 +82,7 @@ impl Jobs {
             return Ok(made);
         }
         let job = newborn(hardware, operations, labels);
-        let mut tries = TRIES;
+        let mut tries = MAX_REPETITIONS;
         loop {
             let bmc = self.bmcs.get(By::Hardware(hardware)).await?;
             let there = self.bmcs.records().unchanged(&bmc).and(self.enqueued(&job).await?);
@@ -98,12 +97,12 @@ impl Jobs {
         }
     }
 
-    /// The job that goes by `id`.
+    /// Returns the job with this id.
     pub async fn get(&self, id: PowerJobId) -> Result<pb::PowerJob, Error> {
         Ok(self.records.require(&id.to_string()).await?)
     }
 
-    /// At most `limit` jobs after the id `after` that have all of `labels`, of one machine or of all.
+    /// Lists at most `limit` jobs after the id `after` that have all of `labels`, of one machine or of all.
     pub async fn list(
         &self,
         after: &str,
@@ -119,9 +118,9 @@ impl Jobs {
         Ok(self.records.list(after, limit, wanted).await?)
     }
 
-    /// Ends a job before its next step. One that has ended stays as it ended.
+    /// Cancels a job before its next step. An ended job is not changed.
     pub async fn cancel(&self, id: PowerJobId) -> Result<pb::PowerJob, Error> {
-        let mut tries = TRIES;
+        let mut tries = MAX_REPETITIONS;
         loop {
             let job = self.records.require(&id.to_string()).await?;
             if state::ended(&job) {
@@ -135,7 +134,7 @@ impl Jobs {
         }
     }
 
-    /// What the BMC of a machine is to do next.
+    /// Returns the first job of a machine's queue.
     pub async fn head(&self, hardware: &str) -> Result<Option<Head>, Error> {
         match self.queue(hardware).await? {
             Some(queue) => self.first(queue).await,
@@ -143,34 +142,34 @@ impl Jobs {
         }
     }
 
-    /// The queue of a machine, if it has one.
+    /// Returns the queue of a machine, if it has one.
     pub async fn queue(&self, hardware: &str) -> Result<Option<Queue>, Error> {
         Ok(self.queues.get(hardware).await?)
     }
 
-    /// The first job of `queue`.
+    /// Returns the first job of `queue`.
     pub async fn first(&self, queue: Queue) -> Result<Option<Head>, Error> {
         let Some(id) = queue.job_ids.first() else { return Ok(None) };
         let job = self.records.require(id).await?;
         Ok(Some(Head { job, queue }))
     }
 
-    /// `head` with its queue as it is now, if this process still carries it out and nobody changed the job.
+    /// Returns `head` with its present queue, if this process still holds the claim and the job is unchanged.
     pub async fn still(&self, head: &Head) -> Result<Head, Error> {
         let found = self.head(&head.job.hardware_id).await?;
         let still = found.filter(|found| found.job == head.job && self.has(&found.queue));
         Ok(still.ok_or_else(|| changed("power job", &head.job.id))?)
     }
 
-    /// Makes the jobs of `queue` this process' to carry out. Fails as changed if anybody wrote meanwhile.
+    /// Claims `queue` for this process. Fails as changed if the stored queue differs.
     pub async fn take(&self, queue: &Queue) -> Result<Queue, Error> {
         let claim = Some(Claim::of(&self.process, queue));
         Ok(self.queues.replace(queue, Queue { claim, ..queue.clone() }).await?)
     }
 
-    /// Shows that this process still carries out the jobs of a machine. Fails as changed if another does.
+    /// Renews this process' claim on a machine. Fails as changed if another process holds it.
     pub async fn renew(&self, hardware: &str) -> Result<Queue, Error> {
-        let mut tries = TRIES;
+        let mut tries = MAX_REPETITIONS;
         loop {
             let old = self.queues.require(hardware).await?;
             if !self.has(&old) {
@@ -183,7 +182,7 @@ impl Jobs {
         }
     }
 
-    /// Lets go of a machine, if it is this process': an empty queue goes, another is anybody's.
+    /// Releases this process' claim on a machine, if it holds it. An empty queue is deleted.
     pub async fn leave(&self, hardware: &str) -> Result<(), Error> {
         let Some(old) = self.queues.get(hardware).await? else { return Ok(()) };
         if !self.has(&old) {
@@ -197,20 +196,20 @@ impl Jobs {
         Ok(())
     }
 
-    /// Whether this process carries out the jobs of `queue`.
+    /// True if this process holds the claim on `queue`.
     fn has(&self, queue: &Queue) -> bool {
         queue.claim.as_ref().is_some_and(|claim| claim.holder == self.process)
     }
 
-    /// Stores what happened to a job together with how far it is. A job that ended leaves the queue. Fails as changed if
-    /// anybody else wrote either meanwhile: read again, then decide again.
+    /// Stores an event of a job together with its progress. An ended job leaves the queue. Fails as changed if the job or the
+    /// queue has changed meanwhile: read and decide again.
     pub async fn record(
         &self,
         head: &Head,
         event: Event,
         progress: Option<Progress>,
     ) -> Result<Head, Error> {
-        // Whoever cancels does not know what the holder is asking the BMC: the queue stays until the holder lets go.
+        // A cancelling caller does not know which request the claim's holder is sending: the queue stays until it is released.
         let kept = event == Event::Cancel && head.queue.claim.is_some();
         let mut job = state::after(&head.job, event, SystemTime::now())
             .map_err(|_| changed("power job", &head.job.id))?;
@@ -235,15 +234,15 @@ impl Jobs {
         Ok(Head { job, queue })
     }
 
-    /// Removes the jobs that ended more than [`KEPT`] before `now`. Answers how many.
+    /// Deletes the jobs that ended more than [`RETENTION`] before `now`, and returns their number.
     pub async fn sweep(&self, now: SystemTime) -> Result<usize, Error> {
         let (mut after, mut gone) = (String::new(), 0);
         loop {
-            let (jobs, more) = self.records.page("", &after, PAGE).await?;
+            let (jobs, more) = self.records.page("", &after, PAGE_SIZE).await?;
             for job in jobs.iter().filter(|job| is_old(job, now)) {
                 match self.records.commit(self.records.to_delete(job)).await {
                     Ok(_) => gone += 1,
-                    // Another process sweeps as well.
+                    // Another process has deleted it.
                     Err(records::Error::Changed { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -255,7 +254,7 @@ impl Jobs {
         }
     }
 
-    /// The change that puts `job` at the end of its machine's queue.
+    /// Returns the change that adds `job` to the end of its machine's queue.
     async fn enqueued(&self, job: &pb::PowerJob) -> Result<Change, Error> {
         let Some(old) = self.queues.get(&job.hardware_id).await? else {
             let hardware_id = job.hardware_id.clone();
@@ -264,14 +263,14 @@ impl Jobs {
         };
         let mut new = old.clone();
         new.job_ids.push(job.id.clone());
-        if new.job_ids.len() > WAITING {
+        if new.job_ids.len() > MAX_QUEUED_JOBS {
             return Err(Error::Full(job.hardware_id.clone()));
         }
         Ok(self.queues.to_replace(&old, &new))
     }
 }
 
-/// A record as it is first stored.
+/// Returns a record as it is first stored.
 fn newborn(
     hardware: HardwareId,
     operations: Vec<pb::Operation>,
@@ -297,7 +296,7 @@ fn changed(noun: &'static str, id: &str) -> records::Error {
 
 fn is_old(job: &pb::PowerJob, now: SystemTime) -> bool {
     let end = job.end_time.and_then(|end| SystemTime::try_from(end).ok());
-    end.and_then(|end| end.checked_add(KEPT)).is_some_and(|forget| forget < now)
+    end.and_then(|end| end.checked_add(RETENTION)).is_some_and(|forget| forget < now)
 }
 
 #[cfg(test)]

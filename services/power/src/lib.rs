@@ -1,18 +1,18 @@
-//! What the BMCs of a site are told to do to its machines, and the proof that it was done.
+//! The BMCs of a site, and jobs that they carry out on its machines and that are verified by reading back.
 //!
 //! ```text
-//! CreatePowerJob ─▶ job, at the end of its machine's queue      answered here; what follows is the reconciler's
-//!   the queue's first job ─▶ read the BMC ─▶ decide ─▶ store the intent ─▶ ask ─▶ read the BMC ─▶ … ─▶ verified
+//! CreatePowerJob ─▶ job at the end of its machine's queue       the call returns here; the reconciler does the rest
+//!   first job of the queue ─▶ read the BMC ─▶ decide ─▶ store the request ─▶ send it ─▶ read the BMC ─▶ … ─▶ verified
 //! ```
 //!
-//! - [`api`]: gRPC in, gRPC out; no decisions.
-//! - [`bmcs`]: where BMCs are and how to get in. [`jobs`]: what they are to do, and the queues.
-//! - [`check`]: what those records may say. [`state`]: a job's life, as values; no I/O.
-//! - [`plan`]: what to ask of a BMC that reads so; pure. [`redfish`]: how to read and ask.
-//! - [`reconcile`]: carries jobs out, one at a time per BMC. [`stored`]: what is kept besides the contract's messages.
-//! - [`claim`]: by which of several processes.
+//! - [`api`]: the gRPC service; it decides nothing.
+//! - [`bmcs`]: the BMCs and their credentials. [`jobs`]: the jobs and the queue of each machine.
+//! - [`check`]: the rules for these records. [`state`]: the lifecycle of a job as values; no I/O.
+//! - [`plan`]: the next request for a BMC in a given state; pure. [`redfish`]: the Redfish client.
+//! - [`reconcile`]: carries out jobs, one at a time per BMC. [`stored`]: the messages in the store.
+//! - [`claim`]: decides which of several processes carries out a machine's jobs.
 //!
-//! A password is sealed before it is stored, and leaves this crate only towards the BMC it was given for.
+//! Passwords are encrypted before they are stored, and leave this crate only towards their BMC.
 
 pub mod api;
 pub mod bmcs;
@@ -27,7 +27,7 @@ pub mod state;
 pub mod stored;
 
 pub use api::Api;
-pub use bmcs::{Bmcs, Clear};
+pub use bmcs::{Bmcs, PlaintextHttp};
 pub use error::Error;
 pub use jobs::Jobs;
-pub use plan::Pace;
+pub use plan::Timing;

@@ -1,13 +1,14 @@
-//! What to ask of a BMC next, from what it says and from what it was asked before. Pure: no clock, no wire.
+//! The next request to a BMC, chosen from its state and from earlier requests. Pure: no clock, no network.
 //!
-//! Every answer comes from reading the machine: that the BMC said yes is never taken for done, but where the
-//! specification knows no better sign (a forced restart). What already holds is done without a call.
+//! An operation is done when its effect reads back. An accepted request is not enough, except for a forced restart, which
+//! may leave no other sign. An effect that is there already needs no request.
 
 pub(crate) mod boot;
 mod power;
 
 use std::time::Duration;
 
+use runtime::retry::Backoff;
 use serde_json::Value;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::What;
@@ -15,29 +16,29 @@ use tinwright::power::v1::operation::What;
 use crate::redfish::System;
 use crate::stored::Progress;
 
-/// How patient the reconciler is.
+/// Intervals and limits of the reconciler.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Between two readings of a BMC that is at work.
+pub struct Timing {
+    /// The interval between two readings of a BMC that is working.
     pub poll: Duration,
-    /// How long what was asked may take to show, before it is asked in another way or again.
+    /// The time for the effect of a request, before another one is sent.
     pub patience: Duration,
-    /// How long a system that was asked to shut down may take.
+    /// The time for a graceful shutdown.
     pub soft: Duration,
-    /// How long an operation may take in all.
+    /// The time for one operation.
     pub deadline: Duration,
     /// The first pause after a failure; doubled up to [`longest`](Self::longest).
     pub first: Duration,
     /// The longest pause after a failure.
     pub longest: Duration,
-    /// How often an operation is tried.
+    /// The most attempts at an operation.
     pub tries: i32,
-    /// How long a process is silent before another carries out what it had begun.
+    /// The time without renewal after which another process takes over a claim.
     pub claim: Duration,
 }
 
-impl Default for Pace {
-    /// The numbers of the control-plane specification, section 4.2; the last is our own.
+impl Default for Timing {
+    /// The limits in `docs/reference/power-jobs.md`.
     fn default() -> Self {
         Self {
             poll: Duration::from_secs(2),
@@ -52,39 +53,39 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl Timing {
     /// The pause before the try that follows the `attempt`-th, which failed; never shorter than the BMC `asked` for, which is
     /// bounded by [`patience`](Self::patience).
     pub fn pause(&self, attempt: i32, asked: Duration) -> Duration {
-        let doubled = u32::try_from(attempt.clamp(1, 16) - 1).unwrap_or_default();
-        let pause = self.first.saturating_mul(1 << doubled).min(self.longest);
+        let failures = u32::try_from(attempt.max(1)).unwrap_or_default();
+        let pause = Backoff::new(self.first, self.longest).delay_after(failures);
         pause.max(asked.min(self.patience))
     }
 }
 
-/// What comes next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Nothing: it reads as wanted, but for these.
+    /// The operation is done, with these deviations.
     Done(Vec<String>),
-    /// This is to be asked.
+    /// Send this request.
     Ask(Ask),
-    /// The BMC is at work.
+    /// Wait for the BMC.
     Wait,
-    /// There is no way left, for this reason.
+    /// The operation cannot be done, for this reason.
     Never(String),
 }
 
-/// Something a BMC can be asked, under a name unlike the others'.
+/// A request to a BMC, with a unique name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
-    /// How progress and people name it.
+    /// The name in progress records and messages.
     pub name: String,
     /// The request.
     pub how: How,
 }
 
-/// The request that asks it.
+/// The HTTP request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum How {
     /// `ComputerSystem.Reset` with this `ResetType`.
@@ -95,12 +96,12 @@ pub enum How {
     Settings(Value),
 }
 
-/// What comes next for `operation`, `now` being milliseconds since 1970.
+/// Returns the next action for `operation`; `now` is in milliseconds since 1970.
 pub fn next(
     operation: &pb::Operation,
     system: &System,
     progress: &Progress,
-    pace: &Pace,
+    pace: &Timing,
     now: i64,
 ) -> Next {
     let choice = Choice { progress, pace, now };
@@ -118,25 +119,25 @@ fn operation_power(operation: &pb::Operation) -> pb::operation::Power {
     }
 }
 
-/// What was asked before, and what may be asked now.
+/// The earlier requests, and the limits for the next one.
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     progress: &'a Progress,
-    pace: &'a Pace,
+    pace: &'a Timing,
     now: i64,
 }
 
 impl Choice<'_> {
-    /// Whether `name` was asked last, and the BMC said yes.
+    /// True if `name` was the latest request and the BMC accepted it.
     fn accepted(self, name: &str) -> bool {
         self.progress.accepted && self.progress.asked == name
     }
 
-    /// Whether what was asked last may still be on its way.
+    /// True if the latest request may still have its effect.
     fn waits(self, limit: Duration) -> bool {
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
         let waited = self.now.saturating_sub(self.progress.asked_at);
-        // A clock that was set back is not waited for.
+        // If the clock was set back, there is no wait.
         self.progress.accepted && (0..limit).contains(&waited)
     }
 
@@ -144,14 +145,14 @@ impl Choice<'_> {
         self.progress.refused.iter().any(|refused| refused == name)
     }
 
-    /// The first of `asks` that was not refused; where one was accepted and came to nothing, the one after it.
+    /// Chooses the first of `asks` that was not refused. After an accepted one without effect it chooses the next one.
     fn among(self, asks: Vec<Ask>) -> Next {
         let names: Vec<_> = asks.iter().map(|ask| ask.name.clone()).collect();
         let last = names.iter().position(|name| *name == self.progress.asked);
         if last.is_some() && self.waits(self.pace.patience) {
             return Next::Wait;
         }
-        // Not accepted: nobody knows whether it arrived, so the same is asked again.
+        // Not accepted: the request may or may not have arrived, so it is repeated.
         let begin = last.map_or(0, |at| if self.progress.accepted { at + 1 } else { at });
         let count = asks.len().max(1);
         let in_turn = asks.iter().cycle().skip(begin % count).take(asks.len());
@@ -163,7 +164,7 @@ impl Choice<'_> {
     }
 }
 
-/// `progress` after the machine was read.
+/// Returns `progress` after a reading of the machine.
 pub fn observed(progress: &Progress, system: &System) -> Progress {
     let mut progress = progress.clone();
     progress.seen_off |= system.power == crate::redfish::Power::Off;

@@ -1,10 +1,10 @@
-//! Carries jobs out: one task for each machine whose queue is not empty.
+//! Carries out jobs: one task for each machine whose queue is not empty.
 //!
-//! A task reads the queue, the job and the BMC again at every turn, and stores what it is about to ask before it asks. So it
-//! may be cut off anywhere: whoever goes on finds in the store what may have been asked, and in the BMC what became of it.
-//! Every process has its own; the one whose [claim](crate::claim) the queue holds does the work, the others look on.
+//! At each step a task reads the queue, the job and the BMC, and stores the next request before it sends it. So it may be
+//! interrupted anywhere: the next step finds the last request in the store, and its effect in the BMC. Each process has a
+//! task for the machine; the one that holds the claim on the queue does the work, the others wait.
 
-mod turn;
+mod step;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -15,19 +15,19 @@ use tinwright::watch::WatchEvent;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::turn::{Outcome, Worker};
+pub use self::step::{Outcome, Worker};
 use crate::jobs::Jobs;
-use crate::plan::Pace;
+use crate::plan::Timing;
 use crate::stored::Job;
 use crate::{Error, state};
 
-/// The pause after the store failed.
-const STORE: Duration = Duration::from_secs(1);
-/// How often old jobs are looked for.
-const SWEEP: Duration = Duration::from_secs(60 * 60);
+/// The pause after an error of the store.
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The interval at which old jobs are deleted.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Carries out whatever is in the queues, at `pace`, until `stop`.
-pub async fn run(jobs: Jobs, mirror: Mirror<Job>, pace: Pace, stop: CancellationToken) {
+/// Carries out all jobs at `pace` until `stop`.
+pub async fn run(jobs: Jobs, mirror: Mirror<Job>, pace: Timing, stop: CancellationToken) {
     let (mut running, mut tasks) = (BTreeSet::new(), JoinSet::new());
     let mut due = BTreeSet::new();
     let mut watcher = mirror.watch();
@@ -38,12 +38,12 @@ pub async fn run(jobs: Jobs, mirror: Mirror<Job>, pace: Pace, stop: Cancellation
                 due.insert(hardware);
             }
             Some(ended) = tasks.join_next() => {
-                // A panic is a bug of ours; the machine it belongs to waits for the next start.
+                // A panic is a bug; the machine waits for the next start.
                 let Ok(hardware) = ended else { continue };
                 running.remove(&hardware);
             }
         }
-        // What came while a task ended is looked at again: one task too many finds an empty queue.
+        // A job may arrive while a task ends, so the machine is added again; a needless task finds an empty queue.
         for hardware in due.extract_if(.., |hardware| running.insert(hardware.clone())) {
             tasks.spawn(carry_out(jobs.clone(), hardware, pace, stop.clone()));
         }
@@ -51,7 +51,7 @@ pub async fn run(jobs: Jobs, mirror: Mirror<Job>, pace: Pace, stop: Cancellation
     while tasks.join_next().await.is_some() {}
 }
 
-/// The machine of the next job that is told of and has not ended.
+/// Returns the machine of the next changed job that has not ended.
 async fn next_open(watcher: &mut Watcher<Job>, mirror: &Mirror<Job>) -> String {
     loop {
         match watcher.next().await {
@@ -62,8 +62,8 @@ async fn next_open(watcher: &mut Watcher<Job>, mirror: &Mirror<Job>) -> String {
     }
 }
 
-/// Carries out the jobs of one machine until there are none, and answers whose they were.
-async fn carry_out(jobs: Jobs, hardware: String, pace: Pace, stop: CancellationToken) -> String {
+/// Carries out the jobs of one machine until there are none, and returns the machine.
+async fn carry_out(jobs: Jobs, hardware: String, pace: Timing, stop: CancellationToken) -> String {
     let mut worker = Worker::new(jobs, hardware.clone(), pace);
     let work = async {
         while let Some(pause) = turn(&mut worker).await {
@@ -75,7 +75,7 @@ async fn carry_out(jobs: Jobs, hardware: String, pace: Pace, stop: CancellationT
     hardware
 }
 
-/// One turn, and the pause after it; nothing once the queue is empty.
+/// Makes one step, and returns the pause after it; nothing once the queue is empty.
 #[tracing::instrument(skip_all, fields(hardware.id = worker.hardware()))]
 async fn turn(worker: &mut Worker) -> Option<Duration> {
     match worker.turn(SystemTime::now()).await {
@@ -84,15 +84,15 @@ async fn turn(worker: &mut Worker) -> Option<Duration> {
         Err(Error::Records(records::Error::Changed { .. })) => Some(Duration::ZERO),
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "a power job cannot go on");
-            Some(STORE)
+            Some(STORE_RETRY_DELAY)
         }
     }
 }
 
-/// Removes old jobs now and then, until `stop`.
+/// Deletes old jobs at intervals until `stop`.
 pub async fn sweep(jobs: Jobs, stop: CancellationToken) {
     let endless = async {
-        let mut hourly = tokio::time::interval(SWEEP);
+        let mut hourly = tokio::time::interval(CLEANUP_INTERVAL);
         loop {
             hourly.tick().await;
             if let Err(error) = jobs.sweep(SystemTime::now()).await {

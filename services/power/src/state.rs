@@ -1,4 +1,4 @@
-//! A power job's life.
+//! The lifecycle of a power job; `docs/reference/power-jobs.md` describes it for users.
 //!
 //! ```text
 //! pending ──begin──▶ running ──verified (the last)──▶ success
@@ -7,7 +7,7 @@
 //!    └──fail, cancel──┴─▶ failed, cancelled
 //! ```
 //!
-//! An ended job stays as it ended.
+//! An ended job does not change.
 
 use std::time::SystemTime;
 
@@ -15,29 +15,29 @@ use prost_types::Timestamp;
 use tinwright::power::v1::PowerJob;
 use tinwright::power::v1::power_job::State;
 
-/// What happens to a job.
+/// A change in the life of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It has become its BMC's turn.
+    /// The job is the first of its queue.
     Begin,
-    /// The present operation is tried once more, for or because of this.
+    /// A new attempt at the present operation begins, with this reason.
     Try(String),
-    /// Something worth knowing, in the present try.
+    /// A note on the present attempt.
     Note(String),
-    /// The present operation is done and was read back, with what could not be verified as asked.
+    /// The present operation is done and was read back, with these deviations.
     Verified(Vec<String>),
-    /// It cannot be done, for this reason.
+    /// The job failed for this reason.
     Fail(String),
-    /// Somebody wants it no longer.
+    /// A caller cancelled it.
     Cancel,
 }
 
-/// The job has ended, or has not begun: this does not happen to it.
+/// Returned for an event that the job's state does not allow.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a power job that is {} cannot take this step", .0.as_str_name())]
 pub struct Illegal(State);
 
-/// Whether `job` has ended.
+/// True if `job` has ended.
 pub fn ended(job: &PowerJob) -> bool {
     match job.state() {
         State::Success | State::Failed | State::Cancelled => true,
@@ -45,7 +45,7 @@ pub fn ended(job: &PowerJob) -> bool {
     }
 }
 
-/// The job after `event`. Beginning and cancelling twice is doing so once.
+/// Returns the job after `event`. Repeating begin or cancel changes nothing.
 pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, Illegal> {
     let mut next = job.clone();
     next.update_time = Some(Timestamp::from(now));

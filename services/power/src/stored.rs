@@ -1,12 +1,12 @@
-//! What the store keeps besides the messages of the contract: nothing here is ever shown to a caller.
+//! The messages in the store besides those of the contract. Callers never see them.
 //!
 //! ```text
-//! power/bmc/<id>            the BMC as callers see it       power/hardware/<hardware id> ─▶ id
-//! power/password/<id>       its password, sealed
-//! power/job/<id>            the job as callers see it
-//! power/queue/<hardware id> the machine's jobs that have not ended, oldest first, and who carries them out; absent while there
-//!                           are none, but for one whose holder has still to let go
-//! power/request/<id>        what was answered, for a week
+//! power/bmc/<id>            the BMC without password        power/hardware/<hardware id> ─▶ id
+//! power/password/<id>       its password, encrypted
+//! power/job/<id>            the job
+//! power/queue/<hardware id> the machine's jobs that have not ended, oldest first, and the claim on them; deleted once there are
+//!                           neither jobs nor a claim
+//! power/request/<id>        the result of a request, for a week
 //! ```
 
 use store::records::{Index, Kind};
@@ -21,7 +21,7 @@ pub struct Password {
     /// The record's revision; zero in the store.
     #[prost(int64, tag = "2")]
     pub revision: i64,
-    /// Sealed for the BMC that has this id.
+    /// The password, encrypted for this id.
     #[prost(bytes = "vec", tag = "3")]
     pub sealed: Vec<u8>,
 }
@@ -29,56 +29,63 @@ pub struct Password {
 /// The jobs of one machine that have not ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Queue {
-    /// Whose BMC.
+    /// The machine.
     #[prost(string, tag = "1")]
     pub hardware_id: String,
     /// The record's revision; zero in the store.
     #[prost(int64, tag = "2")]
     pub revision: i64,
-    /// Oldest first. Only the first is carried out.
+    /// The jobs, oldest first. Only the first is carried out.
     #[prost(string, repeated, tag = "3")]
     pub job_ids: Vec<String>,
-    /// How far the first job's present operation is; nothing before its start.
+    /// Progress of the first job's present operation; nothing before its start.
     #[prost(message, optional, tag = "4")]
     pub progress: Option<Progress>,
-    /// Which process carries them out; none before one begins.
+    /// The claim of the process that carries them out; nothing before one begins.
     #[prost(message, optional, tag = "5")]
     pub claim: Option<Claim>,
 }
 
-/// A process carries out a machine's jobs: see [`claim`](crate::claim).
+/// The claim of a process on a machine's queue.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Claim {
-    /// What the process is called.
+    /// The name of the process.
     #[prost(string, tag = "1")]
     pub holder: String,
-    /// Which revision of the queue it last replaced: another with every renewal, and never the same again.
+    /// The revision of the queue before the latest renewal. It differs with every renewal.
     #[prost(int64, tag = "2")]
     pub replaced: i64,
+}
+
+impl Claim {
+    /// Returns the claim of the process `us` that replaces the claim in `queue`.
+    pub fn of(us: &str, queue: &Queue) -> Self {
+        Self { holder: us.to_owned(), replaced: queue.revision }
+    }
 }
 
 /// How far an operation is: stored before the BMC is called, so that a restart knows what may have been asked.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Progress {
-    /// When the operation has failed, in milliseconds since 1970.
+    /// The time at which the operation counts as failed, in milliseconds since 1970.
     #[prost(int64, tag = "1")]
     pub deadline: i64,
-    /// The name of what was asked last. Empty: nothing yet.
+    /// The name of the latest request. Empty: none was sent.
     #[prost(string, tag = "2")]
     pub asked: String,
-    /// When, in milliseconds since 1970.
+    /// The time of that request, in milliseconds since 1970.
     #[prost(int64, tag = "3")]
     pub asked_at: i64,
-    /// The BMC said yes. Without it, nobody knows whether the question arrived.
+    /// True if the BMC accepted it. If false, the request may or may not have arrived.
     #[prost(bool, tag = "4")]
     pub accepted: bool,
-    /// The machine has been off since the operation began.
+    /// True if the machine was seen off since the operation began.
     #[prost(bool, tag = "5")]
     pub seen_off: bool,
-    /// The names of what the BMC refused for good.
+    /// The names of requests that the BMC refused for good.
     #[prost(string, repeated, tag = "6")]
     pub refused: Vec<String>,
-    /// When the machine was last reset, as the BMC said before it was asked anything.
+    /// The time of the machine's last reset as the BMC had it before the first request.
     #[prost(string, tag = "7")]
     pub reset_time: String,
 }
@@ -108,9 +115,9 @@ impl Kind for Bmc {
 
 /// The kind of password records.
 #[derive(Debug)]
-pub enum Sealed {}
+pub enum PasswordKind {}
 
-impl Kind for Sealed {
+impl Kind for PasswordKind {
     type Record = Password;
     const NOUN: &'static str = "password of BMC";
     const KIND: &'static str = "password";
@@ -154,9 +161,9 @@ impl Kind for Job {
 
 /// The kind of queue records.
 #[derive(Debug)]
-pub enum Waiting {}
+pub enum QueueKind {}
 
-impl Kind for Waiting {
+impl Kind for QueueKind {
     type Record = Queue;
     const NOUN: &'static str = "queue of hardware";
     const KIND: &'static str = "queue";

@@ -8,7 +8,7 @@ use store::records;
 fn bmcs() -> (Arc<MemoryStore>, Bmcs) {
     let store = Arc::new(MemoryStore::default());
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    (store.clone(), Bmcs::new(store, seal, Clear::Refused))
+    (store.clone(), Bmcs::new(store, seal, PlaintextHttp::Refused))
 }
 
 fn bmc(hardware: HardwareId) -> pb::Bmc {

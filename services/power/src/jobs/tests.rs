@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::Clear;
+use crate::PlaintextHttp;
 use prost::Message as _;
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
@@ -14,7 +14,7 @@ use tinwright::power::v1::operation::{Power, What};
 /// The jobs in `store`, as `process` sees them.
 fn seen_by(process: &str, store: &Arc<MemoryStore>) -> Jobs {
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    Jobs::new(Bmcs::new(store.clone(), seal, Clear::Refused), process.into())
+    Jobs::new(Bmcs::new(store.clone(), seal, PlaintextHttp::Refused), process.into())
 }
 
 async fn jobs() -> (Arc<MemoryStore>, Jobs, HardwareId, pb::Bmc) {
@@ -116,15 +116,15 @@ async fn an_ended_job_is_forgotten_after_a_week_and_an_open_one_never() {
     let open = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     jobs.cancel(old.id.parse().unwrap()).await.unwrap();
     let day = Duration::from_secs(24 * 60 * 60);
-    assert_eq!(jobs.sweep(SystemTime::now() + KEPT - day).await.unwrap(), 0);
-    assert_eq!(jobs.sweep(SystemTime::now() + KEPT + day).await.unwrap(), 1);
+    assert_eq!(jobs.sweep(SystemTime::now() + RETENTION - day).await.unwrap(), 0);
+    assert_eq!(jobs.sweep(SystemTime::now() + RETENTION + day).await.unwrap(), 1);
     assert_eq!(jobs.list("", 10, None, &BTreeMap::new()).await.unwrap().records, [open]);
 }
 
 #[tokio::test]
 async fn a_queue_is_bounded() {
     let (store, jobs, hardware, _) = jobs().await;
-    for _ in 0..WAITING {
+    for _ in 0..MAX_QUEUED_JOBS {
         jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     }
     assert!(matches!(
@@ -132,7 +132,7 @@ async fn a_queue_is_bounded() {
         Err(Error::Full(_))
     ));
     let queue = store.get(&format!("power/queue/{hardware}")).await.unwrap().unwrap();
-    assert_eq!(Queue::decode(queue.value).unwrap().job_ids.len(), WAITING);
+    assert_eq!(Queue::decode(queue.value).unwrap().job_ids.len(), MAX_QUEUED_JOBS);
 }
 
 fn is_changed<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {

@@ -30,7 +30,7 @@ fn asked(name: &str, accepted: bool) -> Progress {
 }
 
 fn next_of(operation: &pb::Operation, system: &System, progress: &Progress, now: i64) -> Next {
-    next(operation, system, progress, &Pace::default(), now)
+    next(operation, system, progress, &Timing::default(), now)
 }
 
 /// The name of what is asked.
@@ -179,7 +179,7 @@ fn what_is_refused_on_the_system_is_asked_of_its_settings_and_read_there() {
 
 #[test]
 fn pauses_double_up_to_the_longest_and_heed_the_bmc_within_reason() {
-    let pace = Pace::default();
+    let pace = Timing::default();
     let seconds = |attempt, after| pace.pause(attempt, Duration::from_secs(after)).as_secs();
     assert_eq!([1, 2, 5, 6, 99].map(|attempt| seconds(attempt, 0)), [1, 2, 16, 30, 30]);
     assert_eq!((seconds(1, 20), seconds(1, 86_400)), (20, 45));

@@ -8,7 +8,7 @@ use crate::emulator::{self, Emulator};
 use crate::proxy::{Extras, Proxy};
 use crate::site::{self, bmc, boot, power, work};
 use async_trait::async_trait;
-use power::Pace;
+use power::Timing;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
@@ -17,7 +17,7 @@ use tinwright::power::v1::operation::boot::Device;
 use tinwright::power::v1::power_job::State;
 
 /// So many jobs at once keep the emulator busy: whatever it is asked may take its time.
-const PACE: Pace = Pace { patience: Duration::from_secs(40), ..site::PACE };
+const PACE: Timing = Timing { patience: Duration::from_secs(40), ..site::PACE };
 
 /// When the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

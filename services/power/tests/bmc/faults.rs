@@ -7,7 +7,7 @@ use crate::emulator::Emulator;
 use crate::proxy::{Extras, Fault, Proxy};
 use crate::site::{self, PACE, bmc, boot, power, work};
 use axum::http::Method;
-use power::{Jobs, Pace};
+use power::{Jobs, Timing};
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::power::v1::operation::Power;
@@ -171,7 +171,7 @@ async fn a_reset_and_a_cleared_override_are_done_on_a_real_peer() {
 #[tokio::test]
 async fn an_operation_has_until_its_deadline_and_one_that_is_done_by_then_is_done() {
     let rig = Rig::new(Extras::default()).await;
-    let late = Pace { deadline: Duration::ZERO, ..PACE };
+    let late = Timing { deadline: Duration::ZERO, ..PACE };
     rig.jobs
         .create(rig.hardware, vec![power(Power::Off), power(Power::On)], Default::default(), None)
         .await

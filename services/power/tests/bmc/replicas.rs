@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::Method;
 use power::reconcile::{Outcome, Worker};
-use power::{Error, Jobs, Pace};
+use power::{Error, Jobs, Timing};
 use store::memory::MemoryStore;
 use store::records;
 use tinwright::HardwareId;
@@ -44,7 +44,7 @@ impl Rig {
         Self { proxy, hardware, job, a, b, _emulator: emulator }
     }
 
-    fn worker(&self, jobs: &Jobs, pace: Pace) -> Worker {
+    fn worker(&self, jobs: &Jobs, pace: Timing) -> Worker {
         Worker::new(jobs.clone(), self.hardware.to_string(), pace)
     }
 
@@ -80,7 +80,7 @@ async fn work(mut worker: Worker) {
 async fn two_processes_at_once_ask_a_bmc_once_however_long_it_takes() {
     let rig = Rig::new().await;
     rig.proxy.fail(Method::POST, Fault::LongTask(7));
-    let pace = Pace { claim: CLAIM, patience: Duration::from_secs(40), ..PACE };
+    let pace = Timing { claim: CLAIM, patience: Duration::from_secs(40), ..PACE };
     tokio::join!(work(rig.worker(&rig.a, pace)), work(rig.worker(&rig.b, pace)));
     rig.succeeded(0).await;
 }
@@ -88,7 +88,7 @@ async fn two_processes_at_once_ask_a_bmc_once_however_long_it_takes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_process_that_died_had_begun_another_finishes_once_the_claim_has_lapsed() {
     let rig = Rig::new().await;
-    let pace = Pace { claim: CLAIM, patience: Duration::from_secs(40), ..PACE };
+    let pace = Timing { claim: CLAIM, patience: Duration::from_secs(40), ..PACE };
     let mut dies = rig.worker(&rig.a, pace);
     while rig.proxy.asked().is_empty() {
         dies.turn(SystemTime::now()).await.unwrap();
@@ -104,7 +104,7 @@ async fn what_a_process_that_died_had_begun_another_finishes_once_the_claim_has_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_ends_in_order_lets_another_go_on_at_once() {
     let rig = Rig::new().await;
-    let for_ever = Pace { claim: Duration::from_secs(100_000), ..PACE };
+    let for_ever = Timing { claim: Duration::from_secs(100_000), ..PACE };
     let mut ends = rig.worker(&rig.a, for_ever);
     while rig.proxy.asked().is_empty() {
         ends.turn(SystemTime::now()).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_process_that_ends_in_order_lets_another_go_on_at_once() {
 async fn a_job_that_is_added_while_the_bmc_answers_does_not_have_it_asked_again() {
     let rig = Rig::new().await;
     rig.proxy.fail(Method::POST, Fault::Task);
-    let pace = Pace { patience: Duration::from_secs(40), ..PACE };
+    let pace = Timing { patience: Duration::from_secs(40), ..PACE };
     let adds = async {
         while !rig.proxy.asked().contains(&"POST On".to_owned()) {
             tokio::time::sleep(Duration::from_millis(20)).await;

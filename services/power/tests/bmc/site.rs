@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use power::reconcile::{Outcome, Worker};
-use power::{Bmcs, Clear, Error, Jobs, Pace};
+use power::{Bmcs, PlaintextHttp, Error, Jobs, Timing};
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
 use store::Store;
@@ -14,7 +14,7 @@ use tinwright::power::v1::operation::boot::{Device, Mode};
 use tinwright::power::v1::operation::{Boot, Power, What};
 
 /// As patient as the emulator needs, and no more.
-pub(crate) const PACE: Pace = Pace {
+pub(crate) const PACE: Timing = Timing {
     poll: Duration::from_millis(100),
     patience: Duration::from_secs(8),
     soft: Duration::from_secs(4),
@@ -33,7 +33,7 @@ pub(crate) fn jobs(store: Arc<dyn Store>) -> Jobs {
 /// The same, as seen by one of several.
 pub(crate) fn jobs_of(process: &str, store: Arc<dyn Store>) -> Jobs {
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    Jobs::new(Bmcs::new(store, seal, Clear::Allowed), process.into())
+    Jobs::new(Bmcs::new(store, seal, PlaintextHttp::Allowed), process.into())
 }
 
 /// The record of the BMC at `url` for `hardware`.
@@ -60,7 +60,7 @@ pub(crate) fn boot(device: Device) -> pb::Operation {
 }
 
 /// Carries out all jobs of `hardware`, or as many as the store lets it.
-pub(crate) async fn work(jobs: &Jobs, hardware: HardwareId, pace: Pace) -> Result<(), Error> {
+pub(crate) async fn work(jobs: &Jobs, hardware: HardwareId, pace: Timing) -> Result<(), Error> {
     let mut worker = Worker::new(jobs.clone(), hardware.to_string(), pace);
     let done = async {
         while let Outcome::Again(pause) = worker.turn(SystemTime::now()).await? {

@@ -1,4 +1,4 @@
-//! One turn of one machine's jobs: see whose they are, read, decide, store the intent, ask.
+//! One step for one machine: check the claim, read the BMC, decide, store the request, send it.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,51 +6,51 @@ use store::records;
 
 use crate::Error;
 use crate::bmcs::By;
-use crate::claim::{Sight, Whose};
-use crate::jobs::{Head, Jobs, TRIES};
-use crate::plan::{self, Ask, Next, Pace};
+use crate::claim::{ClaimView, ClaimOwner};
+use crate::jobs::{Head, Jobs, MAX_REPETITIONS};
+use crate::plan::{self, Ask, Next, Timing};
 use crate::redfish::{self, Redfish, System};
 use crate::state::Event;
 use crate::stored::{Progress, Queue};
 
-/// What comes after a turn.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The queue is empty.
     Idle,
-    /// Another turn, after this pause.
+    /// Another step is due after this pause.
     Again(Duration),
 }
 
 const AT_ONCE: Outcome = Outcome::Again(Duration::ZERO);
-/// After how many tries a BMC that fails by itself is believed to know no other answer to what it was asked.
-const CONVINCED: i32 = 3;
+/// The attempts after which an internal error of a BMC counts as a refusal of the request.
+const MAX_INTERNAL_ERRORS: i32 = 3;
 
 /// Carries out the jobs of one machine.
 #[derive(Debug)]
 pub struct Worker {
     jobs: Jobs,
     hardware: String,
-    pace: Pace,
-    /// The BMC that is logged in to, and the revision of the record that says how.
+    pace: Timing,
+    /// The client of the BMC, and the revision of the BMC's record that it was made from.
     bmc: Option<(i64, Redfish)>,
-    sight: Sight,
-    /// When the claim was last written; nothing where there is none of ours.
+    sight: ClaimView,
+    /// The time of the latest renewal of the claim; none while this process does not hold it.
     renewed: Option<Instant>,
 }
 
 impl Worker {
-    /// For the machine `hardware`.
-    pub fn new(jobs: Jobs, hardware: String, pace: Pace) -> Self {
-        Self { jobs, hardware, pace, bmc: None, sight: Sight::default(), renewed: None }
+    /// A worker for the machine `hardware`.
+    pub fn new(jobs: Jobs, hardware: String, pace: Timing) -> Self {
+        Self { jobs, hardware, pace, bmc: None, sight: ClaimView::default(), renewed: None }
     }
 
-    /// Whose jobs it carries out.
+    /// ClaimOwner jobs it carries out.
     pub fn hardware(&self) -> &str {
         &self.hardware
     }
 
-    /// Logs out of the BMC, and lets others go on.
+    /// Logs out of the BMC and releases the claim.
     pub async fn close(self) {
         if let Some((_, bmc)) = self.bmc {
             bmc.close().await;
@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Takes the first job of the queue one step further. An error changes nothing: the next turn begins from what is stored.
+    /// Makes the next step of the first job. After an error the next step begins from the stored state.
     pub async fn turn(&mut self, now: SystemTime) -> Result<Outcome, Error> {
         let Some(queue) = self.jobs.queue(&self.hardware).await? else { return Ok(Outcome::Idle) };
         let Some(queue) = self.claimed(queue).await? else {
@@ -82,7 +82,7 @@ impl Worker {
             self.record(&head, Event::Begin, Some(fresh)).await?;
             return Ok(AT_ONCE);
         };
-        // A machine that got there while nobody looked is done, however late it is.
+        // The machine is read before deadlines are checked: an operation that is done counts, however late.
         let system = match self.read(&head).await? {
             Ok(system) => system,
             Err(trouble) => return self.retry(&head, progress, trouble, now).await,
@@ -91,23 +91,23 @@ impl Worker {
         self.step(head, seen, &system, now).await
     }
 
-    /// `queue`, claimed for this process; nothing while it is another's.
+    /// Claims `queue` for this process or renews its claim. Returns nothing while another process holds it.
     async fn claimed(&mut self, queue: Queue) -> Result<Option<Queue>, Error> {
         let (now, us) = (Instant::now(), self.jobs.process());
         match self.sight.look(queue.claim.as_ref(), us, self.pace.claim, now) {
-            Whose::Anothers => {
+            ClaimOwner::OtherProcess => {
                 self.renewed = None;
                 return Ok(None);
             }
-            Whose::Ours if self.renewed.is_some_and(|at| now < at + self.pace.claim / 3) => {
+            ClaimOwner::ThisProcess if self.renewed.is_some_and(|at| now < at + self.pace.claim / 3) => {
                 return Ok(Some(queue));
             }
-            Whose::Ours => {
+            ClaimOwner::ThisProcess => {
                 let queue = self.jobs.renew(&self.hardware).await?;
                 self.renewed = Some(now);
                 return Ok(Some(queue));
             }
-            Whose::Nobodys => {}
+            ClaimOwner::Nobody => {}
         }
         if let Some(silent) = &queue.claim {
             tracing::warn!(silent = silent.holder, "goes on with what another process had begun");
@@ -117,8 +117,8 @@ impl Worker {
         Ok(Some(queue))
     }
 
-    /// Stores what happened, which renews the claim. Only its holder writes how far a job is, so what others do to the queue
-    /// meanwhile (they add a job, or call off one behind) is no reason to decide again.
+    /// Stores an event, which renews the claim. Only the holder of the claim writes progress, so other changes to the queue
+    /// (a job is added, or a later one cancelled) do not require a new decision.
     async fn record(
         &mut self,
         head: &Head,
@@ -126,7 +126,7 @@ impl Worker {
         progress: Option<Progress>,
     ) -> Result<Head, Error> {
         let now = Instant::now();
-        let (mut head, mut tries) = (head.clone(), TRIES);
+        let (mut head, mut tries) = (head.clone(), MAX_REPETITIONS);
         loop {
             match self.jobs.record(&head, event.clone(), progress.clone()).await {
                 Err(Error::Records(records::Error::Changed { .. })) if tries > 0 => {
@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Does what the machine as it reads calls for.
+    /// Does what the state of the machine requires.
     async fn step(
         &mut self,
         head: Head,
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Stores what is about to be asked, and asks it.
+    /// Stores the next request and sends it.
     async fn ask(
         &mut self,
         head: Head,
@@ -210,7 +210,7 @@ impl Worker {
                 self.record(&head, waits, Some(progress)).await?;
                 Ok(AT_ONCE)
             }
-            Err(error) if error.is_refusal() || error.is_internal() && tries >= CONVINCED => {
+            Err(error) if error.is_refusal() || error.is_internal() && tries >= MAX_INTERNAL_ERRORS => {
                 progress.refused.push(ask.name.clone());
                 let note = Event::Note(format!("{}: {}", ask.name, error.in_full()));
                 self.record(&head, note, Some(progress)).await?;
@@ -225,8 +225,8 @@ impl Worker {
         }
     }
 
-    /// Asks, and waits for the answer, keeping the claim meanwhile. The first look is at the clock: a process that was held up
-    /// since it stored its intent may have lost the machine.
+    /// Sends the request and renews the claim until the response arrives. The clock is read first: a process that was
+    /// suspended since it stored the request may have lost its claim.
     async fn answered(
         &mut self,
         mut head: Head,
@@ -252,15 +252,15 @@ impl Worker {
         }
     }
 
-    /// Tries again later after a failed reading, or not at all.
+    /// Handles a failed reading: begins another attempt, or fails the job.
     async fn retry(
         &mut self,
         head: &Head,
         progress: Progress,
-        trouble: Trouble,
+        trouble: ReadFailure,
         now: SystemTime,
     ) -> Result<Outcome, Error> {
-        let Trouble { text, again } = trouble;
+        let ReadFailure { text, again } = trouble;
         let more = head.job.attempt < self.pace.tries && millis(now) < progress.deadline;
         let Some(after) = again.filter(|_| more) else {
             return self.fail(head, text).await;
@@ -276,21 +276,21 @@ impl Worker {
         Ok(AT_ONCE)
     }
 
-    /// What the machine's BMC says now, or why it says nothing. Fails where the store does.
-    async fn read(&mut self, head: &Head) -> Result<Result<System, Trouble>, Error> {
+    /// Reads the system from the machine's BMC. The outer error is one of the store.
+    async fn read(&mut self, head: &Head) -> Result<Result<System, ReadFailure>, Error> {
         let hardware = head.job.hardware_id.parse();
         let Ok(hardware) = hardware else {
-            return Ok(Err(Trouble::of("the job names no machine".into())));
+            return Ok(Err(ReadFailure::of("the job names no machine".into())));
         };
         let record = match self.jobs.bmcs().get(By::Hardware(hardware)).await {
             Err(Error::Records(records::Error::Missing { .. })) => {
-                return Ok(Err(Trouble::of("the machine has no BMC any more".into())));
+                return Ok(Err(ReadFailure::of("the machine has no BMC any more".into())));
             }
             record => record?,
         };
         if self.bmc.as_ref().is_none_or(|(revision, _)| *revision != record.revision) {
             let target = match self.jobs.bmcs().target(&record).await {
-                Err(Error::Broken(broken)) => return Ok(Err(Trouble::of(broken.to_string()))),
+                Err(Error::Broken(broken)) => return Ok(Err(ReadFailure::of(broken.to_string()))),
                 target => target?,
             };
             if let Some((_, old)) = self.bmc.take() {
@@ -301,8 +301,8 @@ impl Worker {
                 Err(error) => return Ok(Err(error.into())),
             }
         }
-        let Some((_, bmc)) = &mut self.bmc else { return Ok(Err(Trouble::of("no client".into()))) };
-        Ok(bmc.system().await.map_err(Trouble::from))
+        let Some((_, bmc)) = &mut self.bmc else { return Ok(Err(ReadFailure::of("no client".into()))) };
+        Ok(bmc.system().await.map_err(ReadFailure::from))
     }
 
     fn fresh(&self, now: SystemTime) -> Progress {
@@ -311,21 +311,21 @@ impl Worker {
     }
 }
 
-/// Why a BMC could not be read.
+/// A failed reading of a BMC.
 #[derive(Debug)]
-struct Trouble {
+struct ReadFailure {
     text: String,
-    /// After which pause it may be tried again, if it may.
+    /// The least pause before another attempt; none if it would be useless.
     again: Option<Duration>,
 }
 
-impl Trouble {
+impl ReadFailure {
     fn of(text: String) -> Self {
         Self { text, again: None }
     }
 }
 
-impl From<redfish::Error> for Trouble {
+impl From<redfish::Error> for ReadFailure {
     fn from(error: redfish::Error) -> Self {
         Self { text: error.in_full(), again: error.is_transient().then(|| error.after()) }
     }
