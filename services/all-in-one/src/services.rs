@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Occupancy};
-use power::{Bmcs, PlaintextHttp, Jobs, Timing};
+use power::{Bmcs, Jobs, PlaintextHttp, Timing};
 use runtime::access::AccessLayer;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
@@ -45,7 +45,8 @@ impl Services {
     ) -> anyhow::Result<Self> {
         let Reach { hardware, instance, workflow, power, leases: _ } = reach.clone();
         let (store, stop) = (|| store.clone(), || stop.clone());
-        let clear = if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
+        let clear =
+            if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
         let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear);
         let (tokens, issuer) =
             (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));

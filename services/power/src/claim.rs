@@ -34,7 +34,13 @@ pub enum ClaimOwner {
 
 impl ClaimView {
     /// Returns the owner at `now` of a queue with `claim`; `us` is the name of this process.
-    pub fn look(&mut self, claim: Option<&Claim>, us: &str, term: Duration, now: Instant) -> ClaimOwner {
+    pub fn look(
+        &mut self,
+        claim: Option<&Claim>,
+        us: &str,
+        term: Duration,
+        now: Instant,
+    ) -> ClaimOwner {
         let Some(claim) = claim else { return ClaimOwner::Nobody };
         if claim.holder == us {
             return ClaimOwner::ThisProcess;

@@ -6,7 +6,7 @@ use store::records;
 
 use crate::Error;
 use crate::bmcs::By;
-use crate::claim::{ClaimView, ClaimOwner};
+use crate::claim::{ClaimOwner, ClaimView};
 use crate::jobs::{Head, Jobs, MAX_REPETITIONS};
 use crate::plan::{self, Ask, Next, Timing};
 use crate::redfish::{self, Redfish, System};
@@ -99,7 +99,9 @@ impl Worker {
                 self.renewed = None;
                 return Ok(None);
             }
-            ClaimOwner::ThisProcess if self.renewed.is_some_and(|at| now < at + self.pace.claim / 3) => {
+            ClaimOwner::ThisProcess
+                if self.renewed.is_some_and(|at| now < at + self.pace.claim / 3) =>
+            {
                 return Ok(Some(queue));
             }
             ClaimOwner::ThisProcess => {
@@ -210,7 +212,9 @@ impl Worker {
                 self.record(&head, waits, Some(progress)).await?;
                 Ok(AT_ONCE)
             }
-            Err(error) if error.is_refusal() || error.is_internal() && tries >= MAX_INTERNAL_ERRORS => {
+            Err(error)
+                if error.is_refusal() || error.is_internal() && tries >= MAX_INTERNAL_ERRORS =>
+            {
                 progress.refused.push(ask.name.clone());
                 let note = Event::Note(format!("{}: {}", ask.name, error.in_full()));
                 self.record(&head, note, Some(progress)).await?;
@@ -301,7 +305,9 @@ impl Worker {
                 Err(error) => return Ok(Err(error.into())),
             }
         }
-        let Some((_, bmc)) = &mut self.bmc else { return Ok(Err(ReadFailure::of("no client".into()))) };
+        let Some((_, bmc)) = &mut self.bmc else {
+            return Ok(Err(ReadFailure::of("no client".into())));
+        };
         Ok(bmc.system().await.map_err(ReadFailure::from))
     }
 

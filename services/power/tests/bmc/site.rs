@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use power::reconcile::{Outcome, Worker};
-use power::{Bmcs, PlaintextHttp, Error, Jobs, Timing};
+use power::{Bmcs, Error, Jobs, PlaintextHttp, Timing};
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
 use store::Store;
