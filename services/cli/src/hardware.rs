@@ -20,46 +20,46 @@ use crate::noun::{self, Files, Noun, PAGE, Plain, Update, Wanted, Written, answe
 use crate::output::{self, Format, Row, say};
 use crate::{input, tinkerbell};
 
-/// What can be done with machines.
+/// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Add machines from files: our own form, or the JSON that Tinkerbell's users push
+    /// Create machines from files: in our own form, or in Tinkerbell's JSON
     Create(Files),
-    /// Replace machines by what files say of them; each must have its id
+    /// Replace machines from files; each must have its id
     Update(Update),
-    /// Move a machine to another state of its own
+    /// Change the state of a machine
     SetState {
-        /// Which
+        /// The machine
         #[arg(value_name = pb::Hardware::NAMES)]
         machine: String,
         /// The state
         state: State,
-        /// Why, for people
+        /// The reason, for people
         #[arg(long, default_value = "")]
         reason: String,
-        /// Where to ask, and how to print
+        /// Server and output format
         #[command(flatten)]
         show: Show,
     },
-    /// What every noun has
+    /// Commands that every resource has
     #[command(flatten)]
     Noun(noun::Command<pb::Hardware>),
 }
 
-/// States that can be asked for.
+/// States to request.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum State {
-    /// Known, but not verified
+    /// Recorded, but not verified
     Enrolled,
     /// May be given to an instance
     Provisionable,
-    /// Somebody has to look
+    /// An operator has to look at it
     Failed,
     /// Nothing automatic happens to it
     Maintenance,
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Create(files) => noun::create::<pb::Hardware>(files, out).await,
@@ -90,7 +90,7 @@ pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The id of the machine that goes by `name`.
+/// Returns the id of the machine `name`: an id, name, MAC or address.
 pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     match name.parse::<HardwareId>() {
         Ok(id) => Ok(id.to_string()),
@@ -106,7 +106,7 @@ impl Row for pb::Hardware {
     }
 }
 
-/// The row of `machine`, with `state` in the column of states.
+/// Returns the row of `machine`, with `state` in the column of states.
 fn row(machine: &pb::Hardware, state: String, now: SystemTime) -> Vec<String> {
     let first = machine.interfaces.first();
     let address = first.and_then(|i| Some(i.dhcp.as_ref()?.address.as_ref()?.address.clone()));
@@ -120,7 +120,7 @@ fn row(machine: &pb::Hardware, state: String, now: SystemTime) -> Vec<String> {
     ]
 }
 
-/// The state that the machine has by itself, in plain words.
+/// Returns the machine's own state as a word.
 fn own_state(machine: &pb::Hardware) -> String {
     output::word(machine.state().as_str_name(), "STATE_")
 }

@@ -1,4 +1,4 @@
-//! Commands on instances: what machines are occupied by.
+//! Commands on instances.
 
 mod create;
 
@@ -19,62 +19,62 @@ use crate::hardware;
 use crate::noun::{self, Noun, PAGE, Plain, Update, Wanted, Written, answered};
 use crate::output::{self, Row, say};
 
-/// What can be done with instances.
+/// Commands on instances.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Occupy a machine and provision it: from files, or as options say
+    /// Create instances, which occupy and provision machines: from files or from options
     Create(Box<create::Create>),
-    /// Replace instances by what files say of them; each must have its id
+    /// Replace instances from files; each must have its id
     Update(Update),
-    /// Try again what failed: provisioning, or giving back
+    /// Repeat the step that failed: provisioning or deprovisioning
     Retry {
-        /// Which
+        /// The instance
         #[arg(value_name = pb::Instance::NAMES)]
         name: String,
-        /// Where to ask, and how to print
+        /// Server and output format
         #[command(flatten)]
         show: Show,
     },
-    /// Wait until an instance has come so far; fail when it cannot any more
+    /// Wait until an instance reaches a state; fail when it no longer can
     Wait {
-        /// Which
+        /// The instance
         #[arg(value_name = pb::Instance::NAMES)]
         name: String,
-        /// How far
+        /// The state
         #[arg(long = "for", value_name = "STATE", default_value = "active")]
         goal: Goal,
-        /// Where to ask
+        /// Server
         #[command(flatten)]
         connection: Connection,
     },
-    /// What every noun has
+    /// Commands that every resource has
     #[command(flatten)]
     Noun(noun::Command<pb::Instance>),
 }
 
-/// What can be waited for.
+/// States to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Goal {
-    /// Installed, and its owner's
+    /// Installed
     Active,
-    /// Provisioning or giving back failed
+    /// Provisioning or deprovisioning failed
     Failed,
-    /// The machine is given back
+    /// Deleted, and the machine is free
     Gone,
 }
 
-/// How an instance is removed.
+/// Options of a delete.
 #[derive(Debug, clap::Args)]
 pub struct Removal {
-    /// Without wiping and without switching off; the machine goes to maintenance
+    /// Release the machine without wiping it and without switching it off; it goes to maintenance
     #[arg(long)]
     force: bool,
-    /// Until the machine is given back; fail if it cannot be
+    /// Wait until the machine is free; fail if cleaning fails
     #[arg(long)]
     wait: bool,
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Create(create) => create::run(*create, out).await,
@@ -102,7 +102,7 @@ pub async fn wait(channel: &Channel, id: &str, goal: Goal) -> anyhow::Result<()>
 }
 
 impl Goal {
-    /// Whether the instance, or its absence, is what is waited for; or why that will not come by itself. Nothing: not yet.
+    /// Returns success if the goal is reached, an error if it can no longer be, and nothing while it still can.
     fn reached(self, id: &str, seen: Option<&pb::Instance>) -> Option<Result<(), String>> {
         let Some(instance) = seen else {
             let gone = || format!("instance {id} is gone");
@@ -175,7 +175,7 @@ impl Noun for pb::Instance {
     const NOUN: &'static str = "instance";
     const NAMES: &'static str = "ID|ADDRESS|MACHINE";
 
-    /// By its own id or address, else by the id or MAC of the machine it occupies.
+    /// Finds an instance by its id or address, else by its machine.
     async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         let by = match (name.parse::<InstanceId>(), name.parse::<std::net::IpAddr>()) {
             (Ok(_), _) => By::Id(name.into()),

@@ -1,4 +1,4 @@
-//! Commands on machines' power, and on the BMCs that switch it.
+//! Commands on power and on BMCs.
 
 pub mod bmc;
 pub mod job;
@@ -16,18 +16,18 @@ use crate::connect::{LARGEST, Show};
 use crate::hardware;
 use crate::output::{self, Format, Row, say};
 
-/// What can be done with power.
+/// Commands on power.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Baseboard management controllers
     #[command(subcommand)]
     Bmc(bmc::Command),
-    /// What a machine's BMC says now: power, and what is to be booted
+    /// Show the power state and the boot override of a machine, read from its BMC
     Status {
         /// The machine
         #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
         machine: String,
-        /// Where to ask, and how to print
+        /// Server and output format
         #[command(flatten)]
         show: Show,
     },
@@ -35,79 +35,79 @@ pub enum Command {
     On(Switch),
     /// Switch a machine off at once
     Off(Switch),
-    /// Ask a machine's system to end; switch it off when it does not listen
+    /// Shut a machine down; switch it off if its system does not react
     SoftOff(Switch),
     /// Switch a machine off, then on
     Cycle(Switch),
     /// Restart a machine without waiting for its system
     Reset(Switch),
-    /// Say what a machine boots next
+    /// Set what a machine boots next
     Boot {
-        /// Of which machine
+        /// The machine
         #[command(flatten)]
         switch: Switch,
-        /// From where
+        /// The boot device
         device: Device,
-        /// At every boot, not only the next
+        /// Boot from it every time, not only the next time
         #[arg(long)]
         persistent: bool,
-        /// By UEFI
+        /// Boot with UEFI
         #[arg(long, conflicts_with = "legacy")]
         uefi: bool,
-        /// By the BIOS, or UEFI's imitation of one
+        /// Boot with BIOS, or UEFI's emulation of it
         #[arg(long)]
         legacy: bool,
     },
-    /// List what BMCs were told to do: of all machines, or of one
+    /// List power jobs, of all machines or of one
     Jobs {
         /// The machine
         #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
         machine: Option<String>,
-        /// Where to ask, and how to print
+        /// Server and output format
         #[command(flatten)]
         show: Show,
     },
-    /// End a job before its next step
+    /// Cancel a job before its next step
     Cancel {
         /// The job
         #[arg(value_name = "JOB")]
         id: String,
-        /// Where to ask, and how to print
+        /// Server and output format
         #[command(flatten)]
         show: Show,
     },
 }
 
-/// A machine whose BMC is to do something.
+/// Arguments of a power job.
 #[derive(Debug, clap::Args)]
 pub struct Switch {
     /// The machine
     #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
     machine: String,
-    /// Until it is done and read back; fail if it fails
+    /// Wait until the job is verified; fail if it fails
     #[arg(long)]
     wait: bool,
-    /// Where to ask, and how to print
+    /// Server and output format
     #[command(flatten)]
     show: Show,
 }
 
-/// What a machine can boot from.
+/// Boot devices.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum Device {
     /// The network
     Pxe,
     /// Its disk
     Disk,
-    /// Its own order
+    /// Its own boot order
     None,
     /// A CD
     Cdrom,
-    /// The set-up screen
+    /// The firmware's set-up screen
     BiosSetup,
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Bmc(command) => bmc::run(command, out).await,

@@ -1,9 +1,8 @@
-//! Hardware as Tinkerbell's users push it (control-plane specification, section 1.3).
+//! Import of Tinkerbell's hardware JSON.
 //!
-//! Keys of the known shape are matched without regard to case, unknown ones are ignored, as Go's decoder does.
-//! `metadata` may be an object or the text of one. What it says of facility, plan and manufacturer finds its field; an
-//! instance in it is left to the instance service; the rest is kept in `extra`. A bonding mode there joins all interfaces
-//! to one bond, where there are several.
+//! Keys are matched without regard to case and unknown ones are ignored, as Go's decoder does.
+//! `metadata` may be an object or the text of one. Its facility, plan and manufacturer become fields, an instance in it is
+//! ignored, and the rest becomes `extra`. A bonding mode in it joins all interfaces to one bond, if there are several.
 
 use anyhow::Context as _;
 use serde_json::{Map, Value};
@@ -11,12 +10,12 @@ use tinwright::hardware::v1 as pb;
 
 type Object = Map<String, Value>;
 
-/// Whether `object` is Tinkerbell's kind of hardware: it has a network where ours has interfaces.
+/// True if `object` is Tinkerbell's form: it has a network in place of interfaces.
 pub fn is_hardware(object: &Value) -> bool {
     object.as_object().is_some_and(|object| find(object, "network").is_some())
 }
 
-/// Our record of it.
+/// Converts it to our record.
 pub fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
     let object = object.as_object().context("hardware is no object")?;
     let metadata = metadata(object)?;
@@ -56,8 +55,8 @@ fn metadata(object: &Object) -> anyhow::Result<Object> {
     Ok(metadata)
 }
 
-/// The bond of all `interfaces`, if `metadata` has a mode for one. The mode is a number there, and 0 says nothing: it is what
-/// Go writes where there is none.
+/// Returns the bond of all `interfaces`, if `metadata` has a bonding mode. The mode is a number there; 0 means none, since Go
+/// writes it for an absent mode.
 fn bonds(metadata: &Object, interfaces: &mut [pb::Interface]) -> anyhow::Result<Vec<pb::Bond>> {
     const BOND: &str = "bond0";
     // Linux's bonding driver numbers its modes so.
@@ -79,7 +78,7 @@ fn bonds(metadata: &Object, interfaces: &mut [pb::Interface]) -> anyhow::Result<
     Ok(vec![pb::Bond { name: BOND.into(), mode: (*mode).into() }])
 }
 
-/// The metadata that has no field, as the bytes of one JSON object.
+/// Returns the metadata that has no field, as the bytes of one JSON object.
 fn extra(mut metadata: Object) -> anyhow::Result<Vec<u8>> {
     metadata.retain(|key, _| !key.eq_ignore_ascii_case("instance"));
     Ok(if metadata.is_empty() { Vec::new() } else { serde_json::to_vec(&metadata)? })
@@ -123,7 +122,7 @@ fn address(dhcp: &Object) -> anyhow::Result<Option<pb::Address>> {
     Ok(Some(pb::Address { address, prefix_length, gateway: text(ip, "gateway")? }))
 }
 
-/// The prefix length of a netmask such as 255.255.255.0.
+/// Returns the prefix length of a netmask such as 255.255.255.0.
 fn prefix_length(mask: &str) -> anyhow::Result<u32> {
     let length = ipnet::ipv4_mask_to_prefix(mask.parse()?);
     Ok(length.map_err(|_| anyhow::anyhow!("has a hole"))?.into())
@@ -144,7 +143,7 @@ fn osie(netboot: &Object) -> anyhow::Result<Option<pb::Osie>> {
     Ok(given.then(|| pb::Osie { base_url, kernel, initrd, kernel_params: Vec::new() }))
 }
 
-/// The value of `key` in any case, the exact one first.
+/// Returns the value of `key` in any case; an exact match is preferred.
 fn find<'a>(object: &'a Object, key: &str) -> Option<&'a Value> {
     let folded =
         || object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, value)| value);

@@ -1,13 +1,13 @@
-//! Machines as people see them: with the state that an instance adds to a machine's own.
+//! Machines with their effective state: their own, or that of the instance that occupies them.
 //!
-//! | the machine itself is | and its instance is | people see |
+//! | the machine itself is | and its instance is | effective state |
 //! |---|---|---|
 //! | enrolled or provisionable | queued, provisioning or failed | provisioning |
 //! | | active | in-use |
 //! | | deprovisioning or deprovision-failed | deprovisioning |
 //! | failed, in maintenance or being deleted | anything | the machine's own state |
 //!
-//! Where the instances cannot be asked, machines are shown with their own states.
+//! If the instance service does not answer, machines are shown with their own states.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -25,7 +25,7 @@ use crate::instance::state_word;
 use crate::noun::{Noun as _, Plain, Wanted};
 use crate::output::{self, Format, Row};
 
-/// A machine, and the state people see it in.
+/// A machine and its effective state.
 struct Seen {
     machine: pb::Hardware,
     state: String,
@@ -39,7 +39,7 @@ impl Row for Seen {
     }
 }
 
-/// `machines` as a table.
+/// Returns `machines` as a table.
 pub(super) async fn table(channel: &Channel, machines: Vec<pb::Hardware>) -> String {
     let occupants = told(occupants(channel).await).unwrap_or_default();
     let seen = machines.into_iter().map(|machine| {
@@ -49,7 +49,7 @@ pub(super) async fn table(channel: &Channel, machines: Vec<pb::Hardware>) -> Str
     output::table(&seen.collect::<Vec<_>>())
 }
 
-/// `machine`, whole, under a line on its instance if it has one.
+/// Returns the whole record of `machine`, below a line about its instance if it has one.
 pub(super) async fn one(channel: &Channel, machine: &pb::Hardware) -> anyhow::Result<String> {
     let whole = output::one(machine, Format::Table)?;
     Ok(match told(occupant(channel, &machine.id).await).flatten() {
@@ -62,7 +62,7 @@ pub(super) async fn one(channel: &Channel, machine: &pb::Hardware) -> anyhow::Re
     })
 }
 
-/// The state people see `machine` in, given the instance that occupies it.
+/// Returns the effective state of `machine` with this occupant.
 fn state(machine: &pb::Hardware, occupant: Option<&Instance>) -> String {
     let added = match machine.state() {
         pb::State::Unspecified | pb::State::Enrolled | pb::State::Provisionable => {
@@ -74,7 +74,7 @@ fn state(machine: &pb::Hardware, occupant: Option<&Instance>) -> String {
     added.map_or_else(|| super::own_state(machine), str::to_owned)
 }
 
-/// Nothing for a state that only a newer server knows.
+/// Returns the state that the instance adds; nothing for a state unknown to this version.
 fn added(occupant: &Instance) -> Option<&'static str> {
     match occupant.state() {
         State::Queued | State::Provisioning | State::Failed => Some("provisioning"),
@@ -84,14 +84,14 @@ fn added(occupant: &Instance) -> Option<&'static str> {
     }
 }
 
-/// Every instance that occupies a machine, by the machine's id.
+/// Returns all instances that occupy a machine, by the machine's id.
 async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance>> {
     let all = Wanted { labels: Default::default(), view: View::Basic, choice: Plain {} };
     let occupying = Instance::list(channel, all).await?.into_iter().filter(|it| !it.released);
     Ok(occupying.map(|instance| (instance.hardware_id.clone(), instance)).collect())
 }
 
-/// The instance that occupies the machine `id`.
+/// Returns the instance that occupies the machine `id`.
 async fn occupant(channel: &Channel, id: &str) -> anyhow::Result<Option<Instance>> {
     let by = Some(By::HardwareId(id.to_owned()));
     let request = GetInstanceRequest { by, view: View::Basic.into() };
@@ -103,7 +103,7 @@ async fn occupant(channel: &Channel, id: &str) -> anyhow::Result<Option<Instance
     }
 }
 
-/// What the instance service said; if it did not, people are told that something is left out.
+/// Returns the response of the instance service; prints a note on standard error if there is none.
 fn told<T>(asked: anyhow::Result<T>) -> Option<T> {
     let left_out = |error: &anyhow::Error| {
         eprintln!("tinwright: without instances: {}", failure::line(error));

@@ -1,4 +1,4 @@
-//! `instance create`: from files, or as options say.
+//! `instance create`: from files or from options.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::{hardware, input, template};
 /// A new instance.
 #[derive(Debug, clap::Args)]
 pub struct Create {
-    /// YAML or JSON file with one or more of them; - for standard input
+    /// YAML or JSON file with one or more instances; - for standard input
     #[arg(short, long = "file", value_name = "FILE", required_unless_present = "machine")]
     files: Vec<PathBuf>,
-    /// The machine it occupies
+    /// The machine to occupy
     #[arg(
         long = "hardware",
         id = "machine",
@@ -25,7 +25,7 @@ pub struct Create {
         conflicts_with = "files"
     )]
     machine: Option<String>,
-    /// The template that provisions the machine; nothing is installed without
+    /// The template that installs the machine; without one nothing is installed
     #[arg(long, value_name = "NAME|ID", requires = "machine")]
     template: Option<String>,
     /// Host name [default: the machine's own]
@@ -34,7 +34,7 @@ pub struct Create {
     /// File with OpenSSH public keys; may be repeated
     #[arg(long = "ssh-key", value_name = "FILE", requires = "machine")]
     ssh_keys: Vec<PathBuf>,
-    /// File with user data, for cloud-init and its like
+    /// File with user data, for cloud-init and similar programs
     #[arg(long, value_name = "FILE", requires = "machine")]
     userdata: Option<PathBuf>,
     /// File with vendor data, for cloud-init
@@ -49,15 +49,15 @@ pub struct Create {
     /// Label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
     labels: Vec<(String, String)>,
-    /// Until it is active; fail if it fails
+    /// Wait until it is active; fail if it fails
     #[arg(long, requires = "machine")]
     wait: bool,
-    /// Where to ask, and how to print
+    /// Server and output format
     #[command(flatten)]
     show: Show,
 }
 
-/// Makes what `create` describes.
+/// Creates the instances that `create` describes.
 pub(super) async fn run(create: Create, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(machine) = &create.machine else {
         let files = Files { files: create.files, show: create.show };
@@ -75,7 +75,7 @@ pub(super) async fn run(create: Create, out: &mut dyn Write) -> anyhow::Result<(
     if create.wait { wait(&channel, &id, Goal::Active).await } else { Ok(()) }
 }
 
-/// What can be said without asking a server.
+/// Returns the instance, without what is looked up at the server.
 fn described(create: &Create) -> anyhow::Result<pb::Instance> {
     let mut ssh_keys = Vec::new();
     for file in &create.ssh_keys {
@@ -96,7 +96,7 @@ fn described(create: &Create) -> anyhow::Result<pb::Instance> {
     })
 }
 
-/// The keys in a file of them, as sshd reads it: one a line, beside empty lines and comments.
+/// Returns the keys in a file: one a line, without empty lines and comments, as sshd reads it.
 fn keys(text: &str) -> Vec<String> {
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -18,12 +18,12 @@ use crate::noun::{self, Noun, PAGE, Plain, Wanted, answered};
 use crate::output::{self, Row, say};
 use crate::{hardware, input};
 
-/// What can be done with BMCs.
+/// Commands on BMCs.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Say which BMC a machine has; its password is read from standard input, or from a file
+    /// Create the BMC of a machine; its password is read from standard input or from a file
     Create(Create),
-    /// What every noun has
+    /// Commands that every resource has
     #[command(flatten)]
     Noun(noun::Command<pb::Bmc>),
 }
@@ -31,13 +31,13 @@ pub enum Command {
 /// A new BMC.
 #[derive(Debug, clap::Args)]
 pub struct Create {
-    /// The machine it controls
+    /// The machine that it controls
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
     /// Root of its Redfish service, such as https://198.51.100.2
     #[arg(long, value_name = "URL")]
     url: String,
-    /// Which system, if the service has several: its id or name
+    /// Id or name of the system, if the service has several
     #[arg(long, value_name = "NAME", default_value = "")]
     system: String,
     /// User name
@@ -46,18 +46,18 @@ pub struct Create {
     /// File with the password; - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     password_file: PathBuf,
-    /// SHA-256 of the certificate it shows, in hex [default: one that the server's roots vouch for]
+    /// SHA-256 of its certificate in hex [default: a certificate signed by a root that the server trusts]
     #[arg(long, value_name = "HEX")]
     certificate_sha256: Option<String>,
     /// Label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
-    /// Where to ask, and how to print
+    /// Server and output format
     #[command(flatten)]
     show: Show,
 }
 
-/// Carries out `command`.
+/// Runs `command`.
 pub(super) async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Create(create) => self::create(create, out).await,
@@ -91,7 +91,7 @@ fn password(file: &Path) -> anyhow::Result<String> {
     Ok(password)
 }
 
-/// `text` without the end of line that editors and `echo` put there; other spaces may be meant.
+/// Returns `text` without the final line break of editors and `echo`; other spaces may be part of the password.
 fn without_line_end(text: String) -> String {
     let line = text.strip_suffix('\n').unwrap_or(&text);
     line.strip_suffix('\r').unwrap_or(line).to_owned()
@@ -134,7 +134,7 @@ impl Noun for pb::Bmc {
     const NOUN: &'static str = "BMC";
     const NAMES: &'static str = "ID|MACHINE";
 
-    /// By its own id, else by the id, MAC or address of its machine.
+    /// Finds a BMC by its id, else by its machine.
     async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         if name.parse::<BmcId>().is_err() {
             let machine = hardware::id(channel, name).await?;

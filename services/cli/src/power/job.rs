@@ -1,4 +1,4 @@
-//! What BMCs are told to do: jobs, which are started, listed and waited for.
+//! Power jobs: creating, listing, waiting, cancelling.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ use crate::hardware;
 use crate::noun::{PAGE, answered, pages};
 use crate::output::{self, Row, say};
 
-/// Has the machine's BMC do `what`, and shows the job: as it begins, or as it ended.
+/// Creates a job with the operation `what`, waits for it if requested, and prints it.
 pub(super) async fn start(switch: Switch, what: What, out: &mut dyn Write) -> anyhow::Result<()> {
     let Switch { machine, wait, show } = switch;
     let channel = show.connection.open().await?;
@@ -38,7 +38,7 @@ pub(super) async fn start(switch: Switch, what: What, out: &mut dyn Write) -> an
     say(out, &output::list(&[job], show.output)?)
 }
 
-/// All jobs, or those of one machine.
+/// Lists all jobs, or those of one machine.
 pub(super) async fn list(
     machine: Option<&str>,
     show: &Show,
@@ -63,14 +63,14 @@ pub(super) async fn list(
     say(out, &output::list(&jobs.await?, show.output)?)
 }
 
-/// Ends the job with `id`.
+/// Cancels the job with `id`.
 pub(super) async fn cancel(id: String, show: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let channel = show.connection.open().await?;
     let cancelled = client(&channel).cancel_power_job(pb::CancelPowerJobRequest { id }).await?;
     say(out, &output::list(cancelled.into_inner().power_job.as_slice(), show.output)?)
 }
 
-/// The job once it is done, or why it will not be. Nothing: not yet.
+/// Returns the job once it has succeeded, an error once it has ended otherwise, and nothing before.
 fn ended(id: &str, seen: Option<pb::PowerJob>) -> Option<Result<pb::PowerJob, String>> {
     let Some(job) = seen else { return Some(Err(format!("power job {id} is gone"))) };
     match job.state() {

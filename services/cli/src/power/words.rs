@@ -1,4 +1,4 @@
-//! What BMCs are told to do, as people say it.
+//! Operations of power jobs as text.
 
 use tinwright::power::v1::Operation;
 use tinwright::power::v1::operation::boot::Mode;
@@ -6,7 +6,7 @@ use tinwright::power::v1::operation::{Boot, Power, What};
 
 use crate::output::word;
 
-/// Such as `soft-off`, or `boot pxe once`.
+/// Returns text such as `soft-off` or `boot pxe once`.
 pub(super) fn operation(operation: &Operation) -> String {
     match &operation.what {
         Some(What::Power(power)) => {
@@ -17,7 +17,7 @@ pub(super) fn operation(operation: &Operation) -> String {
     }
 }
 
-/// Such as `disk always by legacy`. Without an override it is the machine's own order: `none`.
+/// Returns text such as `disk always by legacy`; `none` for the machine's own boot order.
 pub(super) fn boot(boot: &Boot) -> String {
     let device = word(boot.device().as_str_name(), "DEVICE_");
     if matches!(device.as_str(), "none" | "unspecified") {
