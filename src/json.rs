@@ -1,16 +1,21 @@
-//! Any message of the contract from and to its canonical protobuf JSON.
+//! Converts any message of the contract from and to its canonical protobuf JSON.
 //!
-//! Driven by the descriptors, so nothing has to be derived for a message. Fields are written under their proto names
-//! (`dhcp.lease_time`), as the documentation spells them; both these and lower-camel names are read. Unknown fields
-//! are refused.
+//! The descriptors drive the conversion, so messages derive nothing for it. Fields are written under their proto names
+//! (`dhcp.lease_time`), as the documentation spells them; these and lower-camel names are read. Unknown fields are refused.
 
 use std::sync::LazyLock;
 
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, ReflectMessage as _,
+    SerializeOptions,
+};
 use serde::de::DeserializeSeed as _;
+use serde_json::Value;
 
-/// Why a message cannot be read or written.
+use crate::options::is_set;
+
+/// An error of a conversion.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The contract has no such message.
@@ -33,30 +38,53 @@ fn descriptor<M: Name>() -> Result<MessageDescriptor, Error> {
     found.ok_or(Error::Unknown(name))
 }
 
-/// `message` as its descriptor sees it.
+/// Returns `message` with its descriptor.
 pub(crate) fn dynamic<M: Message + Name>(message: &M) -> Result<DynamicMessage, Error> {
     Ok(DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?)
 }
 
-/// `message` as JSON; fields at their default are left out.
-pub fn write<M: Message + Name>(message: &M) -> Result<serde_json::Value, Error> {
+/// Returns `message` as JSON. Fields at their default are left out, and fields marked `json_object` are that object.
+pub fn write<M: Message + Name>(message: &M) -> Result<Value, Error> {
     let options = SerializeOptions::new().use_proto_field_name(true);
-    let json = dynamic(message)?.serialize_with_options(serde_json::value::Serializer, &options);
-    json.map_err(|e| Error::Form(e.to_string()))
+    let message = dynamic(message)?;
+    let json = message.serialize_with_options(serde_json::value::Serializer, &options);
+    let mut json = json.map_err(|e| Error::Form(e.to_string()))?;
+    for field in object_fields(&message.descriptor()) {
+        if let Some(bytes) = message.get_field(&field).as_bytes()
+            && let Ok(object @ Value::Object(_)) = serde_json::from_slice(bytes)
+        {
+            json[field.name()] = object;
+        }
+    }
+    Ok(json)
 }
 
-/// The message that `json` spells. Accepts any self-describing format: JSON and YAML alike.
-pub fn read<'de, M, D>(json: D) -> Result<M, Error>
-where
-    M: Message + Name + Default,
-    D: serde::Deserializer<'de, Error: std::fmt::Display>,
-{
-    let dynamic = descriptor::<M>()?.deserialize(json).map_err(|e| Error::Form(e.to_string()))?;
-    Ok(M::decode(dynamic.encode_to_vec().as_slice())?)
+/// Returns the message that `json` spells. A field marked `json_object` may be that object, or base64.
+pub fn read<M: Message + Name + Default>(mut json: Value) -> Result<M, Error> {
+    let descriptor = descriptor::<M>()?;
+    let mut objects = Vec::new();
+    for field in object_fields(&descriptor) {
+        if let Some(object) = json.get_mut(field.name()).filter(|value| value.is_object()) {
+            let bytes = object.take().to_string().into_bytes();
+            objects.push((field, prost_reflect::Value::Bytes(bytes.into())));
+        }
+    }
+    let mut message = descriptor.deserialize(json).map_err(|e| Error::Form(e.to_string()))?;
+    for (field, object) in objects {
+        message.set_field(&field, object);
+    }
+    Ok(M::decode(message.encode_to_vec().as_slice())?)
+}
+
+/// The fields of a message that hold a JSON object.
+fn object_fields(message: &MessageDescriptor) -> impl Iterator<Item = FieldDescriptor> {
+    message.fields().filter(|field| is_set(field, "json_object")).collect::<Vec<_>>().into_iter()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::hardware::v1 as pb;
 
@@ -65,8 +93,7 @@ mod tests {
         for key in ["allow_pxe", "allowPxe"] {
             let text =
                 format!(r#"{{"netboot": {{"{key}": true}}, "dhcp": {{"lease_time": "60s"}}}}"#);
-            let mut json = serde_json::Deserializer::from_str(&text);
-            let interface: pb::Interface = read(&mut json).unwrap();
+            let interface: pb::Interface = read(text.parse().unwrap()).unwrap();
             assert!(interface.netboot.as_ref().unwrap().allow_pxe);
             let json = write(&interface).unwrap();
             assert_eq!(json["netboot"]["allow_pxe"], true);
@@ -76,8 +103,19 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_named() {
-        let mut json = serde_json::Deserializer::from_str(r#"{"colour": "red"}"#);
-        let error = read::<pb::Hardware, _>(&mut json).unwrap_err().to_string();
+        let error = read::<pb::Hardware>(json!({"colour": "red"})).unwrap_err().to_string();
         assert!(error.contains("colour"), "{error}");
+    }
+
+    #[test]
+    fn extra_is_an_object_or_base64_and_written_as_an_object() {
+        let object = json!({"extra": {"b": [1, {"a": null}], "a": "x"}});
+        for extra in [object.clone(), json!({"extra": "eyJiIjpbMSx7ImEiOm51bGx9XSwiYSI6IngifQ=="})]
+        {
+            let hardware: pb::Hardware = read(extra).unwrap();
+            assert_eq!(hardware.extra, br#"{"b":[1,{"a":null}],"a":"x"}"#);
+            assert_eq!(write(&hardware).unwrap(), object);
+        }
+        assert!(read::<pb::Hardware>(json!({"extra": [1]})).is_err(), "no object");
     }
 }

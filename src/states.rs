@@ -1,7 +1,10 @@
-//! Lifecycle states: their names, and those that an object never leaves.
+//! Lifecycle states: their names, and which of them are final.
+//!
+//! A state that only a newer server knows is not final.
 
 use crate::instance::v1 as instance;
-use crate::workflow::v1::{ActionState, WorkflowState};
+use crate::power::v1::{PowerJob, power_job};
+use crate::workflow::v1::{Action, ActionState, Workflow, WorkflowState};
 
 impl instance::State {
     /// Returns the state's name as documents and logs spell it, such as `deprovision_failed`.
@@ -11,7 +14,7 @@ impl instance::State {
 }
 
 impl WorkflowState {
-    /// True if a workflow in this state has ended.
+    /// True if a workflow in this state changes no more.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Success | Self::Failed | Self::Timeout | Self::Cancelled => true,
@@ -23,11 +26,42 @@ impl WorkflowState {
 }
 
 impl ActionState {
-    /// True if an action in this state has ended.
+    /// True if an action in this state is not run any more.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Success | Self::Failed | Self::Timeout | Self::Skipped => true,
             Self::Unspecified | Self::Pending | Self::Leased | Self::Running => false,
         }
+    }
+}
+
+impl power_job::State {
+    /// True if a power job in this state changes no more.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Success | Self::Failed | Self::Cancelled => true,
+            Self::Unspecified | Self::Pending | Self::Running => false,
+        }
+    }
+}
+
+impl Workflow {
+    /// True if the workflow has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.state().is_terminal()
+    }
+}
+
+impl Action {
+    /// True if the action has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.state().is_terminal()
+    }
+}
+
+impl PowerJob {
+    /// True if the job has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.state().is_terminal()
     }
 }

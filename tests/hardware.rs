@@ -111,6 +111,17 @@ async fn pages_together_have_every_machine_once() {
     server.end().await;
 }
 
+#[tokio::test]
+async fn a_page_token_of_another_form_is_an_invalid_argument() {
+    let server = start().await;
+    let request = pb::ListHardwareRequest { page_token: "node1".into(), ..Default::default() };
+    let refused = server.hardware(Role::Viewer).await.list_hardware(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let details = refused.get_details_bad_request().unwrap();
+    assert_eq!(details.field_violations[0].field, "page_token");
+    server.end().await;
+}
+
 /// Waits until the instance `id` makes use of its machine: while it is queued, it lets go of one that is to be deleted.
 async fn begun(instances: &mut InstanceServiceClient<Channel>, id: &str) {
     let by = Some(get_instance_request::By::Id(id.to_owned()));

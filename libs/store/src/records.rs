@@ -15,6 +15,7 @@ pub mod requests;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::str::FromStr;
 use std::time::SystemTime;
 
 use prost::Message;
@@ -31,6 +32,8 @@ const SCANNED: usize = 2000;
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
     type Record: Message + Default + Clone + PartialEq;
+    /// The form of its ids. A page token of another form is refused.
+    type Id: FromStr;
     /// As messages to people spell it.
     const NOUN: &'static str;
     /// First part of its key.
@@ -115,6 +118,9 @@ pub enum Error {
     /// The request's id was used for another request.
     #[error("request_id {0} was used for another request")]
     Reused(String),
+    /// The page token was not given out by a listing of these records.
+    #[error("{0:?} is no page token of this listing")]
+    PageToken(String),
     /// The store failed.
     #[error("records")]
     Store(#[from] crate::Error),
@@ -190,6 +196,7 @@ impl<K: Kind> Records<K> {
         after: &str,
         limit: usize,
     ) -> Result<(Vec<K::Record>, bool), Error> {
+        check_page_token::<K>(after)?;
         let after = if after.is_empty() { String::new() } else { key::<K>(after) };
         let page = self.store.list(&key::<K>(prefix), &after, limit).await?;
         let records: Result<_, _> =
@@ -302,6 +309,15 @@ impl<K: Kind> Records<K> {
 
 fn key<K: Kind>(id: &str) -> String {
     format!("{}/{id}", K::KIND)
+}
+
+/// Checks that the page token `after` is empty or the id of a record, which may be gone by now.
+pub fn check_page_token<K: Kind>(after: &str) -> Result<(), Error> {
+    if after.is_empty() || after.parse::<K::Id>().is_ok() {
+        Ok(())
+    } else {
+        Err(Error::PageToken(after.chars().take(80).collect()))
+    }
 }
 
 fn missing<K: Kind>(name: &str) -> Error {

@@ -72,6 +72,7 @@ impl From<records::Error> for Status {
             records::Error::Taken { noun, by, .. } => status::already_exists(noun, &by, text),
             records::Error::Changed { noun, id } => status::changed_meanwhile(noun, &id),
             records::Error::Reused(id) => status::already_exists("request", &id, text),
+            records::Error::PageToken(_) => Violations::single("page_token", text).into(),
             records::Error::Store(error) => failure(&error),
         }
     }

@@ -57,6 +57,7 @@ pub enum HardwareKind {}
 
 impl Kind for HardwareKind {
     type Record = pb::Hardware;
+    type Id = HardwareId;
     const NOUN: &'static str = "hardware";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["name", "mac", "address", "relay_port"];

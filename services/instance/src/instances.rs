@@ -82,6 +82,7 @@ pub enum InstanceKind {}
 
 impl Kind for InstanceKind {
     type Record = pb::Instance;
+    type Id = InstanceId;
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["occupant", "address"];

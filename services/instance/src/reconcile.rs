@@ -26,7 +26,7 @@ use runtime::feed;
 use runtime::work_queue::Outcome;
 use store::mirror::Mirror;
 use tinwright::instance::v1::Instance;
-use tinwright::workflow::v1::{WatchWorkflowsRequest, Workflow, WorkflowState};
+use tinwright::workflow::v1::{WatchWorkflowsRequest, Workflow};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -182,7 +182,7 @@ impl Reconciler {
         let is_excepted =
             |workflow: &Workflow| workflow.labels.get(REQUEST_LABEL).is_some_and(|id| id == except);
         let running =
-            all.iter().filter(|workflow| !is_terminal(workflow) && !is_excepted(workflow));
+            all.iter().filter(|workflow| !workflow.is_terminal() && !is_excepted(workflow));
         let mut existing = ExistingWorkflows { any: !all.is_empty(), running: 0 };
         for workflow in running {
             self.peers.cancel_workflow(&workflow.id).await?;
@@ -212,21 +212,6 @@ fn request_labels(instance: &Instance, step: &str) -> BTreeMap<String, String> {
     let created = format!("{}-{}", created.seconds, created.nanos);
     let labels = [(REQUEST_LABEL, request_id(instance, step)), (CREATED_LABEL, created)];
     labels.map(|(key, value)| (key.to_owned(), value)).into()
-}
-
-/// True if `workflow` has ended.
-fn is_terminal(workflow: &Workflow) -> bool {
-    match workflow.state() {
-        WorkflowState::Success
-        | WorkflowState::Failed
-        | WorkflowState::Timeout
-        | WorkflowState::Cancelled => true,
-        WorkflowState::Unspecified
-        | WorkflowState::Pending
-        | WorkflowState::Preparing
-        | WorkflowState::Running
-        | WorkflowState::Post => false,
-    }
 }
 
 #[cfg(test)]

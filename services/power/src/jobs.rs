@@ -123,7 +123,7 @@ impl Jobs {
         let mut tries = MAX_REPETITIONS;
         loop {
             let job = self.records.require(&id.to_string()).await?;
-            if state::ended(&job) {
+            if job.is_terminal() {
                 return Ok(job);
             }
             let queue = self.queues.require(&job.hardware_id).await?;
@@ -217,7 +217,7 @@ impl Jobs {
         if self.has(&queue) {
             queue.claim = Some(Claim::of(&self.process, &head.queue));
         }
-        if state::ended(&job) {
+        if job.is_terminal() {
             let first = queue.job_ids.first() == Some(&job.id);
             queue.progress = queue.progress.filter(|_| !first);
             queue.job_ids.retain(|id| *id != job.id);

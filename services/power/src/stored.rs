@@ -96,6 +96,7 @@ pub enum Bmc {}
 
 impl Kind for Bmc {
     type Record = pb::Bmc;
+    type Id = tinwright::BmcId;
     const NOUN: &'static str = "BMC";
     const KIND: &'static str = "bmc";
     const INDEXES: &'static [&'static str] = &["hardware"];
@@ -119,6 +120,7 @@ pub enum PasswordKind {}
 
 impl Kind for PasswordKind {
     type Record = Password;
+    type Id = tinwright::BmcId;
     const NOUN: &'static str = "password of BMC";
     const KIND: &'static str = "password";
     const INDEXES: &'static [&'static str] = &[];
@@ -142,6 +144,7 @@ pub enum Job {}
 
 impl Kind for Job {
     type Record = pb::PowerJob;
+    type Id = tinwright::PowerJobId;
     const NOUN: &'static str = "power job";
     const KIND: &'static str = "job";
     const INDEXES: &'static [&'static str] = &[];
@@ -165,6 +168,7 @@ pub enum QueueKind {}
 
 impl Kind for QueueKind {
     type Record = Queue;
+    type Id = tinwright::HardwareId;
     const NOUN: &'static str = "queue of hardware";
     const KIND: &'static str = "queue";
     const INDEXES: &'static [&'static str] = &[];

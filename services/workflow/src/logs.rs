@@ -58,6 +58,7 @@ pub enum LogKind {}
 
 impl Kind for LogKind {
     type Record = Log;
+    type Id = String;
     const NOUN: &'static str = "log";
     const KIND: &'static str = "log";
     const INDEXES: &'static [&'static str] = &[];

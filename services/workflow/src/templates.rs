@@ -43,6 +43,7 @@ pub enum TemplateKind {}
 
 impl Kind for TemplateKind {
     type Record = pb::Template;
+    type Id = TemplateId;
     const NOUN: &'static str = "template";
     const KIND: &'static str = "template";
     const INDEXES: &'static [&'static str] = &["template-name"];

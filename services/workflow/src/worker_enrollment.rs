@@ -98,6 +98,7 @@ pub enum SpentTokenKind {}
 
 impl Kind for SpentTokenKind {
     type Record = SpentToken;
+    type Id = String;
     const NOUN: &'static str = "boot token";
     const KIND: &'static str = "spent";
     const INDEXES: &'static [&'static str] = &[];

@@ -52,6 +52,7 @@ pub enum WorkflowKind {}
 
 impl Kind for WorkflowKind {
     type Record = pb::Workflow;
+    type Id = WorkflowId;
     const NOUN: &'static str = "workflow";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["machine", "holder"];
@@ -140,6 +141,7 @@ impl Workflows {
         limit: usize,
         labels: &BTreeMap<String, String>,
     ) -> Result<Listing<pb::Workflow>, Error> {
+        records::check_page_token::<WorkflowKind>(after)?;
         let prefix = format!("machine/{machine}/");
         let from = if after.is_empty() { String::new() } else { format!("{prefix}{after}") };
         let page =

@@ -27,6 +27,7 @@ enum Notes {}
 
 impl Kind for Notes {
     type Record = Note;
+    type Id = String;
     const NOUN: &'static str = "note";
     const KIND: &'static str = "note";
     const INDEXES: &'static [&'static str] = &[];

@@ -26,6 +26,7 @@ enum Dogs {}
 
 impl Kind for Dogs {
     type Record = Dog;
+    type Id = String;
     const NOUN: &'static str = "dog";
     const KIND: &'static str = "dog";
     const INDEXES: &'static [&'static str] = &["chip", "colour"];

@@ -13,7 +13,7 @@ use tinwright::workflow::v1::Workflow;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Reconciler, is_terminal};
+use super::{Reconciler};
 use crate::instances::InstanceKind;
 use crate::state::State;
 
@@ -36,7 +36,7 @@ impl EndedWorkflows {
     pub(super) fn from_event(event: FeedEvent<Workflow>) -> Option<Self> {
         match event {
             FeedEvent::Snapshot(_) => Some(Self::Any),
-            FeedEvent::Put(workflow) => is_terminal(&workflow).then_some(Self::One(workflow.id)),
+            FeedEvent::Put(workflow) => workflow.is_terminal().then_some(Self::One(workflow.id)),
             FeedEvent::Deleted(id) => Some(Self::One(id)),
             FeedEvent::Disconnected => None,
         }

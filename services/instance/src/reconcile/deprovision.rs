@@ -17,7 +17,7 @@ use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::
 use super::install::failure_reason;
 use super::provision::record_workflow;
 use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, NO_REQUEST, Outcome, Reconciler};
-use super::{WORKFLOW_POLL_INTERVAL, is_terminal, request_id, request_labels};
+use super::{WORKFLOW_POLL_INTERVAL, request_id, request_labels};
 use crate::peers;
 use crate::state::Event;
 
@@ -96,7 +96,7 @@ impl Reconciler {
                 let reason = format!("workflow {} was deleted", instance.workflow_id);
                 self.fail(instance, &reason).await
             }
-            Some(workflow) if !is_terminal(&workflow) => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
+            Some(workflow) if !workflow.is_terminal() => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
             Some(workflow) => match failure_reason(&workflow) {
                 None => self.release(instance).await,
                 Some(reason) => self.fail(instance, &reason).await,

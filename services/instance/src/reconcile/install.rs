@@ -13,7 +13,7 @@ use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{Workflow, WorkflowState};
 
 use super::{Error, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
-use super::{is_terminal, request_id, request_labels};
+use super::{request_id, request_labels};
 use crate::instances::machine_reports::is_installed_by_script;
 use crate::peers;
 use crate::state::Event;
@@ -43,7 +43,7 @@ impl Reconciler {
                 let reason = format!("workflow {} was deleted", instance.workflow_id);
                 self.fail(instance, &reason).await
             }
-            Some(workflow) if !is_terminal(&workflow) => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
+            Some(workflow) if !workflow.is_terminal() => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
             Some(workflow) => match failure_reason(&workflow) {
                 None => self.record_installed(instance, "").await,
                 Some(reason) => self.fail(instance, &reason).await,

@@ -16,6 +16,7 @@ pub(super) enum Kept {}
 
 impl Kind for Kept {
     type Record = pb::Lease;
+    type Id = Ipv4Addr;
     const NOUN: &'static str = "lease";
     const KIND: &'static str = "lease";
     const INDEXES: &'static [&'static str] = &[];

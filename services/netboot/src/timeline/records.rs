@@ -13,6 +13,7 @@ use prost::Message as _;
 use store::records::{Change, CheckReport, Error, Index, Kind, Listing, Records};
 use store::{Commit, ScopedStore, Write};
 use tinwright::netboot::v1::Boot;
+use uuid::Uuid;
 
 use super::BootOwner;
 use super::open_boots::PendingBoot;
@@ -45,6 +46,7 @@ pub struct BootKind;
 
 impl Kind for BootKind {
     type Record = Boot;
+    type Id = String;
     const NOUN: &'static str = "boot";
     const KIND: &'static str = "boot";
     const INDEXES: &'static [&'static str] = &[];
@@ -88,8 +90,11 @@ impl BootStore {
             "" | UNKNOWN => owner.to_owned(),
             one => format!("{one}."),
         };
-        // A page token of another machine's list lies before or after all boots of this one.
-        let after = if after < prefix.as_str() { "" } else { after };
+        let uuid = after.rsplit_once('.').and_then(|(_, uuid)| Uuid::try_parse(uuid).ok());
+        let ours = after.is_empty() || uuid.is_some() && after.starts_with(&prefix);
+        if !ours {
+            return Err(Error::PageToken(after.to_owned()));
+        }
         let (records, more) = self.0.page(&prefix, after, limit).await?;
         let next = records.last().filter(|_| more).map(|boot| boot.id.clone());
         Ok(Listing { records, next })

@@ -70,6 +70,23 @@ async fn all(stored: &BootStore, owner: impl ToString) -> Vec<Boot> {
 }
 
 #[tokio::test]
+async fn a_page_token_of_another_machine_is_refused() {
+    let Site { stored, mut recorder, .. } = site();
+    let [a, other] = [HardwareId::new(), HardwareId::new()];
+    recorder.add(event(a, 500, script()));
+    recorder.store_batch().await;
+    let boot = &all(&stored, a).await[0].id;
+    assert!(
+        stored.list("", boot, 10).await.is_ok()
+            && stored.list(&a.to_string(), boot, 10).await.is_ok()
+    );
+    for (owner, token) in [(other.to_string(), boot.as_str()), (String::new(), "x")] {
+        let refused = stored.list(&owner, token, 10).await;
+        assert!(matches!(refused, Err(store::records::Error::PageToken(_))), "{owner} {token}");
+    }
+}
+
+#[tokio::test]
 async fn the_last_20_boots_of_a_machine_are_stored_in_order_and_no_others_are_deleted() {
     let Site { stored, mut recorder, .. } = site();
     let [a, other] = [HardwareId::new(), HardwareId::new()];
