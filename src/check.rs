@@ -1,4 +1,4 @@
-//! Rules that the fields of more than one service follow. Each answers with the stored form, or with the reason.
+//! Rules for fields of more than one service. Each function returns the stored form of a value, or an error.
 
 mod nested;
 
@@ -7,15 +7,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::de::DeserializeSeed as _;
 
-/// The longest host name, in bytes (RFC 1035 §2.3.4).
-const HOSTNAME: usize = 253;
-/// The longest label of one, in bytes.
-const LABEL: usize = 63;
+/// Bytes of a host name (RFC 1035 §2.3.4).
+const MAX_HOSTNAME_BYTES: usize = 253;
+/// Bytes of a label of a host name.
+const MAX_LABEL_BYTES: usize = 63;
 
-/// Why a value is refused.
+/// The reason for refusing a value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidValue {
-    /// Longer than allowed.
+    /// The value is longer than allowed.
     #[error("has {length} bytes, at most {max} are allowed")]
     TooLong {
         /// Bytes in the value.
@@ -23,7 +23,7 @@ pub enum InvalidValue {
         /// Bytes allowed.
         max: usize,
     },
-    /// More than allowed.
+    /// The value has more entries than allowed.
     #[error("has {count} entries, at most {max} are allowed")]
     TooMany {
         /// Entries in the value.
@@ -31,12 +31,12 @@ pub enum InvalidValue {
         /// Entries allowed.
         max: usize,
     },
-    /// Not of its form.
+    /// The value has the wrong form.
     #[error("{value:?} is no {wanted}")]
     Form {
-        /// What was given, cut short.
+        /// The value, shortened.
         value: String,
-        /// What is wanted.
+        /// The required form.
         wanted: &'static str,
     },
 }
@@ -70,7 +70,7 @@ pub fn count(count: usize, max: usize) -> Result<(), InvalidValue> {
 
 /// A host name of RFC 1123 (§2.1), of one label or more; lower-cased.
 pub fn hostname(value: &str) -> Result<String, InvalidValue> {
-    length(value, HOSTNAME)?;
+    length(value, MAX_HOSTNAME_BYTES)?;
     if value.split('.').all(is_label) {
         Ok(value.to_ascii_lowercase())
     } else {
@@ -89,7 +89,7 @@ pub fn label(value: &str) -> Result<String, InvalidValue> {
 
 fn is_label(label: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    (1..=LABEL).contains(&label.len())
+    (1..=MAX_LABEL_BYTES).contains(&label.len())
         && label.bytes().all(inner)
         && !label.starts_with('-')
         && !label.ends_with('-')
@@ -128,7 +128,7 @@ pub fn network(value: &str) -> Result<String, InvalidValue> {
     Ok(format!("{base}/{bits}"))
 }
 
-/// Whether `address` is only good on its own link.
+/// True if `address` is valid on its own link only.
 pub fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -136,7 +136,7 @@ pub fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Whether `gateway` lies in the network that `address` and `bits` name.
+/// True if `gateway` lies in the network of `address` with a prefix of `bits`.
 pub fn same_network(address: IpAddr, gateway: IpAddr, bits: u32) -> bool {
     match (address, gateway) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
@@ -145,8 +145,8 @@ pub fn same_network(address: IpAddr, gateway: IpAddr, bits: u32) -> bool {
     }
 }
 
-/// One word of an iPXE script or a kernel's command line (netboot specification, section 8.1): what a script pastes
-/// must neither end its word nor mean something to iPXE.
+/// Accepts one word of an iPXE script or a kernel's command line: it must neither end its word nor have a meaning to iPXE
+/// (`docs/reference/boot-scripts.md`).
 pub fn script_word(value: &str) -> Result<(), InvalidValue> {
     let printable = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
     let special = matches!(value, "||" | "&&" | ";")
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_loses_what_is_beyond_its_prefix() {
+    fn a_network_is_stored_without_its_host_bits() {
         assert_eq!(network("198.51.100.77/24"), Ok("198.51.100.0/24".into()));
         assert_eq!(network("0.0.0.0/0"), Ok("0.0.0.0/0".into()));
         assert_eq!(network("2001:db8::7/64"), Ok("2001:db8::/64".into()));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_breaks_out_of_its_word_in_a_script() {
+    fn a_script_word_cannot_end_its_word() {
         assert!(script_word("ds=nocloud-net;s=http://x/").is_ok());
         for wrong in ["", "a b", "#x", "||", "${net0}", "a\\", "a\nb", "ü"] {
             assert!(script_word(wrong).is_err(), "{wrong}");

@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_replaced_and_nothing_else() {
+    fn a_mask_replaces_the_named_fields_only() {
         let update = Instance { id: "other".into(), hostname: "db".into(), ..Default::default() };
         let new = merged(update, &["hostname", "userdata"]).unwrap();
         assert_eq!(new, Instance { hostname: "db".into(), userdata: String::new(), ..old() });
     }
 
     #[test]
-    fn without_a_mask_hidden_fields_stay_where_none_are_given() {
+    fn without_a_mask_empty_secrets_keep_the_stored_ones() {
         let new = merged(Instance::default(), &[]).unwrap();
         let kept = Instance { id: "i".into(), userdata: "secret".into(), ..Default::default() };
         assert_eq!(new, kept);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_exclude_each_other_the_one_given_stays() {
+    fn of_two_cases_of_a_oneof_the_new_one_stays() {
         let script = CustomIpxe { contents: "#!ipxe".into(), ..Default::default() };
         let update = Instance { os: Some(Os::CustomIpxe(script)), ..Default::default() };
         assert!(merged(update.clone(), &[]).unwrap().os == update.os);

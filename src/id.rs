@@ -1,4 +1,4 @@
-//! What objects go by: one UUID each, typed by what it names.
+//! Ids of objects: UUIDs, each with the type of its object.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// What an [`Id`] names.
+/// The type of object that an [`Id`] names.
 pub trait Noun: 'static {
-    /// As messages to people spell it.
+    /// The name in messages to people.
     const NOUN: &'static str;
 }
 
-/// Names one `N` for as long as the site knows it. Written as a lower-case hyphenated UUID.
+/// The id of an `N`. Formatted as a lower-case hyphenated UUID.
 pub struct Id<N>(Uuid, PhantomData<fn() -> N>);
 
-/// The nouns: types without a value.
+/// Defines a noun, a type without a value, and its id type.
 macro_rules! nouns {
     ($($noun:ident, $id:ident, $text:literal;)*) => {$(
         #[doc = concat!("The noun of [`", stringify!($id), "`].")]
@@ -26,7 +26,7 @@ macro_rules! nouns {
             const NOUN: &'static str = $text;
         }
 
-        #[doc = concat!("Names a ", $text, ".")]
+        #[doc = concat!("The id of a ", $text, ".")]
         pub type $id = Id<$noun>;
     )*};
 }
@@ -40,7 +40,7 @@ nouns! {
     Workflow, WorkflowId, "workflow";
 }
 
-/// The text is no UUID.
+/// A text that is no id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no {noun} id: a UUID is wanted")]
 pub struct ParseIdError {
@@ -49,7 +49,7 @@ pub struct ParseIdError {
 }
 
 impl<N> Id<N> {
-    /// A fresh id. Later ones sort later, so a listing in id order is one by age.
+    /// Returns a new id. Later ids sort later, so a list in id order is a list by age.
     pub fn new() -> Self {
         Self(Uuid::now_v7(), PhantomData)
     }
@@ -59,7 +59,7 @@ impl<N> Id<N> {
         Self(Uuid::from_bytes(bytes), PhantomData)
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.into_bytes()
     }
@@ -96,7 +96,7 @@ impl<N> fmt::Debug for Id<N> {
     }
 }
 
-// Derived, these would ask the noun to be comparable, which names nothing.
+// Derived implementations would require the same of the noun, which has no values.
 impl<N> Clone for Id<N> {
     fn clone(&self) -> Self {
         *self
@@ -165,14 +165,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_in_any_case_and_written_in_one() {
+    fn an_id_is_parsed_in_any_case_and_formatted_in_lower_case() {
         let id: HardwareId = "5D1C2A4E-8F3B-4C77-9A61-0B2F6E7D1A10".parse().unwrap();
         assert_eq!(id.to_string(), "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10");
         assert_eq!(id.to_string().parse(), Ok(id));
     }
 
     #[test]
-    fn what_is_no_uuid_is_refused_by_name() {
+    fn a_text_that_is_no_uuid_is_refused_with_the_noun() {
         for text in ["", "r2d2", "00000000-0000-0000-0000-000000000000"] {
             let error = text.parse::<HardwareId>().unwrap_err().to_string();
             assert_eq!(error, format!("{text:?} is no hardware id: a UUID is wanted"));

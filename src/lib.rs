@@ -1,13 +1,14 @@
-//! The wire contract of Tinwright: types and clients generated from `proto/`, and what every side of them shares.
+//! The wire contract of Tinwright: types and clients generated from `proto/`, and code that servers and clients share.
 //!
 //! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`metadata`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
-//! - [`id`], [`mac`]: the names things go by, as types.
+//! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`status`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
-//! - [`field_mask`]: what an update replaces.
-//! - [`watch`]: what a watch tells.
+//! - [`field_mask`]: the fields that an update replaces.
+//! - [`secret`]: the fields that views and logs leave out.
+//! - [`watch`]: the events of a watch.
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
 pub mod check;
@@ -28,7 +29,7 @@ pub use id::{
 };
 pub use mac::Mac;
 
-/// What every service's calls share.
+/// Messages and options of all services.
 pub mod common {
     /// Version 1.
     #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
@@ -48,7 +49,7 @@ pub mod hardware {
     }
 }
 
-/// What machines are occupied by.
+/// Instances: the uses of machines.
 pub mod instance {
     /// Version 1.
     #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
@@ -68,7 +69,7 @@ pub mod workflow {
     }
 }
 
-/// BMCs and what they are to do.
+/// BMCs and power jobs.
 pub mod power {
     /// Version 1.
     #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
@@ -78,7 +79,7 @@ pub mod power {
     }
 }
 
-/// How machines boot from the network.
+/// Network boots and leases.
 pub mod netboot {
     /// Version 1.
     #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
@@ -88,7 +89,7 @@ pub mod netboot {
     }
 }
 
-/// What machines are told about themselves.
+/// Explanations of metadata served to machines.
 pub mod metadata {
     /// Version 1.
     #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]

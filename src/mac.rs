@@ -1,4 +1,4 @@
-//! Ethernet addresses, in every notation people paste.
+//! Ethernet addresses, in every usual notation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
-/// The text is no MAC address of a single interface.
+/// A text that is no MAC address of a single interface.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseMacError {
     /// Not six octets in a known notation.
@@ -19,12 +19,12 @@ pub enum ParseMacError {
 }
 
 impl Mac {
-    /// With dashes, as it stands in the URLs we hand out: iPXE encodes colons there.
+    /// Returns the address with dashes, for URLs: iPXE would percent-encode colons.
     pub fn dashed(&self) -> String {
         self.written(b'-').map(char::from).iter().collect()
     }
 
-    /// Its letters, with `separator` between two octets. Every answer to a machine has some.
+    /// Formats the address without allocating: every reply to a machine contains some.
     fn written(&self, separator: u8) -> [u8; 17] {
         let mut text = [separator; 17];
         for (octet, pair) in self.0.iter().zip(text.chunks_mut(3)) {
@@ -35,13 +35,13 @@ impl Mac {
         text
     }
 
-    /// The vendor's part.
+    /// Returns the vendor's part.
     pub fn oui(&self) -> [u8; 3] {
         let [a, b, c, ..] = self.0;
         [a, b, c]
     }
 
-    /// Whether an interface may have it: neither zero nor a group address (IEEE 802, bit 0 of the first octet).
+    /// True if an interface may have the address: neither zero nor a group address (IEEE 802, bit 0 of the first octet).
     pub fn is_unicast(&self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0
     }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_other_widths_and_addresses_of_nobody_are_refused() {
+    fn wrong_notations_and_addresses_that_no_interface_has_are_refused() {
         for text in
             ["", "52:54:0:ab:cd:0e", "52:54:00:ab:cd", "5254:00ab:cd0", "+2:54:00:ab:cd:0e", "é"]
         {
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(octets: [u8; 6]) {
+        fn a_formatted_address_parses_back(octets: [u8; 6]) {
             let mac = Mac(octets);
             prop_assume!(mac.is_unicast());
             prop_assert_eq!(mac.to_string().parse(), Ok(mac));
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text: String) {
+        fn no_text_panics(text: String) {
             let _either = text.parse::<Mac>();
         }
     }

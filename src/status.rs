@@ -5,11 +5,11 @@ use std::fmt;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
 
-/// What is wrong with a request, field by field. Empty while nothing is.
+/// The wrong fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
 
-/// What is wrong with one field.
+/// A wrong field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Path from the request's object, such as `interfaces[0].mac`.
@@ -26,12 +26,12 @@ impl Violations {
         violations
     }
 
-    /// Notes that `field` is wrong.
+    /// Adds a wrong field.
     pub fn add(&mut self, field: impl Into<String>, reason: impl fmt::Display) {
         self.0.push(Violation { field: field.into(), reason: reason.to_string() });
     }
 
-    /// The value of `outcome`, or its error noted against `field`.
+    /// Returns the value of `outcome`, or adds its error for `field`.
     pub fn take<T, E: fmt::Display>(
         &mut self,
         field: impl Into<String>,
@@ -40,18 +40,18 @@ impl Violations {
         outcome.map_err(|reason| self.add(field, reason)).ok()
     }
 
-    /// Notes what `inner` found, its paths below `path`.
+    /// Adds the violations of `inner`, their paths below `path`.
     pub fn add_nested(&mut self, path: &str, inner: Self) {
         let under = |v: Violation| Violation { field: format!("{path}.{}", v.field), ..v };
         self.0.extend(inner.0.into_iter().map(under));
     }
 
-    /// `value` if nothing is wrong.
+    /// Returns `value` if nothing is wrong.
     pub fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 
-    /// One after another.
+    /// Iterates over the violations.
     pub fn iter(&self) -> impl Iterator<Item = &Violation> {
         self.0.iter()
     }
@@ -90,7 +90,7 @@ pub fn already_exists(noun: &str, name: &str, text: impl Into<String>) -> Status
     resource(Code::AlreadyExists, noun, name, text.into())
 }
 
-/// `ABORTED` with a `ResourceInfo`: the `noun` named `name` was changed by somebody else meanwhile.
+/// `ABORTED` with a `ResourceInfo`: somebody else changed the `noun` named `name` meanwhile.
 pub fn changed_meanwhile(noun: &str, name: &str) -> Status {
     let text = format!("{noun} {name} was changed meanwhile: read it again and repeat");
     resource(Code::Aborted, noun, name, text)

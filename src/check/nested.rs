@@ -1,11 +1,11 @@
-//! Reads JSON only to see that it is sound: how deep it nests, and that no object has a key twice.
+//! Validates JSON: its depth, and that no object has a key twice.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A value that may nest this deep.
+/// Accepts a value that nests at most this deep.
 #[derive(Clone, Copy)]
 pub(super) struct Nested(pub(super) usize);
 

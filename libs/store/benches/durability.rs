@@ -19,7 +19,7 @@ const TURN: Duration = Duration::from_millis(400);
 const VALUE: usize = 1024;
 const SMALL: usize = 1_000;
 const LARGE: usize = 100_000;
-const MANY: usize = 256;
+const WRITERS: usize = 256;
 
 type Keys = Vec<(usize, Revision)>;
 type Filled = (Arc<Sled>, Vec<Revision>);
@@ -132,8 +132,8 @@ async fn beside_the_disk(
 async fn beside_each_other(stores: [&mut Filled; 2]) -> anyhow::Result<[f64; 2]> {
     let (mut rates, [one, two]) = ([0.0, 0.0], stores);
     for _ in 0..TURNS {
-        rates[0] += commits(one, MANY).await? / f64::from(TURNS);
-        rates[1] += commits(two, MANY).await? / f64::from(TURNS);
+        rates[0] += commits(one, WRITERS).await? / f64::from(TURNS);
+        rates[1] += commits(two, WRITERS).await? / f64::from(TURNS);
     }
     Ok(rates)
 }
@@ -156,7 +156,7 @@ async fn main() -> anyhow::Result<()> {
     row("1 writer", one, ("append + fdatasync", synced), 0.5);
     let [synced, some] = beside_the_disk(dir, &mut small, 16).await?;
     row("16 writers", some, ("append + fdatasync", synced), 0.5);
-    let [synced, many] = beside_the_disk(dir, &mut small, MANY).await?;
+    let [synced, many] = beside_the_disk(dir, &mut small, WRITERS).await?;
 
     let mut large = filled(dir, LARGE).await?;
     let [few, grown] = beside_each_other([&mut small, &mut large]).await?;

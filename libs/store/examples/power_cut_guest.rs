@@ -64,7 +64,7 @@ async fn work(work: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How much `writer` has written: every number up to there, and its counter agrees.
+/// Returns the last number of `writer`: every number up to it is stored, and the counter agrees.
 async fn held(store: &dyn Store, writer: usize) -> anyhow::Result<u64> {
     let (prefix, mut after, mut count) = (format!("{writer}/n/"), String::new(), 0);
     loop {

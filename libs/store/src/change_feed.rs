@@ -1,4 +1,4 @@
-//! The names of what changed lately.
+//! The keys of recent commits.
 //!
 //! A commit that is durable is published here: its revision and the keys it wrote, in a ring of at most
 //! [`MAX_NAMES`] names. Followers wait on the ring and never hold up a writer; one who is overtaken by it is told
@@ -15,27 +15,27 @@ use tokio::sync::watch;
 
 use crate::{Error, Revision};
 
-/// How many names the ring keeps.
+/// Keys in the ring.
 pub const MAX_NAMES: usize = 16 * 1024;
 
-/// Where to look again. Begin following with [`Revision::UNKNOWN`], and go on with the `revision` given here.
+/// Keys to read again. Begin following with [`Revision::UNKNOWN`], and go on with the `revision` given here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// Read these again.
+    /// Keys that may have changed.
     Keys {
-        /// What may have changed, in key order, each once.
+        /// In key order, each once.
         keys: Vec<String>,
-        /// Up to when.
+        /// The revision up to which the keys are complete.
         revision: Revision,
     },
     /// The reader is too far behind: list everything under the prefix again.
     Lost {
-        /// From where the listing and what follows miss nothing.
+        /// The revision to go on with: a list read now and the changes after it miss nothing.
         revision: Revision,
     },
 }
 
-/// Everything since `floor`, by name.
+/// The keys written since `floor`.
 #[derive(Debug)]
 struct Ring {
     names: VecDeque<(Revision, String)>,
@@ -86,17 +86,17 @@ impl ChangeFeed {
         self.ring.borrow().revision
     }
 
-    /// Makes what durable commits wrote known, oldest first.
+    /// Publishes the keys of durable commits, oldest first.
     pub(crate) fn publish<'a>(&self, names: impl Iterator<Item = (Revision, &'a str)>) {
         self.ring.send_modify(|ring| names.for_each(|(revision, key)| ring.push(revision, key)));
     }
 
-    /// Makes known that up to `revision` nothing else was written.
+    /// Publishes that nothing else was written up to `revision`.
     pub(crate) fn advance(&self, revision: Revision) {
         self.ring.send_modify(|ring| ring.revision = ring.revision.max(revision));
     }
 
-    /// Begins anew at `revision`: what led there is unknown, and every follower is lost.
+    /// Restarts at `revision`: the changes before it are unknown, and every follower has to list.
     pub(crate) fn restart(&self, revision: Revision) {
         self.ring.send_replace(Ring::new(revision));
     }

@@ -1,4 +1,4 @@
-//! What every engine must do. Each engine's tests call [`all`].
+//! Tests that every engine passes. Each engine's tests call [`all`].
 #![allow(clippy::unwrap_used)]
 
 mod following;

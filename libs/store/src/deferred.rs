@@ -1,10 +1,7 @@
-//! A store that was out of reach when its process started.
+//! A store that is opened in the background, because it was out of reach when its process started.
 //!
-//! ```text
-//! away ──opened, at the latest half a minute after it can be──▶ there, for good
-//! ```
-//!
-//! Until it is there every call says what it would say while the store is away: unavailable. Whoever follows waits.
+//! Until it is open every call fails with `Unavailable`, and `changed` waits. It is open at the latest half a minute after it
+//! can be reached, and stays open.
 
 use std::fmt;
 use std::future::Future;
@@ -22,12 +19,12 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// The longest one.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// What a call is told before the store is there.
+/// The cause of a call's failure before the store is open.
 #[derive(Debug, thiserror::Error)]
-#[error("it has not been reached since the start")]
-struct Away;
+#[error("the store has not been reached since the start")]
+struct NotOpen;
 
-/// A store, once it is there.
+/// A store that may not be open yet.
 pub struct DeferredStore {
     there: watch::Receiver<Option<Arc<dyn Store>>>,
     _opening: JoinSet<()>,
@@ -40,7 +37,7 @@ impl fmt::Debug for DeferredStore {
 }
 
 impl DeferredStore {
-    /// What `open` opens, tried until it succeeds.
+    /// Calls `open` until it succeeds.
     pub fn new<F>(open: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = anyhow::Result<Arc<dyn Store>>> + Send + 'static,
@@ -54,7 +51,7 @@ impl DeferredStore {
                     Ok(store) => return drop(opened.send_replace(Some(store))),
                     Err(error) => tracing::warn!(
                         error = AsRef::<dyn std::error::Error>::as_ref(&error),
-                        "the store is not there yet; trying again"
+                        "the store cannot be opened; trying again"
                     ),
                 }
                 tokio::time::sleep(pause).await;
@@ -65,7 +62,7 @@ impl DeferredStore {
     }
 
     fn there(&self) -> Result<Arc<dyn Store>, Error> {
-        self.there.borrow().clone().ok_or_else(|| Error::unavailable(Away))
+        self.there.borrow().clone().ok_or_else(|| Error::unavailable(NotOpen))
     }
 }
 
@@ -86,7 +83,7 @@ impl Store for DeferredStore {
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         let mut there = self.there.clone();
         let opened = there.wait_for(Option::is_some).await;
-        drop(opened.map_err(|_| Error::unavailable(Away))?);
+        drop(opened.map_err(|_| Error::unavailable(NotOpen))?);
         self.there()?.changed(prefix, after).await
     }
 }
@@ -99,8 +96,8 @@ mod tests {
     use crate::Write;
     use crate::memory::MemoryStore;
 
-    /// One that can be opened at the third attempt.
-    fn third_time() -> DeferredStore {
+    /// A store that opens at the third attempt.
+    fn opens_at_third_attempt() -> DeferredStore {
         let tried = AtomicU32::new(0);
         DeferredStore::new(move || {
             let there = tried.fetch_add(1, Ordering::Relaxed) == 2;
@@ -112,22 +109,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_unavailable_until_it_is_there_and_who_follows_waits() {
-        let late = third_time();
+    async fn calls_fail_until_the_store_is_open_and_followers_wait() {
+        let deferred = opens_at_third_attempt();
         let put = Commit { writes: vec![Write::Put("a".into(), "v".into())], ..Commit::default() };
-        assert!(matches!(late.get("a").await, Err(Error::Unavailable(_))));
-        assert!(matches!(late.list("", "", 1).await, Err(Error::Unavailable(_))));
-        assert!(matches!(late.commit(put.clone()).await, Err(Error::Unavailable(_))));
-        let told = late.changed("", Revision::UNKNOWN).await.unwrap();
-        assert!(matches!(told, Changes::Lost { .. }));
-        let revision = late.commit(put).await.unwrap();
-        assert_eq!(late.get("a").await.unwrap().unwrap().revision, revision);
+        assert!(matches!(deferred.get("a").await, Err(Error::Unavailable(_))));
+        assert!(matches!(deferred.list("", "", 1).await, Err(Error::Unavailable(_))));
+        assert!(matches!(deferred.commit(put.clone()).await, Err(Error::Unavailable(_))));
+        let changes = deferred.changed("", Revision::UNKNOWN).await.unwrap();
+        assert!(matches!(changes, Changes::Lost { .. }));
+        let revision = deferred.commit(put).await.unwrap();
+        assert_eq!(deferred.get("a").await.unwrap().unwrap().revision, revision);
     }
 
     #[tokio::test]
-    async fn once_there_it_keeps_what_every_store_keeps() {
-        let late = third_time();
-        late.changed("", Revision::UNKNOWN).await.unwrap();
-        crate::conformance::all(&late).await;
+    async fn an_open_store_conforms() {
+        let deferred = opens_at_third_attempt();
+        deferred.changed("", Revision::UNKNOWN).await.unwrap();
+        crate::conformance::all(&deferred).await;
     }
 }

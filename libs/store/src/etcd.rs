@@ -8,7 +8,7 @@
 //!
 //! The `link` module reaches a member of the cluster, `wire` turns our values into etcd's and back, `watch` follows.
 //!
-//! **Whose revisions.** Ours are etcd's: a value's is its `mod_revision`, a commit's the one its answer carries. They
+//! **Revisions** are etcd's: a value's is its `mod_revision`, a commit's the one its answer carries. They
 //! are shared with whatever else the cluster holds, so they may jump; and a commit that only deletes what is not there
 //! takes none.
 //!
@@ -16,12 +16,12 @@
 //! without a leader, it is `Unavailable`. A read is tried at the next endpoint, too. A commit is sent once: if its
 //! answer is lost nobody here knows whether it was applied, and sent again it would conflict with itself.
 //!
-//! **Who we are.** A certificate, where the cluster asks for one, and a name with its password, where authentication is
-//! switched on. The token that these are changed for is got with each connection, and anew once etcd no longer knows it.
+//! **Login.** A client certificate if the cluster requires one, and a name with its password if authentication is switched
+//! on. Each connection gets a token for them, and a new one once etcd no longer knows it.
 //!
 //! **Following.** `changed` shows a process its own commits at once, those of others as soon as etcd tells. While etcd
 //! is away it waits; after a gap that etcd has compacted, or if the cluster was put back to an older copy of itself,
-//! everyone is told to list.
+//! every reader lists.
 
 mod link;
 mod options;
@@ -38,28 +38,28 @@ use self::link::Link;
 use self::watch::Watcher;
 use self::wire::Root;
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
-use crate::page::Filling;
+use crate::page::PageBuilder;
 use crate::{Commit, Error, Page, Revision, Store, Versioned};
 
 pub use self::link::REQUEST_TIMEOUT;
 pub use self::options::{Identity, Login, Options, Tls};
 
-/// The longest prefix, in bytes.
+/// Bytes of the longest prefix.
 pub const MAX_PREFIX_BYTES: usize = 256;
 
-/// Keeps everything in a cluster, below one prefix.
+/// A store in a cluster, below one prefix.
 #[derive(Debug)]
 pub struct Etcd {
     link: Arc<Link>,
     root: Root,
     feed: ChangeFollower,
-    /// The newest revision that a commit of this process took; the feed is waited for up to there.
+    /// The newest revision that a commit of this process took. Reads of changes wait until the feed has reached it.
     written: Arc<AtomicU64>,
     _watch: JoinSet<()>,
 }
 
 impl Etcd {
-    /// Reaches the cluster, and begins to watch it. Fails if no member answers within [`REQUEST_TIMEOUT`].
+    /// Connects to the cluster and begins to watch it. Fails if no member answers within [`REQUEST_TIMEOUT`].
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let link = Arc::new(Link::new(&options)?);
         let root = Root::new(options.prefix);
@@ -84,9 +84,9 @@ impl Store for Etcd {
 
     /// A page is of one moment, though it may take several calls.
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
-        let (mut page, mut range) = (Filling::new(limit), self.root.under(prefix, after));
+        let (mut page, mut range) = (PageBuilder::new(limit), self.root.under(prefix, after));
         loop {
-            range.limit = page.ask() as i64;
+            range.limit = page.next_request_pairs() as i64;
             let part = self.link.range(range.clone()).await?;
             range.revision = wire::signed(wire::revision(part.header));
             for pair in part.kvs {

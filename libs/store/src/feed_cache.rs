@@ -1,14 +1,14 @@
-//! What another service's watch told, kept on disk for the next start: whoever answers machines can go on with it while
-//! that service is out of reach.
+//! Objects of another service's watch, stored on disk: an edge that restarts while that service is out of reach goes on with
+//! them.
 //!
 //! ```text
 //! watch ─▶ FeedCache::record ─▶ pending, the latest of each object ─▶ FeedCache::run ─▶ disk, batch by batch
-//! start ─▶ FeedCache::load ─▶ what the watch had told when it was last written, and when it was last live
+//! start ─▶ FeedCache::load ─▶ the objects of the last written batch, and the time when the feed was last live
 //! ```
 //!
-//! Noting never waits: what comes while a batch is written is in the next one. A batch is there as a whole or not at all,
-//! however many commits it takes ([`disk`]), so what is loaded is what the watch told at some moment: never an address that
-//! two have because one batch was cut short.
+//! `record` never waits: events that come while a batch is written go into the next one. A batch is stored as a whole or not
+//! at all, however many commits it takes ([`disk`]), so `load` returns a state that the feed had: never one address with two
+//! owners because a batch was interrupted.
 
 mod disk;
 
@@ -27,37 +27,37 @@ use tokio_util::sync::CancellationToken;
 use self::disk::Disk;
 use crate::{Error, ScopedStore};
 
-/// How often it is written down that a feed is still live.
-const STILL_LIVE: Duration = Duration::from_secs(60);
+/// Interval at which the time of a live feed is stored.
+const LIVE_TIME_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Seals what is kept. Its owner's name is bound to it.
+/// Encrypts stored objects, each bound to the name of its owner.
 pub trait Sealer: fmt::Debug + Send + Sync + 'static {
-    /// `plain` of `owner`, as it may be on a disk; none if it cannot be sealed.
+    /// Encrypts `plain` of `owner`; none if that fails.
     fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>>;
 
-    /// What of `owner` is in `sealed`; none if it is another one's, or another site's.
+    /// Decrypts `sealed` of `owner`; none if it belongs to another owner or another site.
     fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// What is kept of the objects of a feed.
+/// The stored part of a feed's objects.
 #[derive(Debug)]
 pub struct Projection<T> {
-    /// What an object goes by.
+    /// Returns an object's id.
     pub id: fn(&T) -> &str,
-    /// What of it is kept; none: it need not be.
+    /// Returns the part of an object to store; none if it is not stored.
     pub project: fn(&T) -> Option<T>,
 }
 
-/// What a feed had told.
+/// The stored state of a feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CachedFeed<T> {
-    /// All there was, in id order.
+    /// All objects, in id order.
     pub objects: Vec<T>,
-    /// When the feed was last known to be live.
+    /// The time when the feed was last live.
     pub last_live: SystemTime,
 }
 
-/// The copy of one feed.
+/// The stored objects of one feed.
 #[derive(Debug)]
 pub struct FeedCache<T> {
     disk: Disk,
@@ -66,20 +66,20 @@ pub struct FeedCache<T> {
     work: Notify,
 }
 
-/// What is still to be written. Conflated: the latest of each object.
+/// Changes to write: the latest of each object.
 #[derive(Debug, Default)]
 struct Pending {
     /// The digest of each object that will be on disk once `changes` are.
-    known: HashMap<String, [u8; 32]>,
+    digests: HashMap<String, [u8; 32]>,
     changes: BTreeMap<String, Option<Bytes>>,
     last_live: Option<SystemTime>,
     live: bool,
-    /// The last batch may have been cut short.
-    torn: bool,
+    /// The last batch may be incomplete on disk.
+    incomplete: bool,
 }
 
 impl<T: Message + Default> FeedCache<T> {
-    /// The copy of `feed` in the follower's own `store`, sealed with `seal`.
+    /// Stores `feed` in the follower's own `store`, encrypted by `seal`.
     pub fn new(
         store: ScopedStore,
         feed: &str,
@@ -90,28 +90,28 @@ impl<T: Message + Default> FeedCache<T> {
         Self { disk, projection, pending: Mutex::default(), work: Notify::new() }
     }
 
-    /// What was kept; none before the feed has told everything once, or where it cannot be read with this site's key. To be
-    /// called before anything is noted.
+    /// Loads the stored state; none before the first whole batch, or if this site's key does not decrypt it. Call it before
+    /// `record`.
     pub async fn load(&self) -> Result<Option<CachedFeed<T>>, Error> {
         let Some((found, last_live)) = self.disk.load().await? else { return Ok(None) };
         let objects: Result<Vec<T>, _> =
             found.values().map(|bytes| T::decode(bytes.as_slice())).collect();
         let Ok(objects) = objects else {
-            // Of a version that we do not know: the feed will tell it again.
+            // Written by an unknown version. The feed sends everything again.
             self.disk.clear().await?;
             return Ok(None);
         };
-        let known = found.iter().map(|(id, bytes)| (id.clone(), Sha256::digest(bytes).into()));
-        self.pending().known = known.collect();
+        let digests = found.iter().map(|(id, bytes)| (id.clone(), Sha256::digest(bytes).into()));
+        self.pending().digests = digests.collect();
         Ok(Some(CachedFeed { objects, last_live }))
     }
 
-    /// Takes `news` of the feed, which came at `now`. Does not wait for any disk.
-    pub fn record(&self, news: &FeedEvent<T>, now: SystemTime) {
+    /// Records the event `event`, received at `now`. Does not wait for the disk.
+    pub fn record(&self, event: &FeedEvent<T>, now: SystemTime) {
         let mut pending = self.pending();
-        match news {
+        match event {
             FeedEvent::Snapshot(all) => {
-                let before: HashSet<String> = pending.known.keys().cloned().collect();
+                let before: HashSet<String> = pending.digests.keys().cloned().collect();
                 let there: HashSet<&str> = all.iter().map(self.projection.id).collect();
                 for gone in before.iter().filter(|id| !there.contains(id.as_str())) {
                     pending.remove(gone);
@@ -139,9 +139,9 @@ impl<T: Message + Default> FeedCache<T> {
         }
     }
 
-    /// Writes what is noted, as it comes, until `stop`. What could not be written is tried again with the next.
+    /// Writes recorded changes until `stop`. A batch that failed is written again with the next.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut alive = tokio::time::interval(STILL_LIVE);
+        let mut alive = tokio::time::interval(LIVE_TIME_INTERVAL);
         loop {
             tokio::select! {
                 () = self.work.notified() => {}
@@ -151,7 +151,7 @@ impl<T: Message + Default> FeedCache<T> {
             self.pending().still_live(SystemTime::now());
             if let Err(error) = self.write().await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "the copy of a feed is not up to date");
+                tracing::warn!(error, "writing the feed cache failed; trying again");
             }
             if stop.is_cancelled() {
                 return;
@@ -159,27 +159,27 @@ impl<T: Message + Default> FeedCache<T> {
         }
     }
 
-    /// Writes what is noted by now.
+    /// Writes the changes recorded so far.
     pub async fn write(&self) -> Result<(), Error> {
-        let (changes, last_live, torn) = {
+        let (changes, last_live, incomplete) = {
             let mut pending = self.pending();
             let Some(last_live) = pending.last_live.take() else { return Ok(()) };
             (
                 std::mem::take(&mut pending.changes),
                 last_live,
-                std::mem::replace(&mut pending.torn, true),
+                std::mem::replace(&mut pending.incomplete, true),
             )
         };
         let written = async {
-            if torn {
-                self.disk.mend().await?;
+            if incomplete {
+                self.disk.recover().await?;
             }
             self.disk.write(&changes, last_live).await
         };
         let written = written.await;
         let mut pending = self.pending();
         match &written {
-            Ok(()) => pending.torn = false,
+            Ok(()) => pending.incomplete = false,
             Err(_) => {
                 for (id, change) in changes {
                     pending.changes.entry(id).or_insert(change);
@@ -198,13 +198,13 @@ impl<T: Message + Default> FeedCache<T> {
 impl Pending {
     fn put(&mut self, id: &str, bytes: Bytes) {
         let digest = Sha256::digest(&bytes).into();
-        if self.known.insert(id.to_owned(), digest) != Some(digest) {
+        if self.digests.insert(id.to_owned(), digest) != Some(digest) {
             self.changes.insert(id.to_owned(), Some(bytes));
         }
     }
 
     fn remove(&mut self, id: &str) {
-        if self.known.remove(id).is_some() {
+        if self.digests.remove(id).is_some() {
             self.changes.insert(id.to_owned(), None);
         }
     }

@@ -1,13 +1,13 @@
 //! One small key-value contract, several engines.
 //!
 //! - [`Store`]: get, list, commit, changed. Its promise is in its own words below.
-//! - [`limits`]: what every engine refuses alike, before it tries.
-//! - [`change_feed`]: the names of what changed lately, kept in memory for those who follow.
+//! - [`limits`]: limits of a commit, the same in every engine.
+//! - [`change_feed`]: the keys of recent commits, in memory for followers.
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
-//! - [`deferred`]: a store that was out of reach when its process started.
-//! - [`feed_cache`]: what another service's watch told, kept for the next start.
-//! - `conformance`: what all of them must do.
+//! - [`deferred`]: a store that is opened as soon as it can be reached.
+//! - [`feed_cache`]: objects of another service's watch, stored for the next start.
+//! - `conformance`: tests that all engines pass.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub use scoped::ScopedStore;
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Later than any: a reader who knows nothing yet begins following with it, and is told to list at once.
+    /// Later than any revision. A reader without data follows from here and is told to list at once.
     pub const UNKNOWN: Self = Self(u64::MAX);
 }
 
@@ -51,7 +51,7 @@ pub struct Versioned {
     pub revision: Revision,
 }
 
-/// What must hold for a commit to apply.
+/// A condition of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The key is not there.
@@ -94,7 +94,8 @@ impl Write {
     }
 }
 
-/// Conditions and changes that succeed or fail together. Without a write it only asks, and takes no revision.
+/// Conditions and changes that succeed or fail together. Without a write only the conditions are checked, and no revision
+/// is taken.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// All must hold.
@@ -110,7 +111,7 @@ impl Commit {
     }
 }
 
-/// Why the store refused.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A condition of the commit did not hold; read again and retry.
@@ -122,13 +123,13 @@ pub enum Error {
     /// The engine cannot answer now. A commit that fails so may have been applied: read before repeating it.
     #[error("store unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// What is stored cannot be read back.
+    /// A stored value cannot be decoded.
     #[error("corrupt value at {0}")]
     Corrupt(String),
 }
 
 impl Error {
-    /// Whether the same call may succeed later, unchanged.
+    /// True if the same call may succeed later, unchanged.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable(_) => true,

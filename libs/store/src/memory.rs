@@ -1,4 +1,4 @@
-//! The store for tests: a map. It survives nothing, and is otherwise as strict as the others.
+//! The store for tests: a map, not durable and otherwise as strict as the others.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use crate::change_feed::{ChangeFeed, Changes};
 use crate::{Commit, Error, Page, Revision, Store, Versioned, Write, page};
 
-/// Keeps everything in a map.
+/// A store in a map.
 #[derive(Debug)]
 pub struct MemoryStore {
     pairs: Mutex<BTreeMap<String, Versioned>>,

@@ -1,12 +1,12 @@
-//! All records of one kind in memory, kept by one loop, for everybody in the process who follows them.
+//! All records of one kind in memory, updated by one task, for all watchers in the process.
 //!
 //! ```text
 //! store ─changed─▶ run ─▶ table ─▶ Watcher, Watcher, Watcher …      each at its own pace
 //! ```
 //!
-//! However many watch, the store sees one reader: one read for each record that changed. A watcher is first given
-//! everything, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then what changed, the latest state per record: whoever is slow skips what was
-//! overwritten meanwhile, and holds up nobody. Those who watch a single record are woken by that record alone.
+//! However many watch, the store has one reader: one read for each record that changed. A watcher first gets
+//! everything, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then what changed, the latest state per record: a slow watcher
+//! skips states overwritten meanwhile, and holds up nobody. A watcher of one record is woken by that record alone.
 
 mod table;
 mod watcher;
@@ -22,14 +22,14 @@ pub use self::watcher::{TooSlow, Watcher};
 use crate::records::{Error, Kind, Records, decode};
 use crate::{Changes, Revision, Store};
 
-/// How many records are read at a time.
-const PAGE: usize = 500;
+/// Records read at a time.
+const PAGE_RECORDS: usize = 500;
 /// The pause after a failure of the store; doubled up to [`RETRY_DELAY_MAX`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// The records of one kind, as they lately were.
+/// The records of one kind, in memory.
 #[derive(Debug)]
 pub struct Mirror<K> {
     records: Records<K>,
@@ -66,12 +66,12 @@ impl<K: Kind> Mirror<K> {
         Self { records, shared: Arc::new(shared) }
     }
 
-    /// The records it follows.
+    /// Returns the followed records.
     pub fn records(&self) -> &Records<K> {
         &self.records
     }
 
-    /// Follows the store until `stop`. While the store is away, what was last known stays.
+    /// Follows the store until `stop`. While the store is away, the records stay as they were last read.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow()).await;
     }
@@ -83,7 +83,7 @@ impl<K: Kind> Mirror<K> {
         let _synced = synced.wait_for(|synced| *synced).await;
     }
 
-    /// The record that goes by `id`, as it lately was.
+    /// Returns the record `id` as it was last read.
     pub fn get(&self, id: &str) -> Option<K::Record> {
         let found = self.shared.read().get(id)?;
         decode::<K>(id, &found).ok()
@@ -94,7 +94,7 @@ impl<K: Kind> Mirror<K> {
         Watcher::all(self.shared.clone())
     }
 
-    /// Follows the record that goes by `id`, whether it is there yet or not.
+    /// Follows the record `id`, which need not exist yet.
     pub fn watch_one(&self, id: &str) -> Watcher<K> {
         Watcher::one(self.shared.clone(), id)
     }
@@ -108,7 +108,7 @@ impl<K: Kind> Mirror<K> {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         kind = K::KIND,
-                        "records cannot be followed; trying again"
+                        "reading changed records failed; trying again"
                     );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_DELAY_MAX);
@@ -117,7 +117,7 @@ impl<K: Kind> Mirror<K> {
         }
     }
 
-    /// Reads what changed since `after`. Answers up to when that is.
+    /// Reads the records that changed since `after`. Returns the revision read up to.
     async fn step(&self, after: Revision) -> Result<Revision, Error> {
         let prefix = format!("{}/", K::KIND);
         match self.records.store().changed(&prefix, after).await? {
@@ -137,12 +137,12 @@ impl<K: Kind> Mirror<K> {
         }
     }
 
-    /// Reads everything, and drops what is no longer there.
+    /// Reads all records, and removes those that no longer exist.
     async fn list(&self, prefix: &str) -> Result<(), Error> {
         let mut gone = self.shared.read().ids();
         let mut after = String::new();
         loop {
-            let page = self.records.store().list(prefix, &after, PAGE).await?;
+            let page = self.records.store().list(prefix, &after, PAGE_RECORDS).await?;
             after = page.pairs.last().map_or(after, |(key, _)| key.clone());
             let mut table = self.shared.write();
             for (key, found) in page.pairs {

@@ -1,32 +1,32 @@
-//! A bounded part of a listing.
+//! A bounded part of a list.
 
 use std::ops::Bound;
 
 use crate::{Error, Versioned};
 
-/// Where a page stops even below its limit, give or take one value: reading one may hold up writers.
-const FULL: usize = 4 * 1024 * 1024;
+/// Size at which a page ends below its limit of pairs, give or take one value: reading a page may hold up writers.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The most pairs asked of a server at a time; with the longest values that is half a message of `etcd`'s link.
-pub(crate) const ASK: usize = 64;
+/// Pairs requested from a server at a time. With the longest values they fill half of the largest response from etcd.
+pub(crate) const MAX_PAIRS_PER_REQUEST: usize = 64;
 
-/// Part of a listing. The next part begins after its last key.
+/// Part of a list. The next part begins after its last key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Keys and values, in key order. Fewer than asked for does not mean the end.
+    /// Keys and values in key order. Fewer than the limit does not mean the end.
     pub pairs: Vec<(String, Versioned)>,
-    /// Whether more pairs follow.
+    /// True if more pairs follow.
     pub more: bool,
 }
 
 impl Page {
-    /// As many of `candidates` as one page takes. What comes after its end is not loaded, only seen to be there.
+    /// Collects as many `candidates` as one page takes. The first one after its end is not loaded.
     pub(crate) fn gather<T>(
         candidates: impl Iterator<Item = Result<T, Error>>,
         limit: usize,
         load: impl Fn(T) -> Result<(String, Versioned), Error>,
     ) -> Result<Self, Error> {
-        let mut page = Filling::new(limit);
+        let mut page = PageBuilder::new(limit);
         for candidate in candidates {
             let candidate = candidate?;
             if page.full() {
@@ -41,46 +41,46 @@ impl Page {
 
 /// A page that is not complete yet.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub(crate) struct PageBuilder {
     page: Page,
     size: usize,
     limit: usize,
 }
 
-impl Filling {
+impl PageBuilder {
     /// An empty page that takes at most `limit` pairs.
     pub(crate) fn new(limit: usize) -> Self {
         Self { page: Page::default(), size: 0, limit }
     }
 
-    /// Whether it takes no more.
+    /// True if the page takes no more pairs.
     pub(crate) fn full(&self) -> bool {
-        self.page.pairs.len() >= self.limit || self.size >= FULL
+        self.page.pairs.len() >= self.limit || self.size >= MAX_PAGE_BYTES
     }
 
-    /// How many pairs to ask a server for next, at least one: few at first, since any value may be a long one, then as
-    /// many as fit if the rest are like those before.
-    pub(crate) fn ask(&self) -> usize {
+    /// Returns the number of pairs to request next, at least one: few at first, since any value may be long, then as many as
+    /// fit if the rest have the mean size of those before.
+    pub(crate) fn next_request_pairs(&self) -> usize {
         let count = self.page.pairs.len();
         let mean = self.size.checked_div(count).unwrap_or(0).max(1);
-        let fit = FULL.saturating_sub(self.size) / mean + 1;
-        let more = if count == 0 { ASK / 4 } else { ASK };
+        let fit = MAX_PAGE_BYTES.saturating_sub(self.size) / mean + 1;
+        let more = if count == 0 { MAX_PAIRS_PER_REQUEST / 4 } else { MAX_PAIRS_PER_REQUEST };
         more.min(fit).min(self.limit.saturating_sub(count)).max(1)
     }
 
-    /// Takes one more pair.
+    /// Adds a pair.
     pub(crate) fn push(&mut self, key: String, found: Versioned) {
         self.size += key.len() + found.value.len();
         self.page.pairs.push((key, found));
     }
 
-    /// The page, and whether `more` follows it.
+    /// Returns the page; `more` says that other pairs follow.
     pub(crate) fn end(self, more: bool) -> Page {
         Page { more, ..self.page }
     }
 }
 
-/// Where a listing of `prefix` begins.
+/// Returns the first key of a list of `prefix` after the key `after`.
 pub(crate) fn start<'a>(prefix: &'a str, after: &'a str) -> Bound<&'a str> {
     if after >= prefix { Bound::Excluded(after) } else { Bound::Included(prefix) }
 }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_loads_what_it_holds_and_sees_one_more() {
+    fn a_page_loads_only_its_pairs_and_looks_at_one_more() {
         let (seen, loaded) = (Cell::new(0), Cell::new(0));
         let candidates = (0..10_000).inspect(|_| seen.set(seen.get() + 1)).map(Ok);
         let load = |key| {
@@ -112,15 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_for_few_long_pairs_or_many_short_ones() {
-        let mut page = Filling::new(100);
-        assert_eq!(page.ask(), 16);
+    fn few_long_pairs_or_many_short_ones_are_requested() {
+        let mut page = PageBuilder::new(100);
+        assert_eq!(page.next_request_pairs(), 16);
         (0..16).for_each(|n| page.push(pair(n, 200_000).0, pair(n, 200_000).1));
-        assert_eq!(page.ask(), 5, "a page is some twenty of these");
-        let mut page = Filling::new(100);
+        assert_eq!(page.next_request_pairs(), 5, "a page is some twenty of these");
+        let mut page = PageBuilder::new(100);
         (0..16).for_each(|n| page.push(pair(n, 1000).0, pair(n, 1000).1));
-        assert_eq!(page.ask(), 64);
+        assert_eq!(page.next_request_pairs(), 64);
         (0..80).for_each(|n| page.push(pair(n, 1000).0, pair(n, 1000).1));
-        assert_eq!(page.ask(), 4, "no more than the limit");
+        assert_eq!(page.next_request_pairs(), 4, "no more than the limit");
     }
 }

@@ -25,29 +25,29 @@ pub use self::check::CheckReport;
 use self::requests::{IdempotentRequest, RequestState};
 use crate::{Commit, Expect, Revision, ScopedStore, Store, Versioned};
 
-/// How many records a listing that keeps little looks through before it answers with what it has.
-const SCANNED: usize = 2000;
+/// Records that one part of a filtered list reads at most.
+const MAX_SCANNED_RECORDS: usize = 2000;
 
-/// A kind of record: a protobuf message, where it lies, and what finds it.
+/// A kind of record: a protobuf message, its keys and its indexes.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
     type Record: Message + Default + Clone + PartialEq;
     /// The form of its ids. A page token of another form is refused.
     type Id: FromStr;
-    /// As messages to people spell it.
+    /// The name in messages to people.
     const NOUN: &'static str;
     /// First part of its key.
     const KIND: &'static str;
     /// Every index that [`indexes`](Self::indexes) can name.
     const INDEXES: &'static [&'static str];
 
-    /// What a record goes by.
+    /// Returns a record's id.
     fn id(record: &Self::Record) -> &str;
 
     /// The field that carries the revision to callers. The stored bytes leave it at zero.
     fn revision_mut(record: &mut Self::Record) -> &mut i64;
 
-    /// What else finds a record.
+    /// Returns the index entries of a record.
     fn indexes(record: &Self::Record) -> Vec<Index>;
 }
 
@@ -76,21 +76,21 @@ impl Index {
     }
 }
 
-/// Why a change was not made, or a record not read.
+/// An error of a read or a change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is none.
+    /// No such record.
     #[error("{noun} {name} not found")]
     Missing {
-        /// Of which kind.
+        /// The kind.
         noun: &'static str,
-        /// Its id, or what it was looked for by.
+        /// Its id, or the value it was looked up by.
         name: String,
     },
-    /// There is a record that goes by this id already.
-    #[error("{noun} {id} is there already")]
+    /// A record with this id exists already.
+    #[error("{noun} {id} exists already")]
     Exists {
-        /// Of which kind.
+        /// The kind.
         noun: &'static str,
         /// Its id.
         id: String,
@@ -98,7 +98,7 @@ pub enum Error {
     /// Another record has this value of a unique index.
     #[error("{index} {value} is taken by {noun} {by}")]
     Taken {
-        /// Of which kind.
+        /// The kind.
         noun: &'static str,
         /// The index.
         index: String,
@@ -107,15 +107,15 @@ pub enum Error {
         /// The id of the record that has it.
         by: String,
     },
-    /// The record is not as the caller saw it: somebody else changed or deleted it meanwhile.
+    /// The record is not at the caller's revision: somebody else changed or deleted it meanwhile.
     #[error("{noun} {id} was changed meanwhile")]
     Changed {
-        /// Of which kind.
+        /// The kind.
         noun: &'static str,
         /// Its id.
         id: String,
     },
-    /// The request's id was used for another request.
+    /// The request id was used for another request.
     #[error("request_id {0} was used for another request")]
     Reused(String),
     /// The page token was not given out by a listing of these records.
@@ -126,12 +126,12 @@ pub enum Error {
     Store(#[from] crate::Error),
 }
 
-/// Part of a listing.
+/// Part of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listing<R> {
     /// Records in id order.
     pub records: Vec<R>,
-    /// After which id the next part begins, if there is one.
+    /// The id after which the next part begins, if there is one.
     pub next: Option<String>,
 }
 
@@ -149,17 +149,17 @@ impl<K> Clone for Records<K> {
 }
 
 impl<K: Kind> Records<K> {
-    /// Those kept in `store`.
+    /// The records in `store`.
     pub fn new(store: ScopedStore) -> Self {
         Self { store, kind: PhantomData }
     }
 
-    /// The record that goes by `id`, which has to be there.
+    /// Returns the record `id`, or [`Error::Missing`].
     pub async fn require(&self, id: &str) -> Result<K::Record, Error> {
         self.get(id).await?.ok_or_else(|| missing::<K>(id))
     }
 
-    /// The record that goes by `id`, as a caller saw it at `revision`; at 0 however it is.
+    /// Returns the record `id` if it is at `revision`; 0 is any revision.
     pub async fn at(&self, id: &str, revision: i64) -> Result<K::Record, Error> {
         let mut found = self.require(id).await?;
         match *K::revision_mut(&mut found) {
@@ -168,28 +168,28 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// The record whose unique `index` is `value`, which has to be there.
+    /// Returns the record whose unique `index` is `value`, or [`Error::Missing`].
     pub async fn require_by(&self, index: &'static str, value: &str) -> Result<K::Record, Error> {
         self.find(index, value).await?.ok_or_else(|| missing::<K>(value))
     }
 
-    /// The record that goes by `id`.
+    /// Returns the record `id`.
     pub async fn get(&self, id: &str) -> Result<Option<K::Record>, Error> {
         let key = key::<K>(id);
         let found = self.store.get(&key).await?;
         Ok(found.map(|found| decode::<K>(&key, &found)).transpose()?)
     }
 
-    /// The record whose unique `index` is `value`.
+    /// Returns the record whose unique `index` is `value`.
     pub async fn find(&self, index: &'static str, value: &str) -> Result<Option<K::Record>, Error> {
         let index = Index::unique(index, value);
         let Some(entry) = self.store.get(&index.key("")).await? else { return Ok(None) };
         let record = self.get(&String::from_utf8_lossy(&entry.value)).await?;
-        // Between the two reads the record may have let go of the value.
+        // The record may have changed its value between the two reads.
         Ok(record.filter(|record| K::indexes(record).contains(&index)))
     }
 
-    /// At most `limit` records whose ids begin with `prefix`, in id order, beginning after the id `after`; and whether more follow.
+    /// Returns at most `limit` records whose ids begin with `prefix`, in id order after the id `after`, and true if more follow.
     pub async fn page(
         &self,
         prefix: &str,
@@ -204,8 +204,8 @@ impl<K: Kind> Records<K> {
         Ok((records?, page.more))
     }
 
-    /// At most `limit` records that `keep` keeps, beginning after the id `after`. One that keeps little ends a part early:
-    /// only [`Listing::next`] tells the end.
+    /// Returns at most `limit` records that pass the filter `keep`, after the id `after`. A strict filter ends a part early:
+    /// only an empty [`Listing::next`] means the end.
     pub async fn list(
         &self,
         after: &str,
@@ -218,13 +218,13 @@ impl<K: Kind> Records<K> {
             looked += found.len();
             last = found.last().map_or(last, |record| K::id(record).to_owned());
             records.extend(found.into_iter().filter(|record| keep(record)));
-            if !more || records.len() == limit || looked >= SCANNED {
+            if !more || records.len() == limit || looked >= MAX_SCANNED_RECORDS {
                 return Ok(Listing { records, next: more.then_some(last) });
             }
         }
     }
 
-    /// Makes `change`, all of it or nothing.
+    /// Commits `change`, all of it or nothing.
     pub async fn commit(&self, change: Change) -> Result<Revision, Error> {
         let commit = Commit::from(change);
         let expect = commit.expect.clone();
@@ -235,7 +235,7 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// Adds `record`, with `more` in the same commit. A `request` that was answered before gives what it made then.
+    /// Adds `record`, with `more` in the same commit. A repeated `request` returns the record that it created the first time.
     pub async fn create(
         &self,
         record: &K::Record,
@@ -249,7 +249,7 @@ impl<K: Kind> Records<K> {
         let done = request.map(|request| request.done(id, SystemTime::now())).unwrap_or_default();
         match self.commit(self.to_create(record).and(more).and(done)).await {
             Ok(_) => self.require(id).await,
-            // The same request may have been carried out meanwhile: that is what is in the way.
+            // The same request may have been carried out meanwhile, and caused the conflict.
             Err(clash @ (Error::Exists { .. } | Error::Taken { .. } | Error::Changed { .. })) => {
                 self.previous_result(request).await?.ok_or(clash)
             }
@@ -257,7 +257,7 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// Puts `new` in the place of `old`, and answers it as it is then. There is nothing to write where they are the same.
+    /// Replaces `old` by `new`, and returns it at its new revision. Nothing is written if they are equal.
     pub async fn replace(&self, old: &K::Record, new: K::Record) -> Result<K::Record, Error> {
         if *old == new {
             return Ok(new);
@@ -268,7 +268,7 @@ impl<K: Kind> Records<K> {
         Ok(stored)
     }
 
-    /// What `request` made when it was answered before.
+    /// Returns the record that `request` created earlier, if it was carried out.
     pub async fn previous_result(
         &self,
         request: Option<&IdempotentRequest>,
@@ -281,7 +281,7 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// What a conflict on `key`, of which `expect` was expected, says about records.
+    /// Returns the record error for a conflict on `key` in a commit with the expectations `expect`.
     async fn clash(&self, expect: &[Expect], key: String) -> Result<Error, Error> {
         let noun = K::NOUN;
         Ok(match key.split_once('/') {
@@ -301,7 +301,7 @@ impl<K: Kind> Records<K> {
         })
     }
 
-    /// The store underneath.
+    /// Returns the store of the records.
     pub fn store(&self) -> &ScopedStore {
         &self.store
     }
@@ -324,7 +324,7 @@ fn missing<K: Kind>(name: &str) -> Error {
     Error::Missing { noun: K::NOUN, name: name.to_owned() }
 }
 
-/// The record in `found`, its revision filled in.
+/// Decodes the record in `found`, and fills in its revision.
 pub(crate) fn decode<K: Kind>(key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
     let record = K::Record::decode(found.value.clone());
     let mut record = record.map_err(|_| crate::Error::Corrupt(key.to_owned()))?;

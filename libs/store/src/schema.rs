@@ -1,4 +1,4 @@
-//! Which layout of keys and records a store holds.
+//! The version of a store's layout of keys and records.
 //!
 //! The number is kept under `schema`, beside the services' own keys. It changes when an older program could no longer
 //! read what a newer one writes, or the other way round; messages that merely gain fields do not change it.
@@ -9,13 +9,13 @@ use crate::{Commit, Error, Expect, Store, Write};
 pub const VERSION: u32 = 1;
 const KEY: &str = "schema";
 
-/// Why a store cannot be used by this program.
+/// A store that this program cannot use.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     /// A newer program wrote it.
     #[error("the store has schema {found}, this program knows {VERSION}: use the newer program")]
     Newer {
-        /// What it has.
+        /// The version of the store.
         found: u32,
     },
     /// It cannot be read.

@@ -1,4 +1,4 @@
-//! The store as one service sees it: its own keys and no others.
+//! The store restricted to the keys of one service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Write};
 
-/// The keys under `name/`, named without it.
+/// A store of the keys under `name/`, which callers name without it.
 #[derive(Clone)]
 pub struct ScopedStore {
     store: Arc<dyn Store>,
@@ -15,7 +15,7 @@ pub struct ScopedStore {
 }
 
 impl ScopedStore {
-    /// What `store` keeps for the service `name`.
+    /// Restricts `store` to the keys of the service `name`.
     pub fn new(store: Arc<dyn Store>, name: &str) -> Self {
         Self { store, prefix: format!("{name}/") }
     }

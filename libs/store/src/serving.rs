@@ -1,4 +1,4 @@
-//! Records over gRPC: what every service's list, watch and errors have in common.
+//! Records over gRPC: page sizes, watches and errors of every service.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,20 +11,20 @@ use tonic::{Code, Status};
 use crate::mirror::{Mirror, TooSlow, Watcher};
 use crate::records::{self, Kind, requests};
 
-/// How many records a page has if the caller does not say.
-const PAGE: i32 = 100;
-/// How many it has at most.
-const LARGEST_PAGE: i32 = 1000;
-/// How often old answers are forgotten.
-const FORGETTING: Duration = Duration::from_secs(60 * 60);
+/// Records of a page if the caller gives no size.
+const DEFAULT_PAGE_RECORDS: i32 = 100;
+/// Records of the largest page.
+const MAX_PAGE_RECORDS: i32 = 1000;
+/// Interval at which expired requests are deleted.
+const REQUEST_EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// How many records a page has for a caller who asked for `size`.
+/// Returns the number of records of a page for a caller who requests `size`.
 pub fn page_size(size: i32) -> Result<usize, Violations> {
-    let size = if size == 0 { PAGE } else { size.min(LARGEST_PAGE) };
+    let size = if size == 0 { DEFAULT_PAGE_RECORDS } else { size.min(MAX_PAGE_RECORDS) };
     usize::try_from(size).map_err(|_| Violations::single("page_size", "is negative"))
 }
 
-/// What `watcher` is told, each record as `show` shows it, until `stop` or until it is too slow.
+/// Streams the events of `watcher`, each record changed by `show`, until `stop` or until the watcher is too slow.
 pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
     watcher: Watcher<K>,
     stop: CancellationToken,
@@ -44,22 +44,25 @@ pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
     })
 }
 
-/// Keeps `mirror` filled, and `store`'s old answers forgotten, until `stop`.
+/// Runs `mirror` and deletes expired requests, until `stop`.
 pub async fn run<K: Kind>(mirror: Mirror<K>, stop: CancellationToken) -> anyhow::Result<()> {
-    let forget = async {
-        let mut hourly = tokio::time::interval(FORGETTING);
+    let expire = async {
+        let mut hourly = tokio::time::interval(REQUEST_EXPIRY_INTERVAL);
         loop {
             hourly.tick().await;
             if let Err(error) =
                 requests::delete_expired(mirror.records().store(), SystemTime::now()).await
             {
-                tracing::warn!(error = &error as &dyn std::error::Error, "old answers stay");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "expired requests were not deleted; trying again in an hour"
+                );
             }
         }
     };
     tokio::select! {
         () = mirror.run(stop) => Ok(()),
-        () = forget => Ok(()),
+        () = expire => Ok(()),
     }
 }
 
@@ -78,8 +81,7 @@ impl From<records::Error> for Status {
     }
 }
 
-/// A failure that says nothing about the request itself. What went wrong is logged here, once; the caller is told what to
-/// do.
+/// Returns the status for a failure of the store. The cause is logged here, once; the status tells the caller what to do.
 fn failure(error: &crate::Error) -> Status {
     let (code, text) = match error {
         crate::Error::Conflict(_) => (Code::Aborted, "changed meanwhile: read again and repeat"),

@@ -33,19 +33,19 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use self::layout::Layout;
-use self::writer::{Order, Writer};
+use self::writer::{QueuedCommit, Writer};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
 use crate::{Commit, Error, Page, Revision, Store, Versioned};
 
-/// How many commits may wait for the writer; the next ones wait to be queued.
-const QUEUE: usize = 256;
+/// Commits that may wait for the writer; the next ones wait to be queued.
+const MAX_QUEUED_COMMITS: usize = 256;
 
-/// Keeps everything in one directory.
+/// A store in one directory.
 #[derive(Debug)]
 pub struct Sled {
     layout: Arc<Layout>,
     durable: ChangeFollower,
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<QueuedCommit>,
     _writer: writer::Running, // after `orders`: closing the queue is what ends it
 }
 
@@ -67,13 +67,13 @@ impl Sled {
     fn start(db: ::sled::Db, disk: File) -> Result<Self, Error> {
         let (layout, last) = Layout::read(db)?;
         let (layout, feed) = (Arc::new(layout), ChangeFeed::new(last));
-        let (orders, queue) = mpsc::channel(QUEUE);
+        let (orders, queue) = mpsc::channel(MAX_QUEUED_COMMITS);
         let durable = feed.follow();
         let writer = Writer { layout: layout.clone(), disk, feed }.start(queue)?;
         Ok(Self { layout, durable, orders, _writer: writer })
     }
 
-    /// Looks at sled, and says at which revision.
+    /// Reads sled on a blocking thread, and returns the revision read at.
     ///
     /// On a blocking thread even for one key: a hit in the cache takes a microsecond, but a miss reads the disk, and
     /// either waits while the writer applies a commit.
@@ -109,7 +109,7 @@ impl Store for Sled {
     async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
         commit.check()?;
         let (reply, outcome) = oneshot::channel();
-        let order = Order { commit, reply };
+        let order = QueuedCommit { commit, reply };
         self.orders.send(order).await.map_err(|_| Error::unavailable(writer::Stopped))?;
         outcome.await.map_err(|_| Error::unavailable(writer::Stopped))?
     }

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long the guest may take to say its next line; a boot takes ten seconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(180);
+const LINE_TIMEOUT: Duration = Duration::from_secs(180);
 const DISK: u64 = 1 << 30;
 /// What is acknowledged at least before the plug is pulled; up to as many again follow.
 const ACKNOWLEDGED: u64 = 300;
@@ -56,7 +56,7 @@ fn cuts() -> u64 {
     std::env::var("POWER_CUTS").map_or(5, |cuts| cuts.parse().expect("POWER_CUTS is a number"))
 }
 
-/// How many acknowledged writes are not held.
+/// Returns the number of acknowledged writes that are missing.
 fn lost(acked: &Numbers, held: &Numbers) -> u64 {
     let missing = |(writer, last): (&usize, &u64)| (last + 1).saturating_sub(held[writer]);
     acked.iter().map(missing).sum()
@@ -116,11 +116,11 @@ impl Machine {
         Self { qemu, lines }
     }
 
-    /// What the store holds; nothing if it cannot be read.
+    /// Reads the store; none if it cannot be read.
     fn holds(&self) -> Option<Numbers> {
         let mut held = Numbers::new();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).expect("the guest says what it holds");
+            let line = self.lines.recv_timeout(LINE_TIMEOUT).expect("the guest says what it holds");
             held.extend(numbers(&line, "holds "));
             if line.ends_with("checked") {
                 return Some(held);
@@ -140,7 +140,8 @@ impl Machine {
         println!("the plug is pulled after {after} acknowledged writes");
         let (mut acked, mut count) = (Numbers::new(), 0);
         while count < after {
-            let line = self.lines.recv_timeout(PATIENCE).expect("the guest acknowledges writes");
+            let line =
+                self.lines.recv_timeout(LINE_TIMEOUT).expect("the guest acknowledges writes");
             assert!(!line.contains("failed: ") && !line.contains("broken: "), "{line}");
             let ack = numbers(&line, "ack ");
             count += u64::from(ack.is_some());
@@ -182,7 +183,7 @@ fn program() -> PathBuf {
     PROGRAM.get_or_init(build).clone()
 }
 
-/// What `command` prints; it has to succeed.
+/// Runs `command`, which has to succeed, and returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", output.status);

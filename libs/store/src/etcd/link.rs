@@ -24,23 +24,25 @@ use super::wire::pb::{AuthenticateRequest, RangeRequest, RangeResponse, TxnReque
 use super::wire::pb::{WatchCreateRequest, WatchRequest, WatchResponse, watch_request};
 use crate::Error;
 
-/// How long a call may take, connecting and trying elsewhere included.
+/// Time limit of a call, with connecting and trying other members.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one endpoint may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(1);
+/// Time limit for one endpoint to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A watch says nothing while nothing changes, so a member that stopped is noticed by its missing answer to a ping.
 /// Etcd hangs up on whoever pings more often than every five seconds (`--grpc-keepalive-min-time`).
-const PING: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(4));
-/// The longest answer taken: a listing asks for at most [`page::ASK`](crate::page::ASK) values at a time.
-const ANSWER: usize = 64 * 1024 * 1024;
+const PING_INTERVAL_TIMEOUT: (Duration, Duration) =
+    (Duration::from_secs(6), Duration::from_secs(4));
+/// Bytes of the largest response: a list requests at most
+/// [`MAX_PAIRS_PER_REQUEST`](crate::page::MAX_PAIRS_PER_REQUEST) values at a time.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Why no member answered.
+/// A failure to reach any member.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     /// It is not an address.
     #[error("no etcd endpoint is {0}")]
     Address(String, #[source] tonic::transport::Error),
-    /// What was given to prove who it is, or who we are, is of no use.
+    /// The authority or the client certificate is unusable.
     #[error("TLS for etcd at {0}")]
     Tls(String, #[source] tonic::transport::Error),
     /// There is none to ask.
@@ -58,7 +60,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Whether another member may do better.
+    /// True if another member may answer.
     fn elsewhere(&self) -> bool {
         match self {
             Self::Connect(..) | Self::Silent(_) => true,
@@ -74,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// Whether the member did not look at the call, for a token that it no longer knows.
+    /// True if the member refused the call because of a token that it no longer knows.
     fn stale(&self) -> bool {
         let Self::Refused(_, status) = self else { return false };
         let old = || status.message().contains("revision of auth store is old");
@@ -98,7 +100,7 @@ pub(super) struct Link {
 
 #[derive(Debug, Default)]
 struct Current {
-    /// Which endpoint is, or is tried, next; counted on without end.
+    /// Number of the current endpoint, counted on without end.
     turn: usize,
     member: Option<Member>,
 }
@@ -247,11 +249,11 @@ impl Link {
 
 impl Member {
     fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel.clone()).max_decoding_message_size(ANSWER)
+        KvClient::new(self.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES)
     }
 
     fn watch(&self) -> WatchClient<Channel> {
-        WatchClient::new(self.channel.clone()).max_decoding_message_size(ANSWER)
+        WatchClient::new(self.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES)
     }
 
     /// Says who asks, and has the member refuse, rather than wait, once it has lost its leader.
@@ -265,7 +267,7 @@ impl Member {
     }
 }
 
-/// What etcd gives for a name and its password.
+/// Requests a token for a name and its password.
 async fn token(channel: Channel, login: &Login) -> Result<MetadataValue<Ascii>, Status> {
     let Login { user: name, password } = login.clone();
     let mut auth = AuthClient::new(channel);
@@ -277,13 +279,13 @@ async fn token(channel: Channel, login: &Login) -> Result<MetadataValue<Ascii>, 
     Ok(token)
 }
 
-/// How a member is reached.
+/// Returns the endpoint of a member.
 fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, Fault> {
     let endpoint = Endpoint::from_shared(address.to_owned());
     let endpoint = endpoint.map_err(|error| Fault::Address(address.to_owned(), error))?;
-    let (interval, patience) = PING;
+    let (interval, patience) = PING_INTERVAL_TIMEOUT;
     let endpoint = endpoint
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(interval)
         .keep_alive_timeout(patience)
         .tcp_nodelay(true);
@@ -295,11 +297,11 @@ fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, Fault> {
     }
 }
 
-/// What `tls` says, in the transport's words.
+/// Converts `tls` into the transport's type.
 fn trust(tls: &Tls) -> ClientTlsConfig {
     let trust = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&tls.authority))
-        .timeout(CONNECT);
+        .timeout(CONNECT_TIMEOUT);
     match &tls.identity {
         Some(own) => trust.identity(Identity::from_pem(&own.certificate, &own.key)),
         None => trust,

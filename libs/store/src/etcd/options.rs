@@ -1,13 +1,14 @@
-//! What is said of a cluster: where it is, whom to trust, who we are.
+//! Options of the connection to a cluster.
 
 use std::fmt;
 
-/// Where the cluster is, and which part of it is ours.
+/// The cluster's endpoints, our prefix, TLS and login.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The client addresses of its members, such as `http://127.0.0.1:2379`; they are tried in turn.
     pub endpoints: Vec<String>,
-    /// What every key begins with there; at most [`MAX_PREFIX_BYTES`](super::MAX_PREFIX_BYTES) bytes, or the longest commits grow too long for etcd.
+    /// The prefix of every key, at most [`MAX_PREFIX_BYTES`](super::MAX_PREFIX_BYTES) long: the longest commits with a longer one
+    /// exceed etcd's limit.
     pub prefix: String,
     /// For endpoints that begin with `https`.
     pub tls: Option<Tls>,
@@ -26,12 +27,12 @@ impl Default for Options {
     }
 }
 
-/// Whom to trust, and how to be trusted.
+/// The authority to trust, and the client certificate.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// Certificates (PEM) of the authorities that sign the members'.
     pub authority: String,
-    /// Our own, where the cluster asks for one.
+    /// The client certificate, if the cluster requires one.
     pub identity: Option<Identity>,
 }
 

@@ -1,4 +1,4 @@
-//! The one watch that feeds everybody who follows.
+//! The one watch that feeds all followers in the process.
 //!
 //! ```text
 //! connect ─▶ watch from the feed's revision + 1 ─▶ publish, publish, … ─▶ broken ─▶ connect
@@ -20,9 +20,9 @@ use crate::change_feed::ChangeFeed;
 /// How long to leave a cluster alone after its watch broke.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Why a watch ended.
+/// The reason for a watch's end.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum WatchEnd {
     /// No member could be asked.
     #[error("no watch")]
     Unreachable(#[from] Fault),
@@ -37,7 +37,7 @@ enum Ended {
     Compacted(Revision),
 }
 
-/// What the watch's task owns.
+/// The state of the watch's task.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) link: Arc<Link>,
@@ -52,13 +52,16 @@ impl Watcher {
         loop {
             let Err(ended) = self.follow().await;
             match &ended {
-                Ended::Unreachable(_) => {
+                WatchEnd::Unreachable(_) => {
                     tracing::debug!(error = &ended as &dyn Error, "no watch on etcd yet")
                 }
-                Ended::Broken(_) | Ended::Canceled(_) => {
-                    tracing::warn!(error = &ended as &dyn Error, "the watch on etcd begins again");
+                WatchEnd::Broken(_) | WatchEnd::Canceled(_) => {
+                    tracing::warn!(
+                        error = &ended as &dyn Error,
+                        "the watch on etcd broke; opening it again"
+                    );
                 }
-                Ended::Compacted(floor) => {
+                WatchEnd::Compacted(floor) => {
                     tracing::warn!(
                         floor = floor.0,
                         "etcd forgot what was not yet read; all followers list again"
@@ -71,7 +74,7 @@ impl Watcher {
     }
 
     /// Publishes what changes until the watch ends.
-    async fn follow(&self) -> Result<Infallible, Ended> {
+    async fn follow(&self) -> Result<Infallible, WatchEnd> {
         let newest = wire::revision(self.link.range(self.root.glance()).await?.header);
         // What this process wrote last, it may not have heard of yet.
         let known = self.feed.revision().max(Revision(self.written.load(Ordering::Acquire)));
@@ -88,14 +91,14 @@ impl Watcher {
         let mut names = Vec::new();
         while let Some(message) = watch.message().await.map_err(Box::new)? {
             if message.compact_revision > 0 {
-                return Err(Ended::Compacted(wire::unsigned(message.compact_revision)));
+                return Err(WatchEnd::Compacted(wire::unsigned(message.compact_revision)));
             }
             if message.canceled {
-                return Err(Ended::Canceled(message.cancel_reason));
+                return Err(WatchEnd::Canceled(message.cancel_reason));
             }
             self.take(message, &mut names);
         }
-        Err(Ended::Canceled("no reason given".into()))
+        Err(WatchEnd::Canceled("no reason given".into()))
     }
 
     /// Publishes the changes in `message`, once those of its last revision are complete.

@@ -24,7 +24,7 @@ pub(super) use etcdserverpb as pb;
 #[error("etcd failed a transaction of which everything holds")]
 struct Unfounded;
 
-/// What all our keys begin with in etcd.
+/// The prefix of all our keys in etcd.
 #[derive(Clone, Debug)]
 pub(super) struct Root(String);
 

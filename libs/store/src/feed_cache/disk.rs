@@ -1,4 +1,4 @@
-//! How a copy lies in the store.
+//! The keys of a feed's objects in the store.
 //!
 //! ```text
 //! feed/<feed>/object/<id>     an object, sealed
@@ -7,9 +7,9 @@
 //! feed/<feed>/ready           that batch is whole: last_live, as it becomes
 //! ```
 //!
-//! A batch that fits one commit is one. A longer one is laid beside the objects first; from the commit that writes `ready`
-//! on it counts, and is moved to its place. Whatever a kill leaves half done is mended before anything else: a batch that
-//! is ready is moved on, one that is not never was.
+//! A batch that fits into one commit is one. A longer one is first written beside the objects; with the commit that writes
+//! `ready` it is valid, and is moved to its place. After a crash the next start first completes a batch that is ready, and
+//! deletes one that is not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use bytes::Bytes;
 use super::Sealer;
 use crate::{Commit, Error, ScopedStore, Store as _, Write, limits};
 
-/// How many pairs are read at a time.
-const STEP: usize = 100;
-/// How full a commit of a long batch is made, in bytes: half of what it may hold, so that its keys find room.
-const FULL: usize = limits::MAX_COMMIT_BYTES / 2;
+/// Pairs read at a time.
+const PAGE_PAIRS: usize = 100;
+/// Bytes of values in a commit of a long batch: half of the limit, so that its keys fit.
+const COMMIT_VALUE_BYTES: usize = limits::MAX_COMMIT_BYTES / 2;
 
-/// Where the copy of one feed lies.
+/// The stored objects of one feed.
 #[derive(Debug)]
 pub(super) struct Disk {
     store: ScopedStore,
@@ -54,18 +54,21 @@ impl Disk {
     pub(super) async fn load(
         &self,
     ) -> Result<Option<(BTreeMap<String, Vec<u8>>, SystemTime)>, Error> {
-        self.mend().await?;
+        self.recover().await?;
         let last_live = self.store.get(&self.key("last_live")).await?;
         let Some(last_live) = last_live.and_then(|last_live| time(&last_live.value)) else {
             return Ok(None);
         };
         let (mut found, objects, mut after) = (BTreeMap::new(), self.object(""), String::new());
         loop {
-            let page = self.store.list(&objects, &after, STEP).await?;
+            let page = self.store.list(&objects, &after, PAGE_PAIRS).await?;
             for (key, at) in &page.pairs {
                 let id = key.strip_prefix(&objects).unwrap_or(key);
                 let Some(plain) = self.seal.unseal(key, &at.value) else {
-                    tracing::warn!(key, "a copy that this site's key does not open is given up");
+                    tracing::warn!(
+                        key,
+                        "the feed cache is deleted: this site's key does not decrypt it"
+                    );
                     self.clear().await?;
                     return Ok(None);
                 };
@@ -78,14 +81,14 @@ impl Disk {
         }
     }
 
-    /// Makes `changes`, all of them or none, and notes when the feed was last live.
+    /// Writes `changes`, all of them or none, and the time when the feed was last live.
     pub(super) async fn write(
         &self,
         changes: &BTreeMap<String, Option<Bytes>>,
         last_live: SystemTime,
     ) -> Result<(), Error> {
         let at_once = changes.len() < limits::MAX_WRITES
-            && changes.values().flatten().map(Bytes::len).sum::<usize>() <= FULL;
+            && changes.values().flatten().map(Bytes::len).sum::<usize>() <= COMMIT_VALUE_BYTES;
         if at_once {
             let mut writes: Vec<_> =
                 changes.iter().map(|(id, change)| self.placed(id, change.as_ref())).collect();
@@ -95,28 +98,28 @@ impl Disk {
         let staged = changes.iter().map(|(id, change)| vec![self.staged(id, change.as_ref())]);
         self.in_steps(staged).await?;
         self.commit(vec![Write::Put(self.key("ready"), seconds(last_live))]).await?;
-        self.move_on(seconds(last_live)).await
+        self.move_ready(seconds(last_live)).await
     }
 
-    /// Finishes a long batch that is ready, and takes away one that is not.
-    pub(super) async fn mend(&self) -> Result<(), Error> {
+    /// Completes a long batch that is ready, and deletes one that is not.
+    pub(super) async fn recover(&self) -> Result<(), Error> {
         match self.store.get(&self.key("ready")).await? {
-            Some(ready) => self.move_on(ready.value).await,
+            Some(ready) => self.move_ready(ready.value).await,
             None => self.delete(&self.next("")).await,
         }
     }
 
-    /// Takes all of it away; what says that it is whole first.
+    /// Deletes everything, beginning with the mark of a whole batch.
     pub(super) async fn clear(&self) -> Result<(), Error> {
         self.commit(vec![Write::Delete(self.key("last_live"))]).await?;
         self.delete(&self.prefix).await
     }
 
-    /// Moves a batch that is ready to its place.
-    async fn move_on(&self, last_live: Bytes) -> Result<(), Error> {
+    /// Moves a ready batch to its place.
+    async fn move_ready(&self, last_live: Bytes) -> Result<(), Error> {
         let staged = self.next("");
         loop {
-            let page = self.store.list(&staged, "", STEP).await?;
+            let page = self.store.list(&staged, "", PAGE_PAIRS).await?;
             if page.pairs.is_empty() {
                 break;
             }
@@ -136,7 +139,7 @@ impl Disk {
 
     async fn delete(&self, prefix: &str) -> Result<(), Error> {
         loop {
-            let page = self.store.list(prefix, "", STEP).await?;
+            let page = self.store.list(prefix, "", PAGE_PAIRS).await?;
             if page.pairs.is_empty() {
                 return Ok(());
             }
@@ -145,13 +148,14 @@ impl Disk {
         }
     }
 
-    /// Makes writes in as few commits as they take; those that come together are made together.
+    /// Commits groups of writes in as few commits as possible, each group in one.
     async fn in_steps(&self, all: impl Iterator<Item = Vec<Write>>) -> Result<(), Error> {
         let (mut step, mut size) = (Vec::new(), 0);
         for writes in all {
             let more = writes.iter().map(length).sum::<usize>();
             if !step.is_empty()
-                && (step.len() + writes.len() > limits::MAX_WRITES || size + more > FULL)
+                && (step.len() + writes.len() > limits::MAX_WRITES
+                    || size + more > COMMIT_VALUE_BYTES)
             {
                 self.commit(std::mem::take(&mut step)).await?;
                 size = 0;
@@ -180,12 +184,15 @@ impl Disk {
         Write::Put(self.next(id), value.into())
     }
 
-    /// What there is to keep; one object that cannot be kept is no reason to keep none.
+    /// Returns the encrypted object; none if it cannot be stored, which does not stop the others.
     fn sealed(&self, key: &str, change: Option<&Bytes>) -> Option<Vec<u8>> {
         let sealed = self.seal.seal(key, change?);
         let kept = sealed.filter(|sealed| sealed.len() < limits::MAX_VALUE_BYTES);
         if kept.is_none() {
-            tracing::warn!(key, "too long to be kept, or it cannot be sealed");
+            tracing::warn!(
+                key,
+                "an object of the feed is too long to be stored, or cannot be encrypted"
+            );
         }
         kept
     }

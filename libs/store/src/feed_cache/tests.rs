@@ -1,4 +1,4 @@
-//! What is noted is what the next start loads, wherever the last one was cut off.
+//! The next start loads what was recorded, wherever the last one was interrupted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
@@ -144,22 +144,22 @@ async fn a_listing_takes_away_what_it_does_not_name_and_writes_only_what_changed
 
 #[tokio::test]
 async fn wherever_a_long_batch_is_cut_off_the_next_start_finds_all_of_it_or_nothing() {
-    const MANY: usize = 250;
+    const OBJECTS: usize = 250;
     let mut outcomes = HashSet::new();
     for commits in 0.. {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let before = copy(&store);
-        before.record(&all(MANY, "old"), at(1));
+        before.record(&all(OBJECTS, "old"), at(1));
         before.write().await.unwrap();
 
         let left = AtomicUsize::new(commits);
         let frail: Arc<dyn Store> = Arc::new(Frail { inner: store.clone(), left });
         let cut = copy(&frail);
         cut.load().await.unwrap();
-        cut.record(&all(MANY - 20, "new"), at(2));
+        cut.record(&all(OBJECTS - 20, "new"), at(2));
         let whole = cut.write().await.is_ok();
         let found = found(&store).await;
-        assert!(found == named(MANY, "old") || found == named(MANY - 20, "new"), "{commits}");
+        assert!(found == named(OBJECTS, "old") || found == named(OBJECTS - 20, "new"), "{commits}");
         outcomes.insert(found);
         if whole {
             break;

@@ -6,17 +6,17 @@ use tokio::sync::watch;
 
 use crate::Versioned;
 
-/// How many deletions are remembered. A watcher further behind has to begin again.
-pub(super) const GRAVES: usize = 16 * 1024;
+/// Deletions that are stored. A watcher further behind has to begin again.
+pub(super) const MAX_TOMBSTONES: usize = 16 * 1024;
 
-/// When a row last changed. Counts the table's own changes; the store's revisions are not contiguous.
+/// Number of a row's last change. Counts the table's own changes; the store's revisions are not contiguous.
 pub(super) type Seq = u64;
 
-/// A record, or the memory of one.
+/// A record, or the tombstone of one.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) seq: Seq,
-    /// As stored; nothing once it is deleted.
+    /// As stored; none if it was deleted.
     pub(super) found: Option<Versioned>,
 }
 
@@ -25,22 +25,22 @@ pub(super) struct Row {
 pub(super) struct Table {
     rows: HashMap<String, Row>,
     order: BTreeMap<Seq, String>,
-    graves: BTreeMap<Seq, String>,
-    /// The latest deletion that is no longer remembered.
+    tombstones: BTreeMap<Seq, String>,
+    /// The latest deletion whose tombstone was dropped.
     pub(super) floor: Seq,
-    /// The latest change; what those who follow everything wait on.
+    /// The latest change. Followers of all rows wait on it.
     newest: watch::Sender<Seq>,
-    /// What those who follow one row wait on.
+    /// The latest change of a row. Followers of that row wait on it.
     waiting: HashMap<String, watch::Sender<Seq>>,
 }
 
 impl Table {
-    /// The live row `id`.
+    /// Returns the live row `id`.
     pub(super) fn get(&self, id: &str) -> Option<Versioned> {
         self.rows.get(id)?.found.clone()
     }
 
-    /// The row `id`, or the memory of it.
+    /// Returns the row `id`, or its tombstone.
     pub(super) fn row(&self, id: &str) -> Option<&Row> {
         self.rows.get(id)
     }
@@ -66,25 +66,25 @@ impl Table {
         *self.newest.borrow()
     }
 
-    /// Resolves at every change.
+    /// Subscribes to every change.
     pub(super) fn subscribe(&self) -> watch::Receiver<Seq> {
         self.newest.subscribe()
     }
 
-    /// Resolves at changes of the row `id`.
+    /// Subscribes to changes of the row `id`.
     pub(super) fn subscribe_to(&mut self, id: &str) -> watch::Receiver<Seq> {
         let sender = self.waiting.entry(id.to_owned());
         sender.or_insert_with(|| watch::Sender::new(0)).subscribe()
     }
 
-    /// Forgets about waiting for `id` if nobody does any more.
+    /// Removes the sender of row `id` if nobody waits on it any more.
     pub(super) fn unsubscribe(&mut self, id: &str) {
         if self.waiting.get(id).is_some_and(|sender| sender.receiver_count() == 0) {
             self.waiting.remove(id);
         }
     }
 
-    /// Puts what was read of `id` in its place, and wakes those who follow it. Reading the same again changes nothing.
+    /// Stores the row `id` as it was read, and wakes its followers. The same revision changes nothing.
     pub(super) fn set(&mut self, id: &str, found: Option<Versioned>) {
         let old = self.rows.get(id);
         let revision = |found: &Option<Versioned>| found.as_ref().map(|found| found.revision);
@@ -93,24 +93,24 @@ impl Table {
         }
         let seq = self.newest() + 1;
         if let Some(Row { seq: old, .. }) = old {
-            self.graves.remove(old);
+            self.tombstones.remove(old);
             self.order.remove(old);
         }
         if found.is_none() {
-            self.graves.insert(seq, id.to_owned());
+            self.tombstones.insert(seq, id.to_owned());
         }
         self.order.insert(seq, id.to_owned());
         self.rows.insert(id.to_owned(), Row { seq, found });
-        self.forget();
+        self.drop_tombstones();
         if let Some(waiting) = self.waiting.get(id) {
             waiting.send_replace(seq);
         }
         self.newest.send_replace(seq);
     }
 
-    fn forget(&mut self) {
-        while self.graves.len() > GRAVES {
-            let Some((seq, id)) = self.graves.pop_first() else { return };
+    fn drop_tombstones(&mut self) {
+        while self.tombstones.len() > MAX_TOMBSTONES {
+            let Some((seq, id)) = self.tombstones.pop_first() else { return };
             self.order.remove(&seq);
             self.rows.remove(&id);
             self.floor = seq;
@@ -120,12 +120,12 @@ impl Table {
 
 #[cfg(test)]
 impl Table {
-    /// How many records somebody waits for.
+    /// Number of rows with followers of their own.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many changes are remembered.
+    /// Number of stored rows and tombstones.
     pub(super) fn changes(&self) -> usize {
         self.order.len()
     }

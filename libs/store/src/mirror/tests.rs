@@ -255,7 +255,7 @@ async fn a_watcher_that_missed_forgotten_deletions_begins_again() {
     let mut slow = f.mirror.watch();
     assert_eq!(next(&mut slow).await, WatchEvent::Synced);
     let found = Versioned { value: "".into(), revision: Revision(7) };
-    for n in 0..=table::GRAVES {
+    for n in 0..=table::MAX_TOMBSTONES {
         let mut table = f.mirror.shared.write();
         table.set(&n.to_string(), Some(found.clone()));
         table.set(&n.to_string(), None);

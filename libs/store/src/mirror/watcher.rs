@@ -1,4 +1,4 @@
-//! One who follows a mirror.
+//! A follower of a mirror.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -12,22 +12,22 @@ use super::table::Seq;
 use crate::Versioned;
 use crate::records::{Kind, decode};
 
-/// The watcher is so far behind that deletions it was not told of are forgotten. It has to begin again.
+/// The watcher missed deletions that the mirror no longer stores. It has to begin again.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too far behind to be told what was deleted: begin again")]
+#[error("the watcher is too slow and missed deletions: begin again")]
 pub struct TooSlow;
 
 /// Follows all records or one.
 #[derive(Debug)]
 pub struct Watcher<K> {
     shared: Arc<Shared>,
-    /// The record followed, if it is one.
+    /// The record to follow; none follows all.
     only: Option<String>,
-    /// What was there when the mirror was first looked at, and still has to be told. Before that, nothing.
+    /// Records of the first snapshot that are still to be sent; none before the snapshot.
     beginning: Option<VecDeque<(String, Versioned)>>,
     synced: bool,
-    /// Up to when it has been told.
-    seen: Seq,
+    /// The last change that was sent.
+    sent: Seq,
     changed: watch::Receiver<Seq>,
     kind: PhantomData<fn() -> K>,
 }
@@ -45,19 +45,19 @@ impl<K: Kind> Watcher<K> {
 
     fn new(shared: Arc<Shared>, only: Option<String>, changed: watch::Receiver<Seq>) -> Self {
         let kind = PhantomData;
-        Self { shared, only, beginning: None, synced: false, seen: 0, changed, kind }
+        Self { shared, only, beginning: None, synced: false, sent: 0, changed, kind }
     }
 
-    /// The next thing to tell, as soon as there is one.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Result<WatchEvent<K::Record>, TooSlow> {
         if self.beginning.is_none() {
             self.begin().await;
         }
         loop {
-            if let Some(event) = self.told_at_beginning() {
+            if let Some(event) = self.next_of_snapshot() {
                 return Ok(event);
             }
-            // Marked as seen before looking: what comes in between wakes at once.
+            // Marked before reading: a change in between wakes at once.
             self.changed.mark_unchanged();
             if let Some(event) = self.changed_since()? {
                 return Ok(event);
@@ -67,7 +67,7 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    /// Looks at the mirror for the first time, once it is filled.
+    /// Takes the first snapshot, once the mirror is filled.
     async fn begin(&mut self) {
         let mut synced = self.shared.synced.subscribe();
         let _synced = synced.wait_for(|synced| *synced).await;
@@ -76,11 +76,11 @@ impl<K: Kind> Watcher<K> {
             Some(id) => table.get(id).map(|found| (id.clone(), found)).into_iter().collect(),
             None => table.live().map(|(id, found)| (id.clone(), found.clone())).collect(),
         };
-        self.seen = table.newest();
+        self.sent = table.newest();
         self.beginning = Some(beginning);
     }
 
-    fn told_at_beginning(&mut self) -> Option<WatchEvent<K::Record>> {
+    fn next_of_snapshot(&mut self) -> Option<WatchEvent<K::Record>> {
         let beginning = self.beginning.as_mut()?;
         while let Some((id, found)) = beginning.pop_front() {
             if let Some(event) = put::<K>(&id, &found) {
@@ -93,16 +93,16 @@ impl<K: Kind> Watcher<K> {
 
     fn changed_since(&mut self) -> Result<Option<WatchEvent<K::Record>>, TooSlow> {
         let table = self.shared.read();
-        if table.floor > self.seen {
+        if table.floor > self.sent {
             return Err(TooSlow);
         }
         loop {
             let next = match &self.only {
-                Some(id) => table.row(id).filter(|row| row.seq > self.seen).map(|row| (id, row)),
-                None => table.after(self.seen),
+                Some(id) => table.row(id).filter(|row| row.seq > self.sent).map(|row| (id, row)),
+                None => table.after(self.sent),
             };
             let Some((id, row)) = next else { return Ok(None) };
-            self.seen = row.seq;
+            self.sent = row.seq;
             let event = match &row.found {
                 Some(found) => put::<K>(id, found),
                 None => Some(WatchEvent::Deleted(id.clone())),
@@ -124,7 +124,7 @@ impl<K> Drop for Watcher<K> {
     }
 }
 
-/// Tells of a record; of none that cannot be read: a check finds it, and the others go on.
+/// Returns the event for a record; none for a corrupt one, which a check of the store finds.
 fn put<K: Kind>(id: &str, found: &Versioned) -> Option<WatchEvent<K::Record>> {
     match decode::<K>(id, found) {
         Ok(record) => Some(WatchEvent::Put(record)),
@@ -137,7 +137,7 @@ fn put<K: Kind>(id: &str, found: &Versioned) -> Option<WatchEvent<K::Record>> {
 
 #[cfg(test)]
 impl<K> Watcher<K> {
-    /// Whether something woke it that it has not looked at.
+    /// True if a change is waiting to be read.
     pub(super) fn is_awake(&self) -> bool {
         self.changed.has_changed().unwrap_or(true)
     }

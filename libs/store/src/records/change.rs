@@ -1,4 +1,4 @@
-//! What a commit changes in records and their indexes.
+//! Changes of records and their index entries in one commit.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use prost::Message as _;
 use super::{Kind, Records, key};
 use crate::{Commit, Expect, Revision, Write};
 
-/// Changes that are made together. [`Records`] says what they are; join several with [`and`](Self::and).
+/// Changes that are committed together. [`Records`] makes them; [`and`](Self::and) joins several.
 #[derive(Clone, Debug, Default)]
 pub struct Change(Commit);
 
@@ -24,7 +24,7 @@ impl From<Commit> for Change {
 }
 
 impl Change {
-    /// Both, or neither.
+    /// Joins two changes: both are applied, or neither.
     pub fn and(mut self, other: Self) -> Self {
         self.0.expect.extend(other.0.expect);
         self.0.writes.extend(other.0.writes);
@@ -59,7 +59,7 @@ impl Change {
 }
 
 impl<K: Kind> Records<K> {
-    /// Adds `record`, which must not be there, nor a unique value of it be taken.
+    /// Adds `record`. Fails if its id exists, or one of its unique values is taken.
     pub fn to_create(&self, record: &K::Record) -> Change {
         let mut change = Change::default();
         change.0.expect.push(Expect::Absent(key::<K>(K::id(record))));
@@ -68,7 +68,7 @@ impl<K: Kind> Records<K> {
         change
     }
 
-    /// Puts `new` in the place of `old`, which must still be as it was read. A record keeps its id.
+    /// Replaces `old` by `new`. Fails if `old` changed since it was read. The id stays.
     pub fn to_replace(&self, old: &K::Record, new: &K::Record) -> Change {
         let mut change = self.unchanged(old);
         change.put::<K>(new);
@@ -76,7 +76,7 @@ impl<K: Kind> Records<K> {
         change
     }
 
-    /// Removes `old`, which must still be as it was read.
+    /// Removes `old`. Fails if it changed since it was read.
     pub fn to_delete(&self, old: &K::Record) -> Change {
         let mut change = self.unchanged(old);
         change.0.writes.push(Write::Delete(key::<K>(K::id(old))));
@@ -84,7 +84,7 @@ impl<K: Kind> Records<K> {
         change
     }
 
-    /// Changes nothing, but only if `record` is still as it was read.
+    /// Changes nothing. Fails if `record` changed since it was read.
     pub fn unchanged(&self, record: &K::Record) -> Change {
         let mut record = record.clone();
         let at = Revision(K::revision_mut(&mut record).cast_unsigned());

@@ -1,45 +1,45 @@
-//! Whether records and their indexes agree, and making them.
+//! Compares records with their index entries, and repairs the entries.
 //!
-//! Nobody may write meanwhile: run it while no service has the store open.
+//! Run it while no service has the store open: nothing may write meanwhile.
 
 use std::collections::BTreeMap;
 
 use super::{Error, Kind, Records, decode, key};
 use crate::{Commit, Store, Write};
 
-/// How many entries are looked at, or mended, at a time.
-const STEP: usize = 100;
+/// Entries read or repaired at a time.
+const PAGE_ENTRIES: usize = 100;
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Records read.
     pub records: usize,
     /// Index entries read.
     pub entries: usize,
-    /// Records that cannot be read; these cannot be mended.
+    /// Records that cannot be decoded; not repairable.
     pub corrupt: Vec<String>,
-    /// Index entries that should be there and are not, or lead elsewhere.
+    /// Index entries that are missing or lead to another record.
     pub missing: Vec<String>,
     /// Index entries whose record does not claim them.
     pub stray: Vec<String>,
-    /// Values that are unique and claimed twice; these cannot be mended.
+    /// Unique values that two records have; not repairable.
     pub contested: Vec<String>,
 }
 
 impl CheckReport {
-    /// Whether there is nothing to say.
+    /// True if nothing is wrong.
     pub fn is_clean(&self) -> bool {
         let Self { records: _, entries: _, corrupt, missing, stray, contested } = self;
         [corrupt, missing, stray, contested].into_iter().all(Vec::is_empty)
     }
 
-    /// Whether mending is all that it takes.
+    /// True if a repair leaves nothing wrong.
     pub fn is_repairable(&self) -> bool {
         self.corrupt.is_empty() && self.contested.is_empty()
     }
 
-    /// Both in one.
+    /// Joins two reports.
     pub fn and(mut self, other: Self) -> Self {
         self.records += other.records;
         self.entries += other.entries;
@@ -52,7 +52,7 @@ impl CheckReport {
 }
 
 impl<K: Kind> Records<K> {
-    /// Compares every record with every index entry; with `mend`, adds what is missing and removes what is stray.
+    /// Compares every record with every index entry; with `mend`, adds missing entries and removes stray ones.
     pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
         let mut report = CheckReport::default();
         let claimed = self.claims(&mut report).await?;
@@ -69,7 +69,7 @@ impl<K: Kind> Records<K> {
             writes.push(Write::Delete(key.clone()));
         }
         if mend {
-            for step in writes.chunks(STEP) {
+            for step in writes.chunks(PAGE_ENTRIES) {
                 let commit = Commit { writes: step.to_vec(), ..Commit::default() };
                 self.store.commit(commit).await?;
             }
@@ -77,11 +77,11 @@ impl<K: Kind> Records<K> {
         Ok(report)
     }
 
-    /// The index entries that the records call for.
+    /// Returns the index entries that the records have to have.
     async fn claims(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let (mut claimed, mut after) = (BTreeMap::new(), String::new());
         loop {
-            let page = self.store.list(&key::<K>(""), &after, STEP).await?;
+            let page = self.store.list(&key::<K>(""), &after, PAGE_ENTRIES).await?;
             for (key, found) in &page.pairs {
                 report.records += 1;
                 let Ok(record) = decode::<K>(key, found) else {
@@ -102,13 +102,13 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// The index entries that are there.
+    /// Returns the stored index entries.
     async fn entries(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
         for index in K::INDEXES {
             let (prefix, mut after) = (format!("{index}/"), String::new());
             loop {
-                let page = self.store.list(&prefix, &after, STEP).await?;
+                let page = self.store.list(&prefix, &after, PAGE_ENTRIES).await?;
                 after = page.pairs.last().map_or(after, |(key, _)| key.clone());
                 let entries = page.pairs.into_iter();
                 found.extend(

@@ -1,10 +1,10 @@
-//! What was already answered: a request asked twice is answered as the first time.
+//! Idempotent requests: a repeated request returns the result of the first one.
 //!
 //! ```text
-//! request/<request id>      seconds since 1970 (u64) ‖ SHA-256 of the body ‖ id of what it made
+//! request/<request id>      seconds since 1970 (u64) ‖ SHA-256 of the body ‖ id of the created object
 //! ```
 //!
-//! The entry is written in the commit that does what was asked, and kept for a week.
+//! The entry is written in the commit that carries out the request, and deleted after a week.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,42 +14,42 @@ use sha2::{Digest as _, Sha256};
 use super::{Change, Error};
 use crate::{Commit, Expect, ScopedStore, Store, Versioned, Write};
 
-/// How long an answer is kept.
+/// Time for which a result is stored.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// How many are forgotten in one commit.
-const STEP: usize = 100;
+/// Entries read and deleted at a time.
+const PAGE_ENTRIES: usize = 100;
 
-/// A request that may come again.
+/// A request that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotentRequest {
     id: String,
     digest: [u8; 32],
 }
 
-/// What is known of a request.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestState {
-    /// Nothing: do it.
+    /// Not carried out yet.
     New,
-    /// It was done, and made this object.
+    /// Carried out; the id of the created object.
     Done(String),
-    /// Its id was used for another body.
+    /// The id was used with another body.
     Reused,
 }
 
 impl IdempotentRequest {
-    /// The request `id` with `body`; nothing where the caller gave no id and repeating is not safe.
+    /// Returns the request `id` with `body`; none if the id is empty, so that repeating is not safe.
     pub fn new(id: &str, body: &impl Message) -> Option<Self> {
         let digest = Sha256::digest(body.encode_to_vec()).into();
         (!id.is_empty()).then(|| Self { id: id.to_owned(), digest })
     }
 
-    /// The caller's id for it.
+    /// Returns the caller's request id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What `store` knows of it.
+    /// Reads the state of the request from `store`.
     pub async fn state(&self, store: &ScopedStore) -> Result<RequestState, Error> {
         let key = self.key();
         let Some(found) = store.get(&key).await? else { return Ok(RequestState::New) };
@@ -57,7 +57,7 @@ impl IdempotentRequest {
         Ok(if digest == self.digest { RequestState::Done(object) } else { RequestState::Reused })
     }
 
-    /// Notes, with the change that does it, that it made `object`.
+    /// Returns the change that records that the request created `object`.
     pub fn done(&self, object: &str, now: SystemTime) -> Change {
         let value = [&seconds(now).to_be_bytes()[..], &self.digest, object.as_bytes()].concat();
         let expect = vec![Expect::Absent(self.key())];
@@ -70,12 +70,12 @@ impl IdempotentRequest {
     }
 }
 
-/// Forgets what `store` has kept long enough. Answers how many.
+/// Deletes the results in `store` that are older than [`RETENTION`]. Returns their number.
 pub async fn delete_expired(store: &ScopedStore, now: SystemTime) -> Result<usize, Error> {
     let oldest = seconds(now).saturating_sub(RETENTION.as_secs());
     let (mut after, mut gone) = (String::new(), 0);
     loop {
-        let page = store.list("request/", &after, STEP).await?;
+        let page = store.list("request/", &after, PAGE_ENTRIES).await?;
         let old = page
             .pairs
             .iter()

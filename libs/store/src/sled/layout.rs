@@ -1,4 +1,4 @@
-//! How pairs lie in sled: one tree, three kinds of key.
+//! The layout of pairs in sled: one tree, three kinds of key.
 //!
 //! ```text
 //! r                      revision                               the newest applied
@@ -17,9 +17,9 @@ use ::sled::{Batch, Db};
 use super::writer::Stopped;
 use crate::{Error, Page, Revision, Versioned, page};
 
-/// Where the newest revision is kept; in every store, from its making on.
+/// The key of the newest revision. Every store has it from its creation on.
 pub(super) const REVISION: &str = "r";
-const PART: usize = 4096;
+const PART_BYTES: usize = 4096;
 
 /// The tree, and the lock that shows readers whole commits only.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// What `db` holds, and its newest revision.
+    /// Opens the layout in `db`, and reads its newest revision.
     pub(super) fn read(db: Db) -> Result<(Self, Revision), Error> {
         let raw = db.get(REVISION).map_err(Error::unavailable)?;
         let last = raw.as_deref().and_then(split_revision);
@@ -37,7 +37,7 @@ impl Layout {
         Ok((Self { db, applied: RwLock::new(last) }, last))
     }
 
-    /// What `look` sees between two commits, and the newest revision it can have seen.
+    /// Runs `look` between two commits. Returns its result, and the newest revision it can have read.
     pub(super) fn look<T>(
         &self,
         look: impl FnOnce(&Self) -> Result<T, Error>,
@@ -82,7 +82,7 @@ impl Layout {
         self.db.flush().map(drop).map_err(Error::unavailable)
     }
 
-    /// What opens the pair under `key`, if there is one.
+    /// Returns the head of the pair under `key`, if there is one.
     pub(super) fn head(&self, key: &str) -> Result<Option<Head>, Error> {
         let raw = self.db.get(pair_key(key)).map_err(Error::unavailable)?;
         raw.map(|raw| Head::decode(key, &raw).map(|(head, _)| head)).transpose()
@@ -102,7 +102,7 @@ impl Layout {
     }
 }
 
-/// What opens a pair.
+/// The fixed-size beginning of a stored pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) revision: Revision,
@@ -110,14 +110,14 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// How many parts the value lies in; none if it is short.
+    /// Returns the number of parts of the value; 0 if it is short.
     pub(super) fn parts(&self) -> usize {
-        if self.length <= PART { 0 } else { self.length.div_ceil(PART) }
+        if self.length <= PART_BYTES { 0 } else { self.length.div_ceil(PART_BYTES) }
     }
 
     /// Those parts of `value`.
     pub(super) fn cut<'a>(&self, value: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        value.chunks(PART).take(self.parts())
+        value.chunks(PART_BYTES).take(self.parts())
     }
 
     pub(super) fn encode(&self, inline: &[u8]) -> Vec<u8> {
@@ -150,7 +150,7 @@ pub(super) fn part_key(key: &str, number: usize) -> Vec<u8> {
 
 #[cfg(test)]
 impl Layout {
-    /// How many entries sled holds.
+    /// Returns the number of entries in sled.
     pub(super) fn entries(&self) -> usize {
         self.db.len()
     }

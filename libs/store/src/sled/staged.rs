@@ -1,4 +1,4 @@
-//! Commits on their way into sled: judged one after the other, applied together.
+//! Commits on their way into sled: checked one after the other, applied together.
 //!
 //! For each batch, however small, sled writes and waits for two log buffers. So all commits that share a sync share a
 //! batch, too: each sees what those before it staged, and readers see all of them at once or none.
@@ -10,31 +10,31 @@ use ::sled::Batch;
 use super::layout::{Head, Layout, REVISION, pair_key, part_key};
 use crate::{Commit, Error, Revision, Write};
 
-/// What one batch may hold, give or take a commit: readers wait while it is applied.
-const ROOM: usize = 4 * 1024 * 1024;
+/// Bytes of one batch, give or take a commit: readers wait while it is applied.
+const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// What is staged on top of what is applied.
+/// Commits staged on top of the applied ones.
 #[derive(Debug)]
 pub(super) struct Staged<'a> {
     layout: &'a Layout,
     /// The newest revision, staged ones included.
     revision: Revision,
     batch: Batch,
-    /// What opens each pair the batch changes; `None` for one it removes.
+    /// The head of each pair that the batch changes; `None` for one that it removes.
     heads: HashMap<String, Option<Head>>,
     size: usize,
 }
 
 impl<'a> Staged<'a> {
-    /// Nothing yet, on top of `layout`, of which there is only one writer.
+    /// An empty stage on top of `layout`, which has only one writer.
     pub(super) fn on(layout: &'a Layout) -> Result<Self, Error> {
         let revision = layout.revision()?;
         Ok(Self { layout, revision, batch: Batch::default(), heads: HashMap::new(), size: 0 })
     }
 
-    /// Whether another commit should wait for the next batch.
+    /// True if another commit should wait for the next batch.
     pub(super) fn full(&self) -> bool {
-        self.size >= ROOM
+        self.size >= MAX_BATCH_BYTES
     }
 
     /// Stages `commit` if all it expects holds, else nothing of it.

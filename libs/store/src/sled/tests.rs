@@ -1,4 +1,4 @@
-//! What only the sled engine promises: reopening, failing disks, broken stores.
+//! Properties of the sled engine alone: reopening, failing disks, broken stores.
 
 use std::path::Path;
 
@@ -70,7 +70,7 @@ async fn dropping_the_store_finishes_what_is_queued() {
     let store = open(dir.path());
     for n in 0..100 {
         let (reply, _nobody_waits) = oneshot::channel();
-        let order = Order { commit: put(&format!("{n:03}"), "v"), reply };
+        let order = QueuedCommit { commit: put(&format!("{n:03}"), "v"), reply };
         store.orders.send(order).await.expect("queues");
     }
     drop(store);
@@ -137,7 +137,7 @@ async fn a_long_queue_is_applied_in_several_batches_and_answered_in_order() {
     let mut outcomes = Vec::new();
     for n in 0..20 {
         let (reply, outcome) = oneshot::channel();
-        let order = Order { commit: put("a", vec![n; limits::MAX_VALUE_BYTES]), reply };
+        let order = QueuedCommit { commit: put("a", vec![n; limits::MAX_VALUE_BYTES]), reply };
         store.orders.send(order).await.expect("queues");
         outcomes.push(outcome);
     }

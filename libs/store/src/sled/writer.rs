@@ -1,9 +1,9 @@
 //! The one thread that writes: many commits, one `fdatasync`.
 //!
 //! It takes what has queued up while it was busy, so the busier the store, the more commits share a sync. Within a
-//! batch each commit sees the ones before it, and one whose expectation fails takes nobody with it. Nobody hears
-//! an outcome, good or bad, before all it rests on is durable. An error from the disk, or a panic in sled, ends the
-//! thread; its end of the feed goes with it, which is how everyone else learns.
+//! batch each commit sees the ones before it, and one whose expectation fails takes nobody with it. No
+//! outcome, good or bad, is sent before everything it depends on is durable. An error from the disk, or a panic in sled, ends the
+//! thread; its end of the feed is dropped with it, which ends all followers.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::staged::Staged;
 use crate::change_feed::ChangeFeed;
 use crate::{Commit, Error, Revision};
 
-/// The most commits that share a sync.
-const BATCH: usize = 256;
+/// Commits that share a sync.
+const MAX_BATCH_COMMITS: usize = 256;
 
 type Outcome = Result<Revision, Error>;
 
@@ -26,14 +26,14 @@ type Outcome = Result<Revision, Error>;
 #[error("the store has stopped writing after a failure")]
 pub(super) struct Stopped;
 
-/// A commit, and where its outcome goes.
+/// A commit, and the channel for its outcome.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct QueuedCommit {
     pub(super) commit: Commit,
     pub(super) reply: oneshot::Sender<Outcome>,
 }
 
-/// What the thread owns.
+/// The state of the thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) layout: Arc<Layout>,
@@ -53,16 +53,16 @@ impl Drop for Running {
 }
 
 impl Writer {
-    /// Carries out orders until the queue is closed and empty, or the disk fails.
-    pub(super) fn start(self, queue: mpsc::Receiver<Order>) -> Result<Running, Error> {
+    /// Carries out commits until the queue is closed and empty, or the disk fails.
+    pub(super) fn start(self, queue: mpsc::Receiver<QueuedCommit>) -> Result<Running, Error> {
         let thread = thread::Builder::new().name("store-writer".into());
         let thread = thread.spawn(move || self.run(queue)).map_err(Error::unavailable)?;
         Ok(Running(Some(thread)))
     }
 
-    fn run(self, mut queue: mpsc::Receiver<Order>) {
-        let mut batch = Vec::with_capacity(BATCH);
-        while queue.blocking_recv_many(&mut batch, BATCH) > 0 {
+    fn run(self, mut queue: mpsc::Receiver<QueuedCommit>) {
+        let mut batch = Vec::with_capacity(MAX_BATCH_COMMITS);
+        while queue.blocking_recv_many(&mut batch, MAX_BATCH_COMMITS) > 0 {
             match self.carry_out(&batch) {
                 Ok(outcomes) => {
                     for (order, outcome) in batch.drain(..).zip(outcomes) {
@@ -70,19 +70,19 @@ impl Writer {
                     }
                 }
                 // Dropping the batch and the queue answers everyone in them: `Stopped`.
-                Err(fault) => return report(&fault),
+                Err(failure) => return report(&failure),
             }
         }
     }
 
     /// The outcome of each of `batch`, all of them durable; or what the disk said.
-    fn carry_out(&self, batch: &[Order]) -> Result<Vec<Outcome>, Error> {
+    fn carry_out(&self, batch: &[QueuedCommit]) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut staged = Staged::on(&self.layout)?;
         for order in batch {
             let outcome = staged.take(&order.commit);
-            if let Err(fault @ Error::Unavailable(_)) = outcome {
-                return Err(fault);
+            if let Err(failure @ Error::Unavailable(_)) = outcome {
+                return Err(failure);
             }
             outcomes.push(outcome);
             if staged.full() {
@@ -102,7 +102,7 @@ impl Writer {
     }
 }
 
-fn report(fault: &Error) {
-    let cause = std::error::Error::source(fault);
+fn report(failure: &Error) {
+    let cause = std::error::Error::source(failure);
     tracing::error!(error = cause, "the store's disk failed; no commit is taken any more");
 }

@@ -1,4 +1,4 @@
-//! Who signs the certificates of a cluster and of its clients.
+//! The authority that signs the certificates of a cluster and of its clients.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ impl Authority {
         Guard { flags, key: self.key() }
     }
 
-    /// What a client of a member is given.
+    /// Returns the TLS options of a client.
     pub(crate) fn key(&self) -> Tls {
         Tls { authority: self.certificate.clone(), identity: Some(self.issue("tinwright")) }
     }

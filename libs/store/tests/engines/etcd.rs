@@ -1,4 +1,4 @@
-//! What only the etcd engine promises: servers that die, fall silent, forget or go back.
+//! Properties of the etcd engine alone: servers that die, fall silent, lose history or go back.
 
 use std::future::Future;
 use std::time::Duration;

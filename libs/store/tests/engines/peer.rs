@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use store::Revision;
 use store::etcd::{Etcd, Options, Tls};
 
-/// How long it may take to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for a start on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Peer {
     dir: tempfile::TempDir,
@@ -22,9 +22,9 @@ pub(crate) struct Peer {
 /// A peer that speaks TLS, and only with those who show a certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// What it is told.
+    /// Its arguments.
     pub(crate) flags: Vec<String>,
-    /// What lets us in.
+    /// Options of our connection.
     pub(crate) key: Tls,
 }
 
@@ -50,7 +50,7 @@ impl Peer {
         client_url(self.ports[0], self.guard.as_ref())
     }
 
-    /// How it is reached.
+    /// Returns the options of a connection to it.
     pub(crate) fn options(&self) -> Options {
         let tls = self.guard.as_ref().map(|guard| guard.key.clone());
         Options { tls, ..options([self.url()]) }
@@ -98,7 +98,7 @@ impl Peer {
         self.tell(&["compaction", &revision.0.to_string()]);
     }
 
-    /// What its own client is to do with it.
+    /// Runs its own client with the arguments.
     pub(crate) fn tell(&self, arguments: &[&str]) {
         let mut etcdctl = Command::new("etcdctl");
         etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &self.url()]).args(arguments);
@@ -117,7 +117,7 @@ impl Peer {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ready).await.expect("etcd starts");
+        tokio::time::timeout(START_TIMEOUT, ready).await.expect("etcd starts");
     }
 }
 

@@ -6,7 +6,7 @@ use store::{Error, conformance};
 use super::authority::Authority;
 use super::peer::Peer;
 
-/// Why nobody gets in with `tls`, in one line.
+/// Returns the error of a connection with `tls`, in one line.
 async fn refused(peer: &Peer, tls: Tls) -> String {
     let refused = Etcd::connect(Options { tls: Some(tls), ..peer.options() }).await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable(_)), "{refused}");

@@ -58,7 +58,7 @@ async fn names_macs_addresses_and_ports_are_unique_and_the_error_names_the_owner
     let machines = machines();
     let first = machines.create(machine(1), None).await.unwrap();
     let again = machines.create(Hardware { id: first.id.clone(), ..machine(2) }, None).await;
-    assert_eq!(again.unwrap_err().to_string(), format!("hardware {} is there already", first.id));
+    assert_eq!(again.unwrap_err().to_string(), format!("hardware {} exists already", first.id));
     let same_name = Hardware { name: "N1".into(), ..machine(2) };
     let same_mac = {
         let mut other = machine(2);

@@ -13,7 +13,7 @@ use tinwright::workflow::v1::Workflow;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Reconciler};
+use super::Reconciler;
 use crate::instances::InstanceKind;
 use crate::state::State;
 
