@@ -94,8 +94,8 @@ impl Server {
             Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
             None => Services::default(),
         };
-        let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let leases = doors.leases(store.as_ref(), &edges.stop);
+        let boots = doors.boots(store.as_ref(), &edges.stop)?;
         let metadata = doors.metadata(&reach, &vitals);
         let (reporter, health) = tonic_health::server::health_reporter();
         let told = (boots, leases, metadata.as_ref().map(Metadata::api));

@@ -18,7 +18,8 @@ use tonic::{Request, Response, Status};
 
 use self::log::Reader;
 use crate::bootscripts::BootScripts;
-use crate::explain::{ClientClass, Place, Question, Relay, Subject, explain};
+use crate::dhcp_server::View;
+use crate::explain::{BootQuestion, SimulatedClient, SimulatedRelay, Target, explain};
 use crate::machine_view;
 use crate::syslog::Lines;
 use crate::timeline::records::{self, BootStore};
@@ -29,8 +30,8 @@ const MAX_PORT_BYTES: usize = 251;
 /// The API.
 #[derive(Clone, Debug)]
 pub struct Api {
-    first: Place,
-    others: Arc<[Place]>,
+    first: View,
+    others: Arc<[View]>,
     kept: BootStore,
     lines: Option<Arc<Lines>>,
     stop: CancellationToken,
@@ -40,8 +41,8 @@ impl Api {
     /// An API over the links `first` and `others`, the stored boots, and the `lines` of syslog if they are received; streams
     /// end at `stop`.
     pub fn new(
-        first: Place,
-        others: Vec<Place>,
+        first: View,
+        others: Vec<View>,
         kept: BootStore,
         lines: Option<Arc<Lines>>,
         stop: CancellationToken,
@@ -51,18 +52,18 @@ impl Api {
 
     /// Returns the boot scripts of the first link; the machines are the same on all.
     fn boots(&self) -> &BootScripts {
-        &self.first.boots
+        &self.first.scripts
     }
 
-    /// Where `subject` asks: on the link with its address.
-    fn place(&self, subject: &Subject, now: SystemTime) -> &Place {
-        let address = match subject {
-            Subject::Address(address) => Some(*address),
-            Subject::Hardware(_) | Subject::Mac(_) | Subject::Hostname(_) => {
-                subject.find(self.boots(), now).and_then(|known| known.address())
+    /// Where `target` asks: on the link with its address.
+    fn view(&self, target: &Target, now: SystemTime) -> &View {
+        let address = match target {
+            Target::Address(address) => Some(*address),
+            Target::Hardware(_) | Target::Mac(_) | Target::Hostname(_) => {
+                target.find(self.boots(), now).and_then(|known| known.address())
             }
         };
-        let there = |place: &&Place| address.is_some_and(|address| place.has(address));
+        let there = |view: &&View| address.is_some_and(|address| view.has(address));
         self.others.iter().find(there).unwrap_or(&self.first)
     }
 
@@ -81,11 +82,11 @@ impl NetbootService for Api {
     ) -> Result<Response<pb::ExplainBootResponse>, Status> {
         let question = question(request.into_inner())?;
         let now = SystemTime::now();
-        if !question.subject.asks() && question.subject.find(self.boots(), now).is_none() {
-            return Err(unknown(&question.subject));
+        if !question.target.sends_requests() && question.target.find(self.boots(), now).is_none() {
+            return Err(unknown(&question.target));
         }
-        let place = self.place(&question.subject, now);
-        Ok(Response::new(explain(&question, place, now)))
+        let view = self.view(&question.target, now);
+        Ok(Response::new(explain(&question, view, now)))
     }
 
     #[tracing::instrument(skip_all)]
@@ -130,9 +131,9 @@ impl NetbootService for Api {
         let lines = self.lines.clone().ok_or_else(off)?;
         let machine = match log_of(by)? {
             None => String::new(),
-            Some(subject) => {
-                let known = subject.find(self.boots(), SystemTime::now());
-                let known = known.ok_or_else(|| unknown(&subject))?;
+            Some(target) => {
+                let known = target.find(self.boots(), SystemTime::now());
+                let known = known.ok_or_else(|| unknown(&target))?;
                 known.hardware.id.clone()
             }
         };
@@ -143,7 +144,7 @@ impl NetbootService for Api {
 }
 
 /// Returns the machine whose log is read; none for lines from addresses of no machine.
-fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, Violations> {
+fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Target>, Violations> {
     use pb::read_boot_log_request::By;
     Ok(match by {
         None | Some(By::Unknown(false)) => {
@@ -157,11 +158,11 @@ fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Subject>, 
     })
 }
 
-fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
+fn question(request: pb::ExplainBootRequest) -> Result<BootQuestion, Violations> {
     use pb::explain_boot_request::By;
     let class = request.client_class();
     let pb::ExplainBootRequest { by, client_class, architecture, relay } = request;
-    let subject = match by {
+    let target = match by {
         None => return Err(Violations::single("by", "is missing: say which machine")),
         Some(By::HardwareId(text)) => by_id(&text)?,
         Some(By::Mac(text)) => by_mac(&text)?,
@@ -169,12 +170,12 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
         Some(By::Hostname(text)) => by_hostname(text)?,
     };
     let class = match class {
-        pb::ClientClass::Pxe => ClientClass::Pxe,
-        pb::ClientClass::Http => ClientClass::Http,
-        pb::ClientClass::Ipxe => ClientClass::Ipxe,
-        pb::ClientClass::IpxeRom => ClientClass::IpxeRom,
-        pb::ClientClass::Ordinary => ClientClass::Ordinary,
-        pb::ClientClass::Unspecified if client_class == 0 => ClientClass::Ipxe,
+        pb::ClientClass::Pxe => SimulatedClient::Pxe,
+        pb::ClientClass::Http => SimulatedClient::Http,
+        pb::ClientClass::Ipxe => SimulatedClient::Ipxe,
+        pb::ClientClass::IpxeRom => SimulatedClient::IpxeRom,
+        pb::ClientClass::Ordinary => SimulatedClient::Ordinary,
+        pb::ClientClass::Unspecified if client_class == 0 => SimulatedClient::Ipxe,
         pb::ClientClass::Unspecified => {
             return Err(Violations::single("client_class", format!("{client_class} is none")));
         }
@@ -183,10 +184,10 @@ fn question(request: pb::ExplainBootRequest) -> Result<Question, Violations> {
     let architecture =
         architecture.map_err(|_| Violations::single("architecture", "has more than 16 bits"))?;
     let relay = relay.map(relay_of).transpose()?;
-    Ok(Question { subject, class, architecture, relay })
+    Ok(BootQuestion { target, class, architecture, relay })
 }
 
-fn relay_of(relay: pb::RelayAgent) -> Result<Relay, Violations> {
+fn relay_of(relay: pb::RelayAgent) -> Result<SimulatedRelay, Violations> {
     let pb::RelayAgent { address, circuit_id, remote_id } = relay;
     let (mut all, mut wrong) = (Violations::default(), Violations::default());
     let hex = |text: &str| machine_view::parse_hex(text).ok_or("is not hex, two digits an octet");
@@ -198,11 +199,11 @@ fn relay_of(relay: pb::RelayAgent) -> Result<Relay, Violations> {
     }
     all.add_nested("relay", wrong);
     let address = address.unwrap_or(Ipv4Addr::UNSPECIFIED);
-    all.into_result(Relay { address, circuit_id, remote_id, link: None })
+    all.into_result(SimulatedRelay { address, circuit_id, remote_id, link: None })
 }
 
-fn by_id(text: &str) -> Result<Subject, Violations> {
-    hardware("hardware_id", text).map(Subject::Hardware)
+fn by_id(text: &str) -> Result<Target, Violations> {
+    hardware("hardware_id", text).map(Target::Hardware)
 }
 
 fn hardware(field: &str, text: &str) -> Result<String, Violations> {
@@ -210,25 +211,25 @@ fn hardware(field: &str, text: &str) -> Result<String, Violations> {
     Ok(id.map_err(|reason| Violations::single(field, reason))?.to_string())
 }
 
-fn by_mac(text: &str) -> Result<Subject, Violations> {
-    text.parse().map(Subject::Mac).map_err(|reason| Violations::single("mac", reason))
+fn by_mac(text: &str) -> Result<Target, Violations> {
+    text.parse().map(Target::Mac).map_err(|reason| Violations::single("mac", reason))
 }
 
-fn by_address(text: &str) -> Result<Subject, Violations> {
+fn by_address(text: &str) -> Result<Target, Violations> {
     let address = check::address(text).map_err(|reason| Violations::single("address", reason))?;
-    Ok(Subject::Address(address))
+    Ok(Target::Address(address))
 }
 
-fn by_hostname(text: String) -> Result<Subject, Violations> {
+fn by_hostname(text: String) -> Result<Target, Violations> {
     check::hostname(&text).map_err(|reason| Violations::single("hostname", reason))?;
-    Ok(Subject::Hostname(text))
+    Ok(Target::Hostname(text))
 }
 
-fn unknown(subject: &Subject) -> Status {
-    let name = match subject {
-        Subject::Hardware(name) | Subject::Hostname(name) => name.clone(),
-        Subject::Mac(mac) => mac.to_string(),
-        Subject::Address(address) => address.to_string(),
+fn unknown(target: &Target) -> Status {
+    let name = match target {
+        Target::Hardware(name) | Target::Hostname(name) => name.clone(),
+        Target::Mac(mac) => mac.to_string(),
+        Target::Address(address) => address.to_string(),
     };
     status::not_found("machine", &name)
 }

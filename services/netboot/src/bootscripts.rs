@@ -39,9 +39,9 @@ use self::gate::{GateResult, PresentedIdentity};
 use self::one_shot::OneShotScripts;
 use self::render::{UrlSettings, WorkerIdentity};
 use crate::Mac;
+use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, MachineFacts, Policy, RETRY, decide};
 use crate::ipxe::{self, BadWord};
-use crate::lending::{Lending, Lent};
 use crate::machine_view::{Index, MachineView};
 use crate::site::Site;
 use crate::timeline::{BootStep, Event, Timeline};
@@ -60,7 +60,7 @@ pub struct BootScripts {
     site: Site,
     urls: Arc<UrlSettings>,
     timeline: Timeline,
-    lending: Option<Arc<Lending>>,
+    allocator: Option<Arc<Allocator>>,
     boot_loops: Arc<BootLoops>,
     /// Scripts for one boot that are under way.
     pub one_shot: Arc<OneShotScripts>,
@@ -182,8 +182,8 @@ impl BootScripts {
     pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
         let (timeline, boot_loops, one_shot, dhcp_uuids) = Default::default();
         let (tokens, urls) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
-        let lending = None;
-        Self { index, tokens, site, urls, timeline, lending, boot_loops, one_shot, dhcp_uuids }
+        let allocator = None;
+        Self { index, tokens, site, urls, timeline, allocator, boot_loops, one_shot, dhcp_uuids }
     }
 
     /// The same for another link.
@@ -197,18 +197,18 @@ impl BootScripts {
     }
 
     /// Finds machines by their leased addresses, too.
-    pub fn with_lending(self, lending: Arc<Lending>) -> Self {
-        Self { lending: Some(lending), ..self }
+    pub fn with_allocator(self, allocator: Arc<Allocator>) -> Self {
+        Self { allocator: Some(allocator), ..self }
     }
 
-    /// Leased addresses, where any are leased.
-    pub fn lending(&self) -> Option<&Lending> {
-        self.lending.as_deref()
+    /// The allocator of pool addresses.
+    pub fn allocator(&self) -> Option<&Allocator> {
+        self.allocator.as_deref()
     }
 
     /// Returns the interface that `source` is leased to.
     pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
-        self.lending()?.holder(source, now)
+        self.allocator()?.holder(source, now)
     }
 
     /// Returns the machine with the address `source`, by its record or by its lease.
@@ -236,9 +236,9 @@ impl BootScripts {
         self.decide(machine, self.site.policy, feed)
     }
 
-    /// The same for a machine that DHCP leases something to: a pool may boot machines without a record.
-    pub fn decision_lent(&self, machine: Option<&MachineView>, lent: &Lent) -> Decision {
-        let boot_unknown = self.site.policy.boot_unknown || *lent != Lent::Nothing;
+    /// Decides for a DHCP reply. With `boot_unknown`, the client's pool boots machines without a record.
+    pub fn dhcp_decision(&self, machine: Option<&MachineView>, boot_unknown: bool) -> Decision {
+        let boot_unknown = self.site.policy.boot_unknown || boot_unknown;
         let policy = Policy { boot_unknown, ..self.site.policy };
         self.decide(machine, policy, self.index.feed())
     }
@@ -358,7 +358,7 @@ impl BootScripts {
         };
         let Some(machine) = machine else {
             let pool =
-                || self.lending()?.boots_unknown(request.mac, source, holder()).then_some(());
+                || self.allocator()?.boots_unknown(request.mac, source, holder()).then_some(());
             let boots = self.site.policy.boot_unknown || pool().is_some();
             return self.generic(request, boots, now);
         };

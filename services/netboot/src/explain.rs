@@ -1,57 +1,56 @@
-//! What a machine would be answered if it asked now, and why.
+//! Explains what a machine would be answered if it sent a request now, and why.
 //!
-//! Nothing is decided here: a request is made as the client would make it, and given to the very functions that answer
-//! machines. What they looked at is told beside their answer.
+//! Nothing is decided here: a request is made as the client would make it, and answered by the functions that answer machines.
+//! Their effects are discarded; the facts that they depend on are reported beside the answers.
 //!
-//! - `request`: requests as clients and relays make them; `case`: one, and what is known of who sends it.
+//! - `request`: requests as clients and relays send them. `simulate`: one of them and its response.
 //! - `decision_inputs`: the facts.
 
-mod case;
 mod decision_inputs;
 mod request;
+mod simulate;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use dhcp::options::code;
+use dhcp::{BootOffer, MessageType, Reply};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::dhcp_reply::Type;
 
-pub use request::{ClientClass, Relay};
+pub use request::{SimulatedClient, SimulatedRelay};
 
-use self::case::Case;
+use self::simulate::Simulation;
 use crate::Mac;
 use crate::bootscripts::{BootScripts, ScriptRequest};
 use crate::decision::BootTarget;
-use crate::dhcp_server::link_state::LinkState;
-use crate::lending::Lent;
+use crate::dhcp_server::View;
 use crate::machine_view::MachineView;
-use dhcp::options::code;
-use dhcp::{BootOffer, DropReason, Link, MessageType, ReplyInputs};
 
 /// The machine that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum Target {
     /// By its id.
     Hardware(String),
     /// By an interface.
     Mac(Mac),
     /// By an address.
     Address(IpAddr),
-    /// By what people call it.
+    /// By its name or host name.
     Hostname(String),
 }
 
-impl Subject {
-    /// What `boots` knows of it: by its record, or by what it is lent.
-    pub fn find(&self, boots: &BootScripts, now: SystemTime) -> Option<Arc<MachineView>> {
-        let index = boots.index();
+impl Target {
+    /// Finds the machine: by its record, or by its lease.
+    pub fn find(&self, scripts: &BootScripts, now: SystemTime) -> Option<Arc<MachineView>> {
+        let index = scripts.index();
         match self {
             Self::Hardware(id) => index.by_id(id),
             Self::Mac(mac) => index.by_mac(*mac),
             Self::Address(address) => {
                 let reserved = index.by_address(*address);
-                reserved.or_else(|| index.by_mac(boots.holder(*address, now)?))
+                reserved.or_else(|| index.by_mac(scripts.holder(*address, now)?))
             }
             Self::Hostname(name) => index.by_name(name),
         }
@@ -64,8 +63,8 @@ impl Subject {
         }
     }
 
-    /// Whether it is something that asks, known or not.
-    pub fn asks(&self) -> bool {
+    /// True if it can send requests without a record.
+    pub fn sends_requests(&self) -> bool {
         match self {
             Self::Mac(_) | Self::Address(_) => true,
             Self::Hardware(_) | Self::Hostname(_) => false,
@@ -73,113 +72,78 @@ impl Subject {
     }
 }
 
-/// Who asks, and by what.
+/// A machine and the program that would send the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct BootQuestion {
     /// The machine.
-    pub subject: Subject,
+    pub target: Target,
     /// The program.
-    pub class: ClientClass,
-    /// Option 93; by the class and the machine's record where it is not given.
+    pub class: SimulatedClient,
+    /// Option 93. Without it: by the class and the machine's record.
     pub architecture: Option<u16>,
-    /// The relay; that of the port in the machine's record where it is not given.
-    pub relay: Option<Relay>,
+    /// The relay. Without it: that of the switch port in the machine's record.
+    pub relay: Option<SimulatedRelay>,
 }
 
-/// A link, and what answers on it.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// Scripts for those who ask there.
-    pub boots: Arc<BootScripts>,
-    /// What DHCP tells there.
-    pub link: Arc<Link>,
-    /// What clients were heard to say there.
-    pub link_state: Arc<LinkState>,
-}
-
-impl Place {
-    /// Whether `address` is known to be on it.
-    pub fn has(&self, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address else { return false };
-        self.link.networks.iter().any(|network| network.contains(&address))
-    }
-}
-
-/// The answers to `question` at `place`, as of `now`.
-pub fn explain(question: &Question, place: &Place, now: SystemTime) -> pb::ExplainBootResponse {
-    let case = Case::of(question, place, now);
-    let boots = case.boots;
-    let lent = case.lent();
-    let has = lent.as_ref().unwrap_or(&Lent::Nothing);
-    let decision = boots.decision_lent(case.known.as_deref(), has);
-    let holder = match has {
-        Lent::Address(_) => case.mac,
-        Lent::Nothing | Lent::BootOnly => None,
+/// Answers `question` on the link of `view`, as of `now`.
+pub fn explain(question: &BootQuestion, view: &View, now: SystemTime) -> pb::ExplainBootResponse {
+    let simulation = Simulation::run(question, view, now);
+    let response = simulation.response.as_ref();
+    let decision = match response {
+        Some(response) => response.decision.clone(),
+        None => view.scripts.dhcp_decision(simulation.machine.as_deref(), false),
     };
-    let dhcp = dhcp(&case, lent, decision.offer());
-    let given = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
-    let own =
-        || case.known.as_deref().and_then(MachineView::address).or(question.subject.address());
-    let asked_from = given.or_else(own).or_else(|| case.somewhere());
+    let boot_offered = decision.offer() == BootOffer::Offered;
+    let dhcp = response.map(|response| match &response.reply {
+        Ok(reply) => dhcp_reply(reply, boot_offered),
+        Err(reason) => pb::DhcpReply { drop_reason: reason.to_string(), ..Default::default() },
+    });
+    let holder = simulation.mac.filter(|_| response.is_some_and(|it| it.is_allocated));
+    let assigned = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
+    let own = || {
+        simulation.machine.as_deref().and_then(MachineView::address).or(question.target.address())
+    };
+    let source = assigned.or_else(own).or_else(|| simulation.pool_address());
     pb::ExplainBootResponse {
         time: Some(now.into()),
         boot: target(&decision.boot).into(),
         fact: decision.fact.to_string(),
         dhcp,
-        script: Some(script(&case, asked_from, holder)),
-        inputs: Some(decision_inputs::of(&case)),
+        script: Some(script_reply(&simulation, source, holder)),
+        inputs: Some(decision_inputs::of(&simulation)),
     }
 }
 
-/// What DHCP answers the request, where there is one.
-fn dhcp(
-    case: &Case<'_>,
-    lent: Result<Lent, DropReason>,
-    offer: BootOffer,
-) -> Option<pb::DhcpReply> {
-    let request = case.request.as_ref()?;
-    let boot_offered = offer == BootOffer::Offered;
-    let offer = if case.class == ClientClass::IpxeRom {
-        case.link_state.would_chainload(request, offer, case.instant)
-    } else {
-        offer
+fn dhcp_reply(reply: &Reply, boot_offered: bool) -> pb::DhcpReply {
+    let text = |code| Some(String::from_utf8_lossy(reply.packet.options.get(code)?).into_owned());
+    let address = |address: Ipv4Addr| {
+        if address.is_unspecified() { String::new() } else { address.to_string() }
     };
-    let reply = lent.and_then(|lent| {
-        let (reservation, mode) = lent.terms(case.record(), case.link.mode);
-        let is_withheld = case.withheld().is_some() && !matches!(lent, Lent::Address(_));
-        dhcp::reply(request, ReplyInputs { link: case.link, mode, reservation, offer, is_withheld })
-    });
-    Some(match reply {
-        Err(reason) => pb::DhcpReply { drop_reason: reason.to_string(), ..Default::default() },
-        Ok(reply) => {
-            let options = &reply.packet.options;
-            let text = |code| Some(String::from_utf8_lossy(options.get(code)?).into_owned());
-            let given = |address: Ipv4Addr| {
-                if address.is_unspecified() { String::new() } else { address.to_string() }
-            };
-            pb::DhcpReply {
-                r#type: reply_type(&reply).into(),
-                drop_reason: String::new(),
-                address: given(reply.packet.yiaddr),
-                next_server: given(reply.packet.siaddr),
-                boot_file: text(code::BOOT_FILE_NAME).unwrap_or_default(),
-                boot_offered: boot_offered && reply.no_loader.is_none(),
-                no_loader: reply.no_loader.unwrap_or_default().into_iter().map(u32::from).collect(),
-            }
-        }
-    })
+    pb::DhcpReply {
+        r#type: reply_type(reply).into(),
+        drop_reason: String::new(),
+        address: address(reply.packet.yiaddr),
+        next_server: address(reply.packet.siaddr),
+        boot_file: text(code::BOOT_FILE_NAME).unwrap_or_default(),
+        boot_offered: boot_offered && reply.no_loader.is_none(),
+        no_loader: reply.no_loader.iter().flatten().copied().map(u32::from).collect(),
+    }
 }
 
-/// What a request for a script from `source` is answered, which is lent to `holder` by then.
-fn script(case: &Case<'_>, source: Option<IpAddr>, holder: Option<Mac>) -> pb::ScriptReply {
-    let Case { boots, now, .. } = *case;
-    // DHCP names the interface in the record, whoever asks.
-    let mac = case.known.as_ref().map(|known| known.mac).or(case.mac);
+/// Answers a script request from `source`, which `holder` leases by then.
+fn script_reply(
+    simulation: &Simulation<'_>,
+    source: Option<IpAddr>,
+    holder: Option<Mac>,
+) -> pb::ScriptReply {
+    let (scripts, now) = (&simulation.view.scripts, simulation.now.wall);
+    // The URL in a DHCP reply has the MAC of the record, whichever interface sent the request.
+    let mac = simulation.record_mac();
     let path = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
-    let url = format!("{}{path}/auto.ipxe", boots.site().base_url());
+    let url = format!("{}{path}/auto.ipxe", scripts.site().base_url());
     let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let request = ScriptRequest { leased_to: holder, ..ScriptRequest::new(mac, source) };
-    match boots.respond(&request, now).reply {
+    match scripts.respond(&request, now).reply {
         Ok(script) => {
             pb::ScriptReply { status: 200, kind: script.kind.into(), refusal: String::new(), url }
         }

@@ -16,7 +16,7 @@
 
 mod api;
 mod record;
-mod returned;
+mod release;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -33,10 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::api::Api;
 use self::record::Kept;
-use self::returned::Queue;
-pub use self::returned::Returned;
+use self::release::ReleaseQueue;
+pub use self::release::ReturnedAddress;
 use crate::Mac;
-use crate::pool::{Event, Lease, Subnet, Table};
+use crate::pool::{Event, Lease, Table};
 
 /// How long a commit may take: a client that waits for its ACK asks again after four seconds (RFC 2131, section 4.1).
 const COMMIT: Duration = Duration::from_secs(3);
@@ -51,20 +51,20 @@ pub struct Claim {
     /// The client.
     pub mac: Mac,
     /// For how long.
-    pub lasts: Duration,
+    pub duration: Duration,
     /// Whether it asks from the relay port that its record names; nothing where it renews past the relay.
     pub at_port: Option<bool>,
 }
 
 /// What came of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub enum ClaimResult {
     /// It is the client's for so long, and will be after a power cut. Shorter than claimed while the store is away.
-    For(Duration),
+    Granted(Duration),
     /// It is not the client's. What is known has been read again: judge the request anew.
     Lost,
     /// Nobody can say while the store is away.
-    Unknown,
+    StoreUnavailable,
 }
 
 /// The leases. Cheap to share.
@@ -79,7 +79,7 @@ pub struct Leases {
 struct Shared {
     state: Mutex<State>,
     read_back: watch::Sender<bool>,
-    returned: Queue,
+    returned: ReleaseQueue,
 }
 
 #[derive(Debug, Default)]
@@ -116,9 +116,9 @@ impl Leases {
         let _ready = ready.wait_for(|ready| *ready).await;
     }
 
-    /// What the client `mac` has in `subnet`, or had last.
-    pub fn of(&self, subnet: &Subnet, mac: Mac, now: SystemTime) -> Option<(Ipv4Addr, Lease)> {
-        self.state().table.of(subnet, mac, now)
+    /// Reads the table of leases, which is locked meanwhile.
+    pub fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
+        read(&self.state().table)
     }
 
     /// How `address` is; nothing is free.
@@ -137,31 +137,9 @@ impl Leases {
         }
     }
 
-    /// Chooses an address for the client `mac`, as [`Table::choose`] does, and keeps it for it a minute.
-    pub fn offer(
-        &self,
-        subnet: &Subnet,
-        mac: Mac,
-        wanted: Option<Ipv4Addr>,
-        usable: impl Fn(Ipv4Addr) -> bool,
-        now: SystemTime,
-    ) -> Option<Ipv4Addr> {
-        let mut state = self.state();
-        let address = state.table.choose(subnet, mac, wanted, usable, now)?;
-        state.table.offer(address, mac, now).ok()?;
-        Some(address)
-    }
-
-    /// What [`offer`](Self::offer) would choose; it is kept for nobody.
-    pub fn choose(
-        &self,
-        subnet: &Subnet,
-        mac: Mac,
-        wanted: Option<Ipv4Addr>,
-        usable: impl Fn(Ipv4Addr) -> bool,
-        now: SystemTime,
-    ) -> Option<Ipv4Addr> {
-        self.state().table.choose(subnet, mac, wanted, usable, now)
+    /// Holds `address` for the client `mac` for a minute. Returns false if another client has it.
+    pub fn offer(&self, address: Ipv4Addr, mac: Mac, now: SystemTime) -> bool {
+        self.state().table.offer(address, mac, now).is_ok()
     }
 
     /// Takes back what was offered to the client `mac`.
@@ -169,35 +147,32 @@ impl Leases {
         self.state().table.withdraw(mac);
     }
 
-    /// How many addresses of `subnet` are free.
-    pub fn free(&self, subnet: &Subnet, now: SystemTime) -> usize {
-        self.state().table.free(subnet, now)
-    }
-
     /// Gives an address to a client, durably. One that has it for long enough already is not written again.
-    pub async fn claim(&self, claim: Claim, now: SystemTime) -> Granted {
-        let Claim { address, mac, lasts, at_port } = claim;
+    pub async fn claim(&self, claim: Claim, now: SystemTime) -> ClaimResult {
+        let Claim { address, mac, duration, at_port } = claim;
         let state = self.at(address, now);
         let moved = at_port.is_some_and(|at_port| at_port != self.was_at_port(address, mac));
         let committed = match state {
             Some(Lease::Bound { mac: own, until }) if own == mac => until.duration_since(now).ok(),
             _ => None,
         };
-        if !moved && committed.is_some_and(|left| left >= lasts) {
-            return Granted::For(lasts);
+        if !moved && committed.is_some_and(|left| left >= duration) {
+            return ClaimResult::Granted(duration);
         }
-        let Ok(bound) = Lease::after(state, mac, Event::Bind(now + lasts), now) else {
-            return Granted::Lost;
+        let Ok(bound) = Lease::after(state, mac, Event::Bind(now + duration), now) else {
+            return ClaimResult::Lost;
         };
         match (self.write(address, bound, at_port, now).await, committed) {
-            (Ok(()), _) => Granted::For(lasts),
+            (Ok(()), _) => ClaimResult::Granted(duration),
             (Err(records::Error::Store(error)), left) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, lease.addr = %address, "lease not stored");
                 // A lease of no seconds would be none.
                 let left = left.map(|left| left.as_secs()).filter(|left| *left > 0);
-                left.map_or(Granted::Unknown, |left| Granted::For(Duration::from_secs(left)))
+                left.map_or(ClaimResult::StoreUnavailable, |left| {
+                    ClaimResult::Granted(Duration::from_secs(left))
+                })
             }
-            (Err(_changed), _) => Granted::Lost,
+            (Err(_changed), _) => ClaimResult::Lost,
         }
     }
 
@@ -254,7 +229,7 @@ impl Leases {
             () = self.mirror.run(stop.clone()) => {}
             () = self.follow() => {}
             () = self.sweep() => {}
-            () = self.note_returned() => {}
+            () = self.store_returned() => {}
         }
         Ok(())
     }

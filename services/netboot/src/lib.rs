@@ -3,13 +3,14 @@
 //! - [`decision`]: decides what a machine boots, and names the fact that decided; [`ipxe`]: texts of scripts.
 //! - [`bootscripts`]: scripts and files for each machine; [`http`] and [`tftp`] serve them; [`iso`]: images for virtual media.
 //! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`](::dhcp). [`ra`]: router advertisements for iPXE.
-//! - [`pool`], [`leases`], [`lending`]: pools, leases in the store, and the address for a request; [`unknown`]: clients
-//!   without a record.
+//! - [`pool`], [`leases`], [`allocation`]: pools, leases in the store, and the address for a request; [`unknown_clients`]:
+//!   clients without a record.
 //! - [`timeline`]: the steps of each boot, stored; [`syslog`]: the lines that machines send; [`metrics`].
 //! - [`machine_view`]: the machines in memory; [`feed_cache`]: the feeds on disk, for the next start.
 //! - [`explain`]: simulates requests; [`api`]: that and more over gRPC.
 //! - [`Netboot`]: the links and the tasks of all; [`site`]: settings; [`datagram`]: UDP with addresses and interfaces.
 
+pub mod allocation;
 pub mod api;
 pub mod bootscripts;
 pub mod datagram;
@@ -21,7 +22,6 @@ pub mod http;
 pub mod ipxe;
 pub mod iso;
 pub mod leases;
-pub mod lending;
 pub mod machine_view;
 pub mod metrics;
 pub mod pool;
@@ -31,7 +31,7 @@ pub mod site;
 pub mod syslog;
 pub mod tftp;
 pub mod timeline;
-pub mod unknown;
+pub mod unknown_clients;
 
 pub use api::Api;
 pub use metrics::Metrics;

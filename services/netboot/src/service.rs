@@ -5,7 +5,7 @@ mod link;
 mod served;
 mod tftp_files;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::feeds::Peers;
 use self::link::{LinkServer, SharedState};
 use self::served::Served;
+use crate::allocation::Allocator;
 use crate::api::Api;
 use crate::bootscripts::BootScripts;
 use crate::bootscripts::custom::ScriptReport;
@@ -31,14 +32,13 @@ use crate::bootscripts::script_reports;
 use crate::dhcp_server::link_state::LoaderGrants;
 use crate::http::phone_home::PhoneHomeSink;
 use crate::leases::{self, Leases};
-use crate::lending::Lending;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::syslog::Lines;
 use crate::timeline::records::BootStore;
 use crate::timeline::{Queue, Recorder, Timeline};
-use crate::unknown::Machines;
+use crate::unknown_clients::UnknownClients;
 
 /// Boots that may wait to be reported to the workflow service.
 const MAX_WAITING_BOOTS: usize = 256;
@@ -70,11 +70,11 @@ pub struct Netboot {
     index: Arc<Index>,
     metrics: Metrics,
     /// Interfaces that were given a loader, on any link.
-    chain: Arc<Mutex<LoaderGrants>>,
+    chain: Arc<LoaderGrants>,
     /// Events of boots that wait to be merged.
     events: Arc<Queue>,
-    unknown: Arc<Machines>,
-    lending: Option<Arc<Lending>>,
+    unknown: Arc<UnknownClients>,
+    allocator: Option<Arc<Allocator>>,
     served: Served,
     lines: Arc<Lines>,
 }
@@ -98,7 +98,7 @@ impl Netboot {
             chain,
             events,
             unknown: Arc::default(),
-            lending: None,
+            allocator: None,
             served,
             lines: Arc::new(Lines::new(SystemTime::now())),
         })
@@ -136,11 +136,11 @@ impl Netboot {
         let (leases, index, unknown) =
             (Leases::new(store), self.index.clone(), self.unknown.clone());
         let subnets = self.first.boots.site().subnets.clone();
-        let lending = Arc::new(Lending::new(subnets, leases, index, unknown));
+        let allocator = Arc::new(Allocator::new(subnets, leases, index, unknown));
         for link in std::iter::once(&mut self.first).chain(&mut self.others) {
-            link.boots = Arc::new((*link.boots).clone().with_lending(lending.clone()));
+            link.boots = Arc::new((*link.boots).clone().with_allocator(allocator.clone()));
         }
-        self.lending = Some(lending);
+        self.allocator = Some(allocator);
     }
 
     /// True if it has addresses to lease.
@@ -150,14 +150,14 @@ impl Netboot {
 
     /// What people may ask of leases and of unknown machines, where there are any; watches end at `stop`.
     pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
-        let leases = self.lending.as_ref()?.leases().clone();
+        let leases = self.allocator.as_ref()?.leases().clone();
         Some(leases::Api::new(leases, self.index.clone(), self.unknown.clone(), stop))
     }
 
     /// What people may ask of it, once it runs; `store` keeps what it records, and streams end at `stop`.
     pub fn api(&self, store: Arc<dyn Store>, stop: CancellationToken) -> anyhow::Result<Api> {
-        let first = self.first.place(&self.served)?;
-        let others = self.others.iter().map(|link| link.place(&self.served));
+        let first = self.first.view(&self.served)?;
+        let others = self.others.iter().map(|link| link.view(&self.served));
         let others = others.collect::<anyhow::Result<Vec<_>>>()?;
         let heard = self.first.hears_syslog().then(|| self.lines.clone());
         Ok(Api::new(first, others, boot_store(store), heard, stop))
@@ -204,17 +204,17 @@ impl Netboot {
     /// what machines tell.
     pub async fn serve(self, reports: Reports, stop: CancellationToken) -> anyhow::Result<()> {
         let mut tasks = Tasks::new();
-        let Self { first, others, index, metrics, lending, served, lines, .. } = self;
+        let Self { first, others, index, metrics, allocator, served, lines, .. } = self;
         let (counted, known, until) = (metrics.clone(), index.clone(), stop.clone());
         tasks.spawn(async move {
             until.run_until_cancelled(feeds::update_metrics(&known, &counted)).await;
             Ok(())
         });
-        if let Some(lending) = lending.clone() {
-            tasks.spawn(lending.leases().clone().run(stop.clone()));
+        if let Some(allocator) = allocator.clone() {
+            tasks.spawn(allocator.leases().clone().run(stop.clone()));
             let (counted, until) = (metrics.clone(), stop.clone());
             tasks.spawn(async move {
-                until.run_until_cancelled(lending.tell(counted)).await;
+                until.run_until_cancelled(allocator.report(counted)).await;
                 Ok(())
             });
         }
@@ -225,7 +225,7 @@ impl Netboot {
                 Ok(())
             });
         }
-        let common = SharedState { index, metrics, lending, served, lines, reports };
+        let common = SharedState { index, metrics, allocator, served, lines, reports };
         for link in std::iter::once(first).chain(others) {
             link.serve(&common, &mut tasks, &stop)?;
         }

@@ -9,9 +9,8 @@
 //!
 //! - `queue`: events that wait to be merged.
 //! - [`merge`]: assigns events to boots; [`open_boots`]: boots that may grow or are not stored yet; no clock, no store.
-//! - [`records`]: stored boots; `recorder`: the loop between the two; [`exchange`]: the steps of a DHCP exchange.
+//! - [`records`]: stored boots; `recorder`: the loop between the two.
 
-pub mod exchange;
 pub mod merge;
 pub mod open_boots;
 mod queue;

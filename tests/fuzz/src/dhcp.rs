@@ -8,13 +8,14 @@ use dhcp::options::code;
 use dhcp::{Link, ListenPort, Mode, Packet};
 use ipnet::Ipv4Net;
 use netboot::Metrics;
+use netboot::allocation::Allocator;
 use netboot::datagram::Arrival;
-use netboot::dhcp_server::Server;
 use netboot::dhcp_server::link_state::LinkState;
+use netboot::dhcp_server::{Server, View};
 use netboot::leases::Leases;
-use netboot::lending::Lending;
 use netboot::pool::{Subnet, Unknown};
-use netboot::unknown::Machines;
+use netboot::ra::Booting;
+use netboot::unknown_clients::UnknownClients;
 use store::memory::MemoryStore;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -146,16 +147,21 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
     link.loaders.present = ["undionly.kpxe", "snponly.efi"].map(str::to_owned).into();
     // Nobody reads what it tells: a queue that is full is as good as any.
     let (firmware, _) = mpsc::channel(1);
-    let boots = boots(index.clone(), rate_limits)?;
-    let heard = Arc::new(LinkState::new(Some(Arc::default())));
-    let server = Server::new(boots, link, Metrics::default(), firmware, heard);
     let network = Ipv4Net::new_assert(US.into(), 24);
     let range = "198.51.100.100-198.51.100.199".parse()?;
     let subnet = Subnet { unknown: Unknown::Enrol, ..Subnet::new(network, vec![range]) };
     let leases = Leases::new(Arc::new(MemoryStore::default()));
     tokio::spawn(leases.clone().run(tokio_util::sync::CancellationToken::new()));
-    let lending = Lending::new(vec![subnet], leases, index, Arc::new(Machines::default()));
-    Ok(Arc::new(server.with_lending(Some(Arc::new(lending)))))
+    let unknown = Arc::new(UnknownClients::default());
+    let allocator = Arc::new(Allocator::new(vec![subnet], leases, index.clone(), unknown));
+    let view = View {
+        scripts: Arc::new(
+            Arc::unwrap_or_clone(boots(index, rate_limits)?).with_allocator(allocator),
+        ),
+        link: Arc::new(link),
+        link_state: Arc::new(LinkState::new(Some(Arc::default()))),
+    };
+    Ok(Arc::new(Server::new(view, Metrics::default(), firmware, Booting::default())))
 }
 
 /// How `datagram` may come: from its relay or a client without an address to everybody; and to our own address, from who

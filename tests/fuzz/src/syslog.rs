@@ -42,7 +42,7 @@ impl Syslog {
     pub fn new() -> Self {
         let lines = Arc::new(Lines::new(SystemTime::now()));
         let (index, metrics) = (index(), Metrics::default());
-        let server = Server { index, lending: None, lines, metrics, debug: true };
+        let server = Server { index, allocator: None, lines, metrics, debug: true };
         Self { server, limit: Limit::default(), now: Instant::now(), taken: 0 }
     }
 

@@ -1,65 +1,68 @@
-//! Requests that come twice, and get the very same answer (netboot specification, section 3.1).
+//! Replies to repeated requests: a repetition gets the same reply.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddrV4;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldhash::quality::RandomState;
-
 use dhcp::Received;
+use foldhash::quality::RandomState;
+use runtime::bounded_map::ExpiringMap;
 
 use crate::Mac;
 
-/// For how long an answer stands.
-const STANDS: Duration = Duration::from_secs(1);
-/// How many answers are kept, which is what fits a processor's cache. Over that all are forgotten: making one again is cheap.
-const KEPT: usize = 1024;
-/// Where a request counts the seconds since its client began: what differs in a repetition (RFC 2131, section 2).
-const SECS: std::ops::Range<usize> = 8..10;
+/// The time for which a reply is repeated.
+const REPLY_LIFETIME: Duration = Duration::from_secs(1);
+/// The number of replies that are stored: as many as fit a processor's cache.
+const MAX_REPLIES: usize = 1024;
+/// The field with the seconds since the client began, which differs in a repetition (RFC 2131 section 2).
+const SECS_FIELD: Range<usize> = 8..10;
 
-/// An answer, and where it goes.
-pub type Sent = (Vec<u8>, SocketAddrV4);
+/// An encoded reply and its destination.
+pub type EncodedReply = (Vec<u8>, SocketAddrV4);
 
-/// What was answered of late, by interface.
-#[derive(Debug, Default)]
-pub struct Recent {
-    answers: HashMap<Mac, Answer>,
+/// The last reply of each interface.
+#[derive(Debug)]
+pub struct ReplyCache {
+    replies: Mutex<ExpiringMap<Mac, (u64, EncodedReply)>>,
     hasher: RandomState,
 }
 
-#[derive(Debug)]
-struct Answer {
-    request: u64,
-    at: Instant,
-    sent: Sent,
+impl Default for ReplyCache {
+    fn default() -> Self {
+        let replies = Mutex::new(ExpiringMap::new(MAX_REPLIES, REPLY_LIFETIME));
+        Self { replies, hasher: RandomState::default() }
+    }
 }
 
-impl Recent {
-    /// A number for a datagram and how it came, the same for one that comes again. Another relay's copy is another.
-    pub fn number(&self, datagram: &[u8], received: Received) -> u64 {
-        let before = datagram.get(..SECS.start).unwrap_or(datagram);
-        let after = datagram.get(SECS.end..).unwrap_or_default();
+impl ReplyCache {
+    /// Hashes a datagram and the way it was received; equal for a repetition. Another relay's copy has another hash.
+    pub fn hash(&self, datagram: &[u8], received: Received) -> u64 {
+        let before = datagram.get(..SECS_FIELD.start).unwrap_or(datagram);
+        let after = datagram.get(SECS_FIELD.end..).unwrap_or_default();
         self.hasher.hash_one((received, before, after))
     }
 
-    /// What the request of this `number` was answered a moment ago.
-    pub fn answer(&self, mac: Mac, number: u64, now: Instant) -> Option<Sent> {
-        let answer = self.answers.get(&mac).filter(|answer| answer.request == number)?;
-        (now.saturating_duration_since(answer.at) < STANDS).then(|| answer.sent.clone())
+    /// The reply to the request with this `hash`.
+    pub fn get(&self, mac: Mac, hash: u64, now: Instant) -> Option<EncodedReply> {
+        let replies = self.replies();
+        let (request, reply) = replies.get(&mac, now)?;
+        (*request == hash).then(|| reply.clone())
     }
 
-    /// Keeps what it is answered.
-    pub fn keep(&mut self, mac: Mac, number: u64, now: Instant, sent: Sent) {
-        if self.answers.len() >= KEPT {
-            self.answers.clear();
-        }
-        self.answers.insert(mac, Answer { request: number, at: now, sent });
+    /// Stores the reply to the request with this `hash`.
+    pub fn put(&self, mac: Mac, hash: u64, now: Instant, reply: EncodedReply) {
+        self.replies().insert(mac, (hash, reply), now);
     }
 
-    /// Forgets what it is answered.
-    pub fn forget(&mut self, mac: Mac) {
-        self.answers.remove(&mac);
+    /// Removes the reply of an interface.
+    pub fn remove(&self, mac: Mac) {
+        self.replies().remove(&mac);
+    }
+
+    fn replies(&self) -> MutexGuard<'_, ExpiringMap<Mac, (u64, EncodedReply)>> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,48 +76,45 @@ mod tests {
     const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
 
     fn received(source: [u8; 4]) -> Received {
-        Received {
-            source: SocketAddrV4::new(source.into(), 67),
-            broadcast: false,
-            port: ListenPort::Dhcp,
-        }
+        let source = SocketAddrV4::new(source.into(), 67);
+        Received { source, broadcast: false, port: ListenPort::Dhcp }
     }
 
     #[test]
     fn only_the_seconds_may_differ_in_a_repetition() {
-        let recent = Recent::default();
-        let number = |change: usize, source| {
+        let cache = ReplyCache::default();
+        let hash = |change: usize, source| {
             let mut datagram = [7; 300];
             datagram[change] = 8;
-            recent.number(&datagram, received(source))
+            cache.hash(&datagram, received(source))
         };
         let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
-        assert_eq!(number(8, one), number(9, one));
-        assert_ne!(number(8, one), number(7, one));
-        assert_ne!(number(8, one), number(299, one));
-        assert_ne!(number(8, one), number(8, other));
+        assert_eq!(hash(8, one), hash(9, one));
+        assert_ne!(hash(8, one), hash(7, one));
+        assert_ne!(hash(8, one), hash(299, one));
+        assert_ne!(hash(8, one), hash(8, other));
         let boot_service = Received { port: ListenPort::BootService, ..received(one) };
-        assert_ne!(recent.number(&[7; 300], received(one)), recent.number(&[7; 300], boot_service));
+        assert_ne!(cache.hash(&[7; 300], received(one)), cache.hash(&[7; 300], boot_service));
     }
 
     #[test]
-    fn an_answer_stands_for_a_second() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
-        recent.keep(MAC, 1, now, (vec![1], TO));
-        assert_eq!(recent.answer(MAC, 1, now + STANDS / 2), Some((vec![1], TO)));
-        assert_eq!(recent.answer(MAC, 1, now + STANDS), None);
-        assert_eq!(recent.answer(MAC, 2, now), None);
-        recent.forget(MAC);
-        assert_eq!(recent.answer(MAC, 1, now), None);
+    fn a_reply_is_repeated_for_a_second() {
+        let (cache, now) = (ReplyCache::default(), Instant::now());
+        cache.put(MAC, 1, now, (vec![1], TO));
+        assert_eq!(cache.get(MAC, 1, now + REPLY_LIFETIME / 2), Some((vec![1], TO)));
+        assert_eq!(cache.get(MAC, 1, now + REPLY_LIFETIME), None);
+        assert_eq!(cache.get(MAC, 2, now), None);
+        cache.remove(MAC);
+        assert_eq!(cache.get(MAC, 1, now), None);
     }
 
     #[test]
-    fn no_more_is_kept_than_there_is_room_for() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
+    fn the_number_of_replies_is_bounded() {
+        let (cache, now) = (ReplyCache::default(), Instant::now());
         for number in 0..10_000_u32 {
             let [a, b, c, d] = number.to_be_bytes();
-            recent.keep(Mac([2, 0, a, b, c, d]), 1, now, (Vec::new(), TO));
-            assert!(recent.answers.len() <= KEPT);
+            cache.put(Mac([2, 0, a, b, c, d]), 1, now, (Vec::new(), TO));
+            assert!(cache.replies().len() <= MAX_REPLIES);
         }
     }
 }

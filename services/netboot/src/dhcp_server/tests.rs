@@ -1,29 +1,34 @@
-//! From datagram to datagram, and who is told of it.
+//! From datagram to datagram, and the effects.
 #![allow(clippy::unwrap_used)]
 
 mod relay_port;
 
 use super::*;
-use crate::bootscripts::tests::fleet_of;
-use crate::bootscripts::tests::{MAC, boots_at, site};
-use dhcp::Packet;
+use crate::bootscripts::BootScripts;
+use crate::bootscripts::tests::{MAC, boots_at, fleet_of, site};
 use dhcp::options::{Options, code};
+use dhcp::{Link, MessageType, Packet};
 use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 
 const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 
-/// A server that knows one machine, which a workflow waits for, and who it tells of boots.
+/// A server with one machine, which has a workflow, and the receiver of its boot signs.
 fn server() -> (Server, mpsc::Receiver<String>) {
     let site = crate::site::Site { rate_limits: false, ..site() };
     let mut link = Link::new(site.address, "http://192.0.2.1:7080");
     link.loaders.present = [String::from("snponly.efi")].into();
     let (firmware, signs) = mpsc::channel(8);
     let boots = Arc::new(boots_at(HardwareId::new(), site));
-    (Server::new(boots, link, Metrics::default(), firmware, Arc::default()), signs)
+    (server_on(boots, link, firmware), signs)
 }
 
-/// What UEFI firmware at `mac` says through its relay.
+fn server_on(scripts: Arc<BootScripts>, link: Link, signs: mpsc::Sender<String>) -> Server {
+    let view = View { scripts, link: Arc::new(link), link_state: Arc::default() };
+    Server::new(view, Metrics::default(), signs, Booting::default())
+}
+
+/// A message of UEFI firmware at `mac` through its relay.
 fn request(kind: MessageType, mac: Mac, xid: u32) -> Vec<u8> {
     let mut options = Options::default();
     options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
@@ -31,7 +36,7 @@ fn request(kind: MessageType, mac: Mac, xid: u32) -> Vec<u8> {
     relayed_request(kind, mac, xid, options)
 }
 
-/// What the client at `mac` says through its relay, who wants the machine's address, with these `options` besides.
+/// A message of the client at `mac` through its relay, requesting the machine's address, with further `options`.
 fn relayed_request(kind: MessageType, mac: Mac, xid: u32, mut options: Options) -> Vec<u8> {
     options.set(code::MESSAGE_TYPE, [kind.into()]);
     options.set(code::REQUESTED_ADDRESS, [192, 0, 2, 10]);
@@ -39,15 +44,15 @@ fn relayed_request(kind: MessageType, mac: Mac, xid: u32, mut options: Options) 
     packet.encode(1500).unwrap()
 }
 
-fn ask(server: &Server, datagram: &[u8]) -> Option<Sent> {
+fn ask(server: &Server, datagram: &[u8]) -> Option<EncodedReply> {
     let (length, source) = (datagram.len(), SocketAddrV4::new(RELAY, 67));
-    let (to, local) = (server.link.id, server.link.id);
+    let (to, local) = (server.view.link.id, server.view.link.id);
     let arrival = Arrival { length, source, to, local, interface: 1 };
     server.reply(datagram, &arrival, ListenPort::Dhcp)
 }
 
 #[test]
-fn a_request_that_comes_again_gets_the_very_same_answer() {
+fn a_repeated_request_gets_the_same_reply() {
     let (server, _signs) = server();
     let first = ask(&server, &request(MessageType::Request, MAC, 7)).unwrap();
     let packet = Packet::parse(&first.0).unwrap();
@@ -58,23 +63,23 @@ fn a_request_that_comes_again_gets_the_very_same_answer() {
 }
 
 #[test]
-fn firmware_that_asks_is_told_of_where_a_workflow_may_wait_for_it() {
+fn a_new_boot_is_reported_if_a_workflow_may_wait_for_it() {
     let (server, mut signs) = server();
-    let known = server.boots.index().by_mac(MAC).unwrap();
-    let mut told = |kind, xid| {
+    let known = server.view.scripts.index().by_mac(MAC).unwrap();
+    let mut sign = |kind, xid| {
         ask(&server, &request(kind, MAC, xid)).unwrap();
         signs.try_recv().ok()
     };
-    assert_eq!(told(MessageType::Discover, 1), Some(known.hardware.id.clone()));
-    assert_eq!(told(MessageType::Request, 2), None);
-    fleet_of(&server.boots).workflow(FeedEvent::Snapshot(vec![]));
-    assert_eq!(told(MessageType::Discover, 3), None, "no workflow is on the machine");
-    fleet_of(&server.boots).workflow(FeedEvent::Disconnected);
-    assert!(told(MessageType::Discover, 4).is_some(), "there may be one we do not know of");
+    assert_eq!(sign(MessageType::Discover, 1), Some(known.hardware.id.clone()));
+    assert_eq!(sign(MessageType::Request, 2), None);
+    fleet_of(&server.view.scripts).workflow(FeedEvent::Snapshot(vec![]));
+    assert_eq!(sign(MessageType::Discover, 3), None, "no workflow is on the machine");
+    fleet_of(&server.view.scripts).workflow(FeedEvent::Disconnected);
+    assert!(sign(MessageType::Discover, 4).is_some(), "there may be one we do not know of");
 }
 
 #[test]
-fn an_address_that_was_found_in_use_is_withheld() {
+fn a_declined_address_is_withheld() {
     let (server, _signs) = server();
     assert_eq!(ask(&server, &request(MessageType::Decline, MAC, 1)), None);
     assert_eq!(ask(&server, &request(MessageType::Discover, MAC, 2)), None);

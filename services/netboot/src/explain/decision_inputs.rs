@@ -2,46 +2,48 @@
 
 use std::time::Duration;
 
+use dhcp::Mode;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::custom_script::Source;
 use tinwright::netboot::v1::decision_inputs::{DhcpMode, Gate, LeaseState, UnknownClients};
 
-use super::case::Case;
+use super::simulate::Simulation;
 use crate::Mac;
+use crate::allocation::Applicant;
 use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
+use crate::dhcp_server::View;
 use crate::machine_view::MachineView;
 use crate::pool::{Lease, Unknown};
-use dhcp::Mode;
 
-/// Returns the inputs of `case`.
-pub(super) fn of(case: &Case<'_>) -> pb::DecisionInputs {
-    let (index, policy) = (case.boots.index(), case.boots.site().policy);
-    let mac = case.known.as_ref().map(|known| known.mac).or(case.mac);
+/// Returns the inputs of a simulated request.
+pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
+    let View { scripts, link, .. } = simulation.view;
+    let (index, policy) = (scripts.index(), scripts.site().policy);
     let site = pb::DecisionInputs {
         feeds_live: index.feed() == FeedState::Live,
         cut_feeds: index.cut().into_iter().map(str::to_owned).collect(),
-        mac: mac.map_or_else(String::new, |mac| mac.to_string()),
+        mac: simulation.record_mac().map_or_else(String::new, |mac| mac.to_string()),
         policy_no_instance: match policy.no_instance {
             NoInstance::Worker => pb::BootTarget::Worker.into(),
             NoInstance::LocalDisk => pb::BootTarget::LocalDisk.into(),
             NoInstance::Shell => pb::BootTarget::Shell.into(),
         },
         policy_boot_unknown: policy.boot_unknown,
-        dhcp_mode: mode(case.link.mode).into(),
-        by_port: case.by_port,
-        ..heard(case, way(case))
+        dhcp_mode: mode(link.mode).into(),
+        by_port: simulation.by_port,
+        ..link_inputs(simulation, pool_inputs(simulation))
     };
-    let Some(known) = &case.known else { return site };
-    let instance = known.instance.as_deref();
+    let Some(machine) = &simulation.machine else { return site };
+    let instance = machine.instance.as_deref();
     let gate = instance.and_then(|instance| instance.boot_gate.as_ref());
     let site = pb::DecisionInputs {
-        hardware_id: known.hardware.id.clone(),
-        hardware_name: known.hardware.name.clone(),
-        hardware_state: known.hardware.state,
-        address: known.address().map_or_else(String::new, |address| address.to_string()),
+        hardware_id: machine.hardware.id.clone(),
+        hardware_name: machine.hardware.name.clone(),
+        hardware_state: machine.hardware.state,
+        address: machine.address().map_or_else(String::new, |address| address.to_string()),
         instance_id: instance.map_or_else(String::new, |instance| instance.id.clone()),
         instance_state: instance.map_or(0, |instance| instance.state),
-        waiting_workflow_ids: waiting_workflows(known),
+        waiting_workflow_ids: waiting_workflows(machine),
         gate: match gate.map(|gate| gate.open) {
             None => Gate::Unspecified.into(),
             Some(true) => Gate::Open.into(),
@@ -49,46 +51,45 @@ pub(super) fn of(case: &Case<'_>) -> pb::DecisionInputs {
         },
         ..site
     };
-    decided_by(known.machine(), site)
+    machine_inputs(machine.machine(), site)
 }
 
 /// Returns the ids of the workflows that have something to run on the machine.
-fn waiting_workflows(known: &MachineView) -> Vec<String> {
-    let waiting = known.workflows.iter().filter(|workflow| workflow.wants_machine);
+fn waiting_workflows(machine: &MachineView) -> Vec<String> {
+    let waiting = machine.workflows.iter().filter(|workflow| workflow.wants_machine);
     waiting.map(|workflow| workflow.id.clone()).collect()
 }
 
-/// What was heard of the interface, and of the machine, beside what is `known`.
-fn heard(case: &Case<'_>, known: pb::DecisionInputs) -> pb::DecisionInputs {
-    let at = |ago: Duration| case.now.checked_sub(ago).map(Into::into);
-    let interface = case.request.as_ref().map(|request| Mac(request.mac));
-    let loader = interface.and_then(|mac| case.link_state.loader_age(mac, case.instant));
-    let withheld = case.withheld();
-    let machine = case.known.as_ref();
+/// Adds the state of the interface on its link, and the machine's boot history.
+fn link_inputs(simulation: &Simulation<'_>, inputs: pb::DecisionInputs) -> pb::DecisionInputs {
+    let Simulation { view, now, ref machine, ref request, .. } = *simulation;
+    let View { scripts, link_state, .. } = view;
+    let ago = |age: Duration| now.wall.checked_sub(age).map(Into::into);
+    let interface = request.as_ref().map(|request| Mac(request.mac));
+    let loader = interface.and_then(|mac| link_state.loader_age(mac, now.monotonic));
+    let machine = machine.as_deref();
     pb::DecisionInputs {
-        chain_ipxe: case.link_state.chainloads(),
-        loader_time: loader.and_then(at),
-        declined_time: withheld.and_then(at),
-        boot_once_started: machine.is_some_and(|known| case.boots.one_shot.is_used(known)),
-        boot_loop: machine.is_some_and(|machine| case.boots.is_boot_loop(machine, case.now)),
-        ..known
+        chain_ipxe: link_state.grants().is_some(),
+        loader_time: loader.and_then(ago),
+        declined_time: view.declined_age(machine, now).and_then(ago),
+        boot_once_started: machine.is_some_and(|machine| scripts.one_shot.is_used(machine)),
+        boot_loop: machine.is_some_and(|machine| scripts.is_boot_loop(machine, now.wall)),
+        ..inputs
     }
 }
 
-/// The relay that the request comes through, and what is lent there.
-fn way(case: &Case<'_>) -> pb::DecisionInputs {
-    let Some(asked) = case.asked() else { return pb::DecisionInputs::default() };
-    let relay = asked.request.relay();
+/// Returns the relay, and the client's pool and lease.
+fn pool_inputs(simulation: &Simulation<'_>) -> pb::DecisionInputs {
+    let Some(applicant) = simulation.applicant() else { return pb::DecisionInputs::default() };
+    let Applicant { request, link, .. } = applicant;
     let way = pb::DecisionInputs {
-        relay: relay.map_or_else(String::new, |relay| relay.to_string()),
-        relay_trusted: asked.request.relayed(asked.link).relay.is_some(),
+        relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
+        relay_trusted: request.relayed(link).relay.is_some(),
         ..pb::DecisionInputs::default()
     };
-    let Some((subnet, had)) =
-        case.boots.lending().and_then(|lending| lending.pool(asked, case.now))
-    else {
-        return way;
-    };
+    let allocator = simulation.view.scripts.allocator();
+    let pool = allocator.and_then(|allocator| allocator.pool(applicant, simulation.now.wall));
+    let Some((subnet, had)) = pool else { return way };
     let way = pb::DecisionInputs {
         pool: subnet.network.to_string(),
         pool_unknown: unknown(subnet.unknown).into(),
@@ -103,8 +104,8 @@ fn way(case: &Case<'_>) -> pb::DecisionInputs {
     }
 }
 
-/// The facts as the decision has them.
-fn decided_by(machine: &MachineFacts, site: pb::DecisionInputs) -> pb::DecisionInputs {
+/// Adds the facts of the machine's record and instance.
+fn machine_inputs(machine: &MachineFacts, site: pb::DecisionInputs) -> pb::DecisionInputs {
     let MachineFacts { state: _, netboot, boot_once, instance, worker_wanted: _ } = machine;
     pb::DecisionInputs {
         allow_pxe: netboot.allow_pxe,

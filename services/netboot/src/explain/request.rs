@@ -1,4 +1,4 @@
-//! Requests as clients make them (netboot specification, section 3.2).
+//! Requests as clients send them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -8,37 +8,37 @@ use dhcp::relay::{CIRCUIT_ID, LINK_SELECTION, REMOTE_ID, RelayPort};
 use dhcp::{Link, ListenPort, MessageType, Packet, Received};
 use ipnet::Ipv4Net;
 
-/// A program that asks.
+/// A program that sends requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientClass {
+pub enum SimulatedClient {
     /// PXE in firmware.
     Pxe,
     /// HTTP boot in firmware.
     Http,
-    /// iPXE that fetches by HTTP.
+    /// iPXE that this site's firmware has loaded.
     Ipxe,
-    /// iPXE that is a network interface's firmware.
+    /// iPXE in a NIC's ROM.
     IpxeRom,
     /// An installed system.
     Ordinary,
 }
 
-/// A relay that a request comes through, and what it says in option 82.
+/// A relay and the option 82 that it inserts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relay {
-    /// Its address on the client's link. Unspecified: the client is on our own, at a switch that may add the option.
+pub struct SimulatedRelay {
+    /// Its address on the client's link. Unspecified: the client is on our own link, at a switch that may insert the option.
     pub address: Ipv4Addr,
-    /// Sub-option 1. Empty: it does not say.
+    /// Sub-option 1. Empty: absent.
     pub circuit_id: Vec<u8>,
-    /// Sub-option 2. Empty: it does not say.
+    /// Sub-option 2. Empty: absent.
     pub remote_id: Vec<u8>,
     /// Sub-option 5: the client's network, where that is not the relay's own.
     pub link: Option<Ipv4Addr>,
 }
 
-impl Relay {
-    /// The relay of `port`, where a machine with an address in `network` is plugged in: the one that the record names, else
-    /// one of that network, else the first. None where no relay is believed, and so nobody comes from a port.
+impl SimulatedRelay {
+    /// The relay of `port`, whose machine has an address in `network`: the one that the record names, else one of that network,
+    /// else the first. None if no relay is trusted: then requests come from no port.
     pub(super) fn of(port: &RelayPort, network: Option<Ipv4Net>, link: &Link) -> Option<Self> {
         let near = |relay: &&Ipv4Addr| network.is_some_and(|network| network.contains(*relay));
         let relays = || link.relays.iter();
@@ -53,16 +53,16 @@ impl Relay {
         })
     }
 
-    /// `request`, as it comes through.
-    pub(super) fn pass_on(&self, mut request: Packet) -> Packet {
+    /// Forwards `request` as a relay does.
+    pub(super) fn forward(&self, mut request: Packet) -> Packet {
         let link = self.link.map(|link| link.octets());
-        let said = [
+        let sub_options = [
             (CIRCUIT_ID, self.circuit_id.as_slice()),
             (REMOTE_ID, self.remote_id.as_slice()),
             (LINK_SELECTION, link.as_ref().map_or(&[], <[u8; 4]>::as_slice)),
         ];
         let mut option = Vec::new();
-        for (code, value) in said.into_iter().filter(|(_, value)| !value.is_empty()) {
+        for (code, value) in sub_options.into_iter().filter(|(_, value)| !value.is_empty()) {
             let Ok(length) = u8::try_from(value.len()) else { continue };
             option.extend([code, length]);
             option.extend(value);
@@ -74,7 +74,7 @@ impl Relay {
     }
 }
 
-/// How `request` comes: from its relay, else from a client that has no address yet.
+/// The way `request` is received: from its relay, else from a client that has no address yet.
 pub(super) fn received(request: &Packet) -> Received {
     let direct = request.giaddr.is_unspecified();
     let port = if direct { 68 } else { 67 };
@@ -85,32 +85,34 @@ pub(super) fn received(request: &Packet) -> Received {
 /// iPXE's features as its current builds send them: HTTP (19) among them.
 const IPXE_FEATURES: [u8; 3] = [19, 1, 1];
 
-/// A DISCOVER of `mac`. Without a number of its own, `architecture` is that of UEFI on the `processor` that Linux calls so.
+/// Makes a DISCOVER of `mac`. Without `architecture` it has that of UEFI on `processor`, which is a name of Linux's.
 pub(super) fn discover(
     mac: Mac,
-    class: ClientClass,
+    class: SimulatedClient,
     architecture: Option<u16>,
     processor: &str,
 ) -> Packet {
     let mut packet = Packet::request(MessageType::Discover, mac.0);
     let options = &mut packet.options;
     let uefi = match (processor, class) {
-        ("aarch64", ClientClass::Http) => 19,
+        ("aarch64", SimulatedClient::Http) => 19,
         ("aarch64", _) => 11,
-        (_, ClientClass::Http) => 16,
+        (_, SimulatedClient::Http) => 16,
         (_, _) => 7,
     };
     let architecture = architecture.unwrap_or(uefi);
     let vendor = match class {
-        ClientClass::Pxe | ClientClass::Ipxe | ClientClass::IpxeRom => Some("PXEClient"),
-        ClientClass::Http => Some("HTTPClient"),
-        ClientClass::Ordinary => None,
+        SimulatedClient::Pxe | SimulatedClient::Ipxe | SimulatedClient::IpxeRom => {
+            Some("PXEClient")
+        }
+        SimulatedClient::Http => Some("HTTPClient"),
+        SimulatedClient::Ordinary => None,
     };
     if let Some(vendor) = vendor {
         options.set(code::CLIENT_ARCHITECTURE, architecture.to_be_bytes());
         options.set(code::VENDOR_CLASS, format!("{vendor}:Arch:{architecture:05}:UNDI:003000"));
     }
-    if matches!(class, ClientClass::Ipxe | ClientClass::IpxeRom) {
+    if matches!(class, SimulatedClient::Ipxe | SimulatedClient::IpxeRom) {
         options.set(code::USER_CLASS, *b"iPXE");
         options.set(code::IPXE, IPXE_FEATURES);
     }

@@ -12,11 +12,13 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 use tinwright::workflow::v1::Workflow;
 
+use dhcp::Link;
+
 use super::*;
 use crate::machine_view::Index;
 
-mod heard;
-mod lent;
+mod allocation;
+mod link_state;
 mod relayed;
 
 const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
@@ -67,14 +69,14 @@ fn link() -> Link {
     link
 }
 
-fn asked(boots: &BootScripts, subject: Subject, class: ClientClass) -> pb::ExplainBootResponse {
-    let question = Question { subject, class, architecture: None, relay: None };
+fn asked(boots: &BootScripts, target: Target, class: SimulatedClient) -> pb::ExplainBootResponse {
+    let question = BootQuestion { target, class, architecture: None, relay: None };
     explain(&question, &at(boots, link()), SystemTime::now())
 }
 
 /// The only link of the site of `boots`, where nothing was heard yet.
-fn at(boots: &BootScripts, link: Link) -> Place {
-    Place { boots: Arc::new(boots.clone()), link: Arc::new(link), link_state: Arc::default() }
+fn at(boots: &BootScripts, link: Link) -> View {
+    View { scripts: Arc::new(boots.clone()), link: Arc::new(link), link_state: Arc::default() }
 }
 
 #[test]
@@ -82,14 +84,14 @@ fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
     let id = HardwareId::new();
     let boots = boots(id);
     let names = [
-        Subject::Hardware(id.to_string()),
-        Subject::Mac(MAC),
-        Subject::Address([192, 0, 2, 10].into()),
-        Subject::Hostname("Node-1".into()),
-        Subject::Hostname("web-1".into()),
+        Target::Hardware(id.to_string()),
+        Target::Mac(MAC),
+        Target::Address([192, 0, 2, 10].into()),
+        Target::Hostname("Node-1".into()),
+        Target::Hostname("web-1".into()),
     ];
     for name in names {
-        let told = asked(&boots, name, ClientClass::Ipxe);
+        let told = asked(&boots, name, SimulatedClient::Ipxe);
         assert_eq!(
             (told.boot, told.fact.as_str()),
             (i32::from(pb::BootTarget::Worker), "its workflow waits for the worker")
@@ -111,7 +113,7 @@ fn a_cut_feed_is_named_and_decides() {
     let id = HardwareId::new();
     let boots = boots(id);
     fleet_of(&boots).workflow(FeedEvent::Disconnected);
-    let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe);
+    let told = asked(&boots, Target::Mac(MAC), SimulatedClient::Ipxe);
     assert_eq!((told.boot, told.script.unwrap().status), (i32::from(pb::BootTarget::Later), 503));
     assert_eq!(told.inputs.unwrap().cut_feeds, ["workflow"]);
 }
@@ -120,10 +122,10 @@ fn a_cut_feed_is_named_and_decides() {
 fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
     let id = HardwareId::new();
     let boots = boots(id);
-    let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe).dhcp.unwrap();
+    let pxe = asked(&boots, Target::Mac(MAC), SimulatedClient::Pxe).dhcp.unwrap();
     assert_eq!((pxe.boot_file.as_str(), pxe.next_server.as_str()), ("snponly.efi", "192.0.2.1"));
     fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
-    let pxe = asked(&boots, Subject::Mac(MAC), ClientClass::Pxe);
+    let pxe = asked(&boots, Target::Mac(MAC), SimulatedClient::Pxe);
     assert_eq!(pxe.boot, i32::from(pb::BootTarget::LocalDisk));
     let dhcp = pxe.dhcp.unwrap();
     assert_eq!((dhcp.boot_file.as_str(), dhcp.boot_offered), (dhcp::REFUSED_FILE, false));
@@ -131,7 +133,7 @@ fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
 
 #[test]
 fn a_machine_that_nobody_knows_is_told_silence_and_404() {
-    let told = asked(&boots(HardwareId::new()), Subject::Mac(Mac([2; 6])), ClientClass::Pxe);
+    let told = asked(&boots(HardwareId::new()), Target::Mac(Mac([2; 6])), SimulatedClient::Pxe);
     assert_eq!(told.boot, i32::from(pb::BootTarget::Unknown));
     assert_eq!(told.dhcp.unwrap().drop_reason, "no record of this machine");
     assert_eq!(told.script.unwrap().status, 404);

@@ -15,14 +15,14 @@ use tonic::{Request, Response, Status};
 
 use super::{Leases, record};
 use crate::machine_view::Index;
-use crate::unknown::Machines;
+use crate::unknown_clients::UnknownClients;
 
 /// Serves [`Leases`] and what was seen of unknown machines.
 #[derive(Clone, Debug)]
 pub struct Api {
     leases: Leases,
     index: Arc<Index>,
-    unknown: Arc<Machines>,
+    unknown: Arc<UnknownClients>,
     stop: CancellationToken,
 }
 
@@ -31,7 +31,7 @@ impl Api {
     pub fn new(
         leases: Leases,
         index: Arc<Index>,
-        unknown: Arc<Machines>,
+        unknown: Arc<UnknownClients>,
         stop: CancellationToken,
     ) -> Self {
         Self { leases, index, unknown, stop }

@@ -10,6 +10,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::pool::Subnet;
 use ipnet::Ipv4Net;
 
 const X: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
@@ -20,11 +21,11 @@ fn mac(n: u8) -> Mac {
 }
 
 fn claim(n: u8) -> Claim {
-    Claim { address: X, mac: mac(n), lasts: HOUR, at_port: None }
+    Claim { address: X, mac: mac(n), duration: HOUR, at_port: None }
 }
 
-fn returned(n: u8, event: Event, at: SystemTime) -> Returned {
-    Returned { address: X, mac: mac(n), event, at }
+fn returned(n: u8, event: Event, at: SystemTime) -> ReturnedAddress {
+    ReturnedAddress { address: X, mac: mac(n), event, at }
 }
 
 /// A store that can be away, and that lets commits through only so many at a time.
@@ -73,31 +74,39 @@ async fn with_the_store_away_nobody_is_given_anything_and_who_renews_gets_what_r
     let (store, now) = (Moody::new(1), SystemTime::now());
     let leases = Leases::new(store.clone());
     store.set_away(true);
-    assert_eq!(leases.claim(claim(1), now).await, Granted::Unknown);
+    assert_eq!(leases.claim(claim(1), now).await, ClaimResult::StoreUnavailable);
     assert_eq!(leases.holder(X, now), None);
     store.set_away(false);
-    assert_eq!(leases.claim(claim(1), now).await, Granted::For(HOUR));
+    assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     store.set_away(true);
     let later = now + HOUR / 2;
-    assert_eq!(leases.claim(claim(1), later).await, Granted::For(HOUR / 2));
-    assert_eq!(leases.claim(claim(2), later).await, Granted::Lost);
-    assert_eq!(leases.claim(claim(1), now + HOUR).await, Granted::Unknown, "nothing remains");
+    assert_eq!(leases.claim(claim(1), later).await, ClaimResult::Granted(HOUR / 2));
+    assert_eq!(leases.claim(claim(2), later).await, ClaimResult::Lost);
+    assert_eq!(
+        leases.claim(claim(1), now + HOUR).await,
+        ClaimResult::StoreUnavailable,
+        "nothing remains"
+    );
     store.set_away(false);
-    assert_eq!(leases.claim(claim(1), later).await, Granted::For(HOUR));
+    assert_eq!(leases.claim(claim(1), later).await, ClaimResult::Granted(HOUR));
 }
 
 #[tokio::test]
 async fn two_processes_over_one_store_never_give_one_address_to_two_clients() {
     let (store, now): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::default()), SystemTime::now());
     let (one, other) = (Leases::new(store.clone()), Leases::new(store));
-    assert_eq!(one.claim(claim(1), now).await, Granted::For(HOUR));
+    assert_eq!(one.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     // The other one has not heard of it: it tries, is told, and knows.
     assert_eq!(other.at(X, now), None);
-    assert_eq!(other.claim(claim(2), now).await, Granted::Lost);
+    assert_eq!(other.claim(claim(2), now).await, ClaimResult::Lost);
     assert_eq!(other.holder(X, now), Some(mac(1)));
     // Whose client comes to the other one keeps the address.
-    assert_eq!(other.claim(claim(1), now + HOUR / 2).await, Granted::For(HOUR));
-    assert_eq!(one.claim(claim(2), now + HOUR).await, Granted::Lost, "it was renewed elsewhere");
+    assert_eq!(other.claim(claim(1), now + HOUR / 2).await, ClaimResult::Granted(HOUR));
+    assert_eq!(
+        one.claim(claim(2), now + HOUR).await,
+        ClaimResult::Lost,
+        "it was renewed elsewhere"
+    );
 }
 
 #[tokio::test]
@@ -109,7 +118,7 @@ async fn a_hundred_leases_wait_for_the_store_together() {
         let claim = Claim { address: Ipv4Addr::new(192, 0, 2, n), ..claim(n) };
         all.spawn(async move { leases.claim(claim, now).await });
     }
-    assert!(all.join_all().await.iter().all(|granted| *granted == Granted::For(HOUR)));
+    assert!(all.join_all().await.iter().all(|granted| *granted == ClaimResult::Granted(HOUR)));
 }
 
 #[tokio::test]
@@ -117,7 +126,7 @@ async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
     let (directory, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
     let path = directory.path().join("store");
     let first = Leases::new(Arc::new(store::sled::Sled::open(&path).unwrap()));
-    assert_eq!(first.claim(claim(1), now).await, Granted::For(HOUR));
+    assert_eq!(first.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     drop(first);
     let again = Leases::new(Arc::new(store::sled::Sled::open(&path).unwrap()));
     assert!(!again.is_ready());
@@ -126,10 +135,10 @@ async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
     again.ready().await;
     let network = Ipv4Net::new_assert(X, 24);
     let subnet = Subnet::new(network, vec!["192.0.2.10-192.0.2.11".parse().unwrap()]);
-    let (own, state) = again.of(&subnet, mac(1), now).unwrap();
+    let (own, state) = again.read(|table| table.of(&subnet, mac(1), now)).unwrap();
     assert_eq!(own, X);
     assert!(matches!(state, Lease::Bound { until, .. } if until == now + HOUR), "{state:?}");
-    assert_eq!(again.claim(claim(2), now).await, Granted::Lost);
+    assert_eq!(again.claim(claim(2), now).await, ClaimResult::Lost);
     stop.cancel();
     running.await.unwrap().unwrap();
 }
@@ -143,7 +152,7 @@ async fn a_deleted_lease_is_nobodys_and_what_is_over_is_removed() {
     leases.delete(X, 0).await.unwrap();
     assert_eq!(leases.at(X, now), None);
     assert!(matches!(leases.delete(X, 0).await, Err(records::Error::Missing { .. })));
-    assert_eq!(leases.claim(claim(2), now).await, Granted::For(HOUR));
+    assert_eq!(leases.claim(claim(2), now).await, ClaimResult::Granted(HOUR));
     leases.sweep_at(now + HOUR + Duration::from_secs(60)).await;
     assert_eq!(leases.get(X).await.unwrap().mac, mac(2).to_string(), "kept as preferred for a day");
     leases.sweep_at(now + HOUR + Duration::from_secs(24 * 3600)).await;
@@ -161,7 +170,10 @@ async fn where_a_client_got_its_address_is_kept_until_a_relay_says_otherwise() {
         (1, Some(true), true),
     ] {
         // Not longer than it has it already: nothing else would be written.
-        assert_eq!(leases.claim(Claim { at_port, ..claim(n) }, now).await, Granted::For(HOUR));
+        assert_eq!(
+            leases.claim(Claim { at_port, ..claim(n) }, now).await,
+            ClaimResult::Granted(HOUR)
+        );
         assert_eq!(leases.get(X).await.unwrap().at_port, kept, "{at_port:?}");
     }
     leases.claim(claim(2), now + HOUR).await;
@@ -180,15 +192,15 @@ async fn a_declined_address_is_withheld_and_a_released_one_stays_preferred_after
     leases.give_back(returned(2, Event::Decline, now)).await.unwrap();
     assert_eq!(leases.holder(X, now), Some(mac(1)), "it is not the other one's to decline");
     leases.give_back(returned(1, Event::Decline, now)).await.unwrap();
-    assert_eq!(leases.claim(claim(2), now).await, Granted::Lost);
-    assert_eq!(Leases::new(store).claim(claim(2), now).await, Granted::Lost);
+    assert_eq!(leases.claim(claim(2), now).await, ClaimResult::Lost);
+    assert_eq!(Leases::new(store).claim(claim(2), now).await, ClaimResult::Lost);
 }
 
 #[tokio::test]
 async fn what_clients_give_back_is_stored_while_the_leases_run() {
     let store = Arc::new(MemoryStore::default());
     let (leases, now) = (Leases::new(store.clone()), SystemTime::now());
-    assert_eq!(leases.claim(claim(1), now).await, Granted::For(HOUR));
+    assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     leases.take_back(returned(1, Event::Release, now));
     assert_eq!(leases.holder(X, now), Some(mac(1)), "nobody runs yet");
     let stop = CancellationToken::new();

@@ -1,9 +1,11 @@
 //! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the addresses of
 //! that link.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::Context as _;
+use dhcp::architecture::Loaders;
+use dhcp::{Link, ListenPort};
 use runtime::clock::Clock;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use tokio::net::{TcpListener, UdpSocket};
@@ -12,16 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::served::Served;
 use super::tftp_files::{LoaderTracker, TftpFiles};
 use super::{Reports, Tasks};
+use crate::allocation::Allocator;
 use crate::bootscripts::BootScripts;
 use crate::datagram::Socket;
-use dhcp::architecture::Loaders;
-use dhcp::{Link, ListenPort};
-
-use crate::dhcp_server::link_state::LinkState;
-use crate::dhcp_server::{self, link_state::LoaderGrants};
-use crate::explain::Place;
+use crate::dhcp_server::link_state::{LinkState, LoaderGrants};
+use crate::dhcp_server::{self, View};
 use crate::http::Http;
-use crate::lending::Lending;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::ra::{self, Booting};
@@ -47,7 +45,7 @@ pub(super) struct LinkServer {
 pub(super) struct SharedState {
     pub(super) index: Arc<Index>,
     pub(super) metrics: Metrics,
-    pub(super) lending: Option<Arc<Lending>>,
+    pub(super) allocator: Option<Arc<Allocator>>,
     pub(super) served: Served,
     pub(super) lines: Arc<Lines>,
     pub(super) reports: Reports,
@@ -94,7 +92,7 @@ impl LinkServer {
     pub(super) async fn bind(
         boots: BootScripts,
         http: TcpListener,
-        chain: &Arc<Mutex<LoaderGrants>>,
+        chain: &Arc<LoaderGrants>,
     ) -> anyhow::Result<Self> {
         let site = boots.site();
         let sockets = Sockets::bind(site, http).await?;
@@ -128,10 +126,10 @@ impl LinkServer {
         })
     }
 
-    /// Returns the link for simulated requests.
-    pub(super) fn place(&self, served: &Served) -> anyhow::Result<Place> {
-        let (boots, link_state) = (self.boots.clone(), self.link_state.clone());
-        Ok(Place { boots, link: Arc::new(self.link(served)?), link_state })
+    /// The state that DHCP requests are answered from.
+    pub(super) fn view(&self, served: &Served) -> anyhow::Result<View> {
+        let (scripts, link_state) = (self.boots.clone(), self.link_state.clone());
+        Ok(View { scripts, link: Arc::new(self.link(served)?), link_state })
     }
 
     /// Starts the servers of the link, which run until `stop`.
@@ -141,14 +139,14 @@ impl LinkServer {
         tasks: &mut Tasks,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let link = self.link(&common.served)?;
+        let view = self.view(&common.served)?;
         let Self { boots, link_state, sockets } = self;
         let booting = Booting::default();
         if let Some(socket) = sockets.syslog {
             let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
-            let (index, lending) = (common.index.clone(), common.lending.clone());
+            let (index, allocator) = (common.index.clone(), common.allocator.clone());
             let (lines, metrics) = (common.lines.clone(), common.metrics.clone());
-            let receiver = syslog::server::Server { index, lending, lines, metrics, debug };
+            let receiver = syslog::server::Server { index, allocator, lines, metrics, debug };
             tasks.spawn(receiver.run(socket, stop.clone()));
         }
         if let Some(socket) = sockets.advertisements {
@@ -156,18 +154,15 @@ impl LinkServer {
             let advertiser = ra::server::Server { booting, metrics };
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
-        let loaders = link.loaders.present.clone();
+        let loaders = view.link.loaders.present.clone();
         let tracker = LoaderTracker {
             index: common.index.clone(),
             loaders,
-            link_state: link_state.clone(),
+            link_state,
             clock: Clock::system(),
         };
-        let (known, metrics, firmware) =
-            (boots.clone(), common.metrics.clone(), common.reports.firmware.clone());
-        let dhcp = dhcp_server::Server::new(known, link, metrics, firmware, link_state);
-        let dhcp = dhcp.telling(booting);
-        let dhcp = Arc::new(dhcp.with_lending(common.lending.clone()));
+        let (metrics, signs) = (common.metrics.clone(), common.reports.firmware.clone());
+        let dhcp = Arc::new(dhcp_server::Server::new(view, metrics, signs, booting));
         for (socket, port) in
             [(sockets.dhcp, ListenPort::Dhcp), (sockets.boot_service, ListenPort::BootService)]
         {

@@ -91,6 +91,6 @@ impl LoaderTracker {
         // loader.
         let machine = self.index.by_address((*request.client.ip()).into());
         let Some(mac) = machine.map(|machine| machine.mac).or(mac) else { return };
-        self.link_state.fetched(mac, self.clock.monotonic());
+        self.link_state.record_fetched(mac, self.clock.monotonic());
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::Lines;
 use super::limit::{Limit, LineLimit};
 use super::message::Message;
-use crate::lending::Lending;
+use crate::allocation::Allocator;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 
@@ -23,7 +23,7 @@ pub struct Server {
     /// Machines by address.
     pub index: Arc<Index>,
     /// Leased addresses, where any are leased.
-    pub lending: Option<Arc<Lending>>,
+    pub allocator: Option<Arc<Allocator>>,
     /// Stored lines.
     pub lines: Arc<Lines>,
     /// Metrics.
@@ -63,7 +63,7 @@ impl Server {
             return;
         }
         let received = SystemTime::now();
-        let holder = || self.lending.as_ref()?.holder(source, received);
+        let holder = || self.allocator.as_ref()?.holder(source, received);
         let known = self.index.at(source, holder);
         let machine = known.as_ref().map(|known| known.hardware.id.as_str());
         self.metrics.line(machine.is_some());

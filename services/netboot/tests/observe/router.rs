@@ -76,7 +76,7 @@ impl Site {
 async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     let site = site();
     assert_eq!(site.solicit().await, None, "it is not booting");
-    site.booting.answered(MAC, Instant::now());
+    site.booting.record(MAC, Instant::now());
     let told = site.solicit().await.expect("an answer");
     for wanted in
         ["Hop limit                 :    undefined", "Router lifetime           :            0"]
@@ -91,14 +91,14 @@ async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
 #[tokio::test]
 async fn where_a_router_is_heard_booting_machines_are_left_to_it() {
     let mut site = site();
-    site.booting.answered(MAC, Instant::now());
+    site.booting.record(MAC, Instant::now());
     let told = site.solicit().await.expect("an answer of ours");
     assert!(!told.contains("2001:db8::/64"), "{told}");
     site.network.route();
     let routed = async {
         let mut quiet = 0;
         while quiet < 5 {
-            site.booting.answered(MAC, Instant::now());
+            site.booting.record(MAC, Instant::now());
             let before = site.advertised();
             let told = site.solicit().await.expect("an answer of somebody's");
             let theirs = told.contains("2001:db8::/64") && site.advertised() == before;

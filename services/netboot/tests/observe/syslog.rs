@@ -46,7 +46,7 @@ fn site() -> Site {
     let lines = Arc::new(Lines::new(SystemTime::now()));
     let (mut registry, stop) = (Registry::default(), CancellationToken::new());
     let metrics = Metrics::new(&mut registry);
-    let server = Server { index, lending: None, lines: lines.clone(), metrics, debug: false };
+    let server = Server { index, allocator: None, lines: lines.clone(), metrics, debug: false };
     tokio::spawn(server.run(socket, stop.clone()));
     Site { network, lines, registry, _stop: stop.drop_guard() }
 }

@@ -1,4 +1,4 @@
-//! Machines that are known by the port they are plugged in to.
+//! Machines that are identified by their switch port.
 #![allow(clippy::unwrap_used)]
 
 use fleet::Fleet;
@@ -14,14 +14,17 @@ use crate::bootscripts::tests::{MAC, hardware, site};
 use crate::machine_view::Index;
 use crate::timeline::Timeline;
 use dhcp::options::{Options, code};
+use dhcp::{Link, MessageType};
 
-/// A server that believes its relay, and whose one machine is known by the port it is plugged in to.
+use crate::bootscripts::BootScripts;
+
+/// A server that trusts its relay, with one machine that is identified by its switch port.
 fn server() -> Server {
-    telling(HardwareId::new(), Timeline::default())
+    server_with(HardwareId::new(), Timeline::default())
 }
 
-/// The same, its machine going by `id`, with what happens noted in `timeline`.
-fn telling(id: HardwareId, timeline: Timeline) -> Server {
+/// The same with the machine `id`; boot steps are recorded in `timeline`.
+fn server_with(id: HardwareId, timeline: Timeline) -> Server {
     let mut machine = hardware(id, MAC, "192.0.2.10");
     // eth7, in hex.
     let port = RelayPort { circuit_id: "65746837".into(), ..RelayPort::default() };
@@ -35,11 +38,11 @@ fn telling(id: HardwareId, timeline: Timeline) -> Server {
     let boots = BootScripts::new(index, tokens, site()).with_timeline(timeline);
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];
-    Server::new(Arc::new(boots), link, Metrics::default(), mpsc::channel(1).0, Arc::default())
+    super::server_on(Arc::new(boots), link, mpsc::channel(1).0)
 }
 
-/// What somebody at the machine's port is answered, who has the Ethernet address `mac`.
-fn ask(server: &Server, kind: MessageType, mac: Mac) -> Option<Sent> {
+/// The reply to a client at the machine's port with the MAC `mac`.
+fn ask(server: &Server, kind: MessageType, mac: Mac) -> Option<EncodedReply> {
     let mut options = Options::default();
     options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
     options.set(code::RELAY_AGENT, *b"\x01\x04eth7");
@@ -52,7 +55,7 @@ fn mac(n: u16) -> Mac {
 }
 
 #[test]
-fn an_address_found_in_use_is_offered_to_nobody_at_that_port() {
+fn a_declined_address_is_offered_to_no_client_at_that_port() {
     let server = server();
     assert!(ask(&server, MessageType::Discover, mac(1)).is_some());
     assert!(ask(&server, MessageType::Decline, mac(1)).is_none());
@@ -61,16 +64,16 @@ fn an_address_found_in_use_is_offered_to_nobody_at_that_port() {
 }
 
 #[test]
-fn what_is_asked_at_a_machines_port_is_noted_as_its_own() {
+fn a_request_from_a_machines_port_is_in_its_timeline() {
     let id = HardwareId::new();
     let (timeline, events) = Timeline::new(Metrics::default());
-    assert!(ask(&telling(id, timeline), MessageType::Discover, mac(1)).is_some());
+    assert!(ask(&server_with(id, timeline), MessageType::Discover, mac(1)).is_some());
     assert_eq!(events.next().unwrap().subject, BootSubject::Machine(id, mac(1)));
 }
 
 #[test]
-fn ethernet_addresses_made_up_at_a_port_do_not_fill_the_memory() {
+fn forged_macs_at_a_port_do_not_fill_the_memory() {
     let server = server();
     (0..3000).for_each(|n| assert!(ask(&server, MessageType::Decline, mac(n)).is_none()));
-    assert_eq!(server.link_state.declined_count(), 1);
+    assert_eq!(server.view.link_state.declined_count(), 1);
 }

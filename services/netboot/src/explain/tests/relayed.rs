@@ -21,15 +21,19 @@ fn pinned() -> BootScripts {
     boots
 }
 
-fn relay(address: Ipv4Addr, circuit_id: &[u8]) -> Relay {
-    Relay { address, circuit_id: circuit_id.into(), remote_id: b"leaf".into(), link: None }
+fn relay(address: Ipv4Addr, circuit_id: &[u8]) -> SimulatedRelay {
+    SimulatedRelay { address, circuit_id: circuit_id.into(), remote_id: b"leaf".into(), link: None }
 }
 
 /// What is told of `mac`, where the relays are believed that are at the far end and on the machine's link.
-fn through(boots: &BootScripts, mac: Mac, relay: Option<Relay>) -> pb::ExplainBootResponse {
+fn through(
+    boots: &BootScripts,
+    mac: Mac,
+    relay: Option<SimulatedRelay>,
+) -> pb::ExplainBootResponse {
     let link = Link { relays: vec![FAR, RELAY], ..link() };
-    let (subject, class) = (Subject::Mac(mac), ClientClass::Ipxe);
-    let question = Question { subject, class, architecture: None, relay };
+    let (target, class) = (Target::Mac(mac), SimulatedClient::Ipxe);
+    let question = BootQuestion { target, class, architecture: None, relay };
     explain(&question, &at(boots, link), SystemTime::now())
 }
 
@@ -45,13 +49,13 @@ fn a_machine_at_a_port_asks_from_there_if_nothing_else_is_said() {
 #[test]
 fn a_pinned_machine_at_another_port_or_at_none_is_told_so() {
     let boots = pinned();
-    let direct = Relay { circuit_id: Vec::new(), ..relay(Ipv4Addr::UNSPECIFIED, b"") };
+    let direct = SimulatedRelay { circuit_id: Vec::new(), ..relay(Ipv4Addr::UNSPECIFIED, b"") };
     for other in [relay(RELAY, b"gi0/2"), direct] {
         let told = through(&boots, MAC, Some(other)).dhcp.unwrap();
         assert_eq!(told.drop_reason, "its record has it at another port");
     }
     // Where no relay is believed, nobody comes from a port.
-    let told = asked(&boots, Subject::Mac(MAC), ClientClass::Ipxe).dhcp.unwrap();
+    let told = asked(&boots, Target::Mac(MAC), SimulatedClient::Ipxe).dhcp.unwrap();
     assert_eq!(told.drop_reason, "its record has it at another port");
 }
 

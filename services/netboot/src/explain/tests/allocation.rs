@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::leases::{Claim, Granted};
-use crate::lending::tests::{LENT, MAC, STRANGER, site};
+use crate::allocation::tests::{FIRST_POOL_ADDRESS, MAC, UNKNOWN_CLIENT, site};
+use crate::leases::{Claim, ClaimResult};
 use crate::pool::Unknown;
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
         (Unknown::Generic, pb::BootTarget::Generic, "", 200),
     ] {
         let site = site(unknown, 1).await;
-        let told = asked(&site.boots, Subject::Mac(STRANGER), ClientClass::Ipxe);
+        let told = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), SimulatedClient::Ipxe);
         let (dhcp, script) = (told.dhcp.unwrap(), told.script.unwrap());
         assert_eq!((told.boot, dhcp.address.as_str()), (boot.into(), address), "{unknown:?}");
         assert_eq!(
@@ -27,7 +27,10 @@ async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
         );
         assert_eq!(script.status, status, "{unknown:?}: {}", script.refusal);
         let looked = told.inputs.unwrap();
-        assert_eq!((looked.pool.as_str(), looked.mac), ("192.0.2.0/24", STRANGER.to_string()));
+        assert_eq!(
+            (looked.pool.as_str(), looked.mac),
+            ("192.0.2.0/24", UNKNOWN_CLIENT.to_string())
+        );
     }
 }
 
@@ -35,44 +38,51 @@ async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
 async fn who_asks_for_somebody_takes_nothing_from_anybody() {
     let site = site(Unknown::Enrol, 1).await;
     for last in 0..30 {
-        let told = asked(&site.boots, Subject::Mac(Mac([2, 0, 0, 0, 1, last])), ClientClass::Pxe);
+        let told =
+            asked(&site.boots, Target::Mac(Mac([2, 0, 0, 0, 1, last])), SimulatedClient::Pxe);
         assert_eq!(told.dhcp.unwrap().address, "192.0.2.100", "{last}");
     }
     assert_eq!(site.unknown.len(), 0, "nobody has asked for an address");
-    assert_eq!(site.leases.free(&site.subnet, SystemTime::now()), 1);
-    assert_eq!(site.leases.at(LENT, SystemTime::now()), None, "not offered, either");
+    assert_eq!(site.leases.read(|table| table.free(&site.subnet, SystemTime::now())), 1);
+    assert_eq!(site.leases.at(FIRST_POOL_ADDRESS, SystemTime::now()), None, "not offered, either");
 }
 
 #[tokio::test]
 async fn a_machine_is_found_by_the_address_that_it_is_lent_and_nobody_else_gets_it() {
     let site = site(Unknown::Enrol, 1).await;
-    let (now, lasts) = (SystemTime::now(), Duration::from_secs(3600));
-    let claim = Claim { address: LENT, mac: MAC, lasts, at_port: None };
-    assert_eq!(site.leases.claim(claim, now).await, Granted::For(lasts));
-    let told = asked(&site.boots, Subject::Address(LENT.into()), ClientClass::Ipxe);
+    let (now, duration) = (SystemTime::now(), Duration::from_secs(3600));
+    let claim = Claim { address: FIRST_POOL_ADDRESS, mac: MAC, duration, at_port: None };
+    assert_eq!(site.leases.claim(claim, now).await, ClaimResult::Granted(duration));
+    let told =
+        asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), SimulatedClient::Ipxe);
     let looked = told.inputs.unwrap();
     assert_eq!(looked.hardware_name, "node-1");
     assert_eq!(
         (looked.lease_state(), looked.lease_address),
-        (pb::decision_inputs::LeaseState::Bound, LENT.to_string())
+        (pb::decision_inputs::LeaseState::Bound, FIRST_POOL_ADDRESS.to_string())
     );
-    assert_eq!(looked.lease_expire_time, Some((now + lasts).into()));
+    assert_eq!(looked.lease_expire_time, Some((now + duration).into()));
     assert_eq!(told.dhcp.unwrap().address, "192.0.2.100");
     assert_eq!(told.script.unwrap().status, 200);
-    let other = asked(&site.boots, Subject::Mac(STRANGER), ClientClass::Ipxe);
+    let other = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), SimulatedClient::Ipxe);
     assert_eq!(other.dhcp.unwrap().drop_reason, "every address of the pool is taken");
 }
 
 #[tokio::test]
 async fn a_stranger_is_found_by_the_address_that_it_is_lent() {
     let site = site(Unknown::Enrol, 1).await;
-    let claim =
-        Claim { address: LENT, mac: STRANGER, lasts: Duration::from_secs(60), at_port: None };
+    let claim = Claim {
+        address: FIRST_POOL_ADDRESS,
+        mac: UNKNOWN_CLIENT,
+        duration: Duration::from_secs(60),
+        at_port: None,
+    };
     site.leases.claim(claim, SystemTime::now()).await;
-    let told = asked(&site.boots, Subject::Address(LENT.into()), ClientClass::Ipxe);
+    let told =
+        asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), SimulatedClient::Ipxe);
     assert_eq!(
         (told.boot, told.dhcp.unwrap().address),
-        (i32::from(pb::BootTarget::Generic), LENT.to_string())
+        (i32::from(pb::BootTarget::Generic), FIRST_POOL_ADDRESS.to_string())
     );
-    assert_eq!(told.inputs.unwrap().mac, STRANGER.to_string());
+    assert_eq!(told.inputs.unwrap().mac, UNKNOWN_CLIENT.to_string());
 }

@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::bootscripts::BootRefusal;
+use crate::dhcp_server::link_state::LinkState;
 use dhcp::chainload::LOADER_INTERVAL;
 
 /// A link where iPXE that is firmware gets a loader first.
-fn chaining(boots: &BootScripts) -> Place {
-    Place { link_state: Arc::new(LinkState::new(Some(Arc::default()))), ..at(boots, link()) }
+fn chaining(boots: &BootScripts) -> View {
+    View { link_state: Arc::new(LinkState::new(Some(Arc::default()))), ..at(boots, link()) }
 }
 
-fn told(place: &Place, class: ClientClass) -> pb::ExplainBootResponse {
+fn told(place: &View, class: SimulatedClient) -> pb::ExplainBootResponse {
     let question =
-        Question { subject: Subject::Mac(MAC), class, architecture: Some(0), relay: None };
+        BootQuestion { target: Target::Mac(MAC), class, architecture: Some(0), relay: None };
     explain(&question, place, SystemTime::now())
 }
 
@@ -27,13 +28,13 @@ fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
     let script = "http://192.0.2.1:7080/52-54-00-00-00-01/auto.ipxe";
     let place = chaining(&boots(HardwareId::new()));
     for _ in 0..20 {
-        let told = told(&place, ClientClass::IpxeRom);
+        let told = told(&place, SimulatedClient::IpxeRom);
         assert_eq!(file(&told), "undionly.kpxe", "asking is not booting");
         assert_eq!(told.inputs.unwrap().loader_time, None);
     }
-    assert_eq!(file(&told(&place, ClientClass::Ipxe)), script, "it has it by then");
-    place.link_state.fetched(MAC, Instant::now());
-    let after = told(&place, ClientClass::IpxeRom);
+    assert_eq!(file(&told(&place, SimulatedClient::Ipxe)), script, "it has it by then");
+    place.link_state.record_fetched(MAC, Instant::now());
+    let after = told(&place, SimulatedClient::IpxeRom);
     assert_eq!(file(&after), script);
     let looked = after.inputs.unwrap();
     assert!(looked.chain_ipxe && looked.loader_time.is_some());
@@ -43,7 +44,7 @@ fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
 
 #[test]
 fn without_a_chain_every_ipxe_is_told_the_script() {
-    let told = asked(&boots(HardwareId::new()), Subject::Mac(MAC), ClientClass::IpxeRom);
+    let told = asked(&boots(HardwareId::new()), Target::Mac(MAC), SimulatedClient::IpxeRom);
     assert!(file(&told).ends_with("/auto.ipxe"));
     assert!(!told.inputs.unwrap().chain_ipxe);
 }
@@ -52,8 +53,8 @@ fn without_a_chain_every_ipxe_is_told_the_script() {
 fn an_address_that_was_found_in_use_is_told_for_a_minute() {
     let place = chaining(&boots(HardwareId::new()));
     let address = Ipv4Addr::new(192, 0, 2, 10);
-    place.link_state.declined(address, Instant::now());
-    let withheld = told(&place, ClientClass::Ipxe);
+    place.link_state.record_declined(address, Instant::now());
+    let withheld = told(&place, SimulatedClient::Ipxe);
     assert_eq!(
         withheld.dhcp.unwrap().drop_reason,
         "its address was declined less than a minute ago"
@@ -62,8 +63,8 @@ fn an_address_that_was_found_in_use_is_told_for_a_minute() {
     let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(61)) else {
         panic!("this machine runs for less than a minute")
     };
-    place.link_state.declined(address, earlier);
-    let offered = told(&place, ClientClass::Ipxe);
+    place.link_state.record_declined(address, earlier);
+    let offered = told(&place, SimulatedClient::Ipxe);
     assert_eq!(offered.dhcp.unwrap().address, "192.0.2.10");
     assert_eq!(offered.inputs.unwrap().declined_time, None);
 }
@@ -77,7 +78,7 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
         Some(hw::Ipxe { contents: "#!ipxe\necho once".into(), ..hw::Ipxe::default() });
     fleet_of(&boots).hardware(FeedEvent::Snapshot(vec![machine]));
     let place = at(&boots, link());
-    let waits = told(&place, ClientClass::Ipxe);
+    let waits = told(&place, SimulatedClient::Ipxe);
     assert_eq!(
         (waits.boot, waits.script.unwrap().kind()),
         (i32::from(pb::BootTarget::CustomScript), pb::ScriptKind::CustomOnce)
@@ -87,7 +88,7 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
     let once = known.machine().boot_once.clone().unwrap();
     boots.one_shot.record_served(&known, &once, SystemTime::now());
     assert!(boots.one_shot.mark_started(&id.to_string()));
-    let started = told(&place, ClientClass::Ipxe);
+    let started = told(&place, SimulatedClient::Ipxe);
     assert_eq!(
         (started.boot, started.script.unwrap().kind()),
         (i32::from(pb::BootTarget::Worker), pb::ScriptKind::Worker)
@@ -105,7 +106,7 @@ fn a_boot_loop_is_told_and_who_waits_for_it() {
         let boots = boots(id).for_link(site);
         let asked = ScriptRequest::new(Some(MAC), [192, 0, 2, 10].into());
         assert!((0..10).all(|_| boots.serve(&asked, SystemTime::now()).is_ok()));
-        let told = told(&at(&boots, link()), ClientClass::Ipxe);
+        let told = told(&at(&boots, link()), SimulatedClient::Ipxe);
         assert!(told.inputs.unwrap().boot_loop);
         let script = told.script.unwrap();
         let refused = boots.serve(&asked, SystemTime::now());

@@ -16,7 +16,7 @@ const WAITING: usize = 128;
 
 /// What a client has told of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Returned {
+pub struct ReturnedAddress {
     /// The address.
     pub address: Ipv4Addr,
     /// The client.
@@ -29,13 +29,13 @@ pub struct Returned {
 
 /// What is still to be stored.
 #[derive(Debug)]
-pub(super) struct Queue {
-    sender: mpsc::Sender<Returned>,
+pub(super) struct ReleaseQueue {
+    sender: mpsc::Sender<ReturnedAddress>,
     /// Taken by whoever stores.
-    receiver: Mutex<mpsc::Receiver<Returned>>,
+    receiver: Mutex<mpsc::Receiver<ReturnedAddress>>,
 }
 
-impl Default for Queue {
+impl Default for ReleaseQueue {
     fn default() -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         Self { sender, receiver: Mutex::new(receiver) }
@@ -44,20 +44,20 @@ impl Default for Queue {
 
 impl Leases {
     /// Takes an address back, soon. With as many waiting as may, it just ends later.
-    pub fn take_back(&self, returned: Returned) {
+    pub fn take_back(&self, returned: ReturnedAddress) {
         if self.shared.returned.sender.try_send(returned).is_err() {
             tracing::debug!(lease.addr = %returned.address, "too many give addresses back");
         }
     }
 
     /// Stores what is given back, for ever.
-    pub(super) async fn note_returned(&self) {
+    pub(super) async fn store_returned(&self) {
         let mut receiver = self.shared.returned.receiver.lock().await;
         let returned = stream::poll_fn(|cx| receiver.poll_recv(cx));
-        returned.for_each_concurrent(WAITING, |one| self.note_one(one)).await;
+        returned.for_each_concurrent(WAITING, |one| self.store_one(one)).await;
     }
 
-    async fn note_one(&self, returned: Returned) {
+    async fn store_one(&self, returned: ReturnedAddress) {
         if let Err(error) = self.give_back(returned).await {
             let address = returned.address;
             tracing::debug!(error = &error as &dyn std::error::Error, lease.addr = %address, "not noted");
@@ -65,8 +65,8 @@ impl Leases {
     }
 
     /// Notes that a client gave an address back, or found it in use.
-    pub(super) async fn give_back(&self, returned: Returned) -> Result<(), records::Error> {
-        let Returned { address, mac, event, at } = returned;
+    pub(super) async fn give_back(&self, returned: ReturnedAddress) -> Result<(), records::Error> {
+        let ReturnedAddress { address, mac, event, at } = returned;
         let Ok(after) = Lease::after(self.at(address, at), mac, event, at) else { return Ok(()) };
         if let Lease::Declined { .. } = after {
             // Heeded at once, whatever becomes of the commit.

@@ -1,0 +1,344 @@
+//! Allocation of pool addresses: decides which address a request is answered with.
+//!
+//! A machine whose record reserves an address in the client's subnet gets that address. Every other client gets a
+//! reservation made here, so that one set of rules answers both.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use dhcp::options::code;
+use dhcp::{DropReason, Link, MessageType, Mode, PoolTerms, Request, Reservation};
+use ipnet::Ipv4Net;
+use runtime::clock::Clock;
+use runtime::rate_limit::{Rate, RateLimiter};
+
+use crate::Mac;
+use crate::leases::Leases;
+use crate::machine_view::Index;
+use crate::metrics::Metrics;
+use crate::pool::{Lease, Subnet, Table, Unknown};
+use crate::unknown_clients::{UnknownClient, UnknownClients};
+
+/// The interval at which pool metrics are updated.
+const METRICS_INTERVAL: Duration = Duration::from_secs(30);
+/// The number of clients without a record that get an address per second: forged MACs must not take the whole pool at once.
+const MAX_ENROLMENTS_PER_SECOND: u32 = 20;
+
+/// The same moment on both clocks: monotonic for intervals, wall time for records.
+#[derive(Clone, Copy, Debug)]
+pub struct Timestamps {
+    /// Monotonic time.
+    pub monotonic: Instant,
+    /// Wall time.
+    pub wall: SystemTime,
+}
+
+impl From<&Clock> for Timestamps {
+    fn from(clock: &Clock) -> Self {
+        Self { monotonic: clock.monotonic(), wall: clock.wall() }
+    }
+}
+
+/// Allocates addresses of the site's subnets.
+#[derive(Debug)]
+pub struct Allocator {
+    subnets: Vec<Subnet>,
+    leases: Leases,
+    index: Arc<Index>,
+    unknown: Arc<UnknownClients>,
+    enrolments: RateLimiter<()>,
+}
+
+/// A request, the reservation in its machine's record, and the link that received it.
+#[derive(Clone, Copy, Debug)]
+pub struct Applicant<'a> {
+    /// The request.
+    pub request: &'a Request,
+    /// The reservation in the machine's record, if it has one.
+    pub record: Option<&'a Reservation>,
+    /// The link that received the request.
+    pub link: &'a Link,
+}
+
+/// The result of an allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// No pool address: the record answers the request, if there is one.
+    Unallocated,
+    /// This reservation answers the request.
+    Address(Box<Reservation>),
+    /// A client without a record gets a boot file and no address.
+    BootOnly,
+}
+
+impl Allocation {
+    /// The reservation and the mode that answer the request; `record` is the machine's and `mode` the link's.
+    pub fn effective<'a>(
+        &'a self,
+        record: Option<&'a Reservation>,
+        mode: Mode,
+    ) -> (Option<&'a Reservation>, Mode) {
+        match self {
+            Self::Unallocated => (record, mode),
+            Self::Address(allocated) => (Some(allocated), mode),
+            Self::BootOnly => (record, Mode::AutoProxy),
+        }
+    }
+}
+
+/// The changes that an allocation requires before its reply is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocationEffects {
+    /// True if the client has no record and has to be remembered.
+    pub is_unknown: bool,
+    /// True if the client is enrolled: it takes one token of the rate limit.
+    pub enrols: bool,
+    /// The address that is offered: it is held for the client for a minute.
+    pub offer: Option<Ipv4Addr>,
+}
+
+/// The changes could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotApplied {
+    /// Another request was given the address meanwhile: evaluate the request again.
+    Conflict,
+    /// The request is dropped.
+    Dropped(DropReason),
+}
+
+impl Allocator {
+    /// Allocates in `subnets` and stores `leases`; addresses that `index` reserves are left out.
+    pub fn new(
+        subnets: Vec<Subnet>,
+        leases: Leases,
+        index: Arc<Index>,
+        unknown: Arc<UnknownClients>,
+    ) -> Self {
+        let enrolments = RateLimiter::new(Rate::per_second(MAX_ENROLMENTS_PER_SECOND));
+        Self { subnets, leases, index, unknown, enrolments }
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Updates the metrics of pools and unknown clients repeatedly, and logs an error if a pool is exhausted.
+    pub async fn report(&self, metrics: Metrics) {
+        let mut tick = tokio::time::interval(METRICS_INTERVAL);
+        loop {
+            tick.tick().await;
+            for subnet in self.subnets.iter().filter(|subnet| !subnet.is_empty()) {
+                let name = subnet.network.to_string();
+                let free = self.leases.read(|table| table.free(subnet, SystemTime::now()));
+                if free == 0 {
+                    tracing::error!(subnet = name, "pool exhausted: every address is taken");
+                }
+                metrics.free(name, free);
+            }
+            metrics.unknown(self.unknown.len());
+        }
+    }
+
+    /// The client that leases `source`.
+    pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
+        match source {
+            IpAddr::V4(source) => self.leases.holder(source, now),
+            IpAddr::V6(_) => None,
+        }
+    }
+
+    /// True if a machine without a record gets the generic script at `source`. `named` is the MAC in its request, and
+    /// `holder` the client that leases `source`: an enrolled machine requests from its leased address.
+    pub fn boots_unknown(&self, named: Option<Mac>, source: IpAddr, holder: Option<Mac>) -> bool {
+        let IpAddr::V4(address) = source else { return false };
+        match self.subnet(address).map(|subnet| subnet.unknown) {
+            Some(Unknown::Generic) => true,
+            Some(Unknown::Enrol) => {
+                holder.is_some_and(|holder| named.is_none_or(|named| named == holder))
+            }
+            Some(Unknown::Ignore | Unknown::Report) | None => false,
+        }
+    }
+
+    /// The client's subnet, and the address that it has there or had last.
+    pub fn pool(
+        &self,
+        applicant: Applicant<'_>,
+        now: SystemTime,
+    ) -> Option<(&Subnet, Option<(Ipv4Addr, Lease)>)> {
+        let (subnet, mac) = (self.subnet_of(applicant)?, Mac(applicant.request.mac));
+        Some((subnet, self.leases.read(|table| table.of(subnet, mac, now))))
+    }
+
+    /// Decides the allocation for a request. Changes nothing; `effects` is set even if the request is dropped.
+    pub fn allocate(
+        &self,
+        applicant: Applicant<'_>,
+        effects: &mut AllocationEffects,
+        now: Timestamps,
+    ) -> Result<Allocation, DropReason> {
+        let Applicant { request, record, link } = applicant;
+        if link.mode != Mode::Reservation {
+            return Ok(Allocation::Unallocated);
+        }
+        let requests = matches!(request.kind(), Some(MessageType::Discover | MessageType::Request));
+        effects.is_unknown = record.is_none() && requests && self.index.is_told();
+        let Some(subnet) = self.subnet_of(applicant) else { return Ok(Allocation::Unallocated) };
+        let own = record.and_then(|record| record.address);
+        let elsewhere = record.is_some_and(|record| record.disabled || record.proxy);
+        if elsewhere || own.is_some_and(|own| subnet.network.contains(&own.addr())) {
+            return Ok(Allocation::Unallocated);
+        }
+        match subnet.unknown {
+            _ if record.is_some() => {}
+            Unknown::Enrol => {}
+            Unknown::Generic => return Ok(Allocation::BootOnly),
+            Unknown::Ignore | Unknown::Report => return Ok(Allocation::Unallocated),
+        }
+        let address = self.leases.read(|table| {
+            let had = table.of(subnet, Mac(request.mac), now.wall);
+            // Until leases and records have been read once, it is not known which addresses are taken.
+            let renews = matches!(had, Some((_, Lease::Bound { .. })));
+            if !self.leases.is_ready() || !(self.index.is_told() || renews) {
+                return Err(DropReason::NotReady);
+            }
+            self.address(applicant, subnet, had, table, effects, now)
+        })?;
+        Ok(Allocation::Address(Box::new(reservation(applicant, subnet, address))))
+    }
+
+    /// Selects the address of `subnet` that the client has or is offered.
+    fn address(
+        &self,
+        applicant: Applicant<'_>,
+        subnet: &Subnet,
+        had: Option<(Ipv4Addr, Lease)>,
+        table: &Table,
+        effects: &mut AllocationEffects,
+        now: Timestamps,
+    ) -> Result<Option<Ipv4Addr>, DropReason> {
+        let Applicant { request, record, link } = applicant;
+        let (mac, options) = (Mac(request.mac), &request.packet.options);
+        let wanted = options.address(code::REQUESTED_ADDRESS);
+        let reserved = |address: Ipv4Addr| self.index.is_reserved(address.into());
+        let usable = |address| address != link.id && !reserved(address);
+        let declined = |lease| matches!(lease, Lease::Declined { .. });
+        let had = had.filter(|(address, lease)| usable(*address) && !declined(*lease));
+        let enrols = had.is_none() && record.is_none();
+        // Checked before the search: a forged MAC must not cost a search of a full pool.
+        let enrolment_is_exhausted = enrols && self.enrolments.is_exhausted(&(), now.monotonic);
+        match request.kind() {
+            Some(MessageType::Discover) => {
+                if enrolment_is_exhausted {
+                    return Err(DropReason::TooMany);
+                }
+                effects.enrols = enrols;
+                let chosen = table.choose(subnet, mac, wanted, usable, now.wall);
+                effects.offer = chosen;
+                chosen.map(Some).ok_or(DropReason::Exhausted)
+            }
+            // An offer from before our restart is still valid if nobody has the address.
+            Some(MessageType::Request)
+                if had.is_none() && options.get(code::SERVER_IDENTIFIER).is_some() =>
+            {
+                let free = |address| table.state(address, now.wall).is_none_or(Lease::leaves_free);
+                let own = wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own));
+                if own.is_some() && enrolment_is_exhausted {
+                    return Err(DropReason::TooMany);
+                }
+                effects.enrols = enrols && own.is_some();
+                Ok(own)
+            }
+            _ => Ok(had.map(|(address, _)| address)),
+        }
+    }
+
+    /// Makes the changes of an allocation, except [`record_unknown`](Self::record_unknown).
+    pub fn apply(
+        &self,
+        request: &Request,
+        effects: &AllocationEffects,
+        now: Timestamps,
+    ) -> Result<(), NotApplied> {
+        if effects.enrols {
+            let taken = self.enrolments.take((), now.monotonic);
+            taken.map_err(|_| NotApplied::Dropped(DropReason::TooMany))?;
+        }
+        match effects.offer {
+            Some(address) if !self.leases.offer(address, Mac(request.mac), now.wall) => {
+                Err(NotApplied::Conflict)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The client's subnet.
+    fn subnet_of(&self, applicant: Applicant<'_>) -> Option<&Subnet> {
+        let Applicant { request, link, .. } = applicant;
+        let selected = request.relayed(link).link;
+        self.subnet(selected.or(request.relay()).unwrap_or(link.id))
+    }
+
+    fn subnet(&self, address: Ipv4Addr) -> Option<&Subnet> {
+        self.subnets.iter().find(|subnet| subnet.network.contains(&address))
+    }
+
+    /// Remembers a client without a record.
+    pub fn record_unknown(&self, applicant: Applicant<'_>, now: SystemTime) {
+        let Applicant { request, link, .. } = applicant;
+        let vendor_class = request.packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
+        let client = UnknownClient {
+            mac: Mac(request.mac),
+            relay: request.relay(),
+            circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
+            architectures: request.architectures().collect(),
+            vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
+        };
+        let is_logged = self.unknown.record(client, now);
+        let subnet = self.subnet_of(applicant);
+        if is_logged && subnet.is_some_and(|subnet| subnet.unknown != Unknown::Ignore) {
+            let (mac, relay) = (Mac(request.mac), request.packet.giaddr);
+            tracing::info!(%mac, %relay, "DHCP request of a machine without a record");
+        }
+    }
+}
+
+/// The reservation of `address`, which may be none, for a client of `subnet`.
+fn reservation(
+    applicant: Applicant<'_>,
+    subnet: &Subnet,
+    address: Option<Ipv4Addr>,
+) -> Reservation {
+    let Applicant { request, record, link } = applicant;
+    let requested = request.packet.options.address(code::REQUESTED_ADDRESS);
+    let wanted = request.client_address().or(requested);
+    let max = u32::try_from(subnet.lease.as_secs()).unwrap_or(u32::MAX);
+    let boots = request.class.boots();
+    let pool = PoolTerms {
+        lease_seconds: if boots { max.min(link.boot_lease_seconds.max(1)) } else { max },
+        is_authoritative: record.is_some() || wanted.is_some_and(|wanted| subnet.lends(wanted)),
+    };
+    let mut own = record.cloned().unwrap_or_else(|| Reservation::new(request.mac, None));
+    let or = |own: &mut Vec<Ipv4Addr>, default: &[Ipv4Addr]| {
+        if own.is_empty() {
+            own.extend(default);
+        }
+    };
+    or(&mut own.name_servers, &subnet.name_servers);
+    or(&mut own.time_servers, &subnet.time_servers);
+    if own.domain.is_empty() {
+        own.domain.clone_from(&subnet.domain);
+    }
+    let prefix = subnet.network.prefix_len();
+    Reservation {
+        address: address.and_then(|address| Ipv4Net::new(address, prefix).ok()),
+        gateway: subnet.gateway,
+        pool: Some(pool),
+        ..own
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,205 @@
+//! The response to a request: its reply, and the changes that go with it. Reads the view and changes nothing.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dhcp::options::code;
+use dhcp::{
+    BootOffer, ClientClass, DropReason, Link, MessageType, Reply, ReplyInputs, Request, Reservation,
+};
+
+use crate::Mac;
+use crate::allocation::{Allocation, AllocationEffects, Applicant, Timestamps};
+use crate::bootscripts::BootScripts;
+use crate::decision::{Decision, FeedState};
+use crate::dhcp_server::link_state::LinkState;
+use crate::leases::Claim;
+use crate::machine_view::MachineView;
+use crate::pool;
+use crate::timeline::BootStep;
+
+/// Everything that requests on one link are answered from.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Boot decisions, records and pools.
+    pub scripts: Arc<BootScripts>,
+    /// The link's settings.
+    pub link: Arc<Link>,
+    /// The state of its clients.
+    pub link_state: Arc<LinkState>,
+}
+
+/// A reply, or the reason why there is none, and what follows from it.
+#[derive(Debug)]
+pub struct Response {
+    /// The reply.
+    pub reply: Result<Reply, DropReason>,
+    /// The boot decision.
+    pub decision: Decision,
+    /// The boot decision as far as DHCP carries it out.
+    pub offer: BootOffer,
+    /// True if a pool address was allocated.
+    pub is_allocated: bool,
+    /// The changes: the server applies them, a simulation discards them.
+    pub effects: Effects,
+}
+
+/// The changes that go with a reply.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// The changes of the allocation.
+    pub allocation: AllocationEffects,
+    /// The decision about a loader for iPXE, to be recorded.
+    pub loader: Option<bool>,
+    /// The SMBIOS UUID that the machine's firmware sent.
+    pub uuid: Option<[u8; 16]>,
+    /// True if a machine with a workflow has begun a new boot.
+    pub begins_boot: bool,
+    /// True if iPXE is answered, and will solicit an IPv6 router.
+    pub solicits_router: bool,
+    /// The steps for the boot's timeline.
+    pub boot_steps: [Option<BootStep>; 2],
+    /// The lease to be committed before the reply is sent.
+    pub claim: Option<Claim>,
+    /// The change of a pool address by a request that is not answered.
+    pub pool: Option<PoolChange>,
+    /// The reserved address that was declined.
+    pub declined: Option<Ipv4Addr>,
+}
+
+/// The change of a pool address by a request that is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolChange {
+    /// The client has chosen another server: its offer is withdrawn.
+    Withdraw,
+    /// The client released or declined the address.
+    Return(Ipv4Addr, pool::Event),
+}
+
+impl View {
+    /// The machine that sent `request`: by its MAC, else by its switch port.
+    pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
+        let index = self.scripts.index();
+        index.by_mac(Mac(request.mac)).or_else(|| index.by_port(&request.relayed(&self.link)))
+    }
+
+    /// True if `address` is in a network of the link.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else { return false };
+        self.link.networks.iter().any(|network| network.contains(&address))
+    }
+
+    /// The time since the machine's reserved address was declined, if it is not offered yet.
+    pub fn declined_age(&self, machine: Option<&MachineView>, now: Timestamps) -> Option<Duration> {
+        self.link_state.declined_age(machine?.reservation(), now.monotonic)
+    }
+}
+
+/// Answers `request` of `machine` from `view`.
+pub fn respond(
+    view: &View,
+    machine: Option<&MachineView>,
+    request: &Request,
+    now: Timestamps,
+) -> Response {
+    let View { scripts, link, link_state } = view;
+    let (record, mut effects) = (machine.map(MachineView::reservation), Effects::default());
+    let applicant = Applicant { request, record, link };
+    let allocation = match scripts.allocator() {
+        Some(allocator) => allocator.allocate(applicant, &mut effects.allocation, now),
+        None => Ok(Allocation::Unallocated),
+    };
+    let allocated = allocation.as_ref().unwrap_or(&Allocation::Unallocated);
+    let boot_unknown = *allocated != Allocation::Unallocated;
+    let decision = scripts.dhcp_decision(machine, boot_unknown);
+    let is_allocated = matches!(allocated, Allocation::Address(_));
+    let mut offer = decision.offer();
+    if let Err(reason) = allocation {
+        return Response { reply: Err(reason), decision, offer, is_allocated, effects };
+    }
+    if offer == BootOffer::Offered && !request.is_site_build {
+        let grants = link_state.grants();
+        effects.loader = grants.and_then(|grants| grants.decide(request, now.monotonic));
+        if effects.loader == Some(true) {
+            offer = BootOffer::Chainload;
+        }
+    }
+    let (reservation, mode) = allocated.effective(record, link.mode);
+    let is_withheld = !is_allocated && view.declined_age(machine, now).is_some();
+    let reply = dhcp::reply(request, ReplyInputs { link, mode, reservation, offer, is_withheld });
+    if let Some(machine) = machine {
+        effects.uuid = request.uuid();
+        let discovers = request.class.boots() && request.kind() == Some(MessageType::Discover);
+        // Only a workflow waits for a new boot. While feeds are stale, there may be one that is not known here.
+        effects.begins_boot = discovers
+            && (!machine.workflows.is_empty() || scripts.index().feed() != FeedState::Live);
+    }
+    effects.solicits_router = matches!(request.class, ClientClass::Ipxe { .. }) && reply.is_ok();
+    effects.boot_steps = boot_steps(request, &reply, &decision);
+    match &reply {
+        Ok(reply) => effects.claim = reservation.and_then(|own| claim(request, link, reply, own)),
+        Err(reason) if reservation.is_some_and(|own| own.pool.is_some()) => {
+            effects.pool = pool_change(*reason);
+        }
+        Err(DropReason::Declined(address)) => effects.declined = Some(*address),
+        Err(_) => {}
+    }
+    Response { reply, decision, offer, is_allocated, effects }
+}
+
+/// The lease to be committed before `reply` is sent.
+fn claim(request: &Request, link: &Link, reply: &Reply, own: &Reservation) -> Option<Claim> {
+    let (pool, address) = (own.pool?, reply.packet.yiaddr);
+    let assigns = reply.packet.kind() == Some(MessageType::Ack) && !address.is_unspecified();
+    let here = own.port.as_ref().is_some_and(|port| port.matches(&request.relayed(link)));
+    // A renewal is unicast to the server, past every relay (RFC 2131 section 4.3.2).
+    let renews = request.relay().is_none() && request.client_address().is_some();
+    let at_port = (!renews).then_some(here);
+    let duration = Duration::from_secs(pool.lease_seconds.into());
+    assigns.then_some(Claim { address, mac: Mac(request.mac), duration, at_port })
+}
+
+fn pool_change(reason: DropReason) -> Option<PoolChange> {
+    if let DropReason::Declined(address) = reason {
+        Some(PoolChange::Return(address, pool::Event::Decline))
+    } else if let DropReason::Released(address) = reason {
+        Some(PoolChange::Return(address, pool::Event::Release))
+    } else {
+        (reason == DropReason::OtherServer).then_some(PoolChange::Withdraw)
+    }
+}
+
+/// The steps for the boot's timeline: of firmware and loaders, not of installed systems.
+fn boot_steps(
+    request: &Request,
+    reply: &Result<Reply, DropReason>,
+    decision: &Decision,
+) -> [Option<BootStep>; 2] {
+    let class = request.class;
+    let discovers = request.kind() == Some(MessageType::Discover) && class.boots();
+    match reply {
+        Err(DropReason::Declined(address)) => [Some(BootStep::Declined(address.to_string())), None],
+        Err(DropReason::Unknown) if discovers => [Some(BootStep::Unknown(class)), None],
+        Err(reason) if discovers => {
+            [Some(BootStep::Discover(class)), Some(BootStep::Refused(reason.to_string()))]
+        }
+        Ok(_) if discovers => [Some(BootStep::Discover(class)), None],
+        Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
+            [Some(BootStep::Ack(class, ack_detail(reply, decision))), None]
+        }
+        Ok(_) | Err(_) => [None, None],
+    }
+}
+
+fn ack_detail(reply: &Reply, decision: &Decision) -> String {
+    let file = reply.packet.options.get(code::BOOT_FILE_NAME);
+    match (&reply.no_loader, decision.offer(), file) {
+        (Some(architectures), _, _) => format!("no loader for architecture {architectures:?}"),
+        (None, BootOffer::Refused, _) => format!("no boot: {}", decision.fact),
+        (None, BootOffer::Offered | BootOffer::Chainload, Some(file)) => {
+            ["file ", &String::from_utf8_lossy(file)].concat()
+        }
+        (None, BootOffer::Offered | BootOffer::Chainload, None) => "no file".into(),
+    }
+}

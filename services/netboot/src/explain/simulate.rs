@@ -1,0 +1,91 @@
+//! A simulated request and its response.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dhcp::{Link, Request};
+use runtime::clock::Clock;
+
+use super::request::{self, SimulatedRelay};
+use super::{BootQuestion, SimulatedClient, Target};
+use crate::Mac;
+use crate::allocation::{Applicant, Timestamps};
+use crate::dhcp_server::{Response, View, respond};
+use crate::machine_view::MachineView;
+
+/// A request, the machine that would send it, and the response.
+pub(super) struct Simulation<'a> {
+    pub(super) view: &'a View,
+    pub(super) now: Timestamps,
+    /// The interface that would send the request, if it is known.
+    pub(super) mac: Option<Mac>,
+    /// The machine.
+    pub(super) machine: Option<Arc<MachineView>>,
+    /// True if the machine is identified by its switch port and not by its MAC.
+    pub(super) by_port: bool,
+    /// None if no interface is known that would send it.
+    pub(super) request: Option<Request>,
+    pub(super) response: Option<Response>,
+}
+
+impl<'a> Simulation<'a> {
+    /// Makes the request of `question`, and answers it from `view`.
+    pub(super) fn run(question: &BootQuestion, view: &'a View, now: SystemTime) -> Self {
+        let View { scripts, link, .. } = view;
+        let named = question.target.find(scripts, now);
+        let mac = match (&named, &question.target) {
+            (Some(machine), _) => Some(machine.mac),
+            (None, Target::Mac(mac)) => Some(*mac),
+            (None, Target::Address(address)) => scripts.holder(*address, now),
+            (None, Target::Hardware(_) | Target::Hostname(_)) => None,
+        };
+        let recorded = || recorded_relay(named.as_deref()?, link);
+        let relay = question.relay.clone().or_else(recorded);
+        let request = |machine: Option<&MachineView>| {
+            let processor = machine.map_or("", |machine| &machine.hardware.architecture);
+            let direct = request::discover(mac?, question.class, question.architecture, processor);
+            let packet = match &relay {
+                Some(relay) => relay.forward(direct),
+                None => direct,
+            };
+            let received = request::received(&packet);
+            let request = Request::new(packet, received, link)?;
+            // iPXE that is not in a ROM was loaded by this site, and needs no other loader.
+            let is_site_build = question.class == SimulatedClient::Ipxe;
+            Some(Request { is_site_build, ..request })
+        };
+        let by_port = named.is_none();
+        let machine = named.or_else(|| view.machine(&request(None)?));
+        let by_port = by_port && machine.is_some();
+        let request = request(machine.as_deref());
+        let now = Timestamps { monotonic: Clock::system().monotonic(), wall: now };
+        let response =
+            request.as_ref().map(|request| respond(view, machine.as_deref(), request, now));
+        Self { view, now, mac, machine, by_port, request, response }
+    }
+
+    /// The MAC in the machine's record, else the one that would send the request.
+    pub(super) fn record_mac(&self) -> Option<Mac> {
+        self.machine.as_ref().map(|machine| machine.mac).or(self.mac)
+    }
+
+    /// The request as the allocator sees it.
+    pub(super) fn applicant(&self) -> Option<Applicant<'_>> {
+        let record = self.machine.as_deref().map(MachineView::reservation);
+        Some(Applicant { request: self.request.as_ref()?, record, link: &self.view.link })
+    }
+
+    /// An address of the client's pool, for a client that gets its address from another server.
+    pub(super) fn pool_address(&self) -> Option<IpAddr> {
+        let allocator = self.view.scripts.allocator()?;
+        let (subnet, _) = allocator.pool(self.applicant()?, self.now.wall)?;
+        Some(subnet.network.addr().into())
+    }
+}
+
+/// The relay of the switch port in the machine's record.
+fn recorded_relay(machine: &MachineView, link: &Link) -> Option<SimulatedRelay> {
+    let record = machine.reservation();
+    SimulatedRelay::of(record.port.as_ref()?, record.address, link)
+}
