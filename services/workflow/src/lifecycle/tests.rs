@@ -275,3 +275,29 @@ fn after_success_or_failure_no_action_is_left_to_run() {
         assert!(!workflow(vec![step("one")]).runs("l1", end, 1).wants_machine());
     }
 }
+
+#[test]
+fn the_reference_page_lists_every_state() {
+    let page = include_str!("../../../../docs/reference/workflow-lifecycle.md");
+    let (workflow, action) = page.split_once("## States of an action").unwrap();
+    let states = |section: &'static str| -> Vec<&str> {
+        let rows = section
+            .split("## Restarts")
+            .next()
+            .unwrap()
+            .lines()
+            .skip_while(|line| !line.starts_with("|---"));
+        rows.skip(1).filter_map(|row| row.strip_prefix("| ")?.split(' ').next()).collect()
+    };
+    let names = |known: fn(i32) -> Option<&'static str>| -> Vec<String> {
+        (1..)
+            .map_while(known)
+            .map(|name| name.rsplit("STATE_").next().unwrap().to_lowercase())
+            .collect()
+    };
+    assert_eq!(
+        states(workflow),
+        names(|n| Some(pb::WorkflowState::try_from(n).ok()?.as_str_name()))
+    );
+    assert_eq!(states(action), names(|n| Some(pb::ActionState::try_from(n).ok()?.as_str_name())));
+}

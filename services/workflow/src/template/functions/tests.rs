@@ -110,3 +110,13 @@ fn nothing_multiplies_past_the_limit() {
         r#"template "t" line 1: indent: indents by 256 columns at most"#
     );
 }
+
+#[test]
+fn the_reference_page_lists_every_function() {
+    let page = include_str!("../../../../../docs/reference/templates.md");
+    let (_, section) = page.split_once("## Functions").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: Vec<_> = rows.filter_map(|row| row.split([' ', '`']).next()).collect();
+    let existing: Vec<_> = super::TABLE.iter().map(|(name, _)| *name).collect();
+    assert_eq!(listed, existing);
+}
