@@ -4,7 +4,7 @@
 mod support;
 
 use runtime::Role;
-use support::{connect, start, stranger};
+use support::{config, connect, start, stranger};
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as pb;
@@ -77,20 +77,15 @@ async fn another_sites_certificate_is_refused_and_its_servers_are_not_trusted() 
 #[tokio::test]
 async fn a_second_server_on_the_same_data_or_port_is_refused_with_the_reason() {
     use all_in_one::Server;
-    use all_in_one::config::{Config, Flags};
     let server = start().await;
     let elsewhere = tempfile::tempdir().unwrap();
-    let flags = |data: &std::path::Path, listen| Flags {
-        data: Some(data.into()),
-        listen: Some(vec![listen]),
-        metrics_listen: Some("127.0.0.1:0".parse().unwrap()),
-        ..Flags::default()
+    let open = async |data: &std::path::Path, listen: &str| {
+        let config = config(&["--data", data.to_str().unwrap(), "--listen", listen]);
+        format!("{:#}", Server::open(config).await.unwrap_err())
     };
-    let config = Config::load(flags(elsewhere.path(), server.grpc)).unwrap();
-    let port = format!("{:#}", Server::open(config).await.unwrap_err());
+    let port = open(elsewhere.path(), &server.grpc.to_string()).await;
     assert!(port.starts_with(&format!("listening for grpc on {}", server.grpc)), "{port}");
-    let config = Config::load(flags(server.dir.path(), "127.0.0.1:0".parse().unwrap())).unwrap();
-    let data = format!("{:#}", Server::open(config).await.unwrap_err());
+    let data = open(server.dir.path(), "127.0.0.1:0").await;
     assert!(data.starts_with("opening the store in "), "{data}");
     server.end().await;
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use all_in_one::Server;
-use all_in_one::config::{Config, Flags};
+use all_in_one::config::{CommandLine, Config};
+use clap::{Args as _, Command, FromArgMatches as _};
 use runtime::Role;
 use runtime::authority::SiteAuthority;
 use tempfile::TempDir;
@@ -24,6 +25,14 @@ pub struct Running {
     task: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
+/// Parses the command line of a server whose metrics are at a free port.
+pub fn config(arguments: &[&str]) -> Config {
+    let command = CommandLine::augment_args(Command::new("tinwright")).no_binary_name(true);
+    let common = ["--metrics-listen", "127.0.0.1:0", "--drain-seconds", "5"];
+    let matches = command.get_matches_from([&common, arguments].concat());
+    Config::load(CommandLine::from_arg_matches(&matches).unwrap()).unwrap()
+}
+
 /// Starts a server on a fresh directory.
 pub async fn start() -> Running {
     start_in(tempfile::tempdir().unwrap()).await
@@ -31,15 +40,8 @@ pub async fn start() -> Running {
 
 /// Starts a server on what `dir` holds.
 pub async fn start_in(dir: TempDir) -> Running {
-    let anywhere = Some("127.0.0.1:0".parse().unwrap());
-    let flags = Flags {
-        data: Some(dir.path().into()),
-        listen: anywhere.map(|address| vec![address]),
-        metrics_listen: anywhere,
-        drain_seconds: Some(5),
-        ..Flags::default()
-    };
-    let server = Server::open(Config::load(flags).unwrap()).await.unwrap();
+    let data = dir.path().to_str().unwrap();
+    let server = Server::open(config(&["--data", data, "--listen", "127.0.0.1:0"])).await.unwrap();
     let (grpc, vitals) = (server.grpc().unwrap()[0], server.vitals().unwrap());
     let stop = CancellationToken::new();
     let task = Some(tokio::spawn(server.run(stop.clone())));

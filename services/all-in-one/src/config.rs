@@ -1,18 +1,18 @@
-//! What an operator may say, and what the program acts on.
+//! The configuration: the options as an operator gives them, and the checked values that the program uses.
 //!
-//! A flag goes before the environment, that before the file, that before the default. A key that the file has and this
-//! program does not know is refused: a misspelt one must not pass for a default.
+//! A flag takes precedence over its environment variable, that over the file, and that over the default. An unknown key in
+//! the file is an error, because a misspelt key must not silently become a default.
 //!
-//! `boot_http`, `links`, `dhcp`, `pools`, `metadata` and `etcd` check what is said of scripts and files, of where machines are
-//! attached, of DHCP, of what it lends, of the metadata service and of a cluster, `observe` what of looking into network
-//! boot, `split` which services are here and where the others are.
+//! - [`command_line`]: merges all sources. [`Options`]: the options that are not in a section of the file.
+//! - `boot_http`, `dhcp`, `etcd`, `links`, `metadata`, `pools`: check the options of these subjects.
+//! - `split`: the services of this process, and the addresses of the others.
 
 mod boot_http;
+pub mod command_line;
 mod dhcp;
 mod etcd;
 mod links;
 mod metadata;
-mod observe;
 mod pools;
 mod split;
 
@@ -20,317 +20,300 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::ValueEnum;
+use netboot::site::Syslog;
 use runtime::telemetry::Format;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
+pub use self::command_line::CommandLine;
 pub use self::links::Link;
 pub use self::metadata::{Metadata, Paths, Source};
-pub use self::observe::Observe;
 pub use self::split::{Peer, Service, Split};
 
-/// Where the file is looked for if nobody says: it need not be there.
-const FILE: &str = "/etc/tinwright/tinwright.toml";
-
-/// What can be said on the command line, in the environment, and under the same names in the file.
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+/// The options outside of sections. [`command_line`] derives flags and variables from the names of the fields.
+#[derive(Clone, Debug, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Flags {
-    /// Configuration file (TOML); keys are these flags' names, with underscores
-    #[arg(long, env = "TINWRIGHT_CONFIG", value_name = "FILE")]
+pub struct Options {
+    /// Read this configuration file (TOML) [default: /etc/tinwright/tinwright.toml, if it exists]; its keys are the names of
+    /// these flags, with underscores
+    #[arg(value_name = "FILE")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Where the store and the site's secrets are kept
-    #[arg(long, env = "TINWRIGHT_DATA", value_name = "DIR")]
+    /// Store records and the site's secrets in this directory
+    #[arg(value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where the gRPC API listens, besides inherited sockets named grpc [default: 127.0.0.1:42113]
-    #[arg(long, env = "TINWRIGHT_LISTEN", value_name = "ADDRESS:PORT", value_delimiter = ',')]
-    pub listen: Option<Vec<SocketAddr>>,
-    /// Where metrics and health are served [default: 127.0.0.1:9464]
-    #[arg(long, env = "TINWRIGHT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
-    pub metrics_listen: Option<SocketAddr>,
-    /// Names and addresses, besides those listened on, that clients use for this server
-    #[arg(long, env = "TINWRIGHT_ADVERTISE", value_name = "NAME", value_delimiter = ',')]
-    pub advertise: Option<Vec<String>>,
-    /// Serve gRPC in clear, which is allowed on loopback only; whoever gets there is admin
-    #[arg(long, env = "TINWRIGHT_INSECURE", num_args = 0..=1, default_missing_value = "true")]
-    pub insecure: Option<bool>,
-    /// Serve these only [default: all that is configured]; the others are asked where --peers says
-    #[arg(long, env = "TINWRIGHT_ONLY", value_name = "SERVICE", value_delimiter = ',')]
+    /// Serve the gRPC API at these addresses, besides inherited sockets named grpc
+    #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',', default_value = "127.0.0.1:42113")]
+    pub listen: Vec<SocketAddr>,
+    /// Serve metrics and health at this address
+    #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
+    pub metrics_listen: SocketAddr,
+    /// Add these names and addresses of this server to its certificate, besides those it listens on
+    #[arg(value_name = "NAME", value_delimiter = ',')]
+    #[serde(default)]
+    pub advertise: Vec<String>,
+    /// Serve gRPC without TLS, which is allowed on loopback only; every client is admin
+    #[serde(default)]
+    pub insecure: bool,
+    /// Serve only these services [default: all that are configured]; the others are called at --peers
+    #[arg(value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
-    /// Where services are that are not served here: SERVICE=URL, or a URL for all that are not named (but netboot, which only
-    /// metadata asks, for what it lends). Besides its own data directory a process needs a copy of the secrets (site.key,
-    /// ca.pem, service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only)
-    #[arg(long, env = "TINWRIGHT_PEERS", value_name = "[SERVICE=]URL", value_delimiter = ',')]
-    pub peers: Option<Vec<Peer>>,
-    /// Where records are kept [default: sled]; etcd for replicas, of which each needs a copy of the first one's directory of
+    /// Call services of other processes at SERVICE=URL, or at URL for all that are not named (except netboot, which only
+    /// metadata calls, for leases). Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
+    /// service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only)
+    #[arg(value_name = "[SERVICE=]URL", value_delimiter = ',')]
+    #[serde(default)]
+    pub peers: Vec<Peer>,
+    /// Store records with this engine; etcd is for replicas, each of which needs a copy of the first one's directory of
     /// secrets (secrets in the data directory) before its first start
-    #[arg(long, env = "TINWRIGHT_STORE", value_name = "ENGINE")]
-    pub store: Option<Engine>,
-    /// Client addresses of the cluster's members, all http or all https [default: http://127.0.0.1:2379]
-    #[arg(long, env = "TINWRIGHT_ETCD_ENDPOINTS", value_name = "URL", value_delimiter = ',')]
-    pub etcd_endpoints: Option<Vec<String>>,
-    /// What every key begins with there [default: /tinwright/]
-    #[arg(long, env = "TINWRIGHT_ETCD_PREFIX", value_name = "PREFIX")]
-    pub etcd_prefix: Option<String>,
-    /// Certificates (PEM) of the authorities that sign the members', for https
-    #[arg(long, env = "TINWRIGHT_ETCD_CA", value_name = "FILE")]
+    #[arg(value_name = "ENGINE", default_value = "sled")]
+    pub store: Engine,
+    /// Connect to the etcd cluster at these client addresses, all http or all https
+    #[arg(value_name = "URL", value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
+    pub etcd_endpoints: Vec<String>,
+    /// Prefix every key in etcd with this text
+    #[arg(value_name = "PREFIX", default_value = "/tinwright/")]
+    pub etcd_prefix: String,
+    /// Trust the authorities in this file (PEM certificates) for https to etcd
+    #[arg(value_name = "FILE")]
     pub etcd_ca: Option<PathBuf>,
-    /// Our certificate (PEM), where the cluster asks for one
-    #[arg(long, env = "TINWRIGHT_ETCD_CERTIFICATE", value_name = "FILE")]
+    /// Present this certificate (PEM) to etcd
+    #[arg(value_name = "FILE")]
     pub etcd_certificate: Option<PathBuf>,
-    /// Its private key (PEM)
-    #[arg(long, env = "TINWRIGHT_ETCD_KEY", value_name = "FILE")]
+    /// Use this private key (PEM) of the certificate for etcd
+    #[arg(value_name = "FILE")]
     pub etcd_key: Option<PathBuf>,
-    /// Our user, where the cluster has authentication switched on
-    #[arg(long, env = "TINWRIGHT_ETCD_USER", value_name = "NAME")]
+    /// Log in to etcd as this user
+    #[arg(value_name = "NAME")]
     pub etcd_user: Option<String>,
-    /// File with the user's password
-    #[arg(long, env = "TINWRIGHT_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    /// Read the password of the etcd user from this file
+    #[arg(value_name = "FILE")]
     pub etcd_password_file: Option<PathBuf>,
-    /// Tell that password in clear to members off this machine, where anybody on the way reads it
-    #[arg(long, env = "TINWRIGHT_ETCD_INSECURE", num_args = 0..=1, default_missing_value = "true")]
-    pub etcd_insecure: Option<bool>,
-    /// The interface that machines are attached to: DHCP, TFTP and boot HTTP are served there
-    #[arg(long, env = "TINWRIGHT_NETBOOT_INTERFACE", value_name = "INTERFACE")]
+    /// Send the etcd password without TLS to other hosts, where anybody on the network can read it
+    #[serde(default)]
+    pub etcd_insecure: bool,
+    /// Serve DHCP, TFTP and boot HTTP on this interface, to which machines are attached
+    #[arg(value_name = "INTERFACE")]
     pub netboot_interface: Option<String>,
-    /// Our address on that interface [default: its first IPv4 address]
-    #[arg(long, env = "TINWRIGHT_NETBOOT_ADDRESS", value_name = "ADDRESS")]
+    /// Use this own address on that interface [default: its first IPv4 address]
+    #[arg(value_name = "ADDRESS")]
     pub netboot_address: Option<Ipv4Addr>,
-    /// Where boot HTTP listens on it [default: 7080]
-    #[arg(long, env = "TINWRIGHT_NETBOOT_HTTP_PORT", value_name = "PORT")]
-    pub netboot_http_port: Option<u16>,
-    /// Boot scripts and files, in the file a section of its own
-    #[command(flatten)]
+    /// Serve boot HTTP on this port of that address
+    #[arg(value_name = "PORT", default_value = "7080")]
+    pub netboot_http_port: u16,
+    /// Load our build of iPXE before the script if an interface has iPXE as its firmware
     #[serde(default)]
-    pub boot: boot_http::Flags,
-    /// Let an interface whose firmware is iPXE load a build of ours before it gets its script
-    #[arg(long, env = "TINWRIGHT_NETBOOT_CHAIN_IPXE", num_args = 0..=1, default_missing_value = "true")]
-    pub netboot_chain_ipxe: Option<bool>,
-    /// DHCP, in the file a section of its own
-    #[command(flatten)]
+    pub netboot_chain_ipxe: bool,
+    /// Boot scripts and files.
+    #[arg(skip)]
+    pub boot: boot_http::Options,
+    /// DHCP.
+    #[arg(skip)]
+    pub dhcp: dhcp::Options,
+    /// Several interfaces with machines, in place of `netboot_interface`; in the file only.
+    #[arg(skip)]
+    pub links: Option<Vec<links::LinkOptions>>,
+    /// Networks whose addresses are leased; in the file only.
+    #[arg(skip)]
     #[serde(default)]
-    pub dhcp: dhcp::Flags,
-    /// Several interfaces that machines are attached to; in the file only, a section each, in place of the one
-    #[arg(skip)]
-    pub links: Option<Vec<links::Said>>,
-    /// Networks in which addresses are lent; in the file only, a section each
-    #[arg(skip)]
-    pub subnets: Option<Vec<pools::Said>>,
-    /// Directories with builds of iPXE [default: /usr/lib/ipxe]
-    #[arg(long, env = "TINWRIGHT_LOADERS", value_name = "DIR", value_delimiter = ',')]
-    pub loaders: Option<Vec<PathBuf>>,
-    /// Directory with what `tinwright osie build` makes [default: osie in the data directory]
-    #[arg(long, env = "TINWRIGHT_OSIE", value_name = "DIR")]
+    pub subnets: Vec<pools::SubnetOptions>,
+    /// Serve the builds of iPXE in these directories
+    #[arg(value_name = "DIR", value_delimiter = ',', default_value = "/usr/lib/ipxe")]
+    pub loaders: Vec<PathBuf>,
+    /// Serve the output of `tinwright osie build` in this directory [default: osie in the data directory]
+    #[arg(value_name = "DIR")]
     pub osie: Option<PathBuf>,
-    /// Directory of public files such as images, served by boot HTTP below /files
-    #[arg(long, env = "TINWRIGHT_FILES", value_name = "DIR")]
+    /// Serve the files in this directory, such as images, to everybody by boot HTTP below /files
+    #[arg(value_name = "DIR")]
     pub files: Option<PathBuf>,
-    /// Consoles of the in-memory environment, such as ttyS1,115200; the last is where it writes
-    #[arg(long, env = "TINWRIGHT_CONSOLE", value_name = "CONSOLE")]
-    pub console: Option<Vec<String>>,
-    /// Receive machines' syslog on UDP port 514 of the interface's address, and tell them so [default: true]
-    #[arg(long, env = "TINWRIGHT_SYSLOG", num_args = 0..=1, default_missing_value = "true")]
-    pub syslog: Option<bool>,
-    /// Keep lines of severity debug, too
-    #[arg(long, env = "TINWRIGHT_SYSLOG_DEBUG", num_args = 0..=1, default_missing_value = "true")]
-    pub syslog_debug: Option<bool>,
-    /// Spare booting machines the wait for an IPv6 router, which takes CAP_NET_RAW [default: true]
-    #[arg(long, env = "TINWRIGHT_RA_ASSIST", num_args = 0..=1, default_missing_value = "true")]
-    pub ra_assist: Option<bool>,
-    /// Where the metadata service listens; nowhere if it is not said
-    #[arg(
-        long,
-        env = "TINWRIGHT_METADATA_LISTEN",
-        value_name = "ADDRESS:PORT",
-        value_delimiter = ','
-    )]
-    pub metadata_listen: Option<Vec<SocketAddr>>,
-    /// The interface that is given 169.254.169.254 (and fd00:ec2::254 where it speaks IPv6) while the metadata service
-    /// listens there, on port 80
-    #[arg(long, env = "TINWRIGHT_METADATA_LINK_LOCAL", value_name = "INTERFACE")]
+    /// Use these consoles in the in-memory environment, such as ttyS1,115200; it writes to the last one
+    #[arg(value_name = "CONSOLE")]
+    #[serde(default)]
+    pub console: Vec<String>,
+    /// Receive syslog of machines on UDP port 514 of the interface's address, and announce it to them
+    #[arg(default_value = "true")]
+    pub syslog: bool,
+    /// Store syslog lines of severity debug too
+    #[serde(default)]
+    pub syslog_debug: bool,
+    /// Save booting machines the wait for an IPv6 router; needs CAP_NET_RAW
+    #[arg(default_value = "true")]
+    pub ra_assist: bool,
+    /// Serve metadata at these addresses [default: none]
+    #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    #[serde(default)]
+    pub metadata_listen: Vec<SocketAddr>,
+    /// Add 169.254.169.254 (and fd00:ec2::254 if it has IPv6) to this interface, and serve metadata there on port 80
+    #[arg(value_name = "INTERFACE")]
     pub metadata_link_local: Option<String>,
-    /// What a machine is known by at the metadata service, where its own policy does not say [default: on-link]
-    #[arg(long, env = "TINWRIGHT_METADATA_SOURCE_CHECK", value_name = "CHECK")]
-    pub metadata_source_check: Option<Source>,
-    /// Where Hegel's gRPC listens for machines, in clear, usually on port 42115; nowhere if it is not said
-    #[arg(
-        long,
-        env = "TINWRIGHT_METADATA_GRPC_LISTEN",
-        value_name = "ADDRESS:PORT",
-        value_delimiter = ','
-    )]
-    pub metadata_grpc_listen: Option<Vec<SocketAddr>>,
-    /// Paths of the metadata service's that are this site's own: a JSON object, in the file a section, of paths and jq filters
-    /// over the hardware, such as {"/tags": ".metadata.instance.tags[]"}
-    #[arg(long, env = "TINWRIGHT_METADATA_CUSTOM_ENDPOINTS", value_name = "JSON")]
+    /// Identify callers of the metadata service like this, if the policy of the machine does not set it
+    #[arg(value_name = "CHECK", default_value = "on-link")]
+    pub metadata_source_check: Source,
+    /// Serve Hegel's gRPC for machines at these addresses without TLS, usually on port 42115 [default: none]
+    #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    #[serde(default)]
+    pub metadata_grpc_listen: Vec<SocketAddr>,
+    /// Add paths to the metadata service: a JSON object, in the file a section, of paths and jq filters over the hardware,
+    /// such as {"/tags": ".metadata.instance.tags[]"}
+    #[arg(value_name = "JSON")]
     pub metadata_custom_endpoints: Option<Paths>,
-    /// Proxies that the metadata service believes when they say for whom they ask, as ADDRESS/BITS
-    #[arg(
-        long,
-        env = "TINWRIGHT_METADATA_TRUSTED_PROXIES",
-        value_name = "NETWORK",
-        value_delimiter = ','
-    )]
-    pub metadata_trusted_proxies: Option<Vec<String>>,
-    /// Keep user data and keys from requests that somebody else passed on [default: true]
-    #[arg(
-        long,
-        env = "TINWRIGHT_METADATA_REFUSE_FORWARDED",
-        num_args = 0..=1,
-        default_missing_value = "true"
-    )]
-    pub metadata_refuse_forwarded: Option<bool>,
-    /// Hosts that the metadata service may be asked for, against names that browsers are led to [default: any]
-    #[arg(
-        long,
-        env = "TINWRIGHT_METADATA_ALLOWED_HOSTS",
-        value_name = "HOST",
-        value_delimiter = ','
-    )]
-    pub metadata_allowed_hosts: Option<Vec<String>>,
-    /// Let machines ask as often as they like: for benches, where ten of them ask as often as ten thousand
-    #[arg(long, env = "TINWRIGHT_NO_RATE_LIMITS", hide = true)]
-    #[arg(num_args = 0..=1, default_missing_value = "true")]
-    pub no_rate_limits: Option<bool>,
-    /// Whether BMCs may be spoken to in clear
-    #[arg(long, env = "TINWRIGHT_INSECURE_BMCS", num_args = 0..=1, default_missing_value = "true")]
-    pub insecure_bmcs: Option<bool>,
-    /// How long open requests may take once the server ends, in seconds [default: 30]
-    #[arg(long, env = "TINWRIGHT_DRAIN_SECONDS", value_name = "SECONDS")]
-    pub drain_seconds: Option<u64>,
-    /// How log lines look [default: human]
-    #[arg(long, env = "TINWRIGHT_LOG_FORMAT", value_name = "FORMAT")]
-    pub log_format: Option<LogFormat>,
-    /// Which log lines are written, such as info,store=debug [default: info]
-    #[arg(long, env = "TINWRIGHT_LOG", value_name = "FILTER")]
-    pub log: Option<String>,
+    /// Trust these proxies of the metadata service, as ADDRESS/BITS, to name the caller
+    #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
+    pub metadata_trusted_proxies: Vec<String>,
+    /// Withhold user data and keys from forwarded requests
+    #[arg(default_value = "true")]
+    pub metadata_refuse_forwarded: bool,
+    /// Accept only these host names in requests for metadata, against DNS rebinding [default: any]
+    #[arg(value_name = "HOST", value_delimiter = ',')]
+    #[serde(default)]
+    pub metadata_allowed_hosts: Vec<String>,
+    /// Switch off the rate limits of machines, for benchmarks in which ten machines send the requests of ten thousand
+    #[arg(hide = true)]
+    #[serde(default)]
+    pub no_rate_limits: bool,
+    /// Allow BMCs to be called without TLS
+    #[serde(default)]
+    pub insecure_bmcs: bool,
+    /// Let open requests take this many seconds when the server stops; at most 600
+    #[arg(value_name = "SECONDS", default_value = "30")]
+    pub drain_seconds: u64,
+    /// Write log lines in this format
+    #[arg(value_name = "FORMAT", default_value = "human")]
+    pub log_format: LogFormat,
+    /// Write the log lines that pass this filter, such as info,store=debug
+    #[arg(value_name = "FILTER", default_value = "info")]
+    pub log: String,
 }
 
-/// Where records are kept, as it is said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+/// The storage engine, as the operator names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// In the data directory.
-    #[default]
     Sled,
-    /// Nowhere: everything is gone at the end. For trying things out.
+    /// In memory: every record is lost at the end. For trials.
     Memory,
-    /// In a cluster, which replicas share.
+    /// In an etcd cluster, which replicas share.
     Etcd,
 }
 
-/// Where records are kept, checked.
+/// The storage engine and its settings.
 #[derive(Clone, Debug)]
 pub enum Storage {
     /// In the data directory.
     Sled,
-    /// Nowhere.
+    /// In memory.
     Memory,
-    /// In this cluster.
+    /// In this etcd cluster.
     Etcd(store::etcd::Options),
 }
 
-/// How log lines look, as it is said.
+/// The format of log lines, as the operator names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The configuration, checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the store and the site's secrets are kept.
+    /// The directory of the store and the site's secrets.
     pub data: PathBuf,
-    /// Where the API listens, besides inherited sockets; empty where only these are wanted.
+    /// Addresses of the API, besides inherited sockets; empty if only these are used.
     pub listen: Vec<SocketAddr>,
-    /// Where metrics and health are served.
+    /// The address of metrics and health.
     pub metrics_listen: SocketAddr,
-    /// What else clients call this server.
+    /// Further names of this server for its certificate.
     pub advertise: Vec<String>,
-    /// Whether the API is served in TLS.
+    /// True if the API is served with TLS.
     pub tls: bool,
-    /// Which services are here, and where the others are.
+    /// The services of this process, and the addresses of the others.
     pub split: Split,
-    /// Where records are kept.
+    /// The storage engine.
     pub store: Storage,
-    /// Network boot; none where it is off.
+    /// Network boot, if it is configured.
     pub netboot: Option<Netboot>,
-    /// Where the metadata service listens.
+    /// Addresses of the metadata service.
     pub metadata_listen: Vec<SocketAddr>,
-    /// What else was said of it.
+    /// Further settings of the metadata service.
     pub metadata: Metadata,
-    /// Whether there is a limit to how often each machine may ask.
+    /// True if requests of machines are limited.
     pub rate_limits: bool,
-    /// Whether BMCs may be spoken to in clear.
+    /// True if BMCs may be called without TLS.
     pub insecure_bmcs: bool,
-    /// How long open requests may take once the server ends.
+    /// The longest time that open requests may take when the server stops.
     pub drain: Duration,
-    /// How log lines look.
+    /// The format of log lines.
     pub log_format: Format,
-    /// Which are written, in `tracing`'s notation.
+    /// The filter of log lines, in the notation of `tracing`.
     pub log: String,
 }
 
-/// Network boot, checked.
+/// Checked settings of network boot.
 #[derive(Clone, Debug)]
 pub struct Netboot {
-    /// Where machines are attached; never empty.
+    /// The interfaces with machines; never empty.
     pub links: Vec<Link>,
-    /// How scripts and files are given out.
+    /// Settings of boot scripts and files.
     pub boot: boot_http::Boot,
-    /// Where addresses are lent.
+    /// Networks whose addresses are leased.
     pub subnets: Vec<netboot::pool::Subnet>,
     /// Directories with builds of iPXE.
     pub loaders: Vec<PathBuf>,
-    /// Kernel and initramfs.
+    /// The directory of kernel and initramfs.
     pub osie: PathBuf,
-    /// Public files.
+    /// The directory of public files.
     pub files: Option<PathBuf>,
     /// Consoles of the in-memory environment.
     pub consoles: Vec<String>,
-    /// What shows how machines boot.
-    pub observe: Observe,
+    /// Settings of syslog; none if it is not received.
+    pub syslog: Option<Syslog>,
 }
 
 impl Config {
-    /// Puts together what `flags` and the file they name say, and checks it.
-    pub fn load(flags: Flags) -> anyhow::Result<Self> {
-        let file = read(flags.config.as_deref())?;
-        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let drain = flags.drain_seconds.or(file.drain_seconds).unwrap_or(30);
-        let json = flags.log_format.or(file.log_format) == Some(LogFormat::Json);
-        let data = flags.data.clone().or(file.data.clone()).map_or_else(cli::data, Ok)?;
-        let tls = !flags.insecure.or(file.insecure).unwrap_or(false);
-        let split = Split::load(&flags, &file, tls)?;
-        let config = Self {
-            netboot: netboot(&flags, &file, &data, &split)?,
-            metadata: Metadata::load(&flags, &file, &split)?,
-            store: storage(&flags, &file)?,
-            data,
-            listen: flags.listen.or(file.listen).unwrap_or(vec![loopback(42113)]),
-            metrics_listen: flags.metrics_listen.or(file.metrics_listen).unwrap_or(loopback(9464)),
-            advertise: flags.advertise.or(file.advertise).unwrap_or_default(),
-            tls,
-            metadata_listen: flags.metadata_listen.or(file.metadata_listen).unwrap_or_default(),
-            rate_limits: !flags.no_rate_limits.or(file.no_rate_limits).unwrap_or(false),
-            insecure_bmcs: flags.insecure_bmcs.or(file.insecure_bmcs).unwrap_or(false),
-            drain: Duration::from_secs(drain),
-            log_format: if json { Format::Json } else { Format::Human },
-            log: flags.log.or(file.log).unwrap_or_else(|| "info".into()),
-            split,
-        };
-        config.only_here().checked()
+    /// Merges and parses the options of all sources, and checks them.
+    pub fn load(command_line: CommandLine) -> anyhow::Result<Self> {
+        Self::new(command_line.options()?)
     }
 
-    /// Without what belongs to services that are not here: one file may tell several processes everything.
-    fn only_here(mut self) -> Self {
+    fn new(options: Options) -> anyhow::Result<Self> {
+        let data = options.data.clone().map_or_else(cli::data, Ok)?;
+        let split = Split::new(&options)?;
+        let config = Self {
+            netboot: netboot(&options, &data, &split)?,
+            metadata: Metadata::new(&options, &split)?,
+            store: match options.store {
+                Engine::Sled => Storage::Sled,
+                Engine::Memory => Storage::Memory,
+                Engine::Etcd => Storage::Etcd(etcd::options(&options)?),
+            },
+            data,
+            listen: options.listen,
+            metrics_listen: options.metrics_listen,
+            advertise: options.advertise,
+            tls: !options.insecure,
+            metadata_listen: options.metadata_listen,
+            rate_limits: !options.no_rate_limits,
+            insecure_bmcs: options.insecure_bmcs,
+            drain: Duration::from_secs(options.drain_seconds),
+            log_format: match options.log_format {
+                LogFormat::Human => Format::Human,
+                LogFormat::Json => Format::Json,
+            },
+            log: options.log,
+            split,
+        };
+        config.without_remote_services().checked()
+    }
+
+    /// Removes the settings of services that other processes serve: one file may configure several processes.
+    fn without_remote_services(mut self) -> Self {
         if !self.split.serves(Service::Metadata) {
             self.metadata_listen.clear();
         }
@@ -344,7 +327,7 @@ impl Config {
             anyhow::bail!("insecure is for loopback only, but listen is {exposed}");
         }
         let Split { only, .. } = &self.split;
-        for (service, asked_for, how) in [
+        for (service, configured, option) in [
             (Service::Netboot, self.netboot.is_some(), "netboot_interface"),
             (
                 Service::Metadata,
@@ -352,17 +335,20 @@ impl Config {
                 "metadata_listen",
             ),
         ] {
-            let named = only.as_ref().is_some_and(|only| only.contains(&service));
-            anyhow::ensure!(asked_for || !named, "only names {service}, but {how} is not given");
+            let required = only.as_ref().is_some_and(|only| only.contains(&service));
+            anyhow::ensure!(
+                configured || !required,
+                "only names {service}, but {option} is not given"
+            );
         }
         if self.netboot.is_some() {
-            self.split.reached_by_machines()?;
+            self.split.check_reachable_by_machines()?;
         }
         Ok(self)
     }
 
-    /// Where machines find the API that are on the link with our address `own`: there, or at the peer with the workflow
-    /// service.
+    /// Returns host and port of the API for machines on the link with our address `own`: there, or at the peer that serves
+    /// workflow.
     pub fn machines_api(&self, own: Ipv4Addr) -> String {
         let peer = self.split.peer(Service::Workflow).and_then(Uri::authority);
         if let Some(peer) = peer {
@@ -373,21 +359,21 @@ impl Config {
         SocketAddr::from((own, port)).to_string()
     }
 
-    /// Where the site's secrets are kept.
+    /// The directory of the site's secrets.
     pub fn secrets(&self) -> PathBuf {
         self.data.join("secrets")
     }
 
-    /// What the server's certificate has to name.
+    /// Returns the names in the server's certificate.
     pub fn names(&self) -> Vec<String> {
         let loopback = [Ipv4Addr::LOCALHOST.into(), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let links = self.netboot.iter().flat_map(|netboot| &netboot.links);
         let netboot = links.map(|link| link.address.into());
-        let listened = self.listen.iter().map(SocketAddr::ip);
+        let listening = self.listen.iter().map(SocketAddr::ip);
         let own = loopback
             .into_iter()
             .chain(netboot)
-            .chain(listened)
+            .chain(listening)
             .filter(|address| !address.is_unspecified());
         let mut names: Vec<_> = own.map(|address| address.to_string()).collect();
         names.push("localhost".into());
@@ -398,61 +384,32 @@ impl Config {
     }
 }
 
-/// Whether what goes to `uri` stays on this machine.
+/// True if `uri` is on this host.
 fn is_local(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// Which engine was said, with what belongs to it and nothing that belongs to another.
-fn storage(flags: &Flags, file: &Flags) -> anyhow::Result<Storage> {
-    let engine = flags.store.or(file.store).unwrap_or_default();
-    let said = etcd::Said::of(flags, file);
-    Ok(match engine {
-        Engine::Sled => said.nothing("sled").map(|()| Storage::Sled)?,
-        Engine::Memory => said.nothing("memory").map(|()| Storage::Memory)?,
-        Engine::Etcd => Storage::Etcd(said.options()?),
-    })
-}
-
-/// What was said of network boot; nothing where no link was, or it is not served here.
-fn netboot(
-    flags: &Flags,
-    file: &Flags,
-    data: &Path,
-    split: &Split,
-) -> anyhow::Result<Option<Netboot>> {
+/// Checks the settings of network boot. Returns none if no link is configured, or another process serves it.
+fn netboot(options: &Options, data: &Path, split: &Split) -> anyhow::Result<Option<Netboot>> {
     if !split.serves(Service::Netboot) {
         return Ok(None);
     }
-    let links = links::load(flags, file)?;
+    let links = links::links(options)?;
     if links.is_empty() {
         return Ok(None);
     }
-    let osie = flags.osie.clone().or(file.osie.clone());
-    let loaders = flags.loaders.clone().or(file.loaders.clone());
+    let Options { osie, loaders, files, console, .. } = options.clone();
     Ok(Some(Netboot {
         links,
-        boot: flags.boot.clone().or(file.boot.clone()).checked()?,
-        subnets: pools::checked(
-            flags.subnets.clone().or(file.subnets.clone()).unwrap_or_default(),
-        )?,
-        loaders: loaders.unwrap_or(vec!["/usr/lib/ipxe".into()]),
+        boot: options.boot.clone().checked()?,
+        subnets: pools::subnets(options.subnets.clone())?,
+        loaders,
         osie: osie.unwrap_or_else(|| data.join("osie")),
-        files: flags.files.clone().or(file.files.clone()),
-        consoles: flags.console.clone().or(file.console.clone()).unwrap_or_default(),
-        observe: Observe::load(flags, file),
+        files,
+        consoles: console,
+        syslog: options.syslog.then_some(Syslog { debug: options.syslog_debug }),
     }))
-}
-
-fn read(said: Option<&Path>) -> anyhow::Result<Flags> {
-    let path = said.unwrap_or(Path::new(FILE));
-    if said.is_none() && !path.exists() {
-        return Ok(Flags::default());
-    }
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
 /// True if any address is in both networks.

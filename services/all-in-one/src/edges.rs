@@ -192,7 +192,7 @@ fn settings(
             || config.metadata_listen.iter().any(is_link_local),
         rate_limits: config.rate_limits,
         policy: Policy { boot_unknown, ..wanted.boot.policy },
-        syslog: wanted.observe.syslog,
+        syslog: wanted.syslog,
         ra_assist: link.ra_assist,
         serving: wanted.boot.serving.clone(),
     })

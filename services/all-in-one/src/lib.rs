@@ -65,7 +65,7 @@ impl Server {
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let keeps = config.split.keeps();
+        let keeps = config.split.uses_store();
         let site = Arc::new(site);
         let store = if keeps { Some(store_of(&config, &site).await?) } else { None };
         let cache = feed_cache::open(&config, &site, edges.has_metadata()).await?;
@@ -146,7 +146,7 @@ async fn until_stopped(
 /// Opens the site's secrets. The first process makes them; edges are given a copy.
 fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
     let folder = config.secrets();
-    let owns = config.split.owns();
+    let owns = config.split.owns_records();
     anyhow::ensure!(
         owns || folder.join("ca.pem").exists(),
         "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them",
@@ -166,7 +166,7 @@ fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
 /// told, and boots are recorded later.
 async fn store_of(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Arc<dyn Store>> {
     let away = match open_store(config, site).await {
-        Err(error) if !config.split.owns() && is_away(&error) => error,
+        Err(error) if !config.split.owns_records() && is_away(&error) => error,
         outcome => return outcome,
     };
     tracing::warn!(

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use all_in_one::config::{Config, Flags};
+use all_in_one::config::{CommandLine, Config};
 use all_in_one::{Server, maintenance, open_files};
 use clap::{CommandFactory as _, Parser};
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,13 +22,13 @@ struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    serve: Flags,
+    serve: CommandLine,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Serve every service in one process; what happens without a command, too
-    Serve(Flags),
+    Serve(CommandLine),
     /// Look after the store of a server that is not running
     #[command(subcommand)]
     Store(StoreCommand),
@@ -49,19 +49,19 @@ enum StoreCommand {
         #[arg(long)]
         mend: bool,
         #[command(flatten)]
-        flags: Flags,
+        command_line: CommandLine,
     },
 }
 
 fn main() -> ExitCode {
     let Arguments { command, serve } = Arguments::parse();
     match command.unwrap_or(Command::Serve(serve)) {
-        Command::Serve(flags) => configured(flags, |config| {
+        Command::Serve(command_line) => configured(command_line, |config| {
             runtime::telemetry::init_logging(config.log_format, &config.log)?;
             run(config).map(|()| ExitCode::SUCCESS)
         }),
-        Command::Store(StoreCommand::Check { mend, flags }) => {
-            configured(flags, |config| check(&config, mend))
+        Command::Store(StoreCommand::Check { mend, command_line }) => {
+            configured(command_line, |config| check(&config, mend))
         }
         Command::Completions { shell } => {
             cli::completions(shell, &mut Arguments::command());
@@ -71,8 +71,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn configured(flags: Flags, work: impl FnOnce(Config) -> anyhow::Result<ExitCode>) -> ExitCode {
-    let config = match Config::load(flags) {
+fn configured(
+    command_line: CommandLine,
+    work: impl FnOnce(Config) -> anyhow::Result<ExitCode>,
+) -> ExitCode {
+    let config = match Config::load(command_line) {
         Ok(config) => config,
         Err(error) => return failed(EX_CONFIG, &error),
     };

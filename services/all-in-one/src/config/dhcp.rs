@@ -1,4 +1,4 @@
-//! What is said of DHCP, checked: the section `[dhcp]` of the file.
+//! The options of DHCP: the section `[dhcp]` of the file.
 
 use std::net::Ipv4Addr;
 
@@ -10,171 +10,85 @@ use ipnet::Ipv4Net;
 use netboot::site::Dhcp;
 use serde::Deserialize;
 
-/// The shortest lease: a client renews at half of it.
-const SHORTEST: u32 = 60;
+/// The shortest lease. A client renews at half of it.
+const MIN_LEASE_SECONDS: u32 = 60;
 
-/// What can be said of DHCP; in the file without the `dhcp_` before it.
+/// The options of DHCP. Defaults are those of the arguments; `Default` is for skipped arguments only.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[group(skip)] // its name would be that of the flags it is among
 #[serde(deny_unknown_fields)]
-pub struct Flags {
-    /// Who gives addresses [default: reservation]
-    #[arg(id = "dhcp_mode", long = "dhcp-mode", env = "TINWRIGHT_DHCP_MODE", value_name = "MODE")]
-    pub mode: Option<Mode>,
-    /// Networks on the interface, as ADDRESS/BITS [default: those of the records]
-    #[arg(
-        id = "dhcp_networks",
-        long = "dhcp-networks",
-        env = "TINWRIGHT_DHCP_NETWORKS",
-        value_name = "NETWORK",
-        value_delimiter = ','
-    )]
-    pub networks: Option<Vec<String>>,
-    /// Relays that are answered and whose option 82 is believed [default: any is answered and none believed]
-    #[arg(
-        id = "dhcp_relays",
-        long = "dhcp-relays",
-        env = "TINWRIGHT_DHCP_RELAYS",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    pub relays: Option<Vec<Ipv4Addr>>,
-    /// Believe an option 82 that a switch put in without being a relay
-    #[arg(
-        id = "dhcp_trust_switches",
-        long = "dhcp-trust-switches",
-        env = "TINWRIGHT_DHCP_TRUST_SWITCHES",
-        num_args = 0..=1,
-        default_missing_value = "true"
-    )]
-    pub trust_switches: Option<bool>,
-    /// Name servers of machines whose record names none
-    #[arg(
-        id = "dhcp_name_servers",
-        long = "dhcp-name-servers",
-        env = "TINWRIGHT_DHCP_NAME_SERVERS",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    pub name_servers: Option<Vec<Ipv4Addr>>,
-    /// NTP servers of machines whose record names none
-    #[arg(
-        id = "dhcp_time_servers",
-        long = "dhcp-time-servers",
-        env = "TINWRIGHT_DHCP_TIME_SERVERS",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    pub time_servers: Option<Vec<Ipv4Addr>>,
-    /// Domain of machines whose record names none
-    #[arg(
-        id = "dhcp_domain",
-        long = "dhcp-domain",
-        env = "TINWRIGHT_DHCP_DOMAIN",
-        value_name = "DOMAIN"
-    )]
+pub struct Options {
+    /// Assign addresses in this mode
+    #[arg(value_name = "MODE", default_value = "reservation")]
+    pub mode: Mode,
+    /// Serve these networks on the interface, as ADDRESS/BITS [default: those of the records]
+    #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
+    pub networks: Vec<String>,
+    /// Answer only these relays, and trust their option 82 [default: answer any relay, trust none]
+    #[arg(value_name = "ADDRESS", value_delimiter = ',')]
+    #[serde(default)]
+    pub relays: Vec<Ipv4Addr>,
+    /// Trust an option 82 that a switch inserts without being a relay
+    #[serde(default)]
+    pub trust_switches: bool,
+    /// Send these name servers to machines whose record has none
+    #[arg(value_name = "ADDRESS", value_delimiter = ',')]
+    #[serde(default)]
+    pub name_servers: Vec<Ipv4Addr>,
+    /// Send these NTP servers to machines whose record has none
+    #[arg(value_name = "ADDRESS", value_delimiter = ',')]
+    #[serde(default)]
+    pub time_servers: Vec<Ipv4Addr>,
+    /// Send this domain to machines whose record has none
+    #[arg(value_name = "DOMAIN")]
     pub domain: Option<String>,
-    /// Domains that machines complete short names with
-    #[arg(
-        id = "dhcp_search",
-        long = "dhcp-search",
-        env = "TINWRIGHT_DHCP_SEARCH",
-        value_name = "DOMAIN",
-        value_delimiter = ','
-    )]
-    pub search: Option<Vec<String>>,
-    /// Lease of a machine that is booting from the network, in seconds [default: 600]
-    #[arg(
-        id = "dhcp_boot_lease",
-        long = "dhcp-boot-lease",
-        env = "TINWRIGHT_DHCP_BOOT_LEASE",
-        value_name = "SECONDS"
-    )]
-    pub boot_lease: Option<u32>,
-    /// Lease of an installed system whose record says nothing, in seconds, 4294967295 for ever [default: 86400]
-    #[arg(
-        id = "dhcp_lease",
-        long = "dhcp-lease",
-        env = "TINWRIGHT_DHCP_LEASE",
-        value_name = "SECONDS"
-    )]
-    pub lease: Option<u32>,
-    /// Vendors of interfaces that are never answered, as the first three octets of their addresses, such as 00:11:22
-    #[arg(
-        id = "dhcp_ignored_vendors",
-        long = "dhcp-ignored-vendors",
-        env = "TINWRIGHT_DHCP_IGNORED_VENDORS",
-        value_name = "OUI",
-        value_delimiter = ','
-    )]
-    pub ignored_vendors: Option<Vec<String>>,
-    /// Vendors whose boot ROM is a Raspberry Pi's [default: those known when this was written]
-    #[arg(
-        id = "dhcp_raspberry_vendors",
-        long = "dhcp-raspberry-vendors",
-        env = "TINWRIGHT_DHCP_RASPBERRY_VENDORS",
-        value_name = "OUI",
-        value_delimiter = ','
-    )]
+    /// Send this domain search list to machines
+    #[arg(value_name = "DOMAIN", value_delimiter = ',')]
+    #[serde(default)]
+    pub search: Vec<String>,
+    /// Lease addresses for this many seconds to machines that boot from the network
+    #[arg(value_name = "SECONDS", default_value = "600")]
+    pub boot_lease: u32,
+    /// Lease addresses for this many seconds to installed systems whose record sets no lease; 4294967295 is for ever
+    #[arg(value_name = "SECONDS", default_value = "86400")]
+    pub lease: u32,
+    /// Ignore interfaces of these vendors, given as the first three octets of their addresses, such as 00:11:22
+    #[arg(value_name = "OUI", value_delimiter = ',')]
+    #[serde(default)]
+    pub ignored_vendors: Vec<String>,
+    /// Treat boot ROMs of these vendors as Raspberry Pi [default: a built-in list]
+    #[arg(value_name = "OUI", value_delimiter = ',')]
     pub raspberry_vendors: Option<Vec<String>>,
-    /// Send firmware for MAC/LOADER in place of LOADER
-    #[arg(
-        id = "dhcp_mac_in_path",
-        long = "dhcp-mac-in-path",
-        env = "TINWRIGHT_DHCP_MAC_IN_PATH",
-        num_args = 0..=1,
-        default_missing_value = "true"
-    )]
-    pub mac_in_path: Option<bool>,
-    /// User class of the site's own build of iPXE
-    #[arg(
-        id = "dhcp_own_ipxe",
-        long = "dhcp-own-ipxe",
-        env = "TINWRIGHT_DHCP_OWN_IPXE",
-        value_name = "CLASS"
-    )]
+    /// Send MAC/LOADER instead of LOADER as the boot file
+    #[serde(default)]
+    pub mac_in_path: bool,
+    /// Recognize the site's own build of iPXE by this user class
+    #[arg(value_name = "CLASS")]
     pub own_ipxe: Option<String>,
-    /// Loaders in place of the usual ones, by the number of option 93, such as 7=ipxe.efi
-    #[arg(
-        id = "dhcp_architectures",
-        long = "dhcp-architectures",
-        env = "TINWRIGHT_DHCP_ARCHITECTURES",
-        value_name = "NUMBER=FILE",
-        value_delimiter = ','
-    )]
-    pub architectures: Option<Vec<String>>,
-    /// Answer on port 67; false where this host's own DHCP server has it [default: true]
-    #[arg(
-        id = "dhcp_port_67",
-        long = "dhcp-port-67",
-        env = "TINWRIGHT_DHCP_PORT_67",
-        num_args = 0..=1,
-        default_missing_value = "true"
-    )]
-    pub port_67: Option<bool>,
-    /// Answer on port 4011, PXE's boot service [default: true]
-    #[arg(
-        id = "dhcp_port_4011",
-        long = "dhcp-port-4011",
-        env = "TINWRIGHT_DHCP_PORT_4011",
-        num_args = 0..=1,
-        default_missing_value = "true"
-    )]
-    pub port_4011: Option<bool>,
+    /// Replace the loaders of these architectures, by the number in option 93, such as 7=ipxe.efi
+    #[arg(value_name = "NUMBER=FILE", value_delimiter = ',')]
+    #[serde(default)]
+    pub architectures: Vec<String>,
+    /// Listen on UDP port 67; false if another DHCP server of this host uses it
+    #[arg(default_value = "true")]
+    pub port_67: bool,
+    /// Listen on UDP port 4011, the PXE boot service
+    #[arg(default_value = "true")]
+    pub port_4011: bool,
 }
 
-/// Who gives addresses, as it is said.
+/// The mode, as the operator names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// We do, from the records.
+    /// This server assigns addresses from the records.
     #[default]
     Reservation,
-    /// Another server; we add where to boot from for machines with a record.
+    /// Another server assigns addresses; this one adds boot information for machines with a record.
     Proxy,
-    /// Another server; we add where to boot from for every machine.
+    /// Another server assigns addresses; this one adds boot information for every machine.
     AutoProxy,
-    /// Another server, which sends machines to our TFTP and HTTP itself.
+    /// Another server assigns addresses and points machines to TFTP and HTTP of this one.
     Disabled,
 }
 
@@ -189,99 +103,73 @@ impl From<Mode> for dhcp::Mode {
     }
 }
 
-impl Flags {
-    /// What these say, and where they say nothing, what `file` does.
-    pub(super) fn or(self, file: Self) -> Self {
-        Self {
-            mode: self.mode.or(file.mode),
-            networks: self.networks.or(file.networks),
-            relays: self.relays.or(file.relays),
-            trust_switches: self.trust_switches.or(file.trust_switches),
-            name_servers: self.name_servers.or(file.name_servers),
-            time_servers: self.time_servers.or(file.time_servers),
-            domain: self.domain.or(file.domain),
-            search: self.search.or(file.search),
-            boot_lease: self.boot_lease.or(file.boot_lease),
-            lease: self.lease.or(file.lease),
-            ignored_vendors: self.ignored_vendors.or(file.ignored_vendors),
-            raspberry_vendors: self.raspberry_vendors.or(file.raspberry_vendors),
-            mac_in_path: self.mac_in_path.or(file.mac_in_path),
-            own_ipxe: self.own_ipxe.or(file.own_ipxe),
-            architectures: self.architectures.or(file.architectures),
-            port_67: self.port_67.or(file.port_67),
-            port_4011: self.port_4011.or(file.port_4011),
-        }
-    }
-
-    /// These, checked; `chain_ipxe` is said elsewhere.
+impl Options {
+    /// Checks the options. `chain_ipxe` is not in the section.
     pub(super) fn checked(self, chain_ipxe: bool) -> anyhow::Result<Dhcp> {
         let defaults = Dhcp::default();
-        let (port_67, port_4011) = (self.port_67.unwrap_or(true), self.port_4011.unwrap_or(true));
+        let (port_67, port_4011) = (self.port_67, self.port_4011);
         anyhow::ensure!(
             port_67 || port_4011,
             "dhcp.port_67 and dhcp.port_4011 are both off: say dhcp.mode = \"disabled\""
         );
-        let gives = self.mode.unwrap_or_default() == Mode::Reservation;
         anyhow::ensure!(
-            port_67 || !gives,
+            port_67 || self.mode != Mode::Reservation,
             "dhcp.port_67 is off, but dhcp.mode is reservation: addresses are given there"
         );
         Ok(Dhcp { link: self.link(defaults.link)?, port_67, port_4011, chain_ipxe })
     }
 
     fn link(self, mut link: Link) -> anyhow::Result<Link> {
-        link.mode = self.mode.unwrap_or_default().into();
+        link.mode = self.mode.into();
         link.networks = all("dhcp.networks", self.networks, |text| Ok(text.parse::<Ipv4Net>()?))?;
-        link.relays = self.relays.unwrap_or_default();
-        link.trust_switches = self.trust_switches.unwrap_or(false);
-        link.name_servers = self.name_servers.unwrap_or_default();
-        link.time_servers = self.time_servers.unwrap_or_default();
+        link.relays = self.relays;
+        link.trust_switches = self.trust_switches;
+        link.name_servers = self.name_servers;
+        link.time_servers = self.time_servers;
         link.domain = self.domain.map_or(Ok(String::new()), |name| domain("dhcp.domain", &name))?;
         link.search =
             all("dhcp.search", self.search, |name| Ok(tinwright::check::hostname(name)?))?;
-        link.boot_lease_seconds =
-            lease("dhcp.boot_lease", self.boot_lease, link.boot_lease_seconds)?;
-        link.lease_seconds = lease("dhcp.lease", self.lease, link.lease_seconds)?;
+        link.boot_lease_seconds = lease("dhcp.boot_lease", self.boot_lease)?;
+        link.lease_seconds = lease("dhcp.lease", self.lease)?;
         link.ignored_vendors = all("dhcp.ignored_vendors", self.ignored_vendors, vendor)?;
-        if self.raspberry_vendors.is_some() {
-            link.raspberry_vendors = all("dhcp.raspberry_vendors", self.raspberry_vendors, vendor)?;
+        if let Some(vendors) = self.raspberry_vendors {
+            link.raspberry_vendors = all("dhcp.raspberry_vendors", vendors, vendor)?;
         }
-        link.mac_in_path = self.mac_in_path.unwrap_or(false);
+        link.mac_in_path = self.mac_in_path;
         link.custom_user_class = self.own_ipxe;
         anyhow::ensure!(
             link.custom_user_class.as_ref().is_none_or(|class| (1..=255).contains(&class.len())),
             "dhcp.own_ipxe is not of 1 to 255 bytes"
         );
-        let instead = all("dhcp.architectures", self.architectures, loader)?;
-        link.loaders.instead = instead.into_iter().collect();
+        let replaced = all("dhcp.architectures", self.architectures, loader)?;
+        link.loaders.instead = replaced.into_iter().collect();
         Ok(link)
     }
 }
 
-/// Each of `texts` as `read` reads it; what it does not, is named with its `field`.
+/// Parses each of `texts`. An error names the `option` and the text.
 fn all<T>(
-    field: &str,
-    texts: Option<Vec<String>>,
-    read: impl Fn(&str) -> anyhow::Result<T>,
+    option: &str,
+    texts: Vec<String>,
+    parse: impl Fn(&str) -> anyhow::Result<T>,
 ) -> anyhow::Result<Vec<T>> {
-    let read = |text: String| read(&text).with_context(|| format!("{field}: {text:?}"));
-    texts.unwrap_or_default().into_iter().map(read).collect()
+    let parse = |text: String| parse(&text).with_context(|| format!("{option}: {text:?}"));
+    texts.into_iter().map(parse).collect()
 }
 
-fn domain(field: &str, name: &str) -> anyhow::Result<String> {
-    tinwright::check::hostname(name).with_context(|| format!("{field}: {name:?}"))
+fn domain(option: &str, name: &str) -> anyhow::Result<String> {
+    tinwright::check::hostname(name).with_context(|| format!("{option}: {name:?}"))
 }
 
-fn lease(field: &str, said: Option<u32>, default: u32) -> anyhow::Result<u32> {
-    let seconds = said.unwrap_or(default);
+fn lease(option: &str, seconds: u32) -> anyhow::Result<u32> {
     anyhow::ensure!(
-        seconds >= SHORTEST,
-        "{field} is {seconds}, but no lease is under {SHORTEST} seconds"
+        seconds >= MIN_LEASE_SECONDS,
+        "{option} is {seconds}, but no lease is under {MIN_LEASE_SECONDS} seconds"
     );
     Ok(seconds)
 }
 
-/// The first three octets of an Ethernet address, in hex, between colons or dashes.
+/// Parses the first three octets of an Ethernet address, in hex, separated by colons or dashes.
 fn vendor(text: &str) -> anyhow::Result<[u8; 3]> {
     let octets: Vec<_> =
         text.split([':', '-']).map(|octet| u8::from_str_radix(octet, 16)).collect();
@@ -305,24 +193,28 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn section(text: &str) -> Flags {
-        toml::from_str(text).unwrap()
+    /// Parses the section with the defaults beneath it.
+    fn section(text: &str) -> Options {
+        let defaults = "mode = 'reservation'\nboot_lease = 600\nlease = 86400\nport_67 = true\nport_4011 = true";
+        let mut table: toml::Table = toml::from_str(defaults).unwrap();
+        table.extend(toml::from_str::<toml::Table>(text).unwrap());
+        table.try_into().unwrap()
     }
 
-    fn refusal(text: &str) -> String {
+    fn error_of(text: &str) -> String {
         format!("{:#}", section(text).checked(false).unwrap_err())
     }
 
     #[test]
-    fn everything_that_can_be_said_reaches_the_link() {
-        let said = section(
+    fn every_option_is_set_on_the_link() {
+        let options = section(
             "mode = 'auto-proxy'\nnetworks = ['192.0.2.0/24']\nrelays = ['192.0.2.254']\ntrust_switches = true\n\
              name_servers = ['192.0.2.53']\ntime_servers = ['192.0.2.123']\ndomain = 'lab.example'\n\
              search = ['a.example', 'b.example']\nboot_lease = 300\nlease = 4294967295\n\
              ignored_vendors = ['00:11:22']\nraspberry_vendors = ['AA-BB-CC']\nmac_in_path = true\n\
              own_ipxe = 'Site'\narchitectures = ['7=ipxe.efi']\nport_67 = false\nport_4011 = true",
         );
-        let Dhcp { link, port_67, port_4011, chain_ipxe } = said.checked(true).unwrap();
+        let Dhcp { link, port_67, port_4011, chain_ipxe } = options.checked(true).unwrap();
         assert_eq!((port_67, port_4011, chain_ipxe), (false, true, true));
         assert_eq!((link.mode, link.trust_switches), (dhcp::Mode::AutoProxy, true));
         assert!(link.networks[0].contains(&Ipv4Addr::new(192, 0, 2, 9)));
@@ -338,43 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_gets_what_the_link_has_by_itself() {
-        let Dhcp { link, port_67, port_4011, chain_ipxe } =
-            Flags::default().checked(false).unwrap();
+    fn the_defaults_are_those_of_the_link() {
+        let Dhcp { link, port_67, port_4011, chain_ipxe } = section("").checked(false).unwrap();
         assert_eq!((port_67, port_4011, chain_ipxe), (true, true, false));
         assert_eq!(
             (link.mode, link.boot_lease_seconds, link.lease_seconds),
             (dhcp::Mode::Reservation, 600, 86_400)
         );
-        assert_eq!(link.raspberry_vendors.len(), 6);
+        let defaults = Dhcp::default().link;
+        assert_eq!(link.boot_lease_seconds, defaults.boot_lease_seconds);
+        assert_eq!((link.lease_seconds, link.raspberry_vendors.len()), (defaults.lease_seconds, 6));
     }
 
     #[test]
-    fn what_is_said_on_the_command_line_goes_before_the_file() {
-        let file = section("mode = 'proxy'\nlease = 7200");
-        let both = Flags { mode: Some(Mode::Disabled), ..Flags::default() }.or(file);
-        assert_eq!((both.mode, both.lease), (Some(Mode::Disabled), Some(7200)));
-    }
-
-    #[test]
-    fn every_flag_has_a_name_of_its_own() {
-        use clap::{CommandFactory as _, Parser as _};
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            flags: crate::config::Flags,
-        }
-        Line::command().debug_assert();
-        let words =
-            ["tinwright", "--dhcp-mode", "auto-proxy", "--dhcp-relays", "192.0.2.1,192.0.2.2"];
-        let said = Line::parse_from(words.into_iter().chain(["--dhcp-port-4011=false"])).flags.dhcp;
-        assert_eq!((said.mode, said.port_4011), (Some(Mode::AutoProxy), Some(false)));
-        assert_eq!(said.relays.map(|relays| relays.len()), Some(2));
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused_by_name() {
-        for (text, why) in [
+    fn an_invalid_option_is_refused_by_its_name() {
+        for (text, reason) in [
             ("networks = ['192.0.2.0']", "dhcp.networks: \"192.0.2.0\": "),
             ("networks = ['192.0.2.0/33']", "dhcp.networks: \"192.0.2.0/33\": "),
             ("domain = '-x'", "dhcp.domain: \"-x\": "),
@@ -393,8 +263,8 @@ mod tests {
                 "dhcp.port_67 and dhcp.port_4011 are both off",
             ),
         ] {
-            let refused = refusal(text);
-            assert!(refused.starts_with(why), "{text}: {refused}");
+            let error = error_of(text);
+            assert!(error.starts_with(reason), "{text}: {error}");
         }
     }
 }

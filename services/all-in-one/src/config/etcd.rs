@@ -1,79 +1,30 @@
-//! What is said of a cluster, checked: no connection is tried with half of what it takes.
+//! The options of an etcd cluster. Incomplete options are an error before any connection.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use store::etcd::{Identity, Login, MAX_PREFIX_BYTES, Options, Tls};
 use tonic::transport::Uri;
 
-use super::Flags;
-
-/// What was said, wherever it was.
-#[derive(Debug)]
-pub(super) struct Said {
-    endpoints: Option<Vec<String>>,
-    prefix: Option<String>,
-    ca: Option<PathBuf>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    user: Option<String>,
-    password_file: Option<PathBuf>,
-    insecure: Option<bool>,
+/// Checks the options of the etcd cluster and reads the files that they name.
+pub(super) fn options(options: &super::Options) -> anyhow::Result<Options> {
+    let endpoints = options.etcd_endpoints.clone();
+    let secure = all_secure(&endpoints)?;
+    let prefix = options.etcd_prefix.clone();
+    anyhow::ensure!(prefix.ends_with('/'), "etcd_prefix {prefix:?} does not end with /");
+    anyhow::ensure!(
+        prefix.len() <= MAX_PREFIX_BYTES,
+        "etcd_prefix is longer than {MAX_PREFIX_BYTES} bytes"
+    );
+    let tls = tls(secure, options)?;
+    let login = login(options.etcd_user.clone(), options.etcd_password_file.as_deref())?;
+    if login.is_some() && !options.etcd_insecure {
+        check_confidential(&endpoints)?;
+    }
+    Ok(Options { endpoints, prefix, tls, login })
 }
 
-impl Said {
-    pub(super) fn of(flags: &Flags, file: &Flags) -> Self {
-        let (flags, file) = (flags.clone(), file.clone());
-        Self {
-            endpoints: flags.etcd_endpoints.or(file.etcd_endpoints),
-            prefix: flags.etcd_prefix.or(file.etcd_prefix),
-            ca: flags.etcd_ca.or(file.etcd_ca),
-            certificate: flags.etcd_certificate.or(file.etcd_certificate),
-            key: flags.etcd_key.or(file.etcd_key),
-            user: flags.etcd_user.or(file.etcd_user),
-            password_file: flags.etcd_password_file.or(file.etcd_password_file),
-            insecure: flags.etcd_insecure.or(file.etcd_insecure),
-        }
-    }
-
-    /// Passes if nothing was said, since `engine` is another.
-    pub(super) fn nothing(&self, engine: &str) -> anyhow::Result<()> {
-        let said = [
-            ("etcd_endpoints", self.endpoints.is_some()),
-            ("etcd_prefix", self.prefix.is_some()),
-            ("etcd_ca", self.ca.is_some()),
-            ("etcd_certificate", self.certificate.is_some()),
-            ("etcd_key", self.key.is_some()),
-            ("etcd_user", self.user.is_some()),
-            ("etcd_password_file", self.password_file.is_some()),
-            ("etcd_insecure", self.insecure.is_some()),
-        ];
-        match said.iter().find(|(_, said)| *said) {
-            Some((name, _)) => anyhow::bail!("{name} is for store etcd, but store is {engine}"),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn options(self) -> anyhow::Result<Options> {
-        let defaults = Options::default();
-        let endpoints = self.endpoints.unwrap_or(defaults.endpoints);
-        let secure = all_secure(&endpoints)?;
-        let prefix = self.prefix.unwrap_or(defaults.prefix);
-        anyhow::ensure!(prefix.ends_with('/'), "etcd_prefix {prefix:?} does not end with /");
-        anyhow::ensure!(
-            prefix.len() <= MAX_PREFIX_BYTES,
-            "etcd_prefix is longer than {MAX_PREFIX_BYTES} bytes"
-        );
-        let tls = tls(secure, self.ca, self.certificate, self.key)?;
-        let login = login(self.user, self.password_file)?;
-        if login.is_some() && !self.insecure.unwrap_or(false) {
-            in_confidence(&endpoints)?;
-        }
-        Ok(Options { endpoints, prefix, tls, login })
-    }
-}
-
-/// Whether `endpoints` are https, which are all of them or none.
+/// True if `endpoints` are https. Fails if only some of them are.
 fn all_secure(endpoints: &[String]) -> anyhow::Result<bool> {
     let first = endpoints.first().context("etcd_endpoints is empty")?;
     let secure = first.starts_with("https://");
@@ -86,8 +37,8 @@ fn all_secure(endpoints: &[String]) -> anyhow::Result<bool> {
     Ok(secure)
 }
 
-/// Passes if nobody on the way reads a password told to `endpoints`.
-fn in_confidence(endpoints: &[String]) -> anyhow::Result<()> {
+/// Fails if a password for `endpoints` would be sent to another host without TLS.
+fn check_confidential(endpoints: &[String]) -> anyhow::Result<()> {
     for endpoint in endpoints {
         let uri: Uri = endpoint.parse().with_context(|| format!("etcd_endpoints: {endpoint}"))?;
         anyhow::ensure!(
@@ -98,25 +49,22 @@ fn in_confidence(endpoints: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tls(
-    secure: bool,
-    ca: Option<PathBuf>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-) -> anyhow::Result<Option<Tls>> {
+fn tls(secure: bool, options: &super::Options) -> anyhow::Result<Option<Tls>> {
+    let super::Options { etcd_ca: ca, etcd_certificate: certificate, etcd_key: key, .. } = options;
     if !secure {
-        let said = [("etcd_ca", &ca), ("etcd_certificate", &certificate), ("etcd_key", &key)];
-        let said = said.iter().find(|(_, said)| said.is_some());
-        let Some((name, _)) = said else { return Ok(None) };
+        let files = [("etcd_ca", ca), ("etcd_certificate", certificate), ("etcd_key", key)];
+        let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) else {
+            return Ok(None);
+        };
         anyhow::bail!("{name} is for https, but etcd_endpoints are http");
     }
-    let ca = ca.context("etcd_endpoints are https, but etcd_ca is not given")?;
-    let authority = pem("etcd_ca", &ca, "CERTIFICATE")?;
+    let ca = ca.as_deref().context("etcd_endpoints are https, but etcd_ca is not given")?;
+    let authority = pem("etcd_ca", ca, "CERTIFICATE")?;
     let identity = match (certificate, key) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some(Identity {
-            certificate: pem("etcd_certificate", &certificate, "CERTIFICATE")?,
-            key: pem("etcd_key", &key, "PRIVATE KEY")?,
+            certificate: pem("etcd_certificate", certificate, "CERTIFICATE")?,
+            key: pem("etcd_key", key, "PRIVATE KEY")?,
         }),
         (Some(_), None) => anyhow::bail!("etcd_certificate is given, but etcd_key is not"),
         (None, Some(_)) => anyhow::bail!("etcd_key is given, but etcd_certificate is not"),
@@ -124,11 +72,11 @@ fn tls(
     Ok(Some(Tls { authority, identity }))
 }
 
-fn login(user: Option<String>, file: Option<PathBuf>) -> anyhow::Result<Option<Login>> {
+fn login(user: Option<String>, file: Option<&Path>) -> anyhow::Result<Option<Login>> {
     match (user, file) {
         (None, None) => Ok(None),
         (Some(user), Some(file)) => {
-            let password = read("etcd_password_file", &file)?.trim_end_matches(['\r', '\n']).into();
+            let password = read("etcd_password_file", file)?.trim_end_matches(['\r', '\n']).into();
             Ok(Some(Login { user, password }))
         }
         (Some(_), None) => anyhow::bail!("etcd_user is given, but etcd_password_file is not"),
@@ -136,15 +84,15 @@ fn login(user: Option<String>, file: Option<PathBuf>) -> anyhow::Result<Option<L
     }
 }
 
-/// The text of a PEM file that holds at least one `what`.
-fn pem(option: &str, path: &Path, what: &str) -> anyhow::Result<String> {
+/// Reads a PEM file and checks that it has a section `label`.
+fn pem(option: &str, path: &Path, label: &str) -> anyhow::Result<String> {
     let text = read(option, path)?;
-    let begin = |line: &str| line.starts_with("-----BEGIN ") && line.contains(what);
+    let begin = |line: &str| line.starts_with("-----BEGIN ") && line.contains(label);
     anyhow::ensure!(
         text.lines().any(begin),
         "{option} {}: no {} in it",
         path.display(),
-        what.to_lowercase()
+        label.to_lowercase()
     );
     Ok(text)
 }

@@ -1,4 +1,4 @@
-//! What is said of the links that machines are attached to, checked: one, by flags; or each a section `[[links]]` of the file.
+//! The links that machines are attached to: one by `netboot_interface`, or several in sections `[[links]]` of the file.
 
 use std::net::Ipv4Addr;
 
@@ -7,133 +7,101 @@ use ipnet::Ipv4Net;
 use netboot::site::{self, Dhcp};
 use serde::Deserialize;
 
-use super::{Flags, dhcp};
+use super::{Options, dhcp};
 
-/// A link, as it is said.
+/// The options of a link. The command line's values are added to those that the section does not set.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Said {
+pub struct LinkOptions {
     /// The interface that machines are attached to.
     pub interface: String,
-    /// Our address on it; its first one if it is not said.
+    /// Our address on it; if none is set, its first one.
     pub address: Option<Ipv4Addr>,
-    /// Where boot HTTP listens on it; as on every link if it is not said.
-    pub http_port: Option<u16>,
-    /// Whether booting machines are spared the wait for an IPv6 router; as on every link if it is not said.
-    pub ra_assist: Option<bool>,
-    /// How DHCP is there; what this does not say is as on every link.
-    #[serde(default)]
-    pub dhcp: dhcp::Flags,
+    /// The port of boot HTTP.
+    pub http_port: u16,
+    /// True if booting machines are saved the wait for an IPv6 router.
+    pub ra_assist: bool,
+    /// The options of DHCP on this link.
+    pub dhcp: dhcp::Options,
 }
 
-/// A link, checked.
+/// A checked link.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// The interface machines are attached to.
+    /// The interface that machines are attached to.
     pub interface: String,
     /// Our address on it.
     pub address: Ipv4Addr,
-    /// Where boot HTTP listens.
+    /// The port of boot HTTP.
     pub http_port: u16,
-    /// Whether booting machines are spared the wait for an IPv6 router.
+    /// True if booting machines are saved the wait for an IPv6 router.
     pub ra_assist: bool,
-    /// How DHCP is served.
+    /// Settings of DHCP.
     pub dhcp: Dhcp,
 }
 
-/// The links that `flags` or else `file` say, if any.
-pub(super) fn load(flags: &Flags, file: &Flags) -> anyhow::Result<Vec<Link>> {
-    let interface = flags.netboot_interface.clone().or(file.netboot_interface.clone());
-    let address = flags.netboot_address.or(file.netboot_address);
-    let links = flags.links.clone().or(file.links.clone());
-    match (interface, links) {
+/// Returns the configured links, if any.
+pub(super) fn links(options: &Options) -> anyhow::Result<Vec<Link>> {
+    let address = options.netboot_address;
+    match (options.netboot_interface.clone(), options.links.clone()) {
         (None, None) => Ok(Vec::new()),
-        (Some(interface), None) => Ok(vec![only(interface, address, flags, file)?]),
+        (Some(interface), None) => {
+            let context = format!("netboot_interface {interface}");
+            let address = address.map_or_else(|| site::address_of(&interface), Ok);
+            let (http_port, ra_assist) = (options.netboot_http_port, options.ra_assist);
+            let dhcp = options.dhcp.clone();
+            let address = Some(address.context(context)?);
+            let link = LinkOptions { interface, address, http_port, ra_assist, dhcp };
+            Ok(vec![link.checked(options.netboot_chain_ipxe)?])
+        }
         (Some(_), Some(_)) => {
             anyhow::bail!("netboot_interface is given beside links: say it there")
         }
         (None, Some(_)) if address.is_some() => {
             anyhow::bail!("netboot_address is given beside links: say it there")
         }
-        (None, Some(said)) => several(said, flags, file),
+        (None, Some(sections)) => several(sections, options.netboot_chain_ipxe),
     }
 }
 
-/// The only link.
-fn only(
-    interface: String,
-    address: Option<Ipv4Addr>,
-    flags: &Flags,
-    file: &Flags,
-) -> anyhow::Result<Link> {
-    let address = match address {
-        Some(address) => address,
-        None => site::address_of(&interface)
-            .with_context(|| format!("netboot_interface {interface}"))?,
-    };
-    let nothing = dhcp::Flags::default();
-    let said =
-        Said { interface, address: Some(address), http_port: None, ra_assist: None, dhcp: nothing };
-    said.checked(flags, file)
-}
-
-/// The links of the file, none of which may be taken for another.
-fn several(said: Vec<Said>, flags: &Flags, file: &Flags) -> anyhow::Result<Vec<Link>> {
-    anyhow::ensure!(!said.is_empty(), "links is empty");
+/// Checks the links of the file, which must differ in interface, address and networks.
+fn several(sections: Vec<LinkOptions>, chain_ipxe: bool) -> anyhow::Result<Vec<Link>> {
+    anyhow::ensure!(!sections.is_empty(), "links is empty");
     let mut links: Vec<Link> = Vec::new();
-    for one in said {
-        let name = one.interface.clone();
-        let link = one.found(flags, file).with_context(|| format!("links: {name}"))?;
+    for section in sections {
+        let name = format!("links: {}", section.interface);
+        let mut link = section.checked(chain_ipxe).with_context(|| name.clone())?;
+        // Beside other links a machine may only get an address that it can use here.
+        if link.dhcp.link.networks.is_empty() {
+            let networks = site::networks_of(&link.interface).with_context(|| name.clone())?;
+            link.dhcp.link.networks = networks;
+        }
         for other in &links {
-            link.apart(other).with_context(|| format!("links: {name}"))?;
+            link.check_distinct(other).with_context(|| name.clone())?;
         }
         links.push(link);
     }
     Ok(links)
 }
 
-impl Said {
-    /// This, checked; what is not said is as on every link.
-    fn checked(self, flags: &Flags, file: &Flags) -> anyhow::Result<Link> {
+impl LinkOptions {
+    fn checked(self, chain_ipxe: bool) -> anyhow::Result<Link> {
         let Self { interface, address, http_port, ra_assist, dhcp } = self;
-        let chain_ipxe = flags.netboot_chain_ipxe.or(file.netboot_chain_ipxe).unwrap_or(false);
-        let dhcp = dhcp.or(flags.dhcp.clone().or(file.dhcp.clone()));
-        Ok(Link {
-            address: match address {
-                Some(address) => address,
-                None => site::address_of(&interface)?,
-            },
-            interface,
-            http_port: http_port
-                .or(flags.netboot_http_port)
-                .or(file.netboot_http_port)
-                .unwrap_or(7080),
-            ra_assist: ra_assist.or(flags.ra_assist).or(file.ra_assist).unwrap_or(true),
-            dhcp: dhcp.checked(chain_ipxe)?,
-        })
-    }
-
-    /// The same, with the networks its interface is on where none are said: beside other links a machine is told only of
-    /// an address that it can use here.
-    fn found(self, flags: &Flags, file: &Flags) -> anyhow::Result<Link> {
-        let mut link = self.checked(flags, file)?;
-        if link.dhcp.link.networks.is_empty() {
-            link.dhcp.link.networks = site::networks_of(&link.interface)?;
-        }
-        Ok(link)
+        let address = address.map_or_else(|| site::address_of(&interface), Ok)?;
+        Ok(Link { address, interface, http_port, ra_assist, dhcp: dhcp.checked(chain_ipxe)? })
     }
 }
 
 impl Link {
-    /// Passes if nothing on this link can be taken for something on `other`.
-    fn apart(&self, other: &Self) -> anyhow::Result<()> {
+    /// Fails if this link has the interface, the address or a network of `other`.
+    fn check_distinct(&self, other: &Self) -> anyhow::Result<()> {
         anyhow::ensure!(self.interface != other.interface, "interface is named twice");
         let (address, name) = (self.address, &other.interface);
         anyhow::ensure!(address != other.address, "address {address} is that of {name}, too");
         let networks = |link: &Self| link.dhcp.link.networks.clone();
-        let meeting =
+        let overlapping =
             |one: &Ipv4Net| networks(other).into_iter().any(|other| super::overlap(*one, other));
-        if let Some(network) = networks(self).into_iter().find(meeting) {
+        if let Some(network) = networks(self).into_iter().find(overlapping) {
             anyhow::bail!("dhcp.networks: {network} overlaps one of {name}");
         }
         Ok(())
@@ -147,10 +115,10 @@ mod tests {
     use ::dhcp::Mode;
 
     fn load(text: &str) -> anyhow::Result<Vec<Link>> {
-        super::load(&Flags::default(), &toml::from_str(text)?)
+        links(&crate::config::tests::options(text)?)
     }
 
-    fn refusal(text: &str) -> String {
+    fn error_of(text: &str) -> String {
         format!("{:#}", load(text).unwrap_err())
     }
 
@@ -160,7 +128,7 @@ mod tests {
          [links.dhcp]\nmode = 'proxy'\nlease = 600\nnetworks = ['198.51.100.0/24']";
 
     #[test]
-    fn each_link_is_as_all_are_where_it_says_nothing_else() {
+    fn a_link_inherits_the_options_that_its_section_does_not_set() {
         let links = load(TWO).unwrap();
         let [a, b] = &links[..] else { panic!("two") };
         assert_eq!((a.address.octets()[0], a.http_port, a.ra_assist), (192, 8080, true));
@@ -174,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_link_needs_no_section_and_is_on_whatever_networks_the_records_say() {
+    fn one_link_needs_no_section_and_no_networks() {
         let links = load("netboot_interface = 'a'\nnetboot_address = '192.0.2.1'").unwrap();
         assert_eq!((links.len(), links[0].http_port), (1, 7080));
         assert!(links[0].dhcp.link.networks.is_empty());
@@ -182,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_says_no_network_is_on_its_interfaces() {
+    fn a_section_without_networks_has_those_of_its_interface() {
         let links = load("[[links]]\ninterface = 'lo'").unwrap();
         assert_eq!(links[0].address, Ipv4Addr::LOCALHOST);
         let networks = &links[0].dhcp.link.networks;
@@ -191,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn links_that_could_be_taken_for_each_other_are_refused_by_name() {
-        for (from, to, why) in [
+    fn links_that_are_not_distinct_are_refused_by_their_interface() {
+        for (from, to, error) in [
             ("'b'", "'a'", "links: a: interface is named twice"),
             ("'198.51.100.1'", "'192.0.2.1'", "links: b: address 192.0.2.1 is that of a, too"),
             (
@@ -206,18 +174,18 @@ mod tests {
                 "links: b: dhcp.lease is 6, but no lease is under 60 seconds",
             ),
         ] {
-            assert_eq!(refusal(&TWO.replace(from, to)), why);
+            assert_eq!(error_of(&TWO.replace(from, to)), error);
         }
         assert_eq!(
-            refusal(&format!("netboot_interface = 'c'\n{TWO}")),
+            error_of(&format!("netboot_interface = 'c'\n{TWO}")),
             "netboot_interface is given beside links: say it there"
         );
         assert_eq!(
-            refusal(&format!("netboot_address = '192.0.2.9'\n{TWO}")),
+            error_of(&format!("netboot_address = '192.0.2.9'\n{TWO}")),
             "netboot_address is given beside links: say it there"
         );
-        assert_eq!(refusal("links = []"), "links is empty");
-        assert!(refusal("[[links]]\ninterface = 'nowhere'").starts_with("links: nowhere: "));
-        assert!(refusal("[[links]]\ninterface = 'lo'\nadress = '127.0.0.1'").contains("adress"));
+        assert_eq!(error_of("links = []"), "links is empty");
+        assert!(error_of("[[links]]\ninterface = 'nowhere'").starts_with("links: nowhere: "));
+        assert!(error_of("[[links]]\ninterface = 'lo'\nadress = '127.0.0.1'").contains("adress"));
     }
 }

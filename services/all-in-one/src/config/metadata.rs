@@ -1,4 +1,4 @@
-//! What may be said of the metadata service besides where it listens.
+//! The options of the metadata service, besides `metadata_listen`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,92 +12,101 @@ use runtime::client_address::TrustedProxies;
 use runtime::network;
 use serde::Deserialize;
 
-use super::{Flags, Service, Split};
+use super::{Options, Service, Split};
 
-/// What a machine is known by besides its address, as it is said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+/// The identification of callers, as the operator names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// By its Ethernet address where it is on our link, else by its address alone.
-    #[default]
+    /// By the Ethernet address if the caller is on our link, otherwise by the IP address alone.
     OnLink,
-    /// By its address alone.
+    /// By the IP address alone.
     Address,
-    /// By its Ethernet address, so that it has to be on our link.
+    /// By the Ethernet address: the caller must be on our link.
     Neighbour,
 }
 
-/// Paths with their filters, as they are said: by Hegel's users in one JSON object.
+/// Paths with their filters: a section of the file, or one JSON object in a text, as in Hegel.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "PathsFormat")]
 pub struct Paths(BTreeMap<String, String>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PathsFormat {
+    Json(String),
+    Section(BTreeMap<String, String>),
+}
+
+impl TryFrom<PathsFormat> for Paths {
+    type Error = serde_json::Error;
+
+    fn try_from(paths: PathsFormat) -> Result<Self, Self::Error> {
+        match paths {
+            PathsFormat::Json(text) => text.parse(),
+            PathsFormat::Section(paths) => Ok(Self(paths)),
+        }
+    }
+}
 
 impl FromStr for Paths {
     type Err = serde_json::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        serde_json::from_str(text)
+        serde_json::from_str(text).map(Self)
     }
 }
 
-/// The metadata service, checked.
+/// Checked settings of the metadata service.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    /// The interface that is given 169.254.169.254.
+    /// The interface that gets 169.254.169.254.
     pub link_local: Option<String>,
-    /// Where Hegel's gRPC listens.
+    /// Addresses of Hegel's gRPC.
     pub grpc_listen: Vec<SocketAddr>,
-    /// What machines are known by.
+    /// The identification of callers.
     pub source_check: SourceCheck,
-    /// The site's own paths.
+    /// The paths that the site adds.
     pub endpoints: Endpoints,
-    /// Whose word on who asks is believed.
+    /// Proxies that are trusted to name the caller.
     pub trusted_proxies: TrustedProxies,
-    /// Whether secrets are kept from what was passed on.
+    /// True if user data and keys are withheld from forwarded requests.
     pub refuse_forwarded: bool,
-    /// The hosts that may be asked for; empty for any.
+    /// The accepted host names; empty for any.
     pub allowed_hosts: Vec<String>,
 }
 
 impl Metadata {
-    /// What `flags` or else `file` say; nothing where the service is not here.
-    pub(super) fn load(flags: &Flags, file: &Flags, split: &Split) -> anyhow::Result<Self> {
+    /// Checks the options. Returns the default if another process serves metadata.
+    pub(super) fn new(options: &Options, split: &Split) -> anyhow::Result<Self> {
         if !split.serves(Service::Metadata) {
             return Ok(Self::default());
         }
-        let source = flags.metadata_source_check.or(file.metadata_source_check).unwrap_or_default();
-        let grpc = flags.metadata_grpc_listen.as_ref().or(file.metadata_grpc_listen.as_ref());
-        let own = &flags.metadata_custom_endpoints;
-        let Paths(own) =
-            own.as_ref().or(file.metadata_custom_endpoints.as_ref()).cloned().unwrap_or_default();
-        let proxies = flags.metadata_trusted_proxies.clone();
-        let proxies = proxies.or(file.metadata_trusted_proxies.clone()).unwrap_or_default();
-        let hosts = flags.metadata_allowed_hosts.clone();
-        let refuse = flags.metadata_refuse_forwarded.or(file.metadata_refuse_forwarded);
+        let Paths(paths) = options.metadata_custom_endpoints.clone().unwrap_or_default();
+        let proxies = &options.metadata_trusted_proxies;
         Ok(Self {
-            link_local: flags.metadata_link_local.clone().or(file.metadata_link_local.clone()),
-            grpc_listen: grpc.cloned().unwrap_or_default(),
-            source_check: match source {
+            link_local: options.metadata_link_local.clone(),
+            grpc_listen: options.metadata_grpc_listen.clone(),
+            source_check: match options.metadata_source_check {
                 Source::OnLink => SourceCheck::OnLink,
                 Source::Address => SourceCheck::Address,
                 Source::Neighbour => SourceCheck::Neighbour,
             },
-            endpoints: Endpoints::new(&own, metadata::is_reserved_path)
+            endpoints: Endpoints::new(&paths, metadata::is_reserved_path)
                 .context("metadata_custom_endpoints")?,
             trusted_proxies: trusted(proxies).context("metadata_trusted_proxies")?,
-            refuse_forwarded: refuse.unwrap_or(true),
-            allowed_hosts: hosts.or(file.metadata_allowed_hosts.clone()).unwrap_or_default(),
+            refuse_forwarded: options.metadata_refuse_forwarded,
+            allowed_hosts: options.metadata_allowed_hosts.clone(),
         })
     }
 
-    /// Whether it listens anywhere, besides where `metadata_listen` says.
+    /// True if the service has addresses besides `metadata_listen`.
     pub(super) fn listens(&self) -> bool {
         self.link_local.is_some() || !self.grpc_listen.is_empty()
     }
 }
 
-/// The proxies at `networks`.
-fn trusted(networks: Vec<String>) -> anyhow::Result<TrustedProxies> {
+fn trusted(networks: &[String]) -> anyhow::Result<TrustedProxies> {
     let networks =
         networks.iter().map(|text| network::parse(text)).collect::<Result<Vec<_>, _>>()?;
     Ok(TrustedProxies::new(networks)?)

@@ -1,4 +1,4 @@
-//! What is said of the networks in which addresses are lent, checked: the sections `[[subnets]]` of the file.
+//! The networks whose addresses are leased: the sections `[[subnets]]` of the file.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,95 +8,103 @@ use ipnet::Ipv4Net;
 use netboot::pool::{Range, Subnet, Unknown};
 use serde::Deserialize;
 
-/// A network, as it is said.
+/// The options of a network.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Said {
-    /// As `ADDRESS/BITS`.
+pub struct SubnetOptions {
+    /// The network as `ADDRESS/BITS`.
     pub network: String,
-    /// Its default gateway.
+    /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
-    /// What is lent, as `FIRST-LAST`.
+    /// The leased ranges as `FIRST-LAST`.
     #[serde(default)]
     pub ranges: Vec<String>,
-    /// What of it is not.
+    /// Addresses and ranges that are never leased.
     #[serde(default)]
     pub excluded: Vec<String>,
-    /// For how long; an hour if it is not said.
-    pub lease_seconds: Option<u64>,
-    /// Name servers of machines whose record names none.
+    /// The duration of leases in seconds; 3600 if it is not set.
+    #[serde(default = "default_lease_seconds")]
+    pub lease_seconds: u64,
+    /// Name servers of machines whose record has none.
     #[serde(default)]
     pub name_servers: Vec<Ipv4Addr>,
-    /// NTP servers of machines whose record names none.
+    /// NTP servers of machines whose record has none.
     #[serde(default)]
     pub time_servers: Vec<Ipv4Addr>,
-    /// Domain of machines whose record names none.
+    /// The domain of machines whose record has none.
     pub domain: Option<String>,
-    /// What is done with machines without a record.
+    /// The policy for machines without a record.
     #[serde(default)]
-    pub unknown: Policy,
+    pub unknown: UnknownPolicy,
 }
 
-/// What is done with machines without a record, as it is said.
+/// The policy for machines without a record, as the operator names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// Nothing.
+pub enum UnknownPolicy {
+    /// They get nothing.
     #[default]
     Ignore,
-    /// The log tells of them.
+    /// They get nothing and are logged.
     Report,
-    /// An address, and the generic script.
+    /// They get an address and the generic script.
     Enrol,
-    /// The generic script, without an address.
+    /// They get the generic script without an address.
     Generic,
 }
 
-impl From<Policy> for Unknown {
-    fn from(policy: Policy) -> Self {
+impl From<UnknownPolicy> for Unknown {
+    fn from(policy: UnknownPolicy) -> Self {
         match policy {
-            Policy::Ignore => Self::Ignore,
-            Policy::Report => Self::Report,
-            Policy::Enrol => Self::Enrol,
-            Policy::Generic => Self::Generic,
+            UnknownPolicy::Ignore => Self::Ignore,
+            UnknownPolicy::Report => Self::Report,
+            UnknownPolicy::Enrol => Self::Enrol,
+            UnknownPolicy::Generic => Self::Generic,
         }
     }
 }
 
-/// The networks that were said, checked.
-pub(super) fn checked(said: Vec<Said>) -> anyhow::Result<Vec<Subnet>> {
+fn default_lease_seconds() -> u64 {
+    3600
+}
+
+/// Checks the networks, which must not overlap.
+pub(super) fn subnets(sections: Vec<SubnetOptions>) -> anyhow::Result<Vec<Subnet>> {
     let mut subnets: Vec<Subnet> = Vec::new();
-    for one in said {
-        let name = one.network.clone();
-        let subnet = subnet(one).with_context(|| format!("subnets: {name}"))?;
-        let meets = |other: &Subnet| super::overlap(subnet.network, other.network);
-        anyhow::ensure!(!subnets.iter().any(meets), "subnets: {name} overlaps another one");
+    for section in sections {
+        let name = section.network.clone();
+        let subnet = subnet(section).with_context(|| format!("subnets: {name}"))?;
+        let overlaps = |other: &Subnet| super::overlap(subnet.network, other.network);
+        anyhow::ensure!(!subnets.iter().any(overlaps), "subnets: {name} overlaps another one");
         subnets.push(subnet);
     }
     Ok(subnets)
 }
 
-fn subnet(said: Said) -> anyhow::Result<Subnet> {
-    let ranges = |field: &str, texts: Vec<String>| -> anyhow::Result<Vec<Range>> {
-        let read = |text: String| text.parse().with_context(|| field.to_owned());
-        texts.into_iter().map(read).collect()
+fn subnet(options: SubnetOptions) -> anyhow::Result<Subnet> {
+    let ranges = |option: &str, texts: Vec<String>| -> anyhow::Result<Vec<Range>> {
+        let parse = |text: String| text.parse().with_context(|| option.to_owned());
+        texts.into_iter().map(parse).collect()
     };
-    let network: Ipv4Net = said.network.parse().context("network")?;
+    let network: Ipv4Net = options.network.parse().context("network")?;
     let subnet = Subnet {
-        gateway: said.gateway,
-        excluded: ranges("excluded", said.excluded)?,
-        lease: Duration::from_secs(said.lease_seconds.unwrap_or(3600)),
-        name_servers: said.name_servers,
-        time_servers: said.time_servers,
-        domain: said.domain.map_or(Ok(String::new()), |name| {
+        gateway: options.gateway,
+        excluded: ranges("excluded", options.excluded)?,
+        lease: Duration::from_secs(options.lease_seconds),
+        name_servers: options.name_servers,
+        time_servers: options.time_servers,
+        domain: options.domain.map_or(Ok(String::new()), |name| {
             tinwright::check::hostname(&name).context("domain")
         })?,
-        unknown: said.unknown.into(),
-        ..Subnet::new(network, ranges("ranges", said.ranges)?)
+        unknown: options.unknown.into(),
+        ..Subnet::new(network, ranges("ranges", options.ranges)?)
     };
     subnet.check()?;
-    let lends = !subnet.is_empty();
-    anyhow::ensure!(lends || subnet.unknown != Unknown::Enrol, "ranges: enrolling takes addresses");
+    let has_ranges = !subnet.is_empty();
+    anyhow::ensure!(
+        has_ranges || subnet.unknown != Unknown::Enrol,
+        "ranges: enrolling takes addresses"
+    );
     Ok(subnet)
 }
 
@@ -107,15 +115,15 @@ mod tests {
 
     #[derive(Deserialize)]
     struct File {
-        subnets: Vec<Said>,
+        subnets: Vec<SubnetOptions>,
     }
 
     fn load(text: &str) -> anyhow::Result<Vec<Subnet>> {
-        checked(toml::from_str::<File>(text)?.subnets)
+        super::subnets(toml::from_str::<File>(text)?.subnets)
     }
 
     #[test]
-    fn everything_that_can_be_said_reaches_the_subnet() {
+    fn every_option_is_set_on_the_subnet() {
         let subnets = load(
             "[[subnets]]\nnetwork = '192.0.2.0/24'\ngateway = '192.0.2.1'\nranges = ['192.0.2.100-192.0.2.199']\n\
              excluded = ['192.0.2.150']\nlease_seconds = 600\nname_servers = ['192.0.2.53']\n\
@@ -134,20 +142,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_is_refused_by_name() {
-        let why = |text: &str| format!("{:#}", load(&format!("[[subnets]]\n{text}")).unwrap_err());
+    fn an_invalid_subnet_is_refused_by_its_network() {
+        let error_of =
+            |text: &str| format!("{:#}", load(&format!("[[subnets]]\n{text}")).unwrap_err());
         assert_eq!(
-            why("network = '192.0.2.0/24'\nranges = ['198.51.100.1-198.51.100.9']"),
+            error_of("network = '192.0.2.0/24'\nranges = ['198.51.100.1-198.51.100.9']"),
             "subnets: 192.0.2.0/24: ranges: 198.51.100.1-198.51.100.9 is not in the network"
         );
         assert_eq!(
-            why("network = '192.0.2.0/24'\nunknown = 'enrol'"),
+            error_of("network = '192.0.2.0/24'\nunknown = 'enrol'"),
             "subnets: 192.0.2.0/24: ranges: enrolling takes addresses"
         );
         assert_eq!(
-            why("network = '192.0.2.0/24'\n[[subnets]]\nnetwork = '192.0.2.128/25'"),
+            error_of("network = '192.0.2.0/24'\n[[subnets]]\nnetwork = '192.0.2.128/25'"),
             "subnets: 192.0.2.128/25 overlaps another one"
         );
-        assert!(why("network = '192.0.2.0/24'\nrange = []").contains("range"));
+        assert!(error_of("network = '192.0.2.0/24'\nrange = []").contains("range"));
     }
 }

@@ -1,4 +1,4 @@
-//! Which services are here, and where the others are.
+//! The services of this process, and the addresses of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,29 +9,29 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use tonic::transport::Uri;
 
-use super::Flags;
+use super::Options;
 
-/// A service that can be elsewhere.
+/// A service that another process can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Service {
-    /// Machines.
+    /// Hardware records.
     Hardware,
-    /// What occupies them.
+    /// Instances on the hardware.
     Instance,
-    /// What is done on them.
+    /// Workflows on the hardware.
     Workflow,
-    /// Their BMCs.
+    /// BMCs and power jobs.
     Power,
     /// DHCP, TFTP and boot HTTP.
     Netboot,
-    /// What systems are told of themselves.
+    /// Metadata for installed systems.
     Metadata,
 }
 
 impl Service {
-    /// Whom it cannot do without. Metadata asks netboot, too, where that is said to be somewhere: for what it lends.
-    fn asks(self) -> &'static [Self] {
+    /// The services that this one always calls. Metadata calls netboot too if its address is configured, for leases.
+    fn calls(self) -> &'static [Self] {
         match self {
             Self::Hardware => &[Self::Instance],
             Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power],
@@ -42,17 +42,17 @@ impl Service {
         }
     }
 
-    /// Whether it owns what the others are told of. The others are edges.
-    fn owns(self) -> bool {
+    /// True if the service owns records that others watch. The others are edges.
+    fn owns_records(self) -> bool {
         match self {
             Self::Hardware | Self::Instance | Self::Workflow | Self::Power => true,
             Self::Netboot | Self::Metadata => false,
         }
     }
 
-    /// Whether it keeps records.
-    fn keeps(self) -> bool {
-        self.owns() || self == Self::Netboot
+    /// True if the service uses the store.
+    fn uses_store(self) -> bool {
+        self.owns_records() || self == Self::Netboot
     }
 }
 
@@ -69,13 +69,13 @@ impl fmt::Display for Service {
     }
 }
 
-/// Where a service is, or all that are not named are.
+/// The address of one service, or of all services that are not named.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Peer {
-    /// Which; all others without it.
+    /// The service; none stands for all others.
     pub service: Option<Service>,
-    /// Where: scheme, host and port.
+    /// Scheme, host and port.
     pub url: Uri,
 }
 
@@ -106,85 +106,87 @@ impl TryFrom<String> for Peer {
     }
 }
 
-/// Which services are here, and where the others are.
+/// The services of this process, and the addresses of the others.
 #[derive(Clone, Debug, Default)]
 pub struct Split {
-    /// Those that are here, if not all are.
+    /// The services of this process; none stands for all.
     pub only: Option<BTreeSet<Service>>,
     peers: BTreeMap<Service, Uri>,
 }
 
 impl Split {
-    /// What was said, checked. In clear a peer may be spoken to only without `tls`.
-    pub(super) fn load(flags: &Flags, file: &Flags, tls: bool) -> anyhow::Result<Self> {
-        let only = flags.only.clone().or(file.only.clone());
-        let only = only.map(|only| only.into_iter().collect::<BTreeSet<_>>());
+    /// Checks the options. Peers may be called without TLS only if the API is served without it.
+    pub(super) fn new(options: &Options) -> anyhow::Result<Self> {
+        let only = options.only.clone().map(|only| only.into_iter().collect::<BTreeSet<_>>());
         anyhow::ensure!(only.as_ref().is_none_or(|only| !only.is_empty()), "only is empty");
-        let said = flags.peers.clone().or(file.peers.clone()).unwrap_or_default();
-        let idle = only.is_none() && !said.is_empty();
-        anyhow::ensure!(!idle, "peers is given, but only is not: every service is served here");
+        let (peers, tls) = (options.peers.clone(), !options.insecure);
+        let unused = only.is_none() && !peers.is_empty();
+        anyhow::ensure!(!unused, "peers is given, but only is not: every service is served here");
         let (mut split, mut others) = (Self { only, peers: BTreeMap::new() }, None);
-        for Peer { service, url } in said {
+        for Peer { service, url } in peers {
             let clear = url.scheme_str() == Some("http");
             anyhow::ensure!(!(clear && tls), "peers: {url} is in clear: say insecure if it shall");
-            let before = match service {
+            let previous = match service {
                 None => others.replace(url),
                 Some(service) => {
-                    anyhow::ensure!(service.keeps(), "peers names {service}, which nobody asks");
+                    anyhow::ensure!(
+                        service.uses_store(),
+                        "peers names {service}, which nobody asks"
+                    );
                     split.peers.insert(service, url)
                 }
             };
             let name = service.map_or_else(|| "the others".into(), |service| service.to_string());
-            anyhow::ensure!(before.is_none(), "peers says twice where {name} is");
+            anyhow::ensure!(previous.is_none(), "peers says twice where {name} is");
         }
-        // What is here is asked here: one file may tell several processes where all are.
+        // Services of this process are called here: one file may configure several processes.
         let Self { only, peers } = &mut split;
         peers.retain(|service, _| only.as_ref().is_some_and(|only| !only.contains(service)));
-        split.complete(others.as_ref())
+        split.with_default(others.as_ref())
     }
 
-    /// With `others` for whoever is asked from here and was not named.
-    fn complete(mut self, others: Option<&Uri>) -> anyhow::Result<Self> {
+    /// Adds `others` as the address of services that are called from here and not named.
+    fn with_default(mut self, others: Option<&Uri>) -> anyhow::Result<Self> {
         let all = Service::value_variants().iter().copied();
         let here: Vec<_> = all.filter(|service| self.serves(*service)).collect();
-        for asker in here {
-            for asked in asker.asks() {
-                if self.serves(*asked) || self.peers.contains_key(asked) {
+        for caller in here {
+            for called in caller.calls() {
+                if self.serves(*called) || self.peers.contains_key(called) {
                     continue;
                 }
                 let url = others.with_context(|| {
-                    format!("{asker} asks {asked}, which is not served here: say where in peers")
+                    format!("{caller} asks {called}, which is not served here: say where in peers")
                 })?;
-                self.peers.insert(*asked, url.clone());
+                self.peers.insert(*called, url.clone());
             }
         }
         Ok(self)
     }
 
-    /// Whether `service` is here.
+    /// True if this process serves `service`.
     pub fn serves(&self, service: Service) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&service))
     }
 
-    /// Whether a service is here that owns what the others are told of.
-    pub fn owns(&self) -> bool {
+    /// True if a service of this process owns records that others watch.
+    pub fn owns_records(&self) -> bool {
         let mut all = Service::value_variants().iter();
-        all.any(|service| service.owns() && self.serves(*service))
+        all.any(|service| service.owns_records() && self.serves(*service))
     }
 
-    /// Whether a service is here that keeps records.
-    pub fn keeps(&self) -> bool {
+    /// True if a service of this process uses the store.
+    pub fn uses_store(&self) -> bool {
         let mut all = Service::value_variants().iter();
-        all.any(|service| service.keeps() && self.serves(*service))
+        all.any(|service| service.uses_store() && self.serves(*service))
     }
 
-    /// Where `service` is, if it is asked from here and is not here.
+    /// Returns the address of `service` if it is called from here and another process serves it.
     pub fn peer(&self, service: Service) -> Option<&Uri> {
         self.peers.get(&service)
     }
 
-    /// Passes if machines can be told where their workers find the workflow service.
-    pub(super) fn reached_by_machines(&self) -> anyhow::Result<()> {
+    /// Fails if workers on machines could not reach the workflow service.
+    pub(super) fn check_reachable_by_machines(&self) -> anyhow::Result<()> {
         let Some(peer) = self.peer(Service::Workflow) else { return Ok(()) };
         let host = peer.host().unwrap_or_default();
         anyhow::ensure!(

@@ -1,67 +1,85 @@
-//! What is taken, and what is refused by name.
+//! The options of all sources: their precedence, and the errors.
+
+use clap::{Args as _, Command, FromArgMatches as _};
 
 use super::*;
 
-fn written(text: &str) -> (tempfile::TempDir, Flags) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tinwright.toml");
+/// Passes the command line of `arguments` and the file `text` to `use_it`.
+fn with_file<T>(text: &str, arguments: &[&str], use_it: impl FnOnce(CommandLine) -> T) -> T {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tinwright.toml");
     std::fs::write(&path, text).unwrap();
-    (dir, Flags { config: Some(path), data: Some("/nowhere".into()), ..Flags::default() })
+    let file = ["--data", "/nowhere", "--config", path.to_str().unwrap()];
+    use_it(command_line(&[&file, arguments].concat()))
+}
+
+fn command_line(arguments: &[&str]) -> CommandLine {
+    let command = CommandLine::augment_args(Command::new("tinwright")).no_binary_name(true);
+    CommandLine::from_arg_matches(&command.get_matches_from(arguments)).unwrap()
+}
+
+fn load(text: &str, arguments: &[&str]) -> anyhow::Result<Config> {
+    with_file(text, arguments, Config::load)
+}
+
+/// Parses the file `text` with the defaults beneath it.
+pub(super) fn options(text: &str) -> anyhow::Result<Options> {
+    with_file(text, &[], CommandLine::options)
 }
 
 #[test]
-fn a_flag_goes_before_the_file_and_that_before_the_default() {
-    let (_dir, flags) = written("listen = ['127.0.0.1:1']\nlog = 'debug'\ndrain_seconds = 5");
-    let config = Config::load(Flags { log: Some("warn".into()), ..flags }).unwrap();
+fn a_flag_takes_precedence_over_the_file_and_that_over_the_default() {
+    let file = "listen = ['127.0.0.1:1']\nlog = 'debug'\ndrain_seconds = 5";
+    let config = load(file, &["--log", "warn"]).unwrap();
     assert_eq!(config.listen[0].port(), 1);
     assert_eq!((config.log.as_str(), config.drain), ("warn", Duration::from_secs(5)));
     assert_eq!(config.metrics_listen.port(), 9464);
+    let config = load("[dhcp]\nlease = 7200", &["--dhcp-mode", "proxy"]);
+    assert!(config.is_ok(), "a section is merged with flags");
 }
 
 #[test]
-fn an_unknown_key_and_a_missing_file_are_refused_by_name() {
-    let (_dir, flags) = written("lisen = ['127.0.0.1:1']");
-    let error = format!("{:#}", Config::load(flags).unwrap_err());
+fn an_unknown_key_a_wrong_type_and_a_missing_file_are_refused_by_name() {
+    let error = error_of("lisen = ['127.0.0.1:1']");
     assert!(error.contains("lisen") && error.contains("tinwright.toml"), "{error}");
-    let flags = Flags { config: Some("/nowhere/x.toml".into()), ..Flags::default() };
-    let error = format!("{:#}", Config::load(flags).unwrap_err());
+    let error = error_of("[dhcp]\nlease = 'long'");
+    assert!(error.contains("tinwright.toml: dhcp.lease: invalid type"), "{error}");
+    let error =
+        format!("{:#}", Config::load(command_line(&["--config", "/nowhere/x.toml"])).unwrap_err());
     assert!(error.starts_with("reading /nowhere/x.toml"), "{error}");
 }
 
 #[test]
-fn nothing_listens_in_clear_off_loopback() {
-    let (_dir, flags) = written("insecure = true\nlisten = ['0.0.0.0:1']");
-    let error = Config::load(flags).unwrap_err().to_string();
+fn without_tls_only_loopback_is_allowed() {
+    let error = load("insecure = true\nlisten = ['0.0.0.0:1']", &[]).unwrap_err().to_string();
     assert_eq!(error, "insecure is for loopback only, but listen is 0.0.0.0:1");
 }
 
 #[test]
-fn the_certificate_names_what_is_listened_on_and_advertised() {
-    let (_dir, flags) = written("listen = ['192.0.2.1:1']\nadvertise = ['rack.lab']");
-    let names = Config::load(flags).unwrap().names();
+fn the_certificate_names_the_addresses_and_advertised_names() {
+    let names = load("listen = ['192.0.2.1:1']\nadvertise = ['rack.lab']", &[]).unwrap().names();
     assert_eq!(names, ["127.0.0.1", "192.0.2.1", "::1", "localhost", "rack.lab"]);
 }
 
-fn refusal(text: &str) -> String {
-    let (_dir, flags) = written(text);
-    format!("{:#}", Config::load(flags).unwrap_err())
+fn error_of(text: &str) -> String {
+    format!("{:#}", load(text, &[]).unwrap_err())
 }
 
 #[test]
-fn what_belongs_to_another_engine_is_refused_by_name() {
+fn options_of_etcd_are_refused_for_another_store() {
     assert_eq!(
-        refusal("etcd_endpoints = ['http://127.0.0.1:2379']"),
+        error_of("etcd_endpoints = ['http://127.0.0.1:2379']"),
         "etcd_endpoints is for store etcd, but store is sled"
     );
     assert_eq!(
-        refusal("store = 'memory'\netcd_user = 'tinwright'"),
+        error_of("store = 'memory'\netcd_user = 'tinwright'"),
         "etcd_user is for store etcd, but store is memory"
     );
 }
 
 #[test]
-fn half_of_what_a_cluster_takes_is_refused_by_name() {
-    let wrong = |text: &str| refusal(&format!("store = 'etcd'\n{text}"));
+fn incomplete_options_of_etcd_are_refused_by_name() {
+    let wrong = |text: &str| error_of(&format!("store = 'etcd'\n{text}"));
     for (text, why) in [
         ("etcd_endpoints = []", "etcd_endpoints is empty"),
         (
@@ -84,67 +102,60 @@ fn half_of_what_a_cluster_takes_is_refused_by_name() {
 }
 
 #[test]
-fn certificates_key_and_password_are_read_and_never_shown() {
+fn certificates_key_and_password_are_read_and_not_in_debug_output() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         std::fs::write(dir.path().join(name), text).unwrap();
         dir.path().join(name)
     };
-    let flags = || Flags {
-        data: Some("/nowhere".into()),
-        config: Some(file("empty.toml", "")),
-        store: Some(Engine::Etcd),
-        etcd_endpoints: Some(vec!["https://a:1".into()]),
-        etcd_ca: Some(file("ca.pem", "-----BEGIN CERTIFICATE-----\nca")),
-        etcd_certificate: Some(file("own.pem", "-----BEGIN CERTIFICATE-----\nown")),
-        etcd_key: Some(file("key.pem", "-----BEGIN EC PRIVATE KEY-----\nhidden")),
-        etcd_user: Some("tinwright".into()),
-        etcd_password_file: Some(file("password", "hidden\n")),
-        ..Flags::default()
-    };
-    let config = Config::load(flags()).unwrap();
+    let [ca, certificate, key, password] = [
+        file("ca.pem", "-----BEGIN CERTIFICATE-----\nca"),
+        file("own.pem", "-----BEGIN CERTIFICATE-----\nown"),
+        file("key.pem", "-----BEGIN EC PRIVATE KEY-----\nhidden"),
+        file("password", "hidden\n"),
+    ]
+    .map(|path| path.display().to_string());
+    let text = format!(
+        "store = 'etcd'\netcd_endpoints = ['https://a:1']\netcd_ca = '{ca}'\netcd_certificate = '{certificate}'\n\
+         etcd_user = 'tinwright'\netcd_password_file = '{password}'\n"
+    );
+    let config = load(&text, &["--etcd-key", &key]).unwrap();
     assert!(!format!("{config:?}").contains("hidden"));
     let Storage::Etcd(options) = config.store else { panic!("{:?}", config.store) };
     assert_eq!(options.login.unwrap().password, "hidden");
     assert!(options.tls.unwrap().identity.unwrap().key.ends_with("hidden"));
 
-    let swapped = Flags { etcd_key: Some(dir.path().join("own.pem")), ..flags() };
-    let why = format!("{:#}", Config::load(swapped).unwrap_err());
+    let why = format!("{:#}", load(&text, &["--etcd-key", &certificate]).unwrap_err());
     assert!(why.ends_with("own.pem: no private key in it"), "{why}");
 }
 
 #[test]
-fn a_password_goes_off_the_machine_in_clear_only_where_that_is_said() {
+fn a_password_is_sent_to_another_host_without_tls_only_with_etcd_insecure() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("password");
     std::fs::write(&path, "hidden").unwrap();
-    let told = |endpoint: &str, more: &str| {
-        let (_dir, flags) = written(&format!(
+    let load_with = |endpoint: &str, more: &str| {
+        load(&format!(
             "store = 'etcd'\netcd_endpoints = ['{endpoint}']\netcd_user = 'u'\netcd_password_file = '{}'\n{more}",
             path.display()
-        ));
-        Config::load(flags).map(|_| ()).map_err(|error| error.to_string())
+        ), &[]).map(|_| ()).map_err(|error| error.to_string())
     };
     for local in ["http://127.0.0.1:2379", "http://[::1]:2379", "http://localhost:2379"] {
-        assert_eq!(told(local, ""), Ok(()));
+        assert_eq!(load_with(local, ""), Ok(()));
     }
     for remote in ["http://192.0.2.1:2379", "http://etcd:2379", "http://127.0.0.1.example:2379"] {
-        let why = told(remote, "").unwrap_err();
+        let why = load_with(remote, "").unwrap_err();
         assert!(why.contains(&format!("would go to {remote} in clear: use https")), "{why}");
-        assert!(told(remote, "etcd_insecure = false").is_err());
-        assert_eq!(told(remote, "etcd_insecure = true"), Ok(()));
+        assert!(load_with(remote, "etcd_insecure = false").is_err());
+        assert_eq!(load_with(remote, "etcd_insecure = true"), Ok(()));
     }
 }
 
 #[test]
-fn without_peers_everything_is_here_and_with_only_the_rest_is_asked_elsewhere() {
-    let (_dir, flags) = written("");
-    let split = Config::load(flags).unwrap().split;
+fn without_only_every_service_is_here_and_with_it_the_others_are_at_peers() {
+    let split = load("", &[]).unwrap().split;
     assert!(split.serves(Service::Power) && split.peer(Service::Power).is_none());
-    let (_dir, flags) = written(
-        "only = ['instance', 'power']\npeers = ['hardware=https://a:1', 'instance=https://b:1', 'https://c:1']",
-    );
-    let split = Config::load(flags).unwrap().split;
+    let split = load("only = ['instance', 'power']\npeers = ['hardware=https://a:1', 'instance=https://b:1', 'https://c:1']", &[]).unwrap().split;
     let at = |service| split.peer(service).map(ToString::to_string);
     assert_eq!(at(Service::Hardware).as_deref(), Some("https://a:1/"));
     assert_eq!(at(Service::Workflow).as_deref(), Some("https://c:1/"));
@@ -152,7 +163,7 @@ fn without_peers_everything_is_here_and_with_only_the_rest_is_asked_elsewhere() 
 }
 
 #[test]
-fn a_split_that_cannot_work_is_refused_with_what_is_missing() {
+fn an_incomplete_split_is_refused_with_what_is_missing() {
     for (text, why) in [
         ("only = []", "only is empty"),
         (
@@ -184,92 +195,92 @@ fn a_split_that_cannot_work_is_refused_with_what_is_missing() {
             "peers: machines that netboot boots do not reach workflow at 127.0.0.1",
         ),
     ] {
-        assert_eq!(refusal(text), why);
+        assert_eq!(error_of(text), why);
     }
-    let path = refusal("only = ['power']\npeers = ['https://a:1/x']");
+    let path = error_of("only = ['power']\npeers = ['https://a:1/x']");
     assert!(path.contains("https://a:1/x has a path: only scheme, host and port"), "{path}");
 }
 
 #[test]
-fn what_belongs_to_services_elsewhere_is_left_out() {
-    let (_dir, flags) = written(
+fn options_of_services_elsewhere_are_ignored() {
+    let config = load(
         "only = ['metadata']\npeers = ['https://a:1']\n\
          netboot_interface = 'nowhere'\nmetadata_listen = ['127.0.0.1:0']",
-    );
-    let config = Config::load(flags).unwrap();
-    assert!(config.netboot.is_none() && !config.split.keeps());
+        &[],
+    )
+    .unwrap();
+    assert!(config.netboot.is_none() && !config.split.uses_store());
     assert_eq!((config.listen.len(), config.metadata_listen.len()), (1, 1));
 }
 
 #[test]
-fn what_is_said_of_metadata_is_read_and_trusting_everybody_is_refused() {
-    let (_dir, flags) = written("");
-    let metadata = Config::load(flags).unwrap().metadata;
+fn metadata_options_are_read_and_trusting_everybody_is_refused() {
+    let metadata = load("", &[]).unwrap().metadata;
     assert!(metadata.refuse_forwarded && metadata.allowed_hosts.is_empty());
-    let (_dir, flags) = written(
+    let metadata = load(
         "metadata_trusted_proxies = ['192.0.2.0/24']\nmetadata_refuse_forwarded = false\n\
          metadata_allowed_hosts = ['169.254.169.254']",
-    );
-    let metadata = Config::load(flags).unwrap().metadata;
+        &[],
+    )
+    .unwrap()
+    .metadata;
     assert!(metadata.trusted_proxies.contains([192, 0, 2, 7].into()) && !metadata.refuse_forwarded);
     assert_eq!(metadata.allowed_hosts, ["169.254.169.254"]);
-    let why = refusal("metadata_trusted_proxies = ['0.0.0.0/0']");
+    let why = error_of("metadata_trusted_proxies = ['0.0.0.0/0']");
     assert!(why.starts_with("metadata_trusted_proxies: 0.0.0.0/0 would trust everybody"), "{why}");
 }
 
 #[test]
-fn machines_find_the_workers_service_where_it_is() {
-    let (_dir, flags) = written(
+fn machines_get_the_address_of_the_workflow_service() {
+    let config = load(
         "only = ['netboot']\npeers = ['https://192.0.2.7:42113']\n\
          netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'",
-    );
-    let config = Config::load(flags).unwrap();
+        &[],
+    )
+    .unwrap();
     assert_eq!(config.machines_api(Ipv4Addr::LOCALHOST), "192.0.2.7:42113");
 }
 
 #[test]
-fn dhcp_is_a_section_of_the_file_and_off_where_the_site_has_its_own() {
+fn dhcp_is_a_section_of_the_file_and_can_be_disabled() {
     let netboot = "netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'\n";
-    let (_dir, flags) =
-        written(&format!("{netboot}netboot_chain_ipxe = true\n[dhcp]\nmode = 'disabled'"));
-    let dhcp = Config::load(flags).unwrap().netboot.unwrap().links.remove(0).dhcp;
+    let dhcp = load(&format!("{netboot}netboot_chain_ipxe = true\n[dhcp]\nmode = 'disabled'"), &[])
+        .unwrap()
+        .netboot
+        .unwrap()
+        .links
+        .remove(0)
+        .dhcp;
     assert!(dhcp.chain_ipxe && !dhcp.is_on());
-    let (_dir, flags) = written(netboot);
-    let dhcp = Config::load(flags).unwrap().netboot.unwrap().links.remove(0).dhcp;
+    let dhcp = load(netboot, &[]).unwrap().netboot.unwrap().links.remove(0).dhcp;
     assert!(!dhcp.chain_ipxe && dhcp.is_on());
-    assert!(refusal(&format!("{netboot}[dhcp]\nmod = 'proxy'")).contains("mod"));
+    assert!(error_of(&format!("{netboot}[dhcp]\nmod = 'proxy'")).contains("mod"));
 }
 
 #[test]
-fn hegels_calls_are_served_where_that_is_said_and_its_service_is_here() {
-    let (_dir, flags) = written("metadata_grpc_listen = ['192.0.2.1:42115']");
-    let config = Config::load(flags).unwrap();
+fn hegels_grpc_is_served_if_it_has_an_address_and_metadata_is_here() {
+    let config = load("metadata_grpc_listen = ['192.0.2.1:42115']", &[]).unwrap();
     assert_eq!(config.metadata.grpc_listen, ["192.0.2.1:42115".parse().unwrap()]);
-    let (_dir, flags) = written(
-        "metadata_grpc_listen = ['192.0.2.1:42115']\nonly = ['metadata']\npeers = ['https://a:1']",
-    );
-    assert!(Config::load(flags).is_ok());
-    let (_dir, flags) = written(
-        "metadata_grpc_listen = ['192.0.2.1:42115']\nonly = ['power']\npeers = ['https://a:1']\n\
-         [metadata_custom_endpoints]\n'/a' = 'nonsense'",
-    );
-    assert!(Config::load(flags).unwrap().metadata.grpc_listen.is_empty());
+    assert!(load("metadata_grpc_listen = ['192.0.2.1:42115']\nonly = ['metadata']\npeers = ['https://a:1']", &[]).is_ok());
+    assert!(load("metadata_grpc_listen = ['192.0.2.1:42115']\nonly = ['power']\npeers = ['https://a:1']\n\
+         [metadata_custom_endpoints]\n'/a' = 'nonsense'", &[]).unwrap().metadata.grpc_listen.is_empty());
 }
 
 #[test]
-fn own_paths_are_a_section_of_the_file_or_hegels_json_and_a_bad_filter_is_refused_by_its_path() {
-    let (_dir, flags) =
-        written("[metadata_custom_endpoints]\n'/tags' = '.metadata.instance.tags[]'");
-    assert!(Config::load(flags).is_ok());
-    let hegels: Paths =
-        r#"{"/metadata": ".metadata.instance", "/a": "[range(9)]"}"#.parse().unwrap();
-    let (_dir, flags) = written("[metadata_custom_endpoints]\n'/tags' = '.'");
-    let flags = Flags { metadata_custom_endpoints: Some(hegels), ..flags };
-    let error = format!("{:#}", Config::load(flags).unwrap_err());
-    assert_eq!(error, "metadata_custom_endpoints: /a: filter: range is not offered");
+fn custom_endpoints_are_a_section_or_json_and_a_bad_filter_is_refused_by_its_path() {
+    assert!(
+        load("[metadata_custom_endpoints]\n'/tags' = '.metadata.instance.tags[]'", &[]).is_ok()
+    );
+    let file = "[metadata_custom_endpoints]\n'/tags' = '.'";
+    let with_flag = |json| {
+        let config = load(file, &["--metadata-custom-endpoints", json]);
+        format!("{:#}", config.map(|_| ()).unwrap_err())
+    };
+    let hegels = r#"{"/metadata": ".metadata.instance", "/a": "[range(9)]"}"#;
+    assert_eq!(with_flag(hegels), "metadata_custom_endpoints: /a: filter: range is not offered");
+    assert!(with_flag("{").starts_with("--metadata-custom-endpoints: "));
     assert_eq!(
-        refusal("[metadata_custom_endpoints]\n'/a' = '.b |'"),
+        error_of("[metadata_custom_endpoints]\n'/a' = '.b |'"),
         "metadata_custom_endpoints: /a: filter: term expected before its end"
     );
-    assert!("{".parse::<Paths>().is_err());
 }
