@@ -128,6 +128,21 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_page_has_the_table() {
+        let page = include_str!("../../../docs/reference/dhcp.md");
+        let rows: Vec<_> = page
+            .lines()
+            .skip_while(|line| !line.starts_with("## Architectures"))
+            .filter(|line| line.starts_with("| ") && !line.starts_with("| number"))
+            .collect();
+        let expected = TABLE.iter().map(|Architecture { number, name, loader }| {
+            let loader = loader.map_or("none".to_owned(), |loader| format!("`{loader}`"));
+            format!("| {number} | {name} | {loader} |")
+        });
+        assert_eq!(rows, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
     fn debians_loaders_boot_x86() {
         for (number, file) in
             [(0, "undionly.kpxe"), (7, "snponly.efi"), (9, "snponly.efi"), (16, "snponly.efi")]

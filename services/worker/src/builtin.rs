@@ -148,6 +148,18 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_page_has_every_built_in() {
+        let page = include_str!("../../../docs/reference/actions.md");
+        let rows = page.lines().take_while(|line| *line != "## Standard variables");
+        let rows: Vec<_> = rows.filter_map(|row| row.strip_prefix("| `")).collect();
+        assert_eq!(rows.len(), TABLE.len());
+        for (row, (image, command, _)) in rows.iter().zip(TABLE) {
+            let command = if command.is_empty() { " ".into() } else { format!(" `{command}` ") };
+            assert!(row.starts_with(&format!("{image}` |{command}|")), "{row}");
+        }
+    }
+
+    #[test]
     fn every_built_in_is_shown_as_it_is_called() {
         for (image, command, builtin) in TABLE {
             assert_eq!(Builtin::named(image, &words(&[command])), Some(*builtin));

@@ -1,4 +1,4 @@
-//! The log of an attempt, held in memory until its end and position in pieces.
+//! The log of an attempt, held in memory until its end and sent in pieces.
 //!
 //! Up to 1 MiB is held, as much as the site stores of an action: a server that lost the end of the log, by a power cut or a
 //! restored backup, gets that end again.
@@ -11,7 +11,7 @@ const MAX_LOG_BYTES: usize = 1 << 20;
 const MAX_PIECE_BYTES: usize = 16 << 10;
 /// The most bytes of the tail in a result.
 const TAIL_BYTES: usize = 4 << 10;
-/// Consecutive requests for an earlier piece after which the log is not position any more.
+/// Consecutive requests for an earlier piece after which the log is not sent any more.
 const MAX_RESUMPTIONS: u32 = 8;
 
 /// The last line of a truncated log.
@@ -67,7 +67,7 @@ impl LogBuffer {
     }
 }
 
-/// The position up to which a log is position.
+/// The position up to which a log is sent.
 #[derive(Debug, Default)]
 pub(crate) struct LogPosition {
     offset: usize,
@@ -81,7 +81,7 @@ impl LogPosition {
         self.offset
     }
 
-    /// True if the log is not position any more.
+    /// True if the log is not sent any more.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }

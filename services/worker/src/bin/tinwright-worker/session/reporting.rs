@@ -1,4 +1,4 @@
-//! Reporting progress while an action runs, and its log until all of it is position.
+//! Reporting progress while an action runs, and its log until all of it is sent.
 //!
 //! The server may be away at any time. Afterwards it gets the latest progress and all missing parts of the log.
 
