@@ -22,6 +22,8 @@ const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 /// The parts of the records that are kept on disk.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheContents {
+    /// The prefix of the keys. Contents that differ have their own, so that trimmed records are never taken for whole ones.
+    pub scope: &'static str,
     /// Of a hardware record.
     pub hardware: fn(&Hardware) -> Option<Hardware>,
     /// Of an instance.
@@ -30,8 +32,11 @@ pub struct CacheContents {
 
 impl CacheContents {
     /// Everything, secrets included.
-    pub const WHOLE: Self =
-        Self { hardware: |one| Some(one.clone()), instance: |one| Some(one.clone()) };
+    pub const WHOLE: Self = Self {
+        scope: "fleet",
+        hardware: |one| Some(one.clone()),
+        instance: |one| Some(one.clone()),
+    };
 }
 
 /// The caches of the feeds.
@@ -46,8 +51,8 @@ pub struct FleetCache {
 impl FleetCache {
     /// Creates caches of `contents` in `store`, sealed with `seal`.
     pub fn new(store: Arc<dyn Store>, seal: &Arc<dyn Sealer>, contents: CacheContents) -> Self {
-        let own = || ScopedStore::new(store.clone(), "fleet");
-        let CacheContents { hardware, instance } = contents;
+        let CacheContents { scope, hardware, instance } = contents;
+        let own = || ScopedStore::new(store.clone(), scope);
         let hardware = Projection { id: |one: &Hardware| &one.id, project: hardware };
         let instance = Projection { id: |one: &Instance| &one.id, project: instance };
         let workflow = Projection { id: |one: &Workflow| &one.id, project: wanting_workflow };

@@ -230,9 +230,15 @@ impl Records {
         changed.into_iter().filter_map(|id| self.rejoin(id)).collect()
     }
 
+    /// Joins the records of a machine. Returns nothing if its joined record stays the same.
     fn rejoin(&mut self, id: HardwareId) -> Option<MachineChange> {
         let parts = self.machines.get_mut(&id)?;
         let after = parts.join(id, &self.claims);
+        if let (Some(before), Some(after)) = (&parts.joined, &after)
+            && before.is_same(after)
+        {
+            return None;
+        }
         let before = std::mem::replace(&mut parts.joined, after.clone());
         if parts.hardware.is_none() && parts.instance.is_none() && parts.workflows.is_empty() {
             self.machines.remove(&id);

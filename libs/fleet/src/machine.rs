@@ -59,6 +59,15 @@ impl FleetMachine {
         self.hardware.interfaces.iter().filter_map(|interface| interface.mac.parse().ok())
     }
 
+    /// True if `other` is joined from the same records.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let instances = [&self.instance, &other.instance].map(|one| one.as_ref().map(Arc::as_ptr));
+        Arc::ptr_eq(&self.hardware, &other.hardware)
+            && instances[0] == instances[1]
+            && self.workflows == other.workflows
+            && self.contested == other.contested
+    }
+
     pub(crate) fn claims(&self) -> Vec<IpAddr> {
         claimed_addresses(&self.hardware, self.instance.as_deref())
     }

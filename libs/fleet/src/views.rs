@@ -44,6 +44,8 @@ pub struct Snapshot<P: MachineProjection> {
     by_mac: HashMap<Mac, Arc<P>, RandomState>,
     by_address: HashMap<IpAddr, Arc<P>, RandomState>,
     by_key: HashMap<P::Key, Vec<Arc<P>>, RandomState>,
+    /// The addresses that machines claim and other machines have.
+    contested: HashMap<HardwareId, Box<[IpAddr]>, RandomState>,
     /// The leases, if the edge uses them.
     pub leases: LeaseTable,
     /// The freshness of the feeds.
@@ -57,6 +59,7 @@ impl<P: MachineProjection> Default for Snapshot<P> {
             by_mac: HashMap::default(),
             by_address: HashMap::default(),
             by_key: HashMap::default(),
+            contested: HashMap::default(),
             leases: LeaseTable::default(),
             feeds: FeedStates::default(),
         }
@@ -77,6 +80,11 @@ impl<P: MachineProjection> Snapshot<P> {
     /// Returns the view of the machine that has `address`, which is in canonical form.
     pub fn by_address(&self, address: IpAddr) -> Option<&Arc<P>> {
         self.by_address.get(&address)
+    }
+
+    /// True if a machine claims `address`, which is in canonical form, and another one has it.
+    pub fn is_contested(&self, address: IpAddr) -> bool {
+        self.contested.values().any(|addresses| addresses.contains(&address))
     }
 
     /// Returns the views with this key.
@@ -107,6 +115,9 @@ impl<P: MachineProjection> Snapshot<P> {
                 self.by_key.entry(key).or_default().push(view.clone());
             }
         }
+        if !contested.is_empty() {
+            self.contested.insert(id, contested.into());
+        }
         if !views.is_empty() {
             self.by_id.insert(id, views);
         }
@@ -114,6 +125,7 @@ impl<P: MachineProjection> Snapshot<P> {
 
     /// Removes the views of the machine `id`. What has passed to another machine meanwhile stays.
     pub fn remove(&mut self, id: HardwareId) {
+        self.contested.remove(&id);
         let views = self.by_id.remove(&id).unwrap_or_default();
         let is_own = |found: Option<&Arc<P>>| {
             found.is_some_and(|found| views.iter().any(|view| Arc::ptr_eq(view, found)))

@@ -6,7 +6,7 @@
 use crate::{Commit, Error, Expect, Store, Write};
 
 /// The layout this program reads and writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 const KEY: &str = "schema";
 
 /// A store that this program cannot use.
@@ -15,6 +15,14 @@ pub enum SchemaError {
     /// A newer program wrote it.
     #[error("the store has schema {found}, this program knows {VERSION}: use the newer program")]
     Newer {
+        /// The version of the store.
+        found: u32,
+    },
+    /// An older program wrote it.
+    #[error(
+        "the store has schema {found}, this program knows {VERSION}: begin with an empty store"
+    )]
+    Older {
         /// The version of the store.
         found: u32,
     },
@@ -29,6 +37,7 @@ pub async fn check_or_create(store: &dyn Store) -> Result<(), SchemaError> {
     let text = str::from_utf8(&found.value).ok().and_then(|text| text.parse().ok());
     match text.ok_or_else(|| Error::Corrupt(KEY.into()))? {
         found if found > VERSION => Err(SchemaError::Newer { found }),
+        found if found < VERSION => Err(SchemaError::Older { found }),
         _ => Ok(()),
     }
 }
@@ -53,14 +62,16 @@ mod tests {
         let store = MemoryStore::default();
         check_or_create(&store).await.unwrap();
         check_or_create(&store).await.unwrap();
-        assert_eq!(store.get(KEY).await.unwrap().unwrap().value.as_ref(), b"1");
+        assert_eq!(store.get(KEY).await.unwrap().unwrap().value.as_ref(), b"2");
     }
 
     #[tokio::test]
-    async fn a_newer_store_and_a_damaged_one_are_refused() {
-        for (value, why) in
-            [("2", "the store has schema 2, this program knows 1"), ("x", "schema of")]
-        {
+    async fn other_versions_and_damaged_stores_are_refused() {
+        for (value, why) in [
+            ("3", "the store has schema 3, this program knows 2: use the newer"),
+            ("1", "the store has schema 1, this program knows 2: begin with an empty"),
+            ("x", "schema of"),
+        ] {
             let store = MemoryStore::default();
             let writes = vec![Write::Put(KEY.into(), value.into())];
             store.commit(Commit { writes, ..Commit::default() }).await.unwrap();

@@ -258,14 +258,15 @@ impl Server {
         now: Timestamps,
     ) -> Result<(), NotApplied> {
         let View { scripts, link_state, .. } = &self.view;
+        // The allocation first: a loader that is not sent must not count as given.
+        if let Some(allocator) = scripts.allocator() {
+            allocator.apply(request, &effects.allocation, now)?;
+        }
         if let (Some(grants), Some(loader)) = (link_state.grants(), effects.loader) {
             let applied = grants.apply(request, loader, now.monotonic);
             applied.map_err(|link_state::StaleGrant| NotApplied::Conflict)?;
         }
-        match scripts.allocator() {
-            Some(allocator) => allocator.apply(request, &effects.allocation, now),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn record_unknown(&self, request: &Request, now: Timestamps) {

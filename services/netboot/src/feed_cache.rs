@@ -8,7 +8,7 @@ use tinwright::instance::v1::instance::Os;
 
 /// The parts of the records that netboot needs while the feeds are stale.
 pub const CACHE_CONTENTS: CacheContents =
-    CacheContents { hardware: trim_hardware, instance: trim_instance };
+    CacheContents { scope: "fleet-netboot", hardware: trim_hardware, instance: trim_instance };
 
 fn trim_hardware(hardware: &Hardware) -> Option<Hardware> {
     let mut cached = Hardware { extra: Vec::new(), disks: Vec::new(), ..hardware.clone() };

@@ -5,6 +5,7 @@
 
 mod convert;
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -152,7 +153,8 @@ impl Index {
             let ports = snapshot.by_key(circuit).iter();
             let ports = ports.filter_map(|view| Some((view, view.reservation.port.as_ref()?)));
             let here = ports.filter(|(_, port)| port.matches(relayed));
-            here.max_by_key(|(_, port)| port.specificity()).map(|(view, _)| view.clone())
+            let best = here.max_by_key(|(view, port)| (port.specificity(), Reverse(view.id)));
+            best.map(|(view, _)| view.clone())
         })
     }
 
@@ -207,9 +209,10 @@ impl Index {
         self.feed() != FeedState::Incomplete
     }
 
-    /// True if a machine reserves `address`.
+    /// True if a machine reserves `address`, even if another machine has claimed it first.
     pub fn is_reserved(&self, address: IpAddr) -> bool {
-        self.0.read().by_address(address).is_some()
+        let snapshot = self.0.read();
+        snapshot.by_address(address).is_some() || snapshot.is_contested(address)
     }
 
     /// Resolves once every feed has reported everything once.

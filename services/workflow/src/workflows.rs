@@ -210,6 +210,9 @@ impl Workflows {
             attempts += 1;
             match self.records.replace(&old, new).await {
                 Err(records::Error::Changed { .. }) if attempts < MAX_COMMIT_ATTEMPTS => {}
+                // The holder ended between the commit and the read of its index entry.
+                Err(records::Error::Taken { by, .. })
+                    if by.is_empty() && attempts < MAX_COMMIT_ATTEMPTS => {}
                 Err(records::Error::Taken { by, noun, index, value }) => {
                     return Err(match by.parse() {
                         Ok(by) => Error::MachineHeld(by),

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use toml::{Table, Value};
 
 use super::{Options, boot_http, dhcp};
@@ -159,9 +159,14 @@ impl OptionArgument {
                 .value_parser(PossibleValuesParser::new(["true", "false"])),
             ValueKind::Text | ValueKind::Number | ValueKind::List => {
                 let values = declared.get_possible_values();
-                match values.is_empty() {
-                    true => declared.value_parser(clap::value_parser!(String)),
-                    false => declared.value_parser(PossibleValuesParser::new(values)),
+                let is_path = declared.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+                match (values.is_empty(), is_path) {
+                    // An empty path would be the working directory.
+                    (true, true) => declared
+                        .value_parser(NonEmptyStringValueParser::new())
+                        .value_hint(ValueHint::AnyPath),
+                    (true, false) => declared.value_parser(clap::value_parser!(String)),
+                    (false, _) => declared.value_parser(PossibleValuesParser::new(values)),
                 }
             }
         };
