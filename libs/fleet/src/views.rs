@@ -227,7 +227,8 @@ impl<P: MachineProjection> Observer for ViewIndex<P> {
             .iter()
             .map(|change| (change.id, change.after.as_ref().map(|now| (now, P::project(now)))))
             .collect();
-        self.update(|snapshot| {
+        self.0.send_if_modified(|snapshot| {
+            let is_modified = !changes.is_empty() || snapshot.feeds != *feeds;
             snapshot.feeds = *feeds;
             for (id, views) in changes {
                 match views {
@@ -235,6 +236,7 @@ impl<P: MachineProjection> Observer for ViewIndex<P> {
                     None => snapshot.remove(id),
                 }
             }
+            is_modified
         });
     }
 

@@ -284,3 +284,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_repeated_workflow_is_no_change() {
+    let site = Site::new();
+    site.fleet.workflow(FeedEvent::Put(site.workflow("w", true)));
+    let before = site.index.by_id(site.ids[0]).unwrap();
+    site.fleet.workflow(FeedEvent::Put(site.workflow("w", true)));
+    assert!(Arc::ptr_eq(&before, &site.index.by_id(site.ids[0]).unwrap()));
+    site.fleet.workflow(FeedEvent::Put(site.workflow("w", false)));
+    assert!(!site.index.by_id(site.ids[0]).unwrap().0.worker_wanted());
+}

@@ -284,3 +284,10 @@ fn custom_endpoints_are_a_section_or_json_and_a_bad_filter_is_refused_by_its_pat
         "metadata_custom_endpoints: /a: filter: term expected before its end"
     );
 }
+
+#[test]
+fn an_empty_path_is_refused() {
+    let command = CommandLine::augment_args(Command::new("tinwright")).no_binary_name(true);
+    let error = command.try_get_matches_from(["--data", ""]).unwrap_err().to_string();
+    assert!(error.contains("--data"), "{error}");
+}

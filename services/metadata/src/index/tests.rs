@@ -3,6 +3,7 @@
 use super::*;
 use crate::fixture::{Feed as _, address, node1, node2};
 use fleet::leases::LeaseUpdate;
+use runtime::feed::FeedEvent;
 
 fn index(machines: impl IntoIterator<Item = Machine>) -> Index {
     let index = Index::default();
@@ -196,4 +197,20 @@ fn under_a_lent_address_no_secret_is_told_that_either_feed_is_too_old_for() {
     )]);
     index.disconnect(now);
     assert!(!tells());
+}
+
+#[test]
+fn hardware_and_instances_must_both_be_known_and_fresh() {
+    let index = Arc::new(Index::default());
+    let fleet = fleet::Fleet::new(vec![index.clone()]);
+    let lookup = |now| index.lookup("198.51.100.50".parse().unwrap(), now);
+    fleet.hardware(FeedEvent::Snapshot(vec![]));
+    assert!(matches!(lookup(Instant::now()), Lookup::NotReady));
+    fleet.instance(FeedEvent::Snapshot(vec![]));
+    assert!(matches!(lookup(Instant::now()), Lookup::Unknown));
+    fleet.instance(FeedEvent::Disconnected);
+    let freshness = index.views.freshness(&FEEDS);
+    let later = Instant::now() + SECRETS_AFTER_DISCONNECT + Duration::from_secs(1);
+    assert_eq!(super::tells_secrets(freshness, Instant::now()), Some(true));
+    assert_eq!(super::tells_secrets(freshness, later), Some(false));
 }

@@ -86,3 +86,23 @@ fn a_declined_address_is_withheld() {
     let other = ask(&server, &request(MessageType::Discover, Mac([2, 0, 0, 0, 0, 2]), 3));
     assert!(other.is_some(), "another machine's is not");
 }
+
+#[test]
+fn each_client_has_a_rate_limit_and_clients_without_a_record_share_another() {
+    let link = Link::new(site().address, "http://192.0.2.1:7080");
+    let (firmware, _signs) = mpsc::channel(8);
+    let server = server_on(Arc::new(boots_at(HardwareId::new(), site())), link, firmware);
+    let mac = |number: u32| {
+        let [a, b, c, d] = number.to_be_bytes();
+        Mac([2, 0, a, b, c, d])
+    };
+    let (now, second) = (Instant::now(), std::time::Duration::from_secs(1));
+    let one = |at| (0..50).filter(|_| !server.is_over_limit(mac(1), true, at)).count();
+    assert_eq!([one(now), one(now + second)], [20, 10]);
+    let many = |first: u32, has_record, at| {
+        (first..first + 1000).filter(|n| !server.is_over_limit(mac(*n), has_record, at)).count()
+    };
+    assert_eq!(many(10_000, true, now + second), 1000);
+    assert_eq!(many(20_000, false, now + second), 100);
+    assert_eq!(many(30_000, false, now + 2 * second), 100);
+}

@@ -5,6 +5,7 @@ use fleet::Fleet;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::{Address, Dhcp, Hardware, RelayPort};
 use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::instance::Ip;
 use tinwright::workflow::v1::Workflow;
 
 use super::*;
@@ -92,6 +93,18 @@ fn a_machine_has_no_address_that_another_machine_had_first() {
     let holder = index.by_address(at("192.0.2.2")).unwrap();
     assert_eq!(holder.hardware.id, H1);
     assert!(holder.reservation().address.is_some() && holder.has(at("192.0.2.2")));
+}
+
+#[test]
+fn an_address_that_two_machines_claim_stays_reserved() {
+    let (fleet, index) = site();
+    let ip = Ip { address: "192.0.2.9".into(), ..Ip::default() };
+    fleet.instance(FeedEvent::Put(Instance { ips: vec![ip], ..instance("i1", H1) }));
+    fleet.hardware(FeedEvent::Put(hardware(H2, 2, "192.0.2.9")));
+    assert!(index.by_address(at("192.0.2.9")).is_none());
+    assert!(index.is_reserved(at("192.0.2.9")));
+    fleet.hardware(FeedEvent::Deleted(H2.into()));
+    assert!(!index.is_reserved(at("192.0.2.9")));
 }
 
 #[test]
