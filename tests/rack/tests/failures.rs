@@ -193,7 +193,7 @@ impl Bench {
             log.lines().partition(|line| line.starts_with("waiting at byte "));
         let packed = std::fs::metadata(self.files.path().join(&self.image.name)).unwrap();
         let wrote =
-            format!("wrote {} bytes, out of {} downloaded", self.image.raw_length, packed.len());
+            format!("wrote {} bytes from {} downloaded bytes", self.image.raw_length, packed.len());
         assert_eq!(others, ["writing", "writing", &wrote, "verifying"], "{log}");
         let first = log.lines().position(|line| line.starts_with("waiting")).unwrap();
         assert_eq!(first, 1, "{log}");
