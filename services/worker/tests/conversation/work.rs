@@ -93,7 +93,7 @@ async fn a_cancelled_action_is_reported_as_failed() {
     assert_eq!(result.state(), ActionState::Failed);
     assert_eq!(
         (result.reason.as_str(), result.tail.as_str()),
-        ("cexec: stopped, as was asked", "begun\n")
+        ("cexec: cancelled as requested", "begun\n")
     );
     until(|| machine.attempt().is_none()).await;
     assert_eq!(plane.state().log("l1"), "begun\n");
