@@ -12,7 +12,7 @@ use std::path::Path;
 const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 7] = [
     ("tokio", &["test-util"], &["start_paused", "time::pause", "time::advance", "time::resume"]),
     ("store", &["conformance"], &["conformance::"]),
-    ("rand", &["alloc", "std", "sys_rng"], &["rand::rng", "rand::random", "SysRng"]),
+    ("rand", &["alloc", "std", "sys_rng"], &["rand::rng()", "rand::random", "SysRng"]),
     ("nix", &["ioctl"], &["ioctl"]),
     ("rustix", &["termios"], &["termios"]),
     ("serde", &["alloc"], &[]), // a part of its feature `std`
