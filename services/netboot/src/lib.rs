@@ -2,7 +2,7 @@
 //!
 //! - [`decision`]: decides what a machine boots, and names the fact that decided; [`ipxe`]: texts of scripts.
 //! - [`bootscripts`]: scripts and files for each machine; [`http`] and [`tftp`] serve them; [`iso`]: images for virtual media.
-//! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`](::dhcp). [`ra`]: router advertisements for iPXE.
+//! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`]. [`ra`]: router advertisements for iPXE.
 //! - [`pool`], [`leases`], [`allocation`]: pools, leases in the store, and the address for a request; [`unknown_clients`]:
 //!   clients without a record.
 //! - [`timeline`]: the steps of each boot, stored; [`syslog`]: the lines that machines send; [`metrics`].
