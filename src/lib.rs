@@ -11,6 +11,8 @@
 //! - [`watch`]: the events of a watch.
 //! - [`in_process`]: a gRPC channel that never leaves the process.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod check;
 pub mod field_mask;
 pub mod id;

@@ -33,11 +33,13 @@ impl Clock {
     }
 
     /// The wall time, which may be set back or forth by the system's administrator.
+    #[expect(clippy::disallowed_methods, reason = "everything else gets the time from here")]
     pub fn wall(&self) -> SystemTime {
         self.times().map_or_else(SystemTime::now, |times| times.wall)
     }
 
     /// The monotonic time, which only has a meaning inside this process.
+    #[expect(clippy::disallowed_methods, reason = "everything else gets the time from here")]
     pub fn monotonic(&self) -> Instant {
         self.times().map_or_else(|| tokio::time::Instant::now().into_std(), |times| times.monotonic)
     }

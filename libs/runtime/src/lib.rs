@@ -20,6 +20,8 @@
 //! - [`bounded_map`]: maps that evict their oldest entries, and entries that expire.
 //! - [`work_queue`]: one task at a time for each key, with retries.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod access;
 pub mod authority;
 pub mod boot_token;

@@ -5,6 +5,8 @@
 //!   `reach` is where each is asked, here or at a peer, `feed_cache` the records of those elsewhere, on disk.
 //! - [`maintenance`]: what is done to a store that nobody uses. [`open_files`]: how many sockets there may be.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod config;
 mod edges;
 mod feed_cache;
