@@ -1,19 +1,20 @@
 #!/bin/sh
-# Unpacks the servers that ours is measured beside: installed, they would serve by themselves, and not beside each other.
+# Downloads and unpacks the servers that ours is compared with. They are not installed: as Debian services they would start
+# by themselves, and exclude each other.
 #
 # usage: peers.sh DIRECTORY
-# Does nothing where it is there already. Needs apt's lists, and a network.
+# Does nothing if they were unpacked before. Needs apt's package lists and a network.
 set -eu
 
 peers=$1
 mkdir -p "$peers"
 peers=$(cd "$peers" && pwd)
 
-# Two benches may arrive here together.
+# Two benches may run this at the same time.
 exec 9>"$peers/load.lock"
 flock 9
 
-# Moved there last: what was interrupted is made anew.
+# The directory is moved into place last, so an interrupted run is repeated.
 if [ ! -e "$peers/servers" ]; then
     rm -rf "$peers/servers.new"
     mkdir "$peers/servers.new"

@@ -1,4 +1,4 @@
-//! The site's API, as its operator finds it.
+//! A client of the site's API.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ use tonic::transport::Channel;
 use crate::fleet;
 use crate::site::Site;
 
-/// A runtime that is this thread's alone: it makes its sockets where the thread is.
+/// A runtime on this thread alone, so that its sockets are created in the thread's network namespace.
 pub fn runtime() -> anyhow::Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// The hardware service of `site`.
+/// Connects to the hardware service of `site`.
 pub async fn hardware(site: &Site) -> anyhow::Result<HardwareServiceClient<Channel>> {
     let server = format!("https://{SERVER}:42113");
     let connection = Connection { server, secrets: None, data: Some(site.data()) };
     Ok(HardwareServiceClient::new(connection.open().await?))
 }
 
-/// The ids of all machines, by their numbers: there must be `count` of them.
+/// Returns the ids of all machines, in the order of their numbers. Fails unless there are `count` machines.
 pub async fn ids(
     mut hardware: HardwareServiceClient<Channel>,
     count: usize,
@@ -43,7 +43,7 @@ pub async fn ids(
             break;
         }
     }
-    anyhow::ensure!(by_mac.len() == count, "{} machines in place of {count}", by_mac.len());
-    let id = |n| by_mac.remove(&fleet::mac(n).to_string()).context("a machine is not there");
+    anyhow::ensure!(by_mac.len() == count, "{} machines, expected {count}", by_mac.len());
+    let id = |n| by_mac.remove(&fleet::mac(n).to_string()).context("a machine has no record");
     (0..count).map(id).collect()
 }

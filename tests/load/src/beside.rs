@@ -1,10 +1,10 @@
-//! Our server beside its peers, in one run.
+//! Compares our server with other servers in one run.
 //!
-//! Server and peers share a core, one of them at work at a time and in turns; the bench has another one to itself. What
-//! counts is the median of some rounds' ratios of ours to theirs: the host's speed changes from minute to minute, so only
-//! what was measured one after the other is compared. What was measured while others had our cores is measured again
-//! (but for DHCP, where the better of two seconds counts), and where they have them all the time, the row says so. Beside it stand the medians of both, and what an exchange takes of a
-//! processor, whoever waits for whom. All are as silent as they can be told to be, and none limits how much is asked.
+//! Server and peer use the same core, one at a time and alternately; the bench has another core to itself. The result of a
+//! row is the median over some rounds of the ratio of our rate to the peer's rate: the host's speed changes from minute to
+//! minute, so only consecutive measurements are compared. A measurement that was disturbed by CPU steal is repeated (for
+//! DHCP, the better of two seconds counts); a row says if it was disturbed to the end. A row also shows both median rates,
+//! and the processor time per exchange. All servers log as little as they can, without rate limits.
 
 mod dhcp;
 mod http;
@@ -17,56 +17,60 @@ use crate::process;
 use crate::report::{Report, median};
 use crate::site::{Settings, Site};
 
-/// Machines of the small server, and of the large one.
-const FEW: usize = 10;
-const MANY: usize = 10_000;
-/// What is downloaded, and its size in octets.
-const FILE: &str = "image.bin";
-const SIZE: usize = 4 << 20;
+/// Number of machines at the small server, and at the large one.
+const FEW_MACHINES: usize = 10;
+const MANY_MACHINES: usize = 10_000;
+/// Name of the downloaded file, and its size in bytes.
+const FILE_NAME: &str = "image.bin";
+const FILE_BYTES: usize = 4 << 20;
 
-/// A rate, and what one of what is counted takes of a processor.
+/// A rate, with the processor time per operation.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
+    /// Operations per second.
     rate: f64,
-    each: f64,
-    /// Whether others had our cores meanwhile.
+    /// Processor time per operation, in microseconds; 0 if unknown.
+    cpu_each: f64,
+    /// True if the hypervisor gave our cores to others meanwhile.
     disturbed: bool,
 }
 
 impl Figure {
-    /// Of `count` in `took` that had `processor` time.
-    fn of(count: f64, took: Duration, processor: Duration) -> Self {
-        let (rate, each) = (count / took.as_secs_f64(), processor.as_secs_f64() * 1e6 / count);
-        Self { rate, each, disturbed: false }
+    /// Computes the figure of `count` operations in the time `elapsed`, which took the processor time `cpu`.
+    fn new(count: f64, elapsed: Duration, cpu: Duration) -> Self {
+        let (rate, cpu_each) = (count / elapsed.as_secs_f64(), cpu.as_secs_f64() * 1e6 / count);
+        Self { rate, cpu_each, disturbed: false }
     }
 
-    /// As it stands in a row. Nothing is known of who leaves his children's time to the kernel.
+    /// The figure's columns in a row. The processor time is unknown for a server that does not wait for its children.
     fn columns(self) -> String {
-        let each = if self.each > 0.0 { format!("{:.1}", self.each) } else { "unknown".into() };
-        format!("{:10.0}{each:>12}", self.rate)
+        let cpu =
+            if self.cpu_each > 0.0 { format!("{:.1}", self.cpu_each) } else { "unknown".into() };
+        format!("{:10.0}{cpu:>12}", self.rate)
     }
 
-    /// The median of rounds.
+    /// The median over rounds.
     fn median(rounds: &[Self]) -> Self {
         let rate = median(rounds.iter().map(|round| round.rate));
-        let each = median(rounds.iter().map(|round| round.each));
-        Self { rate, each, disturbed: rounds.iter().any(|round| round.disturbed) }
+        let cpu_each = median(rounds.iter().map(|round| round.cpu_each));
+        Self { rate, cpu_each, disturbed: rounds.iter().any(|round| round.disturbed) }
     }
 }
 
-/// Ours beside theirs, row by row.
+/// Prints the comparison with peers, one row per measurement.
 struct Table<'a> {
     report: &'a mut Report,
     rounds: usize,
 }
 
 impl Table<'_> {
-    fn heading(&self, what: &str, unit: &str, peer: &str) {
-        println!("\n{what:36}{:>22}{peer:>22}{:>8}", "ours", "ratio");
+    fn heading(&self, title: &str, unit: &str, peer: &str) {
+        println!("\n{title:36}{:>22}{peer:>22}{:>8}", "ours", "ratio");
         println!("{:36}{unit:>10}{:>12}{unit:>10}{:>12}", "", "CPU µs each", "CPU µs each");
     }
 
-    /// Measures both in turns, and who goes first in turns, too; `goal` is the least ratio of their rates.
+    /// Measures both alternately, the first of each round alternating too, and prints the row. `goal` is the lowest ratio
+    /// of the rates that is accepted.
     fn row(
         &mut self,
         name: &str,
@@ -86,48 +90,49 @@ impl Table<'_> {
         }
         let ratio = median(one.iter().zip(&other).map(|(one, other)| one.rate / other.rate));
         let [one, other] = [&one, &other].map(|rounds| Figure::median(rounds));
-        let goal = goal.map(|goal| format!("   goal {goal} {}", self.report.judged(ratio >= goal)));
+        let goal =
+            goal.map(|goal| format!("   goal {goal} {}", self.report.verdict_of(ratio >= goal)));
         let figures = [one, other].map(Figure::columns).concat();
-        let note = if one.disturbed || other.disturbed { "   others had the cores" } else { "" };
+        let note = if one.disturbed || other.disturbed { "   disturbed by CPU steal" } else { "" };
         println!("{name:36}{figures}{ratio:8.2}{}{note}", goal.unwrap_or_default());
         Ok(())
     }
 }
 
-/// What is measured.
+/// The protocol that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
-    /// Beside dnsmasq
+pub enum Protocol {
+    /// Compare with dnsmasq
     Dhcp,
-    /// Beside tftpd-hpa and atftpd
+    /// Compare with tftpd-hpa and atftpd
     Tftp,
-    /// Scripts and metadata, beside nginx
+    /// Compare scripts and metadata with nginx
     Http,
 }
 
-/// Measures each of `parts` in `rounds` rounds.
-pub fn beside(parts: &[Part], rounds: usize, report: &mut Report) -> anyhow::Result<()> {
-    // Before this thread leaves the network that Debian's archive is on.
+/// Measures each of `protocols` in `rounds` rounds.
+pub fn beside(protocols: &[Protocol], rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    // Downloads Debian packages, so it has to run before this thread enters a network namespace.
     let peers = setup::peers("tests/load/assets/peers.sh")?.join("servers");
-    process::stay_on(process::core::ASKER)?;
-    let settings = Settings::beside(setup::program("tinwright"));
-    let [few, many] = [FEW, MANY].map(|count| site(&settings, count));
+    process::pin_to(process::core::BENCH)?;
+    let settings = Settings::beside_peers(setup::program("tinwright"));
+    let [few, many] = [FEW_MACHINES, MANY_MACHINES].map(|count| site(&settings, count));
     let (few, many) = (few?, many?);
     let mut table = Table { report, rounds };
-    for part in parts {
-        match part {
-            Part::Dhcp => dhcp::dhcp(few.measured()?, many.measured()?, &mut table)?,
-            Part::Tftp => tftp::tftp(few.measured()?, &peers, &mut table)?,
-            Part::Http => http::http(few.measured()?, many.measured()?, &peers, &mut table)?,
+    for protocol in protocols {
+        match protocol {
+            Protocol::Dhcp => dhcp::dhcp(few.measured()?, many.measured()?, &mut table)?,
+            Protocol::Tftp => tftp::tftp(few.measured()?, &peers, &mut table)?,
+            Protocol::Http => http::http(few.measured()?, many.measured()?, &peers, &mut table)?,
         }
     }
     Ok(())
 }
 
-/// Ours with `count` machines, and a file to download.
+/// Starts our server with `count` machines, and a file to download.
 fn site(settings: &Settings, count: usize) -> anyhow::Result<Site> {
     let mut site = Site::new(settings.clone())?;
-    std::fs::write(site.loaders().join(FILE), vec![0x5a; SIZE])?;
+    std::fs::write(site.loaders().join(FILE_NAME), vec![0x5a; FILE_BYTES])?;
     site.start()?;
     fleet::create(&site, 0..count)?;
     Ok(site)

@@ -1,11 +1,11 @@
-//! Who is next: numbers without order, and the same ones in every run.
+//! Pseudo-random numbers, the same in every run: they choose the next machine.
 
-/// A fixed row of such numbers (Steele, Lea, Flood: splitmix64).
+/// A generator with a fixed seed (splitmix64: Steele, Lea and Flood, 2014).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Draw(u64);
 
 impl Draw {
-    /// The next number of the row.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,7 +13,7 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    /// The next one, below `bound`, which is not 0.
+    /// Returns the next number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.number() % bound as u64) as usize
     }

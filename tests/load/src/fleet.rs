@@ -1,4 +1,4 @@
-//! The machines of a site: the same ones in every store, by number.
+//! Hardware records of simulated machines, derived from the machine's number.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -14,41 +14,41 @@ use tonic::transport::Channel;
 use crate::api;
 use crate::site::Site;
 
-/// The relay the machines are behind where all have the same one, an address of their network.
+/// The relay shared by all machines, an address of their network.
 pub const RELAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The prefix length of that network.
-const PREFIX: u32 = 15;
-/// Addresses before the first machine's.
-const RESERVED: u32 = 256;
-/// How far above the machines' addresses the relays' are.
-const RELAYS: u32 = 1 << 16;
-/// Requests under way at a time.
-const AT_ONCE: usize = 64;
+const PREFIX_LENGTH: u32 = 15;
+/// Offset of the first machine's address.
+const FIRST_ADDRESS_OFFSET: u32 = 256;
+/// Offset of a machine's own relay from the machine's address.
+const RELAY_OFFSET: u32 = 1 << 16;
+/// Maximum number of concurrent requests.
+const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// The MAC of machine `n`: locally administered, so nobody's.
+/// Returns the MAC of machine `n`, a locally administered address.
 pub fn mac(n: usize) -> Mac {
     let [.., a, b, c, d] = n.to_be_bytes();
     Mac([2, 0, a, b, c, d])
 }
 
-/// Its address. At most 65,000 fit.
+/// Returns the IPv4 address of machine `n`. There are addresses for 65,000 machines.
 pub fn address(n: usize) -> Ipv4Addr {
     let [.., a, b] = n.to_be_bytes();
     let number = u32::from(u16::from_be_bytes([a, b]));
-    Ipv4Addr::from_bits((RELAY.to_bits() & !0xff) + RESERVED + number)
+    Ipv4Addr::from_bits((RELAY.to_bits() & !0xff) + FIRST_ADDRESS_OFFSET + number)
 }
 
-/// The relay of machine `n` alone: the port of a switch that relays.
+/// Returns the address of the relay that only machine `n` is behind, as at a switch that relays per port.
 pub fn relay(n: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(address(n).to_bits() + RELAYS)
+    Ipv4Addr::from_bits(address(n).to_bits() + RELAY_OFFSET)
 }
 
-/// Its record, of the size of those in `docs/examples/hardware.yaml`.
+/// Returns the record of machine `n`, of the size of those in `docs/examples/hardware.yaml`.
 fn record(n: usize) -> pb::Hardware {
     let name = format!("node-{n:05}");
     let address = pb::Address {
         address: address(n).to_string(),
-        prefix_length: PREFIX,
+        prefix_length: PREFIX_LENGTH,
         gateway: RELAY.to_string(),
     };
     let dhcp = pb::Dhcp {
@@ -68,7 +68,7 @@ fn record(n: usize) -> pb::Hardware {
     pb::Hardware {
         name,
         labels: [("rack".into(), format!("r{}", n / 40))].into(),
-        // Metadata answers who somebody looks after; a provisionable machine without an instance is nobody there.
+        // The metadata service does not answer provisionable machines without an instance.
         state: pb::State::Enrolled.into(),
         facility: "lab1".into(),
         interfaces: vec![interface],
@@ -77,7 +77,7 @@ fn record(n: usize) -> pb::Hardware {
     }
 }
 
-/// Creates the machines `numbers` at `site`. Answers how many a second.
+/// Creates the machines `numbers` at `site`. Returns the rate in records per second.
 pub fn create(site: &Site, numbers: Range<usize>) -> anyhow::Result<f64> {
     site.enter()?;
     let (count, start) = (numbers.len(), Instant::now());
@@ -85,8 +85,8 @@ pub fn create(site: &Site, numbers: Range<usize>) -> anyhow::Result<f64> {
         let hardware = api::hardware(site).await?;
         let mut tasks = JoinSet::new();
         for n in numbers {
-            if tasks.len() == AT_ONCE {
-                tasks.join_next().await.context("no request is under way")???;
+            if tasks.len() == MAX_CONCURRENT_REQUESTS {
+                tasks.join_next().await.context("no request is pending")???;
             }
             tasks.spawn(create_one(hardware.clone(), n));
         }

@@ -1,31 +1,31 @@
-//! Many machines at once, and what their server takes for them.
+//! Measures a server under the load of many simulated machines.
 //!
-//! - [`network`]: a server's network and its machines'; [`process`]: a server that is measured.
-//! - [`site`]: ours; [`fleet`]: its machines' records; [`api`]: its operator.
-//! - [`request`]: DHCP as machines send it; [`draw`]: which machine is next.
-//! - [`machine`]: one that is powered on, by way of [`request`], [`tftp`] and [`http`]; [`power_on`]: all of them.
-//! - [`beside`]: ours and each [`peer`] in turns, by [`storm`] (DHCP, its rate found by [`mod@highest`]), [`downloads`] and
-//!   [`mod@blast`] (HTTP).
-//! - [`quiet`]: whether the host left us our cores; [`report`]: what was measured, and whether goals are met.
+//! - [`network`]: network namespaces for a server and its machines; [`process`]: the measured process.
+//! - [`site`]: our server; [`fleet`]: hardware records; [`api`]: the API client.
+//! - [`request`]: DHCP requests as machines send them; [`draw`]: pseudo-random choice of the next machine.
+//! - [`machine`]: boots one machine with [`request`], [`tftp`] and [`http`]; [`power_on`]: boots all of them at once.
+//! - [`beside`]: compares our server with each [`peer`]: [`dhcp_load`] (with the search of [`max_rate`]), [`tftp_load`] and
+//!   [`http_load`].
+//! - [`steal`]: detects CPU steal by the hypervisor; [`report`]: prints results and goals.
 //!
-//! Nothing is ever sent outside the namespaces.
+//! All traffic stays inside the namespaces.
 
 pub mod api;
 pub mod beside;
-pub mod blast;
-pub mod downloads;
+pub mod dhcp_load;
 pub mod draw;
 pub mod fleet;
-pub mod highest;
 pub mod http;
+pub mod http_load;
 pub mod machine;
+pub mod max_rate;
 pub mod network;
 pub mod peer;
 pub mod power_on;
 pub mod process;
-pub mod quiet;
 pub mod report;
 pub mod request;
 pub mod site;
-pub mod storm;
+pub mod steal;
 pub mod tftp;
+pub mod tftp_load;

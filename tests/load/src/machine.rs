@@ -1,10 +1,10 @@
-//! One machine that is powered on: what its firmware, iPXE and its system ask for, until it knows who it is.
+//! Boots one simulated machine: the requests of its firmware, of iPXE and of its operating system, up to its instance-id.
 //!
 //! ```text
 //! firmware ─DHCP─▶ address, loader ─TFTP─▶ size ─TFTP─▶ loader ─▶ iPXE ─DHCP─▶ URL ─HTTP─▶ script ─▶ system ─HTTP─▶ its id
 //! ```
 //!
-//! Every answer is looked at: the address must be the machine's own, the loader whole, the script and the id its own.
+//! Every response is checked: the machine's own address, the complete loader, the machine's own script and id.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
@@ -18,54 +18,55 @@ use tokio::net::UdpSocket;
 
 use crate::fleet;
 use crate::http::{self, METADATA};
-use crate::request::{LONGEST, PORT, Program, XID, request};
-use crate::tftp::{Fetch, Wishes};
+use crate::request::{MAX_PACKET_BYTES, PORT, Program, XID, request};
+use crate::tftp::{Fetch, TransferOptions};
 
-/// How many seconds a DHCP client waits before it asks again (RFC 2131, section 4.1).
-const DHCP: [u64; 4] = [4, 8, 16, 32];
-/// How long an HTTP client waits, and how often it asks.
-const HTTP: Duration = Duration::from_secs(5);
-const ASKED: u32 = 10;
+/// Retransmission timeouts of a DHCP client, in seconds (RFC 2131 §4.1).
+const DHCP_TIMEOUTS: [u64; 4] = [4, 8, 16, 32];
+/// Timeout of an HTTP request, and maximum number of attempts.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_HTTP_ATTEMPTS: u32 = 10;
 
-/// What is known of a machine before it is powered on.
+/// A machine that is powered off.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its number.
     pub n: usize,
-    /// Its id.
+    /// Its hardware id.
     pub id: String,
-    /// The loader that it must get.
+    /// The expected loader.
     pub loader: Rc<[u8]>,
 }
 
-/// A machine that has come all the way.
+/// The result of a complete boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booted {
-    /// How long after power on it had its first address, its loader, its script, its id.
+    /// Times after power on at which it had its first address, its loader, its script and its id.
     pub at: [Duration; 4],
-    /// How often it asked for something again, because nothing came or it was told to.
-    pub again: u32,
+    /// Number of repeated requests, after a timeout or a 503.
+    pub retries: u32,
 }
 
-/// The names of what is in [`Booted::at`].
+/// The names of the steps in [`Booted::at`].
 pub const STEPS: [&str; 4] = ["address", "loader", "script", "metadata"];
 
 impl Machine {
-    /// Powers it on. Fails where an answer is missing or wrong, and says which.
+    /// Boots the machine. An error names the missing or wrong response.
     pub async fn boot(self) -> anyhow::Result<Booted> {
-        let mut powered = Powered { start: Instant::now(), again: 0, machine: &self };
-        let booted = powered.run().await;
+        let mut boot = Boot { start: Instant::now(), retries: 0, machine: &self };
+        let booted = boot.run().await;
         booted.with_context(|| format!("machine {}", self.n))
     }
 }
 
-struct Powered<'a> {
+/// A boot in progress.
+struct Boot<'a> {
     start: Instant,
-    again: u32,
+    retries: u32,
     machine: &'a Machine,
 }
 
-impl Powered<'_> {
+impl Boot<'_> {
     async fn run(&mut self) -> anyhow::Result<Booted> {
         let offered = self.address(Program::Firmware).await.context("the firmware's address")?;
         let address = self.start.elapsed();
@@ -73,18 +74,18 @@ impl Powered<'_> {
         let loader = self.start.elapsed();
         let offered = self.address(Program::Ipxe).await.context("iPXE's address")?;
         let (server, path) = url(&file(&offered)?)?;
-        let text = self.ask(server, &path).await.context("the script")?;
+        let text = self.get(server, &path).await.context("the script")?;
         let own = text.starts_with("#!ipxe\n") && text.contains(&self.machine.id);
         anyhow::ensure!(own, "not this machine's script: {text:?}");
         let script = self.start.elapsed();
         let path = "/latest/meta-data/instance-id";
-        let id = self.ask(METADATA, path).await.context("the metadata")?;
-        anyhow::ensure!(id == self.machine.id, "{id} in place of {}", self.machine.id);
+        let id = self.get(METADATA, path).await.context("the metadata")?;
+        anyhow::ensure!(id == self.machine.id, "{id}, expected {}", self.machine.id);
         let at = [address, loader, script, self.start.elapsed()];
-        Ok(Booted { at, again: self.again })
+        Ok(Booted { at, retries: self.retries })
     }
 
-    /// DISCOVER, OFFER, REQUEST, ACK. Answers the last.
+    /// Exchanges DISCOVER, OFFER, REQUEST and ACK. Returns the ACK.
     async fn address(&mut self, program: Program) -> anyhow::Result<Packet> {
         let relay = fleet::relay(self.machine.n);
         let socket = UdpSocket::bind((relay, PORT)).await?;
@@ -93,71 +94,71 @@ impl Powered<'_> {
         for (kind, answer) in
             [(MessageType::Discover, MessageType::Offer), (MessageType::Request, MessageType::Ack)]
         {
-            // The two programs' exchanges are told apart by their numbers, as are the machines'.
+            // The transaction id is unique per machine and program.
             let xid = self.machine.n as u32 * 2 + u32::from(program == Program::Ipxe);
-            let asked = request(self.machine.n, program, kind, relay, xid)?;
-            let packet = self.answered(&socket, &asked, answer).await?;
+            let request = request(self.machine.n, program, kind, relay, xid)?;
+            let packet = self.exchange(&socket, &request, answer).await?;
             let own = fleet::address(self.machine.n);
-            anyhow::ensure!(packet.yiaddr == own, "{} in place of {own}", packet.yiaddr);
+            anyhow::ensure!(packet.yiaddr == own, "{}, expected {own}", packet.yiaddr);
             last = Some(packet);
         }
-        last.context("nothing asked")
+        last.context("no exchange")
     }
 
-    /// What is answered to `request`: of the kind that is due, whatever else may come late.
-    async fn answered(
+    /// Sends `request`, repeated after timeouts, and returns the response of type `kind`; others are ignored.
+    async fn exchange(
         &mut self,
         socket: &UdpSocket,
         request: &[u8],
         kind: MessageType,
     ) -> anyhow::Result<Packet> {
-        for patience in DHCP.map(Duration::from_secs) {
+        for timeout in DHCP_TIMEOUTS.map(Duration::from_secs) {
             socket.send(request).await?;
-            match tokio::time::timeout(patience, receive(socket, request, kind)).await {
+            match tokio::time::timeout(timeout, receive(socket, request, kind)).await {
                 Ok(answer) => return answer,
-                Err(_) => self.again += 1,
+                Err(_) => self.retries += 1,
             }
         }
-        anyhow::bail!("no {kind:?}, asked {} times", DHCP.len())
+        anyhow::bail!("no {kind:?} after {} requests", DHCP_TIMEOUTS.len())
     }
 
-    /// As UEFI does: first for the size alone, then for the file.
+    /// Downloads the loader as UEFI does: one request for the size, which is aborted, then one for the file.
     async fn load(&mut self, server: Ipv4Addr, name: &str) -> anyhow::Result<()> {
         let own = fleet::address(self.machine.n);
-        let probe = Fetch::begin(own, server, name, Wishes::FIRMWARE).await?;
-        self.again += probe.refuse().await?.again;
-        let fetch = Fetch::begin(own, server, name, Wishes::FIRMWARE).await?;
+        let probe = Fetch::begin(own, server, name, TransferOptions::FIRMWARE).await?;
+        self.retries += probe.abort().await?.retries;
+        let fetch = Fetch::begin(own, server, name, TransferOptions::FIRMWARE).await?;
         let mut rest = &*self.machine.loader;
         let mut whole = true;
         let fetched = fetch.finish(|part| match rest.strip_prefix(part) {
             Some(after) => rest = after,
             None => whole = false,
         });
-        self.again += fetched.await?.again;
-        anyhow::ensure!(whole && rest.is_empty(), "what came is not the loader");
+        self.retries += fetched.await?.retries;
+        anyhow::ensure!(whole && rest.is_empty(), "the received file is not the loader");
         Ok(())
     }
 
-    /// The body of what is at `path`, asked for again where nothing comes, or it is not there yet.
-    async fn ask(&mut self, server: SocketAddrV4, path: &str) -> anyhow::Result<String> {
+    /// Returns the body at `path`. Repeats the request after errors, timeouts and 503.
+    async fn get(&mut self, server: SocketAddrV4, path: &str) -> anyhow::Result<String> {
         let own = fleet::address(self.machine.n);
-        for _ in 0..ASKED {
-            match tokio::time::timeout(HTTP, http::get(own, server, path)).await {
+        for _ in 0..MAX_HTTP_ATTEMPTS {
+            match tokio::time::timeout(HTTP_TIMEOUT, http::get(own, server, path)).await {
                 Ok(Ok(answer)) if answer.status == 200 => return Ok(answer.body),
-                Ok(Ok(answer)) if answer.status == 503 => tokio::time::sleep(HTTP).await,
-                Ok(Ok(answer)) => anyhow::bail!("{} answered {}", path, answer.status),
-                // A connection that is refused or broken is made again at once, a silent one has taken its time.
+                Ok(Ok(answer)) if answer.status == 503 => tokio::time::sleep(HTTP_TIMEOUT).await,
+                Ok(Ok(answer)) => anyhow::bail!("status {} for {path}", answer.status),
+                // Retry at once: after an error there is nothing to wait for, and a timeout has waited already.
                 Ok(Err(_)) | Err(_) => {}
             }
-            self.again += 1;
+            self.retries += 1;
         }
-        anyhow::bail!("no answer to {path}, asked {ASKED} times")
+        anyhow::bail!("no response for {path} after {MAX_HTTP_ATTEMPTS} requests")
     }
 }
 
-/// The next answer of this exchange that is of this kind.
+/// Receives the next response of type `kind` with the transaction id of `request`.
 async fn receive(socket: &UdpSocket, request: &[u8], kind: MessageType) -> anyhow::Result<Packet> {
-    let mut buffer = [0; LONGEST];
+    let mut buffer = [0; MAX_PACKET_BYTES];
     loop {
         let length = socket.recv(&mut buffer).await?;
         let packet = Packet::parse(buffer.get(..length).unwrap_or_default())?;
@@ -167,7 +168,7 @@ async fn receive(socket: &UdpSocket, request: &[u8], kind: MessageType) -> anyho
     }
 }
 
-/// The boot file that an answer names (RFC 2132, option 67; else the header's field).
+/// Returns the boot file name: option 67 (RFC 2132 §9.5), or else the header field `file`.
 fn file(packet: &Packet) -> anyhow::Result<String> {
     let header = packet.file.split(|octet| *octet == 0).next().unwrap_or_default();
     let name = packet.options.get(code::BOOT_FILE_NAME).unwrap_or(header);
@@ -175,9 +176,10 @@ fn file(packet: &Packet) -> anyhow::Result<String> {
     Ok(String::from_utf8(name.into())?.trim_end_matches('\0').to_owned())
 }
 
-/// Server and path of a URL.
+/// Splits an HTTP URL into server and path.
 fn url(text: &str) -> anyhow::Result<(SocketAddrV4, String)> {
-    let rest = text.strip_prefix("http://").with_context(|| format!("{text} is not by HTTP"))?;
+    let rest =
+        text.strip_prefix("http://").with_context(|| format!("{text} is not an HTTP URL"))?;
     let (server, path) = rest.split_once('/').with_context(|| format!("{text} has no path"))?;
     Ok((server.parse()?, format!("/{path}")))
 }

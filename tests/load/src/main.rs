@@ -1,17 +1,17 @@
-//! Measures the server: `cargo rack load`.
+//! Measures the server under load: `cargo rack load`.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use load::beside::{Part, beside};
+use load::beside::{Protocol, beside};
 use load::power_on;
 use load::report::Report;
 use load::site::{Settings, Site};
 use rustix::process::setpriority_process;
 
-/// The niceness of the bench and of what it measures: what waits for a core is the rest of the host.
-const FIRST: i32 = -20;
+/// The niceness of the bench and of the measured servers, so that they take precedence over other programs.
+const BENCH_NICENESS: i32 = -20;
 
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo rack load", bin_name = "cargo rack load", version)]
@@ -24,16 +24,16 @@ struct Arguments {
 enum Command {
     /// Measure DHCP, TFTP and HTTP beside dnsmasq, tftpd-hpa, atftpd and nginx
     Beside {
-        /// How often each is measured; the median counts
+        /// Number of rounds; the median counts
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
         rounds: u8,
-        /// What
+        /// Measure these protocols only, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,http")]
-        only: Vec<Part>,
+        only: Vec<Protocol>,
     },
-    /// Power on simulated machines, all at once, and wait until each knows who it is
+    /// Power on simulated machines, all at once, and wait until each has its instance-id
     Boot {
-        /// How many
+        /// Number of machines
         #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=60_000))]
         machines: u16,
     },
@@ -41,7 +41,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
-        Ok(verdict) => verdict,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("cargo rack load: {error:#}");
             ExitCode::FAILURE
@@ -50,18 +50,21 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(rustix::process::geteuid().is_root(), "run this as root: it makes namespaces");
+    anyhow::ensure!(
+        rustix::process::geteuid().is_root(),
+        "run this as root: it creates network namespaces"
+    );
     let mut report = Report::default();
     match command {
         Command::Beside { rounds, only } => {
-            setpriority_process(None, FIRST).context("going before whatever else the host does")?;
+            setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
             beside(&only, rounds.into(), &mut report)?;
         }
         Command::Boot { machines } => {
-            let mut site = Site::new(Settings::usual(setup::program("tinwright")))?;
+            let mut site = Site::new(Settings::with_defaults(setup::program("tinwright")))?;
             site.start()?;
             power_on::report(&site, machines.into(), &mut report)?;
         }
     }
-    Ok(report.verdict())
+    Ok(report.exit_code())
 }

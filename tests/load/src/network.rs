@@ -1,4 +1,4 @@
-//! A server's network and its machines', each a network namespace.
+//! Two network namespaces: one for the server, one for the machines.
 //!
 //! ```text
 //! network namespace ── br0 198.51.100.1, 169.254.169.254 ── the server
@@ -15,38 +15,38 @@ use rack::client::Client;
 use rack::lab::Lab;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The machines' side of the link, a router to them.
+/// The router to the machines' network.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-/// The machines' network: one that is set aside for benches (RFC 2544), and large enough.
+/// The machines' network, reserved for benchmarks (RFC 2544).
 pub const MACHINES: &str = "198.18.0.0/15";
 
-/// The two namespaces. Dropping it ends what runs in the server's, and takes both away.
+/// The two namespaces. Drop ends the processes in the server's namespace and removes both namespaces.
 #[derive(Debug)]
 pub struct Network {
     machines: Client,
-    /// The server's side.
+    /// The server's namespace.
     pub lab: Lab,
 }
 
 impl Network {
-    /// A fresh one, with nothing running in it.
+    /// Creates the namespaces and the link between them.
     pub fn new() -> anyhow::Result<Self> {
         let lab = Lab::new()?;
         let machines = Client::new(&lab, 1, "02:ff:00:00:00:01")?;
         machines.settle(&ROUTER.to_string())?;
-        // Every address of the network is here: forty thousand of them need not be added one by one.
+        // A local route makes every address of the network local; adding forty thousand addresses would be slow.
         machines.ip(&format!("route add local {MACHINES} dev lo"))?;
         let route = ["route", "add", MACHINES, "via", &ROUTER.to_string()];
         setup::run(lab.command("ip").args(route))?;
         Ok(Self { machines, lab })
     }
 
-    /// Moves this thread to the machines' network: sockets it makes from here on are theirs.
+    /// Moves this thread into the machines' namespace; its next sockets are created there.
     pub fn enter(&self) -> anyhow::Result<()> {
         enter(self.machines.name())
     }
 
-    /// Moves this thread to the server's network.
+    /// Moves this thread into the server's namespace.
     pub fn enter_servers(&self) -> anyhow::Result<()> {
         enter(self.lab.name())
     }

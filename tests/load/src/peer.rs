@@ -1,4 +1,4 @@
-//! The servers that ours is measured beside, each in a network of its own, as their manuals say they are run.
+//! Runs the servers that ours is compared with, each in its own network, configured as their manuals recommend.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::network::{MACHINES, Network};
 use crate::process::{self, Measured, Process};
 use crate::site::LOADER;
 
-/// How long one may take to start.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Where it says what is wrong.
-const LOG: &str = "peer.log";
+/// Maximum time a peer may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// File with the peer's output.
+const LOG_FILE: &str = "peer.log";
 
-/// A peer that runs. Dropping it ends it and takes its network away.
+/// A running peer. Drop ends it and removes its network.
 #[derive(Debug)]
 pub struct Peer {
     process: Process,
@@ -28,21 +28,21 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What is measured of it.
+    /// Returns the process and network for measurements.
     pub fn measured(&self) -> Measured<'_> {
         Measured { network: &self.network, process: &self.process }
     }
 
-    /// Waits until it answers: until `ready` says something.
+    /// Waits until `ready` returns a value.
     pub fn ready<T>(&self, mut ready: impl FnMut(Measured<'_>) -> Option<T>) -> anyhow::Result<()> {
-        wait("the peer", PATIENCE, || ready(self.measured()))
+        wait("the peer", START_TIMEOUT, || ready(self.measured()))
             .with_context(|| {
-                std::fs::read_to_string(self.network.lab.path(LOG)).unwrap_or_default()
+                std::fs::read_to_string(self.network.lab.path(LOG_FILE)).unwrap_or_default()
             })
             .map(drop)
     }
 
-    /// Starts what `command` says, on the servers' core, once `prepare` has put its files into the network's directory.
+    /// Calls `prepare` to write the peer's files, then starts it on the server's core with the arguments that `command` adds.
     fn start(
         prepare: impl FnOnce(&Network) -> anyhow::Result<()>,
         command: impl FnOnce(&Network, &mut Command),
@@ -52,11 +52,11 @@ impl Peer {
         let mut line = network.lab.command("taskset");
         line.args(["--cpu-list", &process::core::SERVER.to_string()]);
         command(&network, &mut line);
-        let process = Process::start(&mut line, &network.lab.path(LOG))?;
+        let process = Process::start(&mut line, &network.lab.path(LOG_FILE))?;
         Ok(Self { process, network })
     }
 
-    /// dnsmasq with reservations of the first `count` machines.
+    /// Starts dnsmasq with reservations for the first `count` machines.
     pub fn dnsmasq(count: usize) -> anyhow::Result<Self> {
         let prepare = |network: &Network| {
             let (leases, log) = (network.lab.path("leases"), network.lab.path("dnsmasq.log"));
@@ -82,7 +82,7 @@ impl Peer {
         })
     }
 
-    /// tftpd-hpa, which must be unpacked below `folder`, with a file `name`.
+    /// Starts tftpd-hpa, unpacked in `folder`, with a file `name`.
     pub fn tftpd_hpa(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
         Self::start(
             |network| with_file(network, name, bytes),
@@ -94,7 +94,7 @@ impl Peer {
         )
     }
 
-    /// atftpd, which must be unpacked below `folder`, with a file `name`.
+    /// Starts atftpd, unpacked in `folder`, with a file `name`.
     pub fn atftpd(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
         Self::start(
             |network| with_file(network, name, bytes),
@@ -107,7 +107,8 @@ impl Peer {
         )
     }
 
-    /// nginx, which must be unpacked below `folder`, with one worker and no log of requests, where our boot HTTP and metadata are; `files` by their paths.
+    /// Starts nginx, unpacked in `folder`, with one worker and no access log, on the ports of our boot HTTP and metadata. It
+    /// serves `files`, given as pairs of path and content.
     pub fn nginx(folder: &Path, files: &[(String, String)]) -> anyhow::Result<Self> {
         let prepare = |network: &Network| {
             let root = network.lab.path("files");

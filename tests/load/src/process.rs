@@ -1,4 +1,4 @@
-//! A server that is measured: ours, or a peer of it.
+//! The measured process: our server or a peer.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,64 +11,64 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::network::Network;
 
-/// What proc(5) counts a processor's time in, on every Linux there is (`USER_HZ`).
+/// Unit of processor time in proc(5): `USER_HZ` is 100 on every architecture.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
-/// Where utime begins in `/proc/PID/stat`, counted from behind the name: it is the 14th field, the name the second.
-const UTIME: usize = 11;
+/// Index of utime in `/proc/PID/stat`, counted after the process name: utime is the 14th field, the name the second.
+const UTIME_INDEX: usize = 11;
 
-/// An amount of memory.
+/// An amount of memory, in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KiB(pub u64);
 
-/// The cores that a bench divides, so that what asks takes nothing from what answers.
+/// The cores: server and bench have one each, so that the bench takes no time from the server.
 pub mod core {
-    /// The servers', ours and theirs.
+    /// The core of our server and of the peers.
     pub const SERVER: usize = 0;
-    /// The bench's own.
-    pub const ASKER: usize = 1;
+    /// The core of the bench.
+    pub const BENCH: usize = 1;
 }
 
-/// A running server. Dropping it kills it.
+/// A running server. Drop kills it.
 #[derive(Debug)]
 pub struct Process(Child);
 
 impl Process {
-    /// Starts `command`; what it says is added to the file at `log`.
+    /// Starts `command`; its output is appended to the file `log`.
     pub fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let file = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         Ok(Self(command.spawn().with_context(|| format!("starting {command:?}"))?))
     }
 
-    /// Whether it has ended by itself.
+    /// True if the process has ended.
     pub fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.0.try_wait()?.is_some())
     }
 
-    /// Ends it by `signal`.
+    /// Sends `signal` and waits for the end of the process.
     pub fn stop(mut self, signal: Signal) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.0), signal)?;
         self.0.wait()?;
         Ok(())
     }
 
-    /// The processor time that it took so far, its children that have ended included.
-    pub fn processor(&self) -> anyhow::Result<Duration> {
+    /// Returns its processor time so far, including children that have ended.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
-        // The name is in parentheses, and may have blanks and parentheses in it.
+        // The name is in parentheses, and may contain spaces and parentheses.
         let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
-        let times = fields.split_whitespace().skip(UTIME).take(4);
+        let times = fields.split_whitespace().skip(UTIME_INDEX).take(4);
         let ticks = times.map(str::parse::<u32>).sum::<Result<u32, _>>()?;
         Ok(TICK * ticks)
     }
 
-    /// What it has in memory at this moment.
-    pub fn resident(&self) -> anyhow::Result<KiB> {
+    /// Returns its resident memory.
+    pub fn resident_memory(&self) -> anyhow::Result<KiB> {
         self.status("VmRSS:")
     }
 
-    /// The most it ever had in memory.
-    pub fn peak(&self) -> anyhow::Result<KiB> {
+    /// Returns the peak of its resident memory.
+    pub fn peak_memory(&self) -> anyhow::Result<KiB> {
         self.status("VmHWM:")
     }
 
@@ -83,13 +83,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Of one that was stopped there is nothing to kill.
-        let _ended = self.0.kill();
-        let _waited = self.0.wait();
+        // Both fail harmlessly if the process was stopped before.
+        let _kill = self.0.kill();
+        let _wait = self.0.wait();
     }
 }
 
-/// A server, and the network it is in.
+/// A server with its network.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     /// The network.
@@ -98,9 +98,9 @@ pub struct Measured<'a> {
     pub process: &'a Process,
 }
 
-/// Keeps this thread, and what it starts from here on, on `core`.
-pub fn stay_on(core: usize) -> anyhow::Result<()> {
+/// Pins this thread, and processes that it starts later, to `core`.
+pub fn pin_to(core: usize) -> anyhow::Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
-    sched_setaffinity(None, &cores).with_context(|| format!("staying on core {core}"))
+    sched_setaffinity(None, &cores).with_context(|| format!("pinning to core {core}"))
 }

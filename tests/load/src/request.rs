@@ -1,4 +1,4 @@
-//! DHCP requests as machines send them while they boot, and as their relay passes them on.
+//! DHCP requests of booting machines, as their relay forwards them.
 
 use std::net::Ipv4Addr;
 
@@ -8,23 +8,24 @@ use rack::SERVER;
 
 use crate::fleet;
 
-/// Where relays and servers hear DHCP.
+/// UDP port of DHCP servers and relays.
 pub const PORT: u16 = 67;
-/// The longest DHCP packet, in bytes: what Ethernet carries.
-pub const LONGEST: usize = 1500;
-/// Where the exchange's number is in a packet (RFC 2131, section 2).
+/// Maximum size of a DHCP packet, in bytes: the MTU of Ethernet.
+pub const MAX_PACKET_BYTES: usize = 1500;
+/// Position of the transaction id in a packet (RFC 2131 §2).
 pub const XID: std::ops::Range<usize> = 4..8;
 
-/// The program that asks.
+/// The program that sends the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// UEFI firmware (PXE 2.1, section 2.2).
+    /// UEFI firmware (PXE 2.1 §2.2).
     Firmware,
-    /// iPXE, which can fetch by HTTP.
+    /// iPXE with HTTP support.
     Ipxe,
 }
 
-/// What machine `n` asks by `program` through `relay`: DISCOVER, or REQUEST of its own address, with the number `xid`.
+/// Encodes the request that `program` on machine `n` sends through `relay`: a DISCOVER, or a REQUEST for the machine's own
+/// address, with the transaction id `xid`.
 pub fn request(
     n: usize,
     program: Program,
@@ -52,7 +53,7 @@ pub fn request(
         file: [0; 128],
         options: options(n, program, kind),
     };
-    Ok(packet.encode(LONGEST)?)
+    Ok(packet.encode(MAX_PACKET_BYTES)?)
 }
 
 fn options(n: usize, program: Program, kind: MessageType) -> Options {
@@ -68,7 +69,7 @@ fn options(n: usize, program: Program, kind: MessageType) -> Options {
     }
     if program == Program::Ipxe {
         options.set(code::USER_CLASS, "iPXE");
-        // Its own option: feature 19, HTTP, with the value 1.
+        // iPXE's encapsulated option 175: feature 19 (HTTP) with the value 1.
         options.set(code::IPXE, [19, 1, 1]);
     }
     options

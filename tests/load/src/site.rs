@@ -1,4 +1,4 @@
-//! Our server in a network of its own, with network boot, metadata, and TLS on the API.
+//! Runs our server in its own network, with network boot, metadata, and TLS on the API.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,53 +13,53 @@ use rustix::process::Signal;
 use crate::network::Network;
 use crate::process::{KiB, Measured, Process, core};
 
-/// The loader that machines are told.
+/// File name of the loader that the server offers.
 pub const LOADER: &str = "snponly.efi";
-/// How large the one is that is served, in bytes: as large as Debian's.
-const LOADER_SIZE: usize = 173_792;
-/// Where the server says how it is, inside its namespace.
-const VITALS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9464);
-/// How long a server may take to start or to settle.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at memory; they agree when they differ by less than [`STEADY`].
-const LOOK: Duration = Duration::from_secs(1);
-const STEADY: KiB = KiB(256);
+/// Size of the loader, in bytes: that of Debian's.
+const LOADER_BYTES: usize = 173_792;
+/// The server's health and metrics address, inside its namespace.
+const HEALTH_ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9464);
+/// Maximum time for a server's start, and for its memory to settle.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Memory is read at this interval until two readings differ by less than [`SETTLED_DIFFERENCE`].
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+const SETTLED_DIFFERENCE: KiB = KiB(256);
 
-/// How a server is run.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The program.
     pub program: PathBuf,
-    /// Which log lines it writes.
+    /// Log level.
     pub log: &'static str,
-    /// The only core it may use; none for all.
+    /// The only core that the server may use; `None` for all.
     pub core: Option<usize>,
-    /// Whether it limits how much each machine may ask.
-    pub limits: bool,
+    /// True if rate limits are enforced.
+    pub rate_limits: bool,
 }
 
 impl Settings {
-    /// As it is run where nothing else is said.
-    pub fn usual(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), log: "info", core: None, limits: true }
+    /// The default settings.
+    pub fn with_defaults(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), log: "info", core: None, rate_limits: true }
     }
 
-    /// As it is measured beside peers: as silent as they are, on the servers' core, as much as it can.
-    pub fn beside(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), log: "warn", core: Some(core::SERVER), limits: false }
+    /// Settings for comparison with peers: warnings only, one core, no rate limits.
+    pub fn beside_peers(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), log: "warn", core: Some(core::SERVER), rate_limits: false }
     }
 }
 
-/// How long after its start a server answered.
+/// Times from a server's start to its first successful responses.
 #[derive(Clone, Copy, Debug)]
-pub struct Started {
-    /// `/healthz`.
+pub struct StartTimes {
+    /// Time until `/healthz` succeeded.
     pub healthy: Duration,
-    /// `/readyz`.
+    /// Time until `/readyz` succeeded.
     pub ready: Duration,
 }
 
-/// A server and its machines' network. Dropping it ends the server and takes the namespaces away.
+/// A server and its machines' network. Drop ends the server and removes the namespaces.
 #[derive(Debug)]
 pub struct Site {
     server: Option<Process>,
@@ -68,7 +68,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// One whose server has not been started.
+    /// Creates the network and the loader; the server is not started.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let network = Network::new()?;
         let site = Self { server: None, settings, network };
@@ -77,18 +77,18 @@ impl Site {
         Ok(site)
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub fn data(&self) -> PathBuf {
         self.network.lab.path("data")
     }
 
-    /// What it serves by TFTP.
+    /// Returns the directory that is served over TFTP.
     pub fn loaders(&self) -> PathBuf {
         self.network.lab.path("loaders")
     }
 
     /// Starts the server, and waits until it is healthy and ready.
-    pub fn start(&mut self) -> anyhow::Result<Started> {
+    pub fn start(&mut self) -> anyhow::Result<StartTimes> {
         let lab = &self.network.lab;
         let mut command = match self.settings.core {
             None => lab.command(&self.settings.program),
@@ -102,23 +102,23 @@ impl Site {
         command.arg("--loaders").arg(self.loaders()).arg("--data").arg(self.data());
         command.args(["--metadata-listen", "169.254.169.254:80"]);
         command.arg("--listen").arg(format!("{SERVER}:42113"));
-        if !self.settings.limits {
+        if !self.settings.rate_limits {
             command.arg("--no-rate-limits");
         }
         self.network.enter_servers()?;
         let start = Instant::now();
         self.server = Some(Process::start(&mut command, &self.log())?);
-        let healthy = self.answering("/healthz", start)?;
-        Ok(Started { healthy, ready: self.answering("/readyz", start)? })
+        let healthy = self.wait_for("/healthz", start)?;
+        Ok(StartTimes { healthy, ready: self.wait_for("/readyz", start)? })
     }
 
-    /// How long after `start` the server answers `path` with success.
-    fn answering(&mut self, path: &str, start: Instant) -> anyhow::Result<Duration> {
-        while !answers(path) {
+    /// Waits until `path` succeeds. Returns the time since `start`.
+    fn wait_for(&mut self, path: &str, start: Instant) -> anyhow::Result<Duration> {
+        while !succeeds(path) {
             let ended = self.server.as_mut().map(Process::has_ended).transpose()?;
             let log = || fs::read_to_string(self.log()).unwrap_or_default();
             anyhow::ensure!(ended != Some(true), "the server ended: {}", log());
-            anyhow::ensure!(start.elapsed() < PATIENCE, "no answer to {path}: {}", log());
+            anyhow::ensure!(start.elapsed() < SETTLE_TIMEOUT, "no success at {path}: {}", log());
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(start.elapsed())
@@ -128,22 +128,22 @@ impl Site {
         self.network.lab.path("tinwright.log")
     }
 
-    /// The server that runs.
+    /// Returns the server's process.
     pub fn server(&self) -> anyhow::Result<&Process> {
-        self.server.as_ref().context("no server runs")
+        self.server.as_ref().context("the server is not running")
     }
 
-    /// What is measured of it, while it runs.
+    /// Returns process and network for measurements.
     pub fn measured(&self) -> anyhow::Result<Measured<'_>> {
         Ok(Measured { network: &self.network, process: self.server()? })
     }
 
-    /// Ends the server by `signal`.
+    /// Ends the server with `signal`.
     pub fn stop(&mut self, signal: Signal) -> anyhow::Result<()> {
-        self.server.take().context("no server runs")?.stop(signal)
+        self.server.take().context("the server is not running")?.stop(signal)
     }
 
-    /// Takes away what the server, which must have ended, has stored.
+    /// Removes the data directory. The server must have ended.
     pub fn wipe(&self) -> anyhow::Result<()> {
         match fs::remove_dir_all(self.data()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -151,15 +151,15 @@ impl Site {
         }
     }
 
-    /// The memory the server has resident once that changes no more.
-    pub fn resident(&self) -> anyhow::Result<KiB> {
+    /// Returns the server's resident memory once it no longer changes.
+    pub fn settled_memory(&self) -> anyhow::Result<KiB> {
         let server = self.server()?;
-        let until = Instant::now() + PATIENCE;
-        let mut last = server.resident()?;
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        let mut last = server.resident_memory()?;
         loop {
-            std::thread::sleep(LOOK);
-            let now = server.resident()?;
-            if now.0.abs_diff(last.0) < STEADY.0 {
+            std::thread::sleep(MEMORY_INTERVAL);
+            let now = server.resident_memory()?;
+            if now.0.abs_diff(last.0) < SETTLED_DIFFERENCE.0 {
                 return Ok(now);
             }
             anyhow::ensure!(Instant::now() < until, "the server's memory does not settle");
@@ -167,25 +167,25 @@ impl Site {
         }
     }
 
-    /// Moves this thread to the machines' network: sockets it makes from here on are theirs.
+    /// Moves this thread into the machines' namespace; its next sockets are created there.
     pub fn enter(&self) -> anyhow::Result<()> {
         self.network.enter()
     }
 }
 
-/// What stands for the loader: no two parts of it are alike, so none can pass for another.
+/// Returns the loader's content. No two words are equal, so a misplaced block is detected.
 pub fn loader() -> Vec<u8> {
-    (0..LOADER_SIZE.div_ceil(4)).flat_map(|word| (word as u32).to_be_bytes()).collect()
+    (0..LOADER_BYTES.div_ceil(4)).flat_map(|word| (word as u32).to_be_bytes()).collect()
 }
 
-/// Whether the server in this thread's namespace answers `path` with success.
-fn answers(path: &str) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect(VITALS)?;
+/// True if the server in this thread's namespace answers `path` with 200.
+fn succeeds(path: &str) -> bool {
+    let request = || {
+        let mut stream = TcpStream::connect(HEALTH_ADDRESS)?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        std::io::Result::Ok(answer.starts_with("HTTP/1.1 200"))
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        std::io::Result::Ok(response.starts_with("HTTP/1.1 200"))
     };
-    ask().unwrap_or(false)
+    request().unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! Fetching a file by TFTP as firmware does (RFC 1350, 2347, 2348, 2349, 7440).
+//! A TFTP client that behaves like firmware (RFC 1350, 2347, 2348, 2349, 7440).
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
@@ -8,27 +8,27 @@ use tftp::packet::FileRequest;
 use tftp::{ErrorCode, Options, Packet};
 use tokio::net::UdpSocket;
 
-/// Where servers hear requests.
+/// UDP port of TFTP servers.
 pub const PORT: u16 = 69;
-/// How long to wait for an answer, and how often: as EDK2 does.
-const PATIENCE: Duration = Duration::from_secs(4);
-const TRIES: u32 = 6;
-/// Larger than any block that is asked for here, in bytes.
-const LONGEST: usize = 2048;
-/// Octets of a block where nothing is agreed on.
-const BLOCK: usize = 512;
+/// Timeout of a response, and maximum number of attempts: those of EDK2.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
+const MAX_ATTEMPTS: u32 = 6;
+/// Maximum size of a packet, in bytes: larger than any block size requested here.
+const MAX_PACKET_BYTES: usize = 2048;
+/// Default block size, in bytes (RFC 1350 §2).
+const DEFAULT_BLOCK_BYTES: usize = 512;
 
-/// What is asked for beside the file (RFC 2347).
+/// The requested options (RFC 2347).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wishes {
-    /// Octets of a block.
+pub struct TransferOptions {
+    /// Block size, in bytes.
     pub block: Option<u16>,
-    /// Blocks without an acknowledgement.
+    /// Blocks per acknowledgement.
     pub window: Option<u16>,
 }
 
-impl Wishes {
-    /// What UEFI asks for: as much as Ethernet carries, four at a time.
+impl TransferOptions {
+    /// The options of UEFI firmware: blocks that fit Ethernet, in windows of four.
     pub const FIRMWARE: Self = Self { block: Some(1468), window: Some(4) };
 
     fn options(self) -> Options {
@@ -39,55 +39,55 @@ impl Wishes {
     }
 }
 
-/// What came of a request.
+/// The result of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fetched {
-    /// The file's octets.
-    pub octets: u64,
-    /// How often something was sent again, because nothing came.
-    pub again: u32,
+pub struct FetchResult {
+    /// Bytes received.
+    pub bytes: u64,
+    /// Packets sent again after a timeout.
+    pub retries: u32,
 }
 
-/// One request to a server, and what was agreed on.
+/// A transfer, with the options that the server granted.
 #[derive(Debug)]
 pub struct Fetch {
     socket: UdpSocket,
-    /// What was sent last, for when nothing comes.
+    /// The last packet, sent again after a timeout.
     last: Vec<u8>,
-    again: u32,
+    retries: u32,
     block: usize,
     window: u64,
     buffer: Vec<u8>,
 }
 
 impl Fetch {
-    /// Asks `server`, from the address `own`, for the file `name`, and waits until it has agreed.
+    /// Requests the file `name` from `server`, from the address `client`, and waits for the granted options.
     pub async fn begin(
-        own: Ipv4Addr,
+        client: Ipv4Addr,
         server: Ipv4Addr,
         name: &str,
-        wishes: Wishes,
+        requested: TransferOptions,
     ) -> anyhow::Result<Self> {
-        let socket = UdpSocket::bind((own, 0)).await?;
-        let mut options = wishes.options();
+        let socket = UdpSocket::bind((client, 0)).await?;
+        let mut options = requested.options();
         options.insert(0, (b"tsize".to_vec(), b"0".to_vec()));
         let request = FileRequest { name: name.into(), mode: b"octet".into(), options };
         let last = Packet::Read(request).encode();
-        let (block, window, buffer) = (BLOCK, 1, vec![0; LONGEST]);
-        let mut fetch = Self { socket, last, again: 0, block, window, buffer };
-        let asked = SocketAddrV4::new(server, PORT);
-        fetch.socket.send_to(&fetch.last, asked).await?;
-        let from = fetch.answered(Some(asked)).await?;
-        fetch.socket.connect(from.1).await?;
-        let answer = Packet::parse(fetch.received(from.0))?;
-        let Packet::OptionAck(granted) = &answer else {
-            anyhow::bail!("{answer:?} in place of options")
+        let (block, window, buffer) = (DEFAULT_BLOCK_BYTES, 1, vec![0; MAX_PACKET_BYTES]);
+        let mut fetch = Self { socket, last, retries: 0, block, window, buffer };
+        let server = SocketAddrV4::new(server, PORT);
+        fetch.socket.send_to(&fetch.last, server).await?;
+        let (length, sender) = fetch.receive(Some(server)).await?;
+        fetch.socket.connect(sender).await?;
+        let response = Packet::parse(fetch.received(length))?;
+        let Packet::OptionAck(granted) = &response else {
+            anyhow::bail!("{response:?}, expected OACK")
         };
-        fetch.agree(granted)?;
+        fetch.apply(granted)?;
         Ok(fetch)
     }
 
-    fn agree(&mut self, granted: &Options) -> anyhow::Result<()> {
+    fn apply(&mut self, granted: &Options) -> anyhow::Result<()> {
         for (name, value) in granted {
             let value: u16 = match name.as_slice() {
                 b"blksize" | b"windowsize" => std::str::from_utf8(value)?.parse()?,
@@ -98,27 +98,27 @@ impl Fetch {
                 _ => self.window = value.into(),
             }
         }
-        anyhow::ensure!(self.block + 4 <= LONGEST, "blocks of {} octets", self.block);
+        anyhow::ensure!(self.block + 4 <= MAX_PACKET_BYTES, "blocks of {} bytes", self.block);
         Ok(())
     }
 
-    /// Ends it before it has begun: firmware that wanted to know the size does so.
-    pub async fn refuse(self) -> anyhow::Result<Fetched> {
+    /// Aborts the transfer after the options, as firmware does that only needs the size.
+    pub async fn abort(self) -> anyhow::Result<FetchResult> {
         let end = Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted").encode();
         self.socket.send(&end).await?;
-        Ok(Fetched { octets: 0, again: self.again })
+        Ok(FetchResult { bytes: 0, retries: self.retries })
     }
 
-    /// Takes the file to its end, giving each part to `take`, in order.
-    pub async fn finish(mut self, mut take: impl FnMut(&[u8])) -> anyhow::Result<Fetched> {
+    /// Receives the file to its end. `take` is called with each block, in order.
+    pub async fn finish(mut self, mut take: impl FnMut(&[u8])) -> anyhow::Result<FetchResult> {
         self.acknowledge(0).await?;
-        let (mut blocks, mut octets) = (0_u64, 0);
+        let (mut blocks, mut bytes) = (0_u64, 0);
         let mut acknowledged = 0;
         loop {
-            let (length, _) = self.answered(None).await?;
+            let (length, _) = self.receive(None).await?;
             let Some((number, data)) = data(self.received(length))? else { continue };
             if number != (blocks + 1) as u16 {
-                // Something is missing, or comes twice: what has come in order is told (RFC 7440, section 4).
+                // A block is missing or repeated: acknowledge the last block in order (RFC 7440 §4).
                 if acknowledged != blocks {
                     acknowledged = blocks;
                     self.acknowledge(blocks).await?;
@@ -126,23 +126,23 @@ impl Fetch {
                 continue;
             }
             take(data);
-            let (ends, more) = (data.len() < self.block, data.len() as u64);
-            (blocks, octets) = (blocks + 1, octets + more);
-            if ends || blocks - acknowledged == self.window {
+            let (last, length) = (data.len() < self.block, data.len() as u64);
+            (blocks, bytes) = (blocks + 1, bytes + length);
+            if last || blocks - acknowledged == self.window {
                 acknowledged = blocks;
                 self.acknowledge(blocks).await?;
             }
-            if ends {
-                return Ok(Fetched { octets, again: self.again });
+            if last {
+                return Ok(FetchResult { bytes, retries: self.retries });
             }
         }
     }
 
-    /// Waits until the first window has come, and takes nothing from it.
+    /// Receives the first window without acknowledging it.
     pub async fn stall(&mut self) -> anyhow::Result<()> {
         self.acknowledge(0).await?;
         for _ in 0..self.window {
-            self.answered(None).await?;
+            self.receive(None).await?;
         }
         Ok(())
     }
@@ -153,24 +153,24 @@ impl Fetch {
         Ok(())
     }
 
-    /// The next packet's length and sender; where none comes, what was sent last is sent again, to `asked` if the socket
-    /// is nobody's yet.
-    async fn answered(
+    /// Returns length and sender of the next packet. After a timeout the last packet is sent again: to `server` while the
+    /// socket is not connected.
+    async fn receive(
         &mut self,
-        asked: Option<SocketAddrV4>,
+        server: Option<SocketAddrV4>,
     ) -> anyhow::Result<(usize, SocketAddr)> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let received = self.socket.recv_from(&mut self.buffer);
-            if let Ok(received) = tokio::time::timeout(PATIENCE, received).await {
+            if let Ok(received) = tokio::time::timeout(RESPONSE_TIMEOUT, received).await {
                 return Ok(received?);
             }
-            self.again += 1;
-            match asked {
-                Some(asked) => self.socket.send_to(&self.last, asked).await?,
+            self.retries += 1;
+            match server {
+                Some(server) => self.socket.send_to(&self.last, server).await?,
                 None => self.socket.send(&self.last).await?,
             };
         }
-        anyhow::bail!("no answer by TFTP, asked {TRIES} times")
+        anyhow::bail!("no TFTP response after {MAX_ATTEMPTS} attempts")
     }
 
     fn received(&self, length: usize) -> &[u8] {
@@ -178,12 +178,12 @@ impl Fetch {
     }
 }
 
-/// Number and octets of a DATA packet, read without keeping a copy; none of a repeated agreement.
+/// Returns number and content of a DATA packet without copying it; `None` for a repeated OACK.
 fn data(packet: &[u8]) -> anyhow::Result<Option<(u16, &[u8])>> {
     match packet {
         [0, 3, high, low, data @ ..] => Ok(Some((u16::from_be_bytes([*high, *low]), data))),
         [0, 6, ..] => Ok(None),
-        _ => Err(anyhow::anyhow!("{:?} in place of data", Packet::parse(packet)))
+        _ => Err(anyhow::anyhow!("{:?}, expected DATA", Packet::parse(packet)))
             .context("the server ended the transfer"),
     }
 }

@@ -1,8 +1,8 @@
-//! A rack that is powered on at once, against the real server.
+//! Powers on a rack of simulated machines at once, against the real server.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use load::fleet;
-use load::power_on::{AGAIN, SCRIPT, power_on};
+use load::power_on::{LAST_SCRIPT_GOAL, MAX_RETRIES_GOAL, power_on};
 use load::site::{Settings, Site};
 
 /// Five racks of forty.
@@ -10,13 +10,20 @@ const MACHINES: usize = 200;
 
 #[test]
 fn every_machine_of_a_rack_that_is_powered_on_at_once_gets_its_script() {
-    assert!(rustix::process::geteuid().is_root(), "this makes network namespaces: run it as root");
-    let mut site = Site::new(Settings::usual(setup::program("tinwright"))).unwrap();
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "run this as root: it creates network namespaces"
+    );
+    let mut site = Site::new(Settings::with_defaults(setup::program("tinwright"))).unwrap();
     site.start().unwrap();
     fleet::create(&site, 0..MACHINES).unwrap();
-    let outcome = power_on(&site, MACHINES).unwrap();
-    assert_eq!((outcome.failed.as_slice(), outcome.booted.len()), (&[][..], MACHINES));
-    assert!(outcome.last_script() <= SCRIPT, "the last after {:?}", outcome.last_script());
-    assert!(outcome.most_again() <= AGAIN, "{} times again", outcome.most_again());
-    assert!(outcome.peak <= outcome.bound(), "{:?} after {:?}", outcome.peak, outcome.before);
+    let result = power_on(&site, MACHINES).unwrap();
+    assert_eq!((result.failed.as_slice(), result.booted.len()), (&[][..], MACHINES));
+    assert!(
+        result.last_script() <= LAST_SCRIPT_GOAL,
+        "the last script after {:?}",
+        result.last_script()
+    );
+    assert!(result.max_retries() <= MAX_RETRIES_GOAL, "{} retries", result.max_retries());
+    assert!(result.peak <= result.memory_goal(), "{:?} after {:?}", result.peak, result.before);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use dhcp::{MessageType, Packet};
 use load::draw::Draw;
-use load::request::{LONGEST, PORT, Program, XID, request};
+use load::request::{MAX_PACKET_BYTES, PORT, Program, XID, request};
 use load::site::Site;
 use load::{api, fleet};
 use rack::SERVER;
@@ -120,7 +120,7 @@ impl<'a> Asker<'a> {
     /// What is answered to `request`: by its number, whatever else may come late.
     fn answered(&self, request: &[u8]) -> anyhow::Result<Packet> {
         self.relay.send_to(request, (SERVER, PORT))?;
-        let mut buffer = [0; LONGEST];
+        let mut buffer = [0; MAX_PACKET_BYTES];
         loop {
             let length = self.relay.recv(&mut buffer)?;
             let answer = Packet::parse(&buffer[..length])?;

@@ -20,7 +20,7 @@ use anyhow::Context as _;
 use load::fleet;
 use load::process::KiB;
 use load::report::Report;
-use load::site::{Settings, Site, Started};
+use load::site::{Settings, Site, StartTimes};
 use rustix::process::{Signal, setpriority_process};
 
 use crate::asking::{Asker, Question};
@@ -52,15 +52,15 @@ fn main() -> anyhow::Result<ExitCode> {
     setpriority_process(None, FIRST).context("going before whatever else the host does")?;
     let mut report = Report::default();
     // Ten machines ask as often as 40,000.
-    let usual = Settings::usual(env!("CARGO_BIN_EXE_tinwright"));
-    let settings = Settings { limits: false, ..usual };
+    let usual = Settings::with_defaults(env!("CARGO_BIN_EXE_tinwright"));
+    let settings = Settings { rate_limits: false, ..usual };
     let mut few = Site::new(settings.clone())?;
     fresh_starts(&mut few, &mut report)?;
     few.start()?;
     let mut many = Site::new(settings)?;
     growth(&mut many, &mut report)?;
     beside_each_other(&few, &many, &mut report)?;
-    Ok(report.verdict())
+    Ok(report.exit_code())
 }
 
 /// How soon a server is there that has nothing yet, and what it takes to do nothing.
@@ -70,7 +70,7 @@ fn fresh_starts(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
         site.wipe()?;
         let started = site.start()?;
         (healthy, ready) = (healthy.max(started.healthy), ready.max(started.ready));
-        idle = idle.max(site.resident()?);
+        idle = idle.max(site.settled_memory()?);
         site.stop(Signal::TERM)?;
     }
     site.wipe()?;
@@ -84,21 +84,21 @@ fn fresh_starts(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
 fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
     site.start()?;
     report.rate("records created, 64 at a time", fleet::create(site, 0..SOME)?);
-    let grown = site.resident()?;
+    let grown = site.settled_memory()?;
     let (_, restarted) = again(site, Signal::TERM)?;
     report.memory("1,000 records", grown, None);
     report.memory("1,000 records, started again", restarted, None);
     let (least, fresh) = (grown.min(restarted), restarted);
 
     report.rate("records created, 64 at a time", fleet::create(site, SOME..MANY)?);
-    let grown = site.resident()?;
+    let grown = site.settled_memory()?;
     let (ended, restarted) = again(site, Signal::TERM)?;
     let (killed, recovered) = again(site, Signal::KILL)?;
     report.memory("40,000 records", grown, None);
     report.memory("40,000 records, started again", restarted, None);
     let more = MANY - SOME;
-    report.each("each record from 1,000 on", least, grown, more, EACH);
-    report.each("the same, started again", fresh, restarted.max(recovered), more, EACH);
+    report.memory_each("each record from 1,000 on", least, grown, more, EACH);
+    report.memory_each("the same, started again", fresh, restarted.max(recovered), more, EACH);
     let five = Some(Duration::from_secs(5));
     report.time("40,000 records: answers /readyz", ended.ready, five);
     report.time("the same, after a kill", killed.ready, five);
@@ -108,7 +108,7 @@ fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
 /// Ends the server by `signal` and starts it again.
 fn again(site: &mut Site, signal: Signal) -> anyhow::Result<(Started, KiB)> {
     site.stop(signal)?;
-    Ok((site.start()?, site.resident()?))
+    Ok((site.start()?, site.settled_memory()?))
 }
 
 /// The two servers in turns.

@@ -19,7 +19,7 @@ pub(crate) fn heading(small: &str, large: &str) {
 /// Both servers' times, and by how much the large one's are longer.
 pub(crate) fn compared(report: &mut Report, name: &str, ratios: &Ratios) {
     let good = ratios.ratios().iter().all(|ratio| *ratio <= RATIO);
-    println!("{}   goal {RATIO} {}", ratios.row(name), report.judged(good));
+    println!("{}   goal {RATIO} {}", ratios.row(name), report.verdict_of(good));
 }
 
 /// The same where the answers are of different sizes: no goal.

@@ -1,86 +1,90 @@
-//! Boot HTTP and metadata beside nginx, which serves the same bytes from files.
+//! Compares boot HTTP and metadata with nginx, which serves the same bytes from files.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
 
 use rack::SERVER;
 
-use super::{FEW, Figure, MANY, Table};
-use crate::blast::{Answered, Connections, Question, blast};
+use super::{FEW_MACHINES, Figure, MANY_MACHINES, Table};
 use crate::http::{self, METADATA};
+use crate::http_load::{Connections, HttpResult, Target, measure};
 use crate::peer::Peer;
 use crate::process::Measured;
-use crate::quiet::{Quiet, quiet};
+use crate::steal::{Sample, undisturbed};
 use crate::{api, fleet};
 
-/// Where our boot HTTP listens.
+/// The address of our boot HTTP.
 const BOOT: SocketAddrV4 = SocketAddrV4::new(SERVER, 7080);
-/// What is asked of metadata.
-const ID: &str = "/latest/meta-data/instance-id";
-/// How connections are used.
-const HOW: [(Connections, &str); 2] = [(Connections::Kept, "kept"), (Connections::Fresh, "fresh")];
+/// The path requested from the metadata service.
+const ID_PATH: &str = "/latest/meta-data/instance-id";
+/// The uses of connections, and their names in the table.
+const CONNECTIONS: [(Connections, &str); 2] =
+    [(Connections::KeepAlive, "kept"), (Connections::PerRequest, "fresh")];
 
-/// Ours beside theirs, which is unpacked at `peers`, and of many machines beside few.
+/// Compares our server with nginx, unpacked at `peers`, and our server of many machines with that of few.
 pub(super) fn http(
     few: Measured<'_>,
     many: Measured<'_>,
     peers: &Path,
     table: &mut Table<'_>,
 ) -> anyhow::Result<()> {
-    let nginx = Peer::nginx(peers, &same(few)?)?;
-    nginx.ready(|nginx| asked(nginx, &ids(1), Connections::Fresh).ok())?;
+    let nginx = Peer::nginx(peers, &files(few)?)?;
+    nginx.ready(|nginx| rate(nginx, &ids(1), Connections::PerRequest).ok())?;
     table.heading("HTTP, 32 connections", "/s", "nginx");
-    for (what, questions) in [("scripts", scripts(FEW)), ("metadata", ids(FEW))] {
-        for (connections, how) in HOW {
-            let theirs = || asked(nginx.measured(), &questions, connections);
-            let ours = || asked(few, &questions, connections);
-            table.row(&format!("{what}, {how} connections"), Some(0.8), ours, theirs)?;
+    for (name, targets) in [("scripts", scripts(FEW_MACHINES)), ("metadata", ids(FEW_MACHINES))] {
+        for (connections, usage) in CONNECTIONS {
+            let theirs = || rate(nginx.measured(), &targets, connections);
+            let ours = || rate(few, &targets, connections);
+            table.row(&format!("{name}, {usage} connections"), Some(0.8), ours, theirs)?;
         }
     }
-    table.heading("HTTP, 10,000 machines", "/s", "ours, of 10");
-    for (what, small, large) in
-        [("scripts", scripts(FEW), scripts(MANY)), ("metadata", ids(FEW), ids(MANY))]
-    {
-        for (connections, how) in HOW {
-            let theirs = || asked(few, &small, connections);
-            let ours = || asked(many, &large, connections);
-            table.row(&format!("{what}, {how} connections"), Some(0.8), ours, theirs)?;
+    table.heading("HTTP, 10,000 machines", "/s", "ours, 10 machines");
+    for (name, small, large) in [
+        ("scripts", scripts(FEW_MACHINES), scripts(MANY_MACHINES)),
+        ("metadata", ids(FEW_MACHINES), ids(MANY_MACHINES)),
+    ] {
+        for (connections, usage) in CONNECTIONS {
+            let theirs = || rate(few, &small, connections);
+            let ours = || rate(many, &large, connections);
+            table.row(&format!("{name}, {usage} connections"), Some(0.8), ours, theirs)?;
         }
     }
     Ok(())
 }
 
-fn asked(
+fn rate(
     server: Measured<'_>,
-    questions: &[Question],
+    targets: &[Target],
     connections: Connections,
 ) -> anyhow::Result<Figure> {
-    let Quiet { measured, disturbed } = quiet(|| blast(server, questions, connections))?;
-    let Answered { requests, took, processor } = measured;
-    Ok(Figure { disturbed, ..Figure::of(requests as f64, took, processor) })
+    let Sample { value, disturbed } = undisturbed(|| measure(server, targets, connections))?;
+    let HttpResult { requests, elapsed, cpu } = value;
+    Ok(Figure { disturbed, ..Figure::new(requests as f64, elapsed, cpu) })
 }
 
-/// Each of the first `count` machines' question for its script.
-fn scripts(count: usize) -> Vec<Question> {
+/// Returns the script URLs of the first `count` machines.
+fn scripts(count: usize) -> Vec<Target> {
     let path = |n| format!("/{}/auto.ipxe", fleet::mac(n).dashed());
-    (0..count).map(|n| Question { own: fleet::address(n), server: BOOT, path: path(n) }).collect()
+    (0..count).map(|n| Target { client: fleet::address(n), server: BOOT, path: path(n) }).collect()
 }
 
-/// Each one's question who it is.
-fn ids(count: usize) -> Vec<Question> {
-    let question = |n| Question { own: fleet::address(n), server: METADATA, path: ID.to_owned() };
-    (0..count).map(question).collect()
+/// Returns the instance-id URLs of the first `count` machines.
+fn ids(count: usize) -> Vec<Target> {
+    let target =
+        |n| Target { client: fleet::address(n), server: METADATA, path: ID_PATH.to_owned() };
+    (0..count).map(target).collect()
 }
 
-/// What ours answers, by path: the scripts of all of the few, and one id, as long as every other.
-fn same(ours: Measured<'_>) -> anyhow::Result<Vec<(String, String)>> {
+/// Returns the responses of our server as pairs of path and body: the scripts of the first machines, and one id, which has
+/// the length of all ids.
+fn files(ours: Measured<'_>) -> anyhow::Result<Vec<(String, String)>> {
     ours.network.enter()?;
     api::runtime()?.block_on(async {
         let mut files = Vec::new();
-        for Question { own, server, path } in scripts(FEW).into_iter().chain(ids(1)) {
-            let answer = http::get(own, server, &path).await?;
-            anyhow::ensure!(answer.status == 200, "{path} answered {}", answer.status);
-            files.push((path, answer.body));
+        for Target { client, server, path } in scripts(FEW_MACHINES).into_iter().chain(ids(1)) {
+            let response = http::get(client, server, &path).await?;
+            anyhow::ensure!(response.status == 200, "status {} for {path}", response.status);
+            files.push((path, response.body));
         }
         Ok(files)
     })

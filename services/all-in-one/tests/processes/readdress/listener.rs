@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use load::http::{Answer, get};
+use load::http::{HttpResponse, get};
 use tokio_util::sync::CancellationToken;
 
 use super::{Change, NEW, OLD, OTHER};
@@ -31,7 +31,7 @@ struct Once {
     path: usize,
     asked: Instant,
     answered: Instant,
-    answer: Answer,
+    answer: HttpResponse,
 }
 
 impl Heard {
