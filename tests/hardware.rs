@@ -1,4 +1,4 @@
-//! Machines, as a client sees them through the front door.
+//! The hardware service, called as clients call it: over TLS through the server's listener.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -30,7 +30,7 @@ async fn next(events: &mut tonic::Streaming<pb::WatchHardwareResponse>) -> Optio
 }
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_a_restart() {
+async fn hardware_is_still_stored_after_a_restart() {
     let server = start().await;
     let made = server.hardware(Role::Operator).await.create_hardware(create(1)).await.unwrap();
     let server = support::start_in(server.end().await).await;
@@ -41,7 +41,7 @@ async fn what_was_stored_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_everything_then_synced_then_changes() {
+async fn a_watch_sends_all_hardware_then_synced_then_changes() {
     let server = start().await;
     let mut hardware = server.hardware(Role::Admin).await;
     let first = hardware.create_hardware(create(1)).await.unwrap().into_inner().hardware.unwrap();
@@ -51,11 +51,11 @@ async fn a_watch_tells_everything_then_synced_then_changes() {
     while !matches!(before.last(), Some(Event::Synced(_))) {
         before.push(next(&mut events).await.unwrap());
     }
-    // A machine made just before is told once, before the mark or after it.
+    // A machine created just before the watch is sent once, before Synced or after it.
     let second = hardware.create_hardware(create(2)).await.unwrap().into_inner().hardware.unwrap();
-    let told =
+    let is_second =
         |event: Option<Event>| matches!(event, Some(Event::Hardware(m)) if m.id == second.id);
-    while !told(next(&mut events).await) {}
+    while !is_second(next(&mut events).await) {}
     hardware
         .delete_hardware(pb::DeleteHardwareRequest { id: first.id.clone(), revision: 0 })
         .await
@@ -65,7 +65,7 @@ async fn a_watch_tells_everything_then_synced_then_changes() {
 }
 
 #[tokio::test]
-async fn an_open_watch_does_not_hold_up_the_end() {
+async fn an_open_watch_does_not_delay_the_servers_end() {
     let server = start().await;
     let mut hardware = server.hardware(Role::Viewer).await;
     let mut events =
@@ -77,7 +77,7 @@ async fn an_open_watch_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn a_wrong_request_names_its_fields_in_words_and_in_details() {
+async fn an_invalid_request_is_refused_with_the_fields_in_the_details() {
     let server = start().await;
     let mut wrong = create(1);
     wrong.hardware.as_mut().unwrap().interfaces[0].mac = "zz".into();
@@ -89,7 +89,7 @@ async fn a_wrong_request_names_its_fields_in_words_and_in_details() {
 }
 
 #[tokio::test]
-async fn pages_together_have_every_machine_once() {
+async fn the_pages_together_contain_every_machine_once() {
     let server = start().await;
     let mut hardware = server.hardware(Role::Admin).await;
     for n in 1..=7 {
@@ -122,8 +122,8 @@ async fn a_page_token_of_another_form_is_an_invalid_argument() {
     server.end().await;
 }
 
-/// Waits until the instance `id` makes use of its machine: while it is queued, it lets go of one that is to be deleted.
-async fn begun(instances: &mut InstanceServiceClient<Channel>, id: &str) {
+/// Waits until the instance `id` is no longer queued: a queued instance gives up a machine that is to be deleted.
+async fn wait_until_started(instances: &mut InstanceServiceClient<Channel>, id: &str) {
     let by = Some(get_instance_request::By::Id(id.to_owned()));
     let request = GetInstanceRequest { by, ..Default::default() };
     for _ in 0..1000 {
@@ -137,26 +137,26 @@ async fn begun(instances: &mut InstanceServiceClient<Channel>, id: &str) {
 }
 
 #[tokio::test]
-async fn an_occupied_machine_stays_and_a_free_one_goes_and_leaves_its_names() {
+async fn an_occupied_machine_cannot_be_deleted_and_a_deleted_ones_addresses_are_free_again() {
     let server = start().await;
     let mut hardware = server.hardware(Role::Admin).await;
     let mut instances = InstanceServiceClient::new(server.channel(Some(Role::Admin)).await);
     let mut ready = create(1);
     ready.hardware.as_mut().unwrap().state = pb::State::Provisionable.into();
-    let made =
+    let created =
         hardware.create_hardware(ready.clone()).await.unwrap().into_inner().hardware.unwrap();
-    let instance = Instance { hardware_id: made.id.clone(), ..Instance::default() };
+    let instance = Instance { hardware_id: created.id.clone(), ..Instance::default() };
     let request = CreateInstanceRequest { instance: Some(instance), ..Default::default() };
     let instance = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
-    begun(&mut instances, &instance.id).await;
-    let delete = pb::DeleteHardwareRequest { id: made.id.clone(), revision: 0 };
+    wait_until_started(&mut instances, &instance.id).await;
+    let delete = pb::DeleteHardwareRequest { id: created.id.clone(), revision: 0 };
     let refused = hardware.delete_hardware(delete).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("is occupied by instance"), "{}", refused.message());
-    let by = Some(pb::get_hardware_request::By::Id(made.id));
+    let by = Some(pb::get_hardware_request::By::Id(created.id));
     let request = pb::GetHardwareRequest { by, ..Default::default() };
-    let kept = hardware.get_hardware(request).await.unwrap().into_inner();
-    assert_eq!(kept.hardware.unwrap().state(), pb::State::Provisionable);
+    let found = hardware.get_hardware(request).await.unwrap().into_inner();
+    assert_eq!(found.hardware.unwrap().state(), pb::State::Provisionable);
     let free = hardware.create_hardware(create(2)).await.unwrap().into_inner().hardware.unwrap();
     let delete = pb::DeleteHardwareRequest { id: free.id, revision: free.revision };
     hardware.delete_hardware(delete.clone()).await.unwrap();

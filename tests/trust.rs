@@ -1,4 +1,4 @@
-//! Who gets in, as a client sees it.
+//! Authentication and access control of the API, tested through real connections.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -15,7 +15,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 #[tokio::test]
-async fn without_a_certificate_there_is_health_and_nothing_else() {
+async fn without_a_certificate_only_the_health_service_is_available() {
     let server = start().await;
     let channel = server.channel(None).await;
     let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
@@ -27,7 +27,7 @@ async fn without_a_certificate_there_is_health_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_role_opens_its_calls_and_no_others() {
+async fn a_role_may_make_its_calls_and_no_others() {
     let server = start().await;
     let code = async |role, view: View| {
         let request = pb::ListHardwareRequest { view: view.into(), ..Default::default() };
@@ -57,8 +57,8 @@ async fn a_role_opens_its_calls_and_no_others() {
 async fn another_sites_certificate_is_refused_and_its_servers_are_not_trusted() {
     let server = start().await;
     let elsewhere = tempfile::tempdir().unwrap();
-    let theirs = stranger(elsewhere.path());
-    let admin = theirs.client(Role::Admin).unwrap();
+    let other_site = stranger(elsewhere.path());
+    let admin = other_site.client(Role::Admin).unwrap();
     let ours = std::fs::read_to_string(server.secrets().join("ca.pem")).unwrap();
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&ours))
@@ -69,8 +69,9 @@ async fn another_sites_certificate_is_refused_and_its_servers_are_not_trusted() 
         let listed = hardware.list_hardware(pb::ListHardwareRequest::default()).await;
         assert!(matches!(listed.unwrap_err().code(), Code::Unavailable | Code::Unknown));
     }
-    let distrust = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(theirs.authority()));
-    assert!(connect(server.grpc, distrust).await.is_err());
+    let other_ca =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(other_site.authority()));
+    assert!(connect(server.grpc, other_ca).await.is_err());
     server.end().await;
 }
 
@@ -91,20 +92,20 @@ async fn a_second_server_on_the_same_data_or_port_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn vitals_are_told_in_clear() {
+async fn health_and_metrics_are_served_without_tls() {
     let server = start().await;
-    let ask = async |path: &str| {
+    let get = async |path: &str| {
         let url = format!("http://{}{path}", server.vitals);
         reqwest::get(url).await.unwrap().error_for_status().unwrap().text().await.unwrap()
     };
-    assert_eq!(ask("/healthz").await, "ok\n");
+    assert_eq!(get("/healthz").await, "ok\n");
     server
         .hardware(Role::Viewer)
         .await
         .list_hardware(pb::ListHardwareRequest::default())
         .await
         .unwrap();
-    let metrics = ask("/metrics").await;
+    let metrics = get("/metrics").await;
     assert!(metrics.contains(r#"HardwareService/ListHardware",code="Ok"} 1"#), "{metrics}");
     server.end().await;
 }

@@ -1,4 +1,4 @@
-//! A server on free ports with a directory of its own, and clients of every role.
+//! A server on free ports with its own directory, and clients of every role.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// A server that runs, and ends with this.
-pub struct Running {
+/// A running server. Drop ends it.
+pub struct RunningServer {
     pub grpc: SocketAddr,
     pub vitals: SocketAddr,
     pub dir: TempDir,
@@ -33,27 +33,27 @@ pub fn config(arguments: &[&str]) -> Config {
     Config::load(CommandLine::from_arg_matches(&matches).unwrap()).unwrap()
 }
 
-/// Starts a server on a fresh directory.
-pub async fn start() -> Running {
+/// Starts a server with an empty data directory.
+pub async fn start() -> RunningServer {
     start_in(tempfile::tempdir().unwrap()).await
 }
 
-/// Starts a server on what `dir` holds.
-pub async fn start_in(dir: TempDir) -> Running {
+/// Starts a server with the data in `dir`.
+pub async fn start_in(dir: TempDir) -> RunningServer {
     let data = dir.path().to_str().unwrap();
     let server = Server::open(config(&["--data", data, "--listen", "127.0.0.1:0"])).await.unwrap();
     let (grpc, vitals) = (server.grpc().unwrap()[0], server.vitals().unwrap());
     let stop = CancellationToken::new();
     let task = Some(tokio::spawn(server.run(stop.clone())));
-    Running { grpc, vitals, dir, stop, task }
+    RunningServer { grpc, vitals, dir, stop, task }
 }
 
-impl Running {
-    /// Ends the server; its directory stays.
+impl RunningServer {
+    /// Ends the server. Returns its directory.
     pub async fn end(mut self) -> TempDir {
         self.stop.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(20), self.task.take().unwrap());
-        ended.await.expect("an end in time").unwrap().unwrap();
+        ended.await.expect("the server ends within 20 s").unwrap().unwrap();
         self.dir
     }
 
@@ -61,7 +61,7 @@ impl Running {
         self.dir.path().join("secrets")
     }
 
-    /// A channel of somebody with `role`, or with none.
+    /// Returns a channel with a certificate of `role`, or without a certificate.
     pub async fn channel(&self, role: Option<Role>) -> Channel {
         let site = SiteAuthority::open(&self.secrets()).unwrap();
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(site.authority()));
@@ -84,7 +84,7 @@ pub async fn connect(
     Endpoint::from_shared(format!("https://{to}"))?.tls_config(tls)?.connect().await
 }
 
-/// Another site's authority.
+/// Returns the certificate authority of another site.
 pub fn stranger(dir: &Path) -> SiteAuthority {
     SiteAuthority::open(dir).unwrap()
 }

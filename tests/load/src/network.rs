@@ -33,7 +33,7 @@ impl Network {
     pub fn new() -> anyhow::Result<Self> {
         let lab = Lab::new()?;
         let machines = Client::new(&lab, 1, "02:ff:00:00:00:01")?;
-        machines.settle(&ROUTER.to_string())?;
+        machines.configure(&ROUTER.to_string())?;
         // A local route makes every address of the network local; adding forty thousand addresses would be slow.
         machines.ip(&format!("route add local {MACHINES} dev lo"))?;
         let route = ["route", "add", MACHINES, "via", &ROUTER.to_string()];

@@ -64,7 +64,7 @@ pub fn memory_of_open_transfers(
     clients: usize,
 ) -> anyhow::Result<[KiB; 2]> {
     server.network.enter()?;
-    let before = server.process.resident()?;
+    let before = server.process.resident_memory()?;
     let options = TransferOptions { block: Some(1468), window: Some(16) };
     let during = api::runtime()?.block_on(async {
         let mut open = Vec::with_capacity(clients);
@@ -73,7 +73,7 @@ pub fn memory_of_open_transfers(
             fetch.stall().await?;
             open.push(fetch);
         }
-        let during = server.process.resident()?;
+        let during = server.process.resident_memory()?;
         for fetch in open {
             fetch.abort().await?;
         }

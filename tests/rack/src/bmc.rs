@@ -9,20 +9,20 @@ use sha2::{Digest as _, Sha256};
 use crate::lab::{Lab, wait};
 use crate::machines::Hypervisor;
 
-/// Where it listens, inside the lab.
+/// Its port, inside the lab.
 const PORT: u16 = 8009;
 
 /// The Redfish service of all machines.
 #[derive(Clone, Debug)]
 pub struct Redfish {
-    /// Its root.
+    /// The base URL.
     pub url: String,
-    /// SHA-256 of the certificate it shows, in hex.
+    /// SHA-256 of its certificate, in hex.
     pub certificate_sha256: String,
 }
 
 impl Redfish {
-    /// Starts it in `lab`.
+    /// Starts sushy-emulator in `lab`.
     pub fn start(lab: &mut Lab, hypervisor: &Hypervisor) -> anyhow::Result<Self> {
         let program =
             setup::peers("tests/rack/assets/peers.sh")?.join("rack-venv/bin/sushy-emulator");
@@ -52,9 +52,9 @@ SUSHY_EMULATOR_SECURE_BOOT_DISABLED_NVRAM = '/usr/share/OVMF/OVMF_VARS_4M.fd'
         lab.start("sushy-emulator", &mut command)?;
         let url = format!("https://127.0.0.1:{PORT}");
         wait("the BMCs", Duration::from_secs(60), || {
-            let mut ask = lab.command("curl");
-            ask.args(["--silent", "--insecure", "--output", "/dev/null"]);
-            ask.arg(format!("{url}/redfish/v1/")).status().ok()?.success().then_some(())
+            let mut curl = lab.command("curl");
+            curl.args(["--silent", "--insecure", "--output", "/dev/null"]);
+            curl.arg(format!("{url}/redfish/v1/")).status().ok()?.success().then_some(())
         })
         .context(lab.log("sushy-emulator"))?;
         let digest = Sha256::digest(certificate.der());

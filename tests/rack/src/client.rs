@@ -1,4 +1,4 @@
-//! Somebody on the machines' network who is no machine of libvirt's: an interface with a MAC, in a namespace of its own.
+//! A host on the machines' network: an interface with a given MAC, in its own namespace.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,14 +11,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::lab::Lab;
 use setup::run;
 
-/// A namespace with one interface, `eth0`, on the lab's bridge. Dropping it takes it away.
+/// A namespace with one interface, `eth0`, on the lab's bridge. Drop removes it.
 #[derive(Debug)]
 pub struct Client {
     name: String,
 }
 
 impl Client {
-    /// One with this MAC, and no address.
+    /// Creates the namespace. The interface has this MAC and no address.
     pub fn new(lab: &Lab, number: u8, mac: &str) -> anyhow::Result<Self> {
         let name = format!("{}c{number}", lab.name());
         run(Command::new("ip").args(["netns", "add", &name]))?;
@@ -33,23 +33,23 @@ impl Client {
         Ok(client)
     }
 
-    /// The namespace's name.
+    /// Returns the namespace's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What `ip` is told inside.
+    /// Runs `ip` with the arguments in `line`, inside the namespace.
     pub fn ip(&self, line: &str) -> anyhow::Result<()> {
         run(Command::new("ip").args(["-n", &self.name]).args(line.split_whitespace()))
     }
 
-    /// Gives it `address` and the way to everything else.
-    pub fn settle(&self, address: &str) -> anyhow::Result<()> {
+    /// Adds `address` to the interface, and a default route to the server.
+    pub fn configure(&self, address: &str) -> anyhow::Result<()> {
         self.ip(&format!("addr add {address}/24 dev eth0"))?;
         self.ip(&format!("route replace default via {} dev eth0", crate::SERVER))
     }
 
-    /// Runs `program` inside, to its end.
+    /// Runs `program` inside the namespace to its end.
     pub fn run<A: AsRef<OsStr>>(
         &self,
         program: &str,
@@ -59,14 +59,14 @@ impl Client {
         command.args(arguments).output().with_context(|| format!("running {program}"))
     }
 
-    /// `program`, to be run inside; it keeps the pid it is started with.
+    /// Returns a command that runs `program` inside the namespace, with the pid of the spawned process.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
         command
     }
 
-    /// Does `work` on a thread inside.
+    /// Runs `work` on a thread inside the namespace.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         let namespace = File::open(format!("/run/netns/{}", self.name))?;
         let inside = || {
@@ -74,10 +74,10 @@ impl Client {
             move_into_link_name_space(namespace.as_fd(), kind).map(|()| work())
         };
         let done = std::thread::scope(|scope| scope.spawn(inside).join());
-        Ok(done.map_err(|_| anyhow::anyhow!("the work inside broke"))??)
+        Ok(done.map_err(|_| anyhow::anyhow!("the thread in the namespace panicked"))??)
     }
 
-    /// Status and body of a GET, asked from `source`.
+    /// Sends a GET request from the address `source`. Returns status and body.
     pub fn get(&self, source: &str, url: &str) -> anyhow::Result<(u16, String)> {
         let arguments = ["-s", "-m", "10", "--interface", source, "-w", "\n%{http_code}", url];
         let output = self.run("curl", arguments)?;

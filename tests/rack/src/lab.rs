@@ -1,4 +1,4 @@
-//! A network namespace with a bridge, and the processes in it.
+//! A network namespace with a bridge, and its processes.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use crate::SERVER;
 use setup::run;
 
-/// How long a process may take to end by itself.
-const GRACE: Duration = Duration::from_secs(10);
+/// Time between SIGTERM and SIGKILL.
+const TERMINATION_GRACE: Duration = Duration::from_secs(10);
 
-/// The namespace. Dropping it ends what runs in it, by the pids that are its own, and takes it away.
+/// The namespace. Drop ends its processes, by their pids, and removes it.
 #[derive(Debug)]
 pub struct Lab {
     name: String,
@@ -26,9 +26,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A fresh one: a bridge with the server's address and the metadata address on it.
+    /// Creates the namespace, with the server's address and the metadata address on its bridge.
     pub fn new() -> anyhow::Result<Self> {
-        // Several labs of one process, as tests make them, are told apart by their number.
+        // One process may create several labs, which need distinct names.
         static LABS: AtomicU32 = AtomicU32::new(0);
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("rack{}n{number}", std::process::id());
@@ -48,34 +48,34 @@ impl Lab {
         Ok(lab)
     }
 
-    /// What `ip` is told inside.
+    /// Runs `ip` with the arguments in `line`, inside the namespace.
     pub fn ip(&self, line: &str) -> anyhow::Result<()> {
         run(Command::new("ip").args(["-n", &self.name]).args(line.split_whitespace()))
     }
 
-    /// The namespace's name.
+    /// Returns the namespace's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A directory that goes with the lab.
+    /// Returns the lab's directory, which is removed with it.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A file in it.
+    /// Returns the path of `name` in the lab's directory.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// `program`, to be run in the namespace; it keeps the pid it is started with.
+    /// Returns a command that runs `program` inside the namespace, with the pid of the spawned process.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
         command
     }
 
-    /// Starts `command`, which is called `name` here; what it says goes to `name.log`.
+    /// Starts `command` as `name`; its output goes to the file `name.log`.
     pub fn start(&mut self, name: &str, command: &mut Command) -> anyhow::Result<()> {
         let log = File::create(self.path(format!("{name}.log")))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -84,45 +84,48 @@ impl Lab {
         Ok(())
     }
 
-    /// Whether what was started as `name` has ended.
+    /// True if the process that was started as `name` has ended.
     pub fn has_ended(&mut self, name: &str) -> anyhow::Result<bool> {
         let found = self.running.iter_mut().find(|(running, _)| running == name);
         let (_, child) = found.with_context(|| format!("{name} was never started"))?;
         Ok(child.try_wait()?.is_some())
     }
 
-    /// Kills what was started as `name`, at once and without warning.
+    /// Sends SIGKILL to the process that was started as `name`.
     pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
-        let at = self.running.iter().position(|(running, _)| running == name);
-        let (_, mut child) = self.running.remove(at.with_context(|| format!("no {name} runs"))?);
+        let index = self.running.iter().position(|(running, _)| running == name);
+        let index = index.with_context(|| format!("{name} is not running"))?;
+        let (_, mut child) = self.running.remove(index);
         child.kill()?;
         child.wait()?;
         Ok(())
     }
 
-    /// What `name` said so far.
+    /// Returns the output of `name` so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// The pids of everything in the namespace.
-    fn inhabitants(&self) -> Vec<Pid> {
-        let listed = Command::new("ip").args(["netns", "pids", &self.name]).output();
-        let listed = listed.map(|listed| String::from_utf8_lossy(&listed.stdout).into_owned());
-        let pids = listed.unwrap_or_default();
-        pids.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)).collect()
+    /// Returns the pids of all processes in the namespace.
+    fn pids(&self) -> Vec<Pid> {
+        let output = Command::new("ip").args(["netns", "pids", &self.name]).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        text.unwrap_or_default()
+            .lines()
+            .filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?))
+            .collect()
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            for pid in self.inhabitants() {
-                // Of a process that has ended meanwhile there is nothing to end.
-                let _ended = kill_process(pid, signal);
+            for pid in self.pids() {
+                // Fails harmlessly if the process has just ended.
+                let _result = kill_process(pid, signal);
             }
-            let until = Instant::now() + GRACE;
-            while !self.inhabitants().is_empty() && Instant::now() < until {
+            let until = Instant::now() + TERMINATION_GRACE;
+            while !self.pids().is_empty() && Instant::now() < until {
                 self.running.iter_mut().for_each(|(_, child)| drop(child.try_wait()));
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -137,18 +140,18 @@ impl Drop for Lab {
     }
 }
 
-/// Waits until `ready` says something, asking again and again, for `most` at the longest.
+/// Calls `ready` repeatedly until it returns a value, for at most `timeout`.
 pub fn wait<T>(
-    what: &str,
-    most: Duration,
+    name: &str,
+    timeout: Duration,
     mut ready: impl FnMut() -> Option<T>,
 ) -> anyhow::Result<T> {
-    let until = Instant::now() + most;
+    let until = Instant::now() + timeout;
     loop {
         if let Some(found) = ready() {
             return Ok(found);
         }
-        anyhow::ensure!(Instant::now() < until, "waited {most:?} for {what}, in vain");
+        anyhow::ensure!(Instant::now() < until, "timeout after {timeout:?} waiting for {name}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

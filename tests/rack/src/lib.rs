@@ -1,20 +1,20 @@
-//! The virtual rack: machines that behave as bare ones do, in a network of their own.
+//! The virtual rack: emulated bare machines with real firmware, in a network namespace.
 //!
 //! ```text
 //! network namespace ── br0 198.51.100.1/24, 169.254.169.254/32
 //!    ├─ libvirtd ── machine, machine, …       real firmware (SeaBIOS, OVMF), a serial log, a disk file
 //!    ├─ sushy-emulator                        their BMCs, over Redfish
-//!    └─ tinwright serve                       the one under test; its API socket is opened outside and handed in
+//!    └─ tinwright serve                       the server under test; its API socket is created outside the namespace
 //! ```
 //!
-//! - [`lab`]: the namespace, and the processes in it; all of it goes when the lab is dropped.
-//! - [`machines`]: libvirt's part; [`bmc`]: their BMCs; [`bare`]: machines that have neither.
-//! - [`client`]: somebody else on the machines' network.
-//! - [`server`]: Tinwright in the lab, and clients for it.
-//! - [`provision`]: records of the machines, and what is asked of the server.
-//! - [`site`]: all of it, standing.
+//! - [`lab`]: the namespace and its processes; drop ends and removes them.
+//! - [`machines`]: machines run by libvirt; [`bmc`]: their BMCs; [`bare`]: machines without libvirt and BMC.
+//! - [`client`]: another host on the machines' network.
+//! - [`server`]: the Tinwright server in the lab, and its clients.
+//! - [`provision`]: the operator's calls: hardware records, templates, instances.
+//! - [`site`]: lab, libvirt, BMCs and server together.
 //!
-//! Nothing is ever sent outside the namespace.
+//! All traffic stays inside the namespace.
 
 pub mod bare;
 pub mod bmc;
@@ -27,5 +27,5 @@ pub mod site;
 
 use std::net::Ipv4Addr;
 
-/// The server's address in the lab; the machines' follow it.
+/// The server's address in the lab; the machines' addresses are in the same /24.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);

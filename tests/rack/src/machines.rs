@@ -1,4 +1,4 @@
-//! Machines, as libvirt runs them: firmware, a network interface on the bridge, a disk file, a serial log.
+//! Machines run by libvirt: firmware, a network interface on the bridge, a disk file, a serial log.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::lab::{Lab, wait};
 use setup::run;
 
-/// What a machine starts with.
+/// A machine's firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Firmware {
     /// SeaBIOS, with iPXE in the interface's ROM.
@@ -21,35 +21,35 @@ pub enum Firmware {
 /// A machine of the rack.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its name, also its host name.
+    /// The name and host name.
     pub name: String,
-    /// System UUID: its BMC's name for it.
+    /// System UUID, by which the BMC identifies it.
     pub uuid: String,
-    /// Of its one interface.
+    /// MAC of its only interface.
     pub mac: String,
-    /// Reserved for it.
+    /// Its reserved IPv4 address.
     pub address: String,
-    /// What it starts with.
+    /// Its firmware.
     pub firmware: Firmware,
-    /// Its disk, a sparse file.
+    /// The disk image, a sparse file.
     pub disk: PathBuf,
-    /// How far its clock is behind when it gets power.
-    pub behind: Duration,
+    /// Offset by which its hardware clock is behind at power on.
+    pub clock_behind: Duration,
 }
 
-/// The size of a machine's disk, in bytes.
-pub const DISK: u64 = 2 * 1024 * 1024 * 1024;
-/// What people switch off in their firmware who boot over IPv4: trying IPv6 first costs a minute and more before the disk.
+/// Size of a machine's disk, in bytes.
+pub const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// Disables PXE over IPv6 in OVMF, as operators do in firmware settings: trying it costs more than a minute per boot.
 const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
 <entry name='opt/org.tianocore/IPv6PXESupport'>n</entry></sysinfo>";
 /// A machine's memory, in MiB.
-const MEMORY: u32 = 1280;
+const MEMORY_MIB: u32 = 1280;
 
 impl Machine {
-    /// The machine with this number, from 1; powered off, its disk empty.
+    /// Creates machine `number`, counted from 1, powered off, with an empty disk.
     pub fn new(lab: &Lab, number: u8, firmware: Firmware) -> anyhow::Result<Self> {
         let disk = lab.path(format!("m{number}.raw"));
-        std::fs::File::create(&disk)?.set_len(DISK)?;
+        std::fs::File::create(&disk)?.set_len(DISK_BYTES)?;
         Ok(Self {
             name: format!("m{number}"),
             uuid: format!("00000000-0000-4000-8000-0000000000{number:02x}"),
@@ -57,24 +57,25 @@ impl Machine {
             address: format!("198.51.100.{}", 10 + number),
             firmware,
             disk,
-            behind: Duration::ZERO,
+            clock_behind: Duration::ZERO,
         })
     }
 
-    /// The same, with a clock that is so far behind.
+    /// Sets the offset of the hardware clock.
     #[must_use]
-    pub fn behind(self, behind: Duration) -> Self {
-        Self { behind, ..self }
+    pub fn with_clock_behind(self, clock_behind: Duration) -> Self {
+        Self { clock_behind, ..self }
     }
 
-    /// What its serial port said, in its last life.
+    /// Returns the output of its serial port.
     pub fn console(&self, lab: &Lab) -> String {
         let bytes = std::fs::read(lab.path(format!("{}.serial", self.name))).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Returns libvirt's description of the machine.
     fn domain(&self, lab: &Lab) -> String {
-        let Self { name, uuid, mac, disk, behind, .. } = self;
+        let Self { name, uuid, mac, disk, clock_behind, .. } = self;
         let (chipset, loader, settings, rom) = match self.firmware {
             Firmware::Bios => ("pc", String::new(), "", ""),
             Firmware::Uefi => {
@@ -89,9 +90,9 @@ impl Machine {
             }
         };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
-        let behind = behind.as_secs();
+        let behind = clock_behind.as_secs();
         format!(
-            "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{MEMORY}</memory>
+            "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{MEMORY_MIB}</memory>
 <vcpu>1</vcpu><os><type arch='x86_64' machine='{chipset}'>hvm</type>{loader}
 <boot dev='network'/><boot dev='hd'/></os>{settings}<features><acpi/></features>
 <clock offset='variable' adjustment='-{behind}' basis='utc'/>
@@ -107,7 +108,7 @@ impl Machine {
     }
 }
 
-/// Whether the first `length` bytes of `disk` are zero.
+/// True if the first `length` bytes of `disk` are zero.
 pub fn reads_as_zeroes(disk: &Path, length: u64) -> anyhow::Result<bool> {
     use std::io::Read as _;
     let (mut file, mut buffer) = (std::fs::File::open(disk)?.take(length), vec![0; 1 << 20]);
@@ -123,12 +124,12 @@ pub fn reads_as_zeroes(disk: &Path, length: u64) -> anyhow::Result<bool> {
 /// libvirt in the lab.
 #[derive(Debug)]
 pub struct Hypervisor {
-    /// Where clients find it.
+    /// The connection URI for clients.
     pub uri: String,
 }
 
 impl Hypervisor {
-    /// Starts libvirt in `lab`, with state of its own: several run side by side.
+    /// Starts libvirtd in `lab` with its own state, so that several can run at the same time.
     pub fn start(lab: &mut Lab) -> anyhow::Result<Self> {
         let sockets = lab.path("libvirt");
         std::fs::create_dir(&sockets)?;
@@ -156,15 +157,15 @@ impl Hypervisor {
         lab.start("libvirtd", &mut command)?;
         let socket = sockets.join("libvirt-sock");
         let hypervisor = Self { uri: format!("qemu+unix:///system?socket={}", socket.display()) };
-        // The first start looks at what every QEMU can do, which takes a while.
+        // At its first start libvirt probes the capabilities of every QEMU binary, which takes a while.
         wait("libvirt", Duration::from_secs(60), || {
-            let asked = hypervisor.virsh().args(["list", "--name"]).output();
-            asked.is_ok_and(|asked| asked.status.success()).then_some(())
+            let output = hypervisor.virsh().args(["list", "--name"]).output();
+            output.is_ok_and(|output| output.status.success()).then_some(())
         })?;
         Ok(hypervisor)
     }
 
-    /// Racks `machine`; it stays off.
+    /// Defines `machine`, powered off.
     pub fn define(&self, lab: &Lab, machine: &Machine) -> anyhow::Result<()> {
         let file = lab.path(format!("{}.xml", machine.name));
         std::fs::write(&file, machine.domain(lab))?;
@@ -172,18 +173,18 @@ impl Hypervisor {
         run(define.arg("--quiet").arg("define").arg(&file)).context("defining a machine")
     }
 
-    /// Whether `machine` has power.
+    /// True if `machine` is powered on.
     pub fn is_on(&self, machine: &Machine) -> anyhow::Result<bool> {
         let state = self.virsh().args(["domstate", &machine.name]).output()?;
         Ok(String::from_utf8_lossy(&state.stdout).trim() == "running")
     }
 
-    /// Stops `machine` in its tracks.
+    /// Pauses the CPU of `machine`.
     pub fn suspend(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "suspend", &machine.name]))
     }
 
-    /// Lets `machine` go on.
+    /// Resumes the CPU of `machine`.
     pub fn resume(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "resume", &machine.name]))
     }

@@ -1,6 +1,6 @@
-//! Two bare machines become two systems that know who they are, before a newcomer's eyes.
+//! `cargo rack`: boots and provisions two virtual machines, and prints each step.
 
-mod story;
+mod progress;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use rack::site::Site;
 use tinwright::instance::v1::{Instance, State};
 use tokio::task::JoinSet;
 
-use crate::story::Story;
+use crate::progress::ProgressPrinter;
 
-/// How long one machine may take to be active.
-const PATIENCE: Duration = Duration::from_secs(20 * 60);
+/// Maximum time until a machine's instance is active.
+const ACTIVE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 #[derive(Debug, clap::Parser)]
 #[command(version)]
 struct Arguments {
-    /// Take the rack down once both machines are active
+    /// Remove the rack once both instances are active
     #[arg(long)]
     down: bool,
 }
@@ -38,21 +38,21 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Boots and provisions the rack; then leaves it up until the newcomer presses Enter, unless it is to go `down`.
+/// Boots and provisions the rack. Without `down`, keeps it running until Enter is pressed.
 async fn up(down: bool) -> anyhow::Result<()> {
-    let story = Story::begin();
-    story.say("making the operating system installation environment and the images");
+    let printer = ProgressPrinter::new();
+    printer.line("building the operating system installation environment and the images");
     let (osie, images) = (osie()?, images()?);
-    story.say("starting libvirt, the BMCs and the server");
+    printer.line("starting libvirt, the BMCs and the server");
     let site = Site::start(&osie, &images).await?;
-    story.say(format!("tinwright serves on https://{}", site.server.api));
+    printer.line(format!("tinwright serves on https://{}", site.server.api));
     let machines =
         [Machine::new(&site.lab, 1, Firmware::Bios)?, Machine::new(&site.lab, 2, Firmware::Uefi)?];
-    provision(&story, &site, &machines).await?;
-    story.say("both machines are active");
+    provision(&printer, &site, &machines).await?;
+    printer.line("both instances are active");
     if !down {
         eprintln!(
-            "\nLook around from another terminal:\n  export TINWRIGHT_SERVER=https://{} TINWRIGHT_DATA={}\n  {} hardware list\n\nEnter takes the rack down.",
+            "\nLook around from another terminal:\n  export TINWRIGHT_SERVER=https://{} TINWRIGHT_DATA={}\n  {} hardware list\n\nPress Enter to remove the rack.",
             site.server.api,
             site.server.data.display(),
             setup::program("tinwright").display(),
@@ -62,32 +62,39 @@ async fn up(down: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Both at once, until they are active.
-async fn provision(story: &Story, site: &Site, machines: &[Machine]) -> anyhow::Result<()> {
-    let template = site.operator.template().await.context("the template")?;
-    let mut waiting = JoinSet::new();
+/// Provisions the machines at the same time, and waits until their instances are active.
+async fn provision(
+    printer: &ProgressPrinter,
+    site: &Site,
+    machines: &[Machine],
+) -> anyhow::Result<()> {
+    let template = site.operator.create_template().await.context("creating the template")?;
+    let mut tasks = JoinSet::new();
     for machine in machines {
-        let id = site.rack(machine).await?;
+        let id = site.add_machine(machine).await?;
         let instance = site.install(&id, machine, &template).await?;
         let (operator, name) = (site.operator.clone(), machine.name.clone());
-        let chapter = story.of(&name);
-        let told = chapter.clone();
-        waiting.spawn(async move {
+        let progress = printer.for_machine(&name);
+        let states = progress.clone();
+        tasks.spawn(async move {
             let mut last = (String::new(), String::new());
-            let tell = |instance: &Instance| {
-                let news = (instance.state().word(), instance.state_reason.clone());
-                if news != last {
-                    told.say(&news.0, &news.1);
-                    last = news;
+            let print_state = |instance: &Instance| {
+                let state = (instance.state().word(), instance.state_reason.clone());
+                if state != last {
+                    states.print_state(&state.0, &state.1);
+                    last = state;
                 }
             };
-            let done = operator.until(&instance.id, State::Active, PATIENCE, tell).await;
+            let done = operator
+                .wait_for_state(&instance.id, State::Active, ACTIVE_TIMEOUT, print_state)
+                .await;
             done.with_context(|| name.clone())
         });
         let operator = site.operator.clone();
-        waiting.spawn(async move { operator.work_of(&id, |work| chapter.show(work)).await });
+        tasks
+            .spawn(async move { operator.watch_work(&id, |work| progress.print_work(work)).await });
     }
-    while let Some(done) = waiting.join_next().await {
+    while let Some(done) = tasks.join_next().await {
         done??;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What an operator does with a machine: racks it, wires its BMC, asks for a system on it, gives it back.
+//! The operator's calls: creates hardware and BMC records, templates and instances, and deletes instances.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::SERVER;
 use crate::bmc::Redfish;
 use crate::machines::{Firmware, Machine};
 
-/// The key that may log in on what the rack installs.
+/// The SSH key of the installed systems.
 pub const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEFwLV0NcVQc3xFGfoGqwvLyHWHVsvGvXPSZc0mYTg/R operator@rack";
 
 /// Writes an image to the disk and boots it.
@@ -48,7 +48,7 @@ tasks:
         timeout: 600
 "#;
 
-/// Says on the console who the machine takes itself for, by cloud-init's own records.
+/// User data that prints id, host name, file and key, as cloud-init received them, on the console.
 const USERDATA: &str = "#cloud-config
 write_files:
   - path: /etc/rack-was-here
@@ -61,20 +61,20 @@ runcmd:
   - [sh, -c, 'echo \"RACK id=$(cloud-init query instance_id) host=$(hostname) file=$(cat /etc/rack-was-here | tr \" \" -) key=$(cut -d\" \" -f3 /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys 2>/dev/null | tail -n1)\" > /dev/console']
 ";
 
-/// An image the rack can install.
+/// An installable image.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Its name below `/files`.
+    /// File name below `/files`.
     pub name: String,
-    /// SHA-256 of the file as it is downloaded, in hex.
-    pub packed_sha256: String,
-    /// SHA-256 of the disk's bytes, in hex.
+    /// SHA-256 of the compressed file, in hex.
+    pub compressed_sha256: String,
+    /// SHA-256 of the uncompressed image, in hex.
     pub raw_sha256: String,
-    /// How many these are.
+    /// Size of the uncompressed image, in bytes.
     pub raw_length: u64,
 }
 
-/// The folder of images, made if they are not there yet.
+/// Returns the folder of images; builds missing images.
 pub fn images() -> anyhow::Result<PathBuf> {
     let folder = setup::root().join("target/peers/rack");
     let script = setup::root().join("tests/rack/assets/image.sh");
@@ -82,23 +82,24 @@ pub fn images() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The image for machines with `firmware`, in `folder`.
+/// Returns the image in `folder` for machines with `firmware`.
 pub fn image(folder: &std::path::Path, firmware: Firmware) -> anyhow::Result<Image> {
     let name = match firmware {
         Firmware::Bios => "debian-bios.raw.zst",
         Firmware::Uefi => "debian-uefi.raw.zst",
     };
-    let about = std::fs::read_to_string(folder.join(format!("{name}.sha256")))?;
-    let (raw, length) = about.trim().split_once(' ').context("digest and length of the image")?;
+    let digest_file = std::fs::read_to_string(folder.join(format!("{name}.sha256")))?;
+    let (raw, length) =
+        digest_file.trim().split_once(' ').context("digest and length of the image")?;
     Ok(Image {
         name: name.to_owned(),
-        packed_sha256: sha256(&folder.join(name), None)?,
+        compressed_sha256: sha256(&folder.join(name), None)?,
         raw_sha256: raw.to_owned(),
         raw_length: length.parse()?,
     })
 }
 
-/// SHA-256 of the first `length` bytes of a file, or of all, in hex.
+/// Returns the SHA-256 of the first `length` bytes of a file, or of the whole file, in hex.
 pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<String> {
     use sha2::{Digest as _, Sha256};
     use std::io::Read as _;
@@ -113,7 +114,7 @@ pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<Str
     }
 }
 
-/// What an operator writes down about `machine`: it may boot from the network.
+/// Returns the hardware record of `machine`, with network boot allowed.
 pub fn record(machine: &Machine) -> hw::Hardware {
     let address = hw::Address {
         address: machine.address.clone(),
@@ -142,40 +143,45 @@ pub fn record(machine: &Machine) -> hw::Hardware {
     }
 }
 
-/// Somebody with the operator's certificate.
+/// A client with the operator's certificate.
 #[derive(Clone, Debug)]
 pub struct Operator {
     channel: Channel,
 }
 
 impl Operator {
-    /// One who speaks through `channel`.
+    /// Creates the client on `channel`.
     pub fn new(channel: Channel) -> Self {
         Self { channel }
     }
 
-    /// Adds the record of `machine`. Answers its id.
-    pub async fn rack(&self, machine: &Machine) -> anyhow::Result<String> {
-        self.add(record(machine)).await
+    /// Creates the record of `machine`. Returns its id.
+    pub async fn create_machine(&self, machine: &Machine) -> anyhow::Result<String> {
+        self.create_hardware(record(machine)).await
     }
 
-    /// Adds this record. Answers its id.
-    pub async fn add(&self, hardware: hw::Hardware) -> anyhow::Result<String> {
+    /// Creates a hardware record. Returns its id.
+    pub async fn create_hardware(&self, hardware: hw::Hardware) -> anyhow::Result<String> {
         let request = hw::CreateHardwareRequest { hardware: Some(hardware), ..Default::default() };
-        let made =
+        let created =
             HardwareServiceClient::new(self.channel.clone()).create_hardware(request).await?;
-        Ok(made.into_inner().hardware.context("no hardware in the answer")?.id)
+        Ok(created.into_inner().hardware.context("no hardware in the response")?.id)
     }
 
-    /// The boots of the hardware `id`, in order of time.
+    /// Returns the boots of the hardware `id`, oldest first.
     pub async fn boots(&self, id: &str) -> anyhow::Result<Vec<nb::Boot>> {
         let request = nb::ListBootsRequest { hardware_id: id.to_owned(), ..Default::default() };
         let listed = NetbootServiceClient::new(self.channel.clone()).list_boots(request).await?;
         Ok(listed.into_inner().boots)
     }
 
-    /// Tells where the BMC of the hardware `id`, which is `machine`, is.
-    pub async fn wire(&self, id: &str, machine: &Machine, redfish: &Redfish) -> anyhow::Result<()> {
+    /// Creates the BMC record of `machine`, whose hardware id is `id`.
+    pub async fn create_bmc(
+        &self,
+        id: &str,
+        machine: &Machine,
+        redfish: &Redfish,
+    ) -> anyhow::Result<()> {
         let bmc = power::Bmc {
             hardware_id: id.to_owned(),
             redfish_url: redfish.url.clone(),
@@ -190,17 +196,17 @@ impl Operator {
         Ok(())
     }
 
-    /// Adds the template that installs images. Answers its id.
-    pub async fn template(&self) -> anyhow::Result<String> {
+    /// Creates the template that installs images. Returns its id.
+    pub async fn create_template(&self) -> anyhow::Result<String> {
         let template = wf::Template { data: TEMPLATE.into(), ..Default::default() };
         let request = wf::CreateTemplateRequest { template: Some(template), ..Default::default() };
-        let made =
+        let created =
             TemplateServiceClient::new(self.channel.clone()).create_template(request).await?;
-        Ok(made.into_inner().template.context("no template in the answer")?.id)
+        Ok(created.into_inner().template.context("no template in the response")?.id)
     }
 
-    /// Asks for `image` on the hardware `id`, named `hostname`. Answers the instance.
-    pub async fn install(
+    /// Creates an instance named `hostname` with `image` on the hardware `id`.
+    pub async fn create_instance(
         &self,
         id: &str,
         template_id: &str,
@@ -209,7 +215,7 @@ impl Operator {
     ) -> anyhow::Result<occ::Instance> {
         let values = BTreeMap::from([
             ("image_url".to_owned(), format!("http://{SERVER}:7080/files/{}", image.name)),
-            ("image_sha256".to_owned(), image.packed_sha256.clone()),
+            ("image_sha256".to_owned(), image.compressed_sha256.clone()),
         ]);
         let os = occ::instance::OperatingSystem {
             distro: "debian".into(),
@@ -227,33 +233,33 @@ impl Operator {
             ..Default::default()
         };
         let request = occ::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
-        let made =
+        let created =
             InstanceServiceClient::new(self.channel.clone()).create_instance(request).await?;
-        made.into_inner().instance.context("no instance in the answer")
+        created.into_inner().instance.context("no instance in the response")
     }
 
-    /// Waits until the instance `id` is in `state`, for `most` at the longest; tells each state on the way. An instance that
-    /// fails, or is gone where that is not what is waited for, ends the wait.
-    pub async fn until(
+    /// Waits until the instance `id` is in `state`, for at most `timeout`; `on_update` is called for each update on the way.
+    /// Fails if the instance fails, or is deleted while another state is awaited.
+    pub async fn wait_for_state(
         &self,
         id: &str,
         state: occ::State,
-        most: Duration,
-        mut tell: impl FnMut(&occ::Instance),
+        timeout: Duration,
+        mut on_update: impl FnMut(&occ::Instance),
     ) -> anyhow::Result<()> {
         use occ::watch_instances_response::Event;
-        let (began, mut last) = (Instant::now(), String::new());
+        let (start, mut last) = (Instant::now(), String::new());
         let request = occ::WatchInstancesRequest { id: id.to_owned(), view: 0 };
         let mut client = InstanceServiceClient::new(self.channel.clone());
         let mut events = client.watch_instances(request).await?.into_inner();
         loop {
-            let left = most.saturating_sub(began.elapsed());
+            let left = timeout.saturating_sub(start.elapsed());
             let next = tokio::time::timeout(left, events.next()).await;
             let next =
-                next.with_context(|| format!("instance {id} is still {last} after {most:?}"))?;
+                next.with_context(|| format!("instance {id} is still {last} after {timeout:?}"))?;
             match next.context("the watch ended")??.event {
                 Some(Event::Instance(instance)) => {
-                    tell(&instance);
+                    on_update(&instance);
                     if instance.state() == state {
                         return Ok(());
                     }
@@ -265,37 +271,41 @@ impl Operator {
                     anyhow::ensure!(!failed, "{last}: {}", instance.state_reason);
                 }
                 Some(Event::DeletedId(_)) if state == occ::State::Deleted => return Ok(()),
-                Some(Event::DeletedId(_)) => anyhow::bail!("instance {id} is gone"),
+                Some(Event::DeletedId(_)) => anyhow::bail!("instance {id} was deleted"),
                 Some(Event::Synced(_)) | None => {}
             }
         }
     }
 
-    /// Gives the machine of the instance `id` back.
-    pub async fn release(&self, id: &str) -> anyhow::Result<()> {
+    /// Deletes the instance `id`.
+    pub async fn delete_instance(&self, id: &str) -> anyhow::Result<()> {
         let request = occ::DeleteInstanceRequest { id: id.to_owned(), ..Default::default() };
         InstanceServiceClient::new(self.channel.clone()).delete_instance(request).await?;
         Ok(())
     }
 
-    /// The workflow `id`.
+    /// Returns the workflow `id`.
     pub async fn workflow(&self, id: &str) -> anyhow::Result<wf::Workflow> {
         let request = wf::GetWorkflowRequest { id: id.to_owned(), ..Default::default() };
         let found = WorkflowServiceClient::new(self.channel.clone()).get_workflow(request).await?;
-        found.into_inner().workflow.context("no workflow in the answer")
+        found.into_inner().workflow.context("no workflow in the response")
     }
 
-    /// Tells of the work on the hardware `id`, whenever there is news, until a workflow of it has succeeded.
-    pub async fn work_of(&self, id: &str, tell: impl Fn(&wf::Workflow)) -> anyhow::Result<()> {
+    /// Calls `on_update` for each update of a workflow of the hardware `id`, until one has succeeded.
+    pub async fn watch_work(
+        &self,
+        id: &str,
+        on_update: impl Fn(&wf::Workflow),
+    ) -> anyhow::Result<()> {
         use wf::watch_workflows_response::Event;
         let mut client = WorkflowServiceClient::new(self.channel.clone());
-        let everything = wf::WatchWorkflowsRequest::default();
-        let mut events = client.watch_workflows(everything).await?.into_inner();
-        while let Some(told) = events.next().await {
-            if let Some(Event::Workflow(work)) = told?.event
+        let request = wf::WatchWorkflowsRequest::default();
+        let mut events = client.watch_workflows(request).await?.into_inner();
+        while let Some(update) = events.next().await {
+            if let Some(Event::Workflow(work)) = update?.event
                 && work.hardware_id == id
             {
-                tell(&work);
+                on_update(&work);
                 if work.state() == wf::WorkflowState::Success {
                     return Ok(());
                 }
@@ -304,7 +314,7 @@ impl Operator {
         anyhow::bail!("the watch of workflows ended")
     }
 
-    /// Every workflow of the hardware `id`.
+    /// Returns all workflows of the hardware `id`.
     pub async fn workflows(&self, id: &str) -> anyhow::Result<Vec<wf::Workflow>> {
         let request = wf::ListWorkflowsRequest { hardware_id: id.to_owned(), ..Default::default() };
         let listed =

@@ -1,4 +1,4 @@
-//! A whole rack, standing: libvirt, the BMCs, and the server before them.
+//! A running rack: libvirt, BMCs and server.
 
 use std::path::Path;
 
@@ -11,27 +11,27 @@ use crate::machines::{Hypervisor, Machine};
 use crate::provision::Operator;
 use crate::server::Server;
 
-/// What machines are put into. All of it goes when this is dropped.
+/// A running rack. Drop ends and removes everything.
 #[derive(Debug)]
 pub struct Site {
-    /// The machines' power supplies.
+    /// The machines' BMCs.
     pub redfish: Redfish,
-    /// What runs the machines.
+    /// libvirt.
     pub hypervisor: Hypervisor,
-    /// The one under test.
+    /// The server under test.
     pub server: Server,
-    /// Its operator.
+    /// A client with the operator's certificate.
     pub operator: Operator,
-    /// Their network, and what runs on it.
+    /// The network namespace.
     pub lab: Lab,
 }
 
 impl Site {
-    /// Starts everything; the server offers the environment in `osie` and the images in `files`.
+    /// Starts everything. The server serves the installation environment in `osie` and the images in `files`.
     pub async fn start(osie: &Path, files: &Path) -> anyhow::Result<Self> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
-            "the rack makes network namespaces: run it as root"
+            "run this as root: it creates network namespaces"
         );
         let mut lab = Lab::new()?;
         let hypervisor = Hypervisor::start(&mut lab)?;
@@ -42,15 +42,19 @@ impl Site {
         Ok(Self { redfish, hypervisor, server, operator, lab })
     }
 
-    /// Racks `machine` and wires its BMC. Answers the id of its hardware.
-    pub async fn rack(&self, machine: &Machine) -> anyhow::Result<String> {
+    /// Defines `machine`, and creates its hardware and BMC records. Returns the hardware id.
+    pub async fn add_machine(&self, machine: &Machine) -> anyhow::Result<String> {
         self.hypervisor.define(&self.lab, machine)?;
-        let id = self.operator.rack(machine).await.context("the hardware")?;
-        self.operator.wire(&id, machine, &self.redfish).await.context("the BMC")?;
+        let id =
+            self.operator.create_machine(machine).await.context("creating the hardware record")?;
+        self.operator
+            .create_bmc(&id, machine, &self.redfish)
+            .await
+            .context("creating the BMC record")?;
         Ok(id)
     }
 
-    /// Asks for the image of its firmware on the hardware `id`, which is `machine`.
+    /// Creates an instance with the image for the machine's firmware on `machine`, whose hardware id is `id`.
     pub async fn install(
         &self,
         id: &str,
@@ -58,6 +62,6 @@ impl Site {
         template: &str,
     ) -> anyhow::Result<Instance> {
         let image = crate::provision::image(&self.server.files, machine.firmware)?;
-        self.operator.install(id, template, &machine.name, &image).await
+        self.operator.create_instance(id, template, &machine.name, &image).await
     }
 }

@@ -1,4 +1,4 @@
-//! What is on the machines' network: addresses, loaders, scripts and metadata, each for whom it is meant.
+//! DHCP, TFTP, boot HTTP, enrolment and metadata on the machines' network, each answered only for the right client.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,11 +24,11 @@ struct Site {
     ids: Vec<String>,
 }
 
-/// A server that knows two machines: one that may boot from the network, and one that may not.
+/// Starts a server with two hardware records: one machine may boot from the network, the other may not.
 async fn site() -> Site {
     assert!(
         rustix::process::geteuid().is_root(),
-        "these tests make network namespaces: run them as root"
+        "run this as root: it creates network namespaces"
     );
     let mut lab = Lab::new().unwrap();
     let osie = lab.path("osie");
@@ -57,31 +57,31 @@ async fn site() -> Site {
         };
         let request =
             hw::CreateHardwareRequest { hardware: Some(hardware_record), ..Default::default() };
-        let made = hardware.create_hardware(request).await.unwrap().into_inner();
-        ids.push(made.hardware.unwrap().id);
+        let created = hardware.create_hardware(request).await.unwrap().into_inner();
+        ids.push(created.hardware.unwrap().id);
     }
     Site { lab, server, ids }
 }
 
-/// What udhcpc was given, as it tells its script; nothing where it was given nothing.
-fn lease(lab: &Lab, client: &Client, more: &[&str]) -> Option<String> {
+/// Runs udhcpc. Returns the environment of its script once an address is bound, `None` if it got no address.
+fn lease(lab: &Lab, client: &Client, extra_arguments: &[&str]) -> Option<String> {
     let script = lab.path("lease.sh");
     std::fs::write(&script, "#!/bin/sh\n[ \"$1\" != bound ] || env\n").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let script = script.display().to_string();
     let mut arguments =
         vec!["udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "3", "-T", "2", "-s", &script];
-    arguments.extend(more);
+    arguments.extend(extra_arguments);
     let output = client.run("busybox", arguments).unwrap();
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_known_machine_gets_its_address_and_an_unknown_one_nothing() {
+async fn a_known_machine_gets_its_address_and_an_unknown_one_gets_no_reply() {
     let site = site().await;
     let known = Client::new(&site.lab, 1, NODE.0).unwrap();
-    let given = lease(&site.lab, &known, &[]).unwrap();
-    assert!(given.contains("ip=198.51.100.51") && given.contains("router=198.51.100.1"), "{given}");
+    let bound = lease(&site.lab, &known, &[]).unwrap();
+    assert!(bound.contains("ip=198.51.100.51") && bound.contains("router=198.51.100.1"), "{bound}");
     let again = lease(&site.lab, &known, &["-r", "198.51.100.77"]).unwrap();
     assert!(again.contains("ip=198.51.100.51"), "{again}");
     let unknown = Client::new(&site.lab, 2, "52:54:00:00:02:99").unwrap();
@@ -89,61 +89,61 @@ async fn a_known_machine_gets_its_address_and_an_unknown_one_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn firmware_is_sent_for_a_loader_or_to_its_next_device() {
+async fn firmware_gets_a_loader_or_the_file_that_does_not_exist() {
     let site = site().await;
     let pxe = ["-V", "PXEClient:Arch:00007:UNDI:003016", "-x", "0x5d:0007", "-O", "67"];
     for (number, (mac, _), file) in
         [(1, NODE, "snponly.efi"), (2, INSTALLED, "netboot-not-allowed")]
     {
         let client = Client::new(&site.lab, number, mac).unwrap();
-        let given = lease(&site.lab, &client, &pxe).unwrap();
+        let bound = lease(&site.lab, &client, &pxe).unwrap();
         assert!(
-            given.contains(&format!("bootfile={file}"))
-                || given.contains(&format!("boot_file={file}")),
-            "{given}"
+            bound.contains(&format!("bootfile={file}"))
+                || bound.contains(&format!("boot_file={file}")),
+            "{bound}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loader_arrives_whole_by_tftp() {
+async fn a_loader_is_downloaded_completely_over_tftp() {
     let site = site().await;
     let client = Client::new(&site.lab, 1, NODE.0).unwrap();
-    client.settle(NODE.1).unwrap();
-    let here = site.lab.path("loader");
-    let target = here.display().to_string();
+    client.configure(NODE.1).unwrap();
+    let file = site.lab.path("loader");
+    let target = file.display().to_string();
     let arguments = ["-s", "-m", "20", "-o", &target, "tftp://198.51.100.1/snponly.efi"];
     assert!(client.run("curl", arguments).unwrap().status.success());
-    assert!(std::fs::read(&here).unwrap() == std::fs::read("/usr/lib/ipxe/snponly.efi").unwrap());
+    assert!(std::fs::read(&file).unwrap() == std::fs::read("/usr/lib/ipxe/snponly.efi").unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_is_for_its_machine_and_nobody_else() {
+async fn a_script_is_served_only_to_its_machine() {
     let site = site().await;
     let client = Client::new(&site.lab, 1, NODE.0).unwrap();
-    client.settle(NODE.1).unwrap();
+    client.configure(NODE.1).unwrap();
     client.ip("addr add 198.51.100.99/24 dev eth0").unwrap();
-    let ask = |source: &str, path: &str| client.get(source, &format!("{SERVER}{path}")).unwrap();
-    let (status, script) = ask(NODE.1, "/52-54-00-00-02-01/auto.ipxe");
+    let get = |source: &str, path: &str| client.get(source, &format!("{SERVER}{path}")).unwrap();
+    let (status, script) = get(NODE.1, "/52-54-00-00-02-01/auto.ipxe");
     assert_eq!(status, 200);
     assert!(script.starts_with("#!ipxe") && script.contains(&format!("worker_id={}", site.ids[0])));
-    let nothing = String::new();
+    let empty = String::new();
     assert_eq!(
-        ask("198.51.100.99", "/52-54-00-00-02-01/auto.ipxe"),
-        (403, nothing.clone()),
+        get("198.51.100.99", "/52-54-00-00-02-01/auto.ipxe"),
+        (403, empty.clone()),
         "another address"
     );
-    assert_eq!(ask(NODE.1, "/52-54-00-00-02-02/auto.ipxe"), (403, nothing.clone()), "another MAC");
-    assert_eq!(ask(NODE.1, "/52-54-00-00-02-99/auto.ipxe"), (404, nothing.clone()), "nobody's MAC");
-    assert_eq!(ask("198.51.100.99", "/auto.ipxe"), (404, nothing), "nobody's address");
+    assert_eq!(get(NODE.1, "/52-54-00-00-02-02/auto.ipxe"), (403, empty.clone()), "another MAC");
+    assert_eq!(get(NODE.1, "/52-54-00-00-02-99/auto.ipxe"), (404, empty.clone()), "unknown MAC");
+    assert_eq!(get("198.51.100.99", "/auto.ipxe"), (404, empty), "unknown address");
     let base = script.lines().find_map(|line| line.strip_prefix("set base ")).unwrap().to_owned();
     let path = base.strip_prefix(SERVER).unwrap();
-    assert_eq!(ask(NODE.1, &format!("{path}/vmlinuz-x86_64")), (200, "a kernel".into()));
-    assert_eq!(ask("198.51.100.99", &format!("{path}/vmlinuz-x86_64")).0, 403);
-    assert!(ask(NODE.1, &format!("{path}/ca.pem")).1.contains("BEGIN CERTIFICATE"));
+    assert_eq!(get(NODE.1, &format!("{path}/vmlinuz-x86_64")), (200, "a kernel".into()));
+    assert_eq!(get("198.51.100.99", &format!("{path}/vmlinuz-x86_64")).0, 403);
+    assert!(get(NODE.1, &format!("{path}/ca.pem")).1.contains("BEGIN CERTIFICATE"));
 }
 
-/// Asks for a certificate from `source`, with the token and the key given.
+/// Requests a certificate for `key` with the boot token `token`, from the address `source`.
 fn redeem(
     site: &Site,
     client: &Client,
@@ -160,47 +160,50 @@ fn redeem(
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
     let endpoint = Endpoint::from_static("https://198.51.100.1:42113").tls_config(tls).unwrap();
     let endpoint = endpoint.local_address(Some(source.parse().unwrap()));
-    let ask = || {
+    let call = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut worker = WorkerServiceClient::new(endpoint.connect().await.unwrap());
             worker.redeem(request).await
         })
     };
-    Ok(client.within(ask).unwrap()?.into_inner().certificate)
+    Ok(client.within(call).unwrap()?.into_inner().certificate)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_boot_token_is_for_one_key_at_one_address() {
+async fn a_boot_token_is_bound_to_one_key_and_one_address() {
     let site = site().await;
     let client = Client::new(&site.lab, 1, NODE.0).unwrap();
-    client.settle(NODE.1).unwrap();
+    client.configure(NODE.1).unwrap();
     client.ip("addr add 198.51.100.99/24 dev eth0").unwrap();
     let script = client.get(NODE.1, &format!("{SERVER}/52-54-00-00-02-01/auto.ipxe")).unwrap().1;
     let words = script.split_whitespace();
     let token = words.filter_map(|word| word.strip_prefix("boot_token=")).next().unwrap();
     let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let ask = |source: &str, key| redeem(&site, &client, source, token, key);
+    let request = |source: &str, key| redeem(&site, &client, source, token, key);
 
-    let elsewhere = ask("198.51.100.99", &own).unwrap_err();
+    let elsewhere = request("198.51.100.99", &own).unwrap_err();
     assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
-    assert!(ask(NODE.1, &own).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
-    let stolen = ask(NODE.1, &other).unwrap_err();
+    assert!(request(NODE.1, &own).unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    let stolen = request(NODE.1, &other).unwrap_err();
     assert_eq!(stolen.code(), Code::PermissionDenied, "{stolen}");
     assert!(stolen.message().contains("another key"), "{stolen}");
-    assert!(ask(NODE.1, &own).is_ok(), "the first answer may have been lost");
+    assert!(
+        request(NODE.1, &own).is_ok(),
+        "the first response may have been lost, so a repeated request succeeds"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_knows_a_machine_by_its_address() {
+async fn metadata_identifies_a_machine_by_its_address() {
     let site = site().await;
     let client = Client::new(&site.lab, 1, NODE.0).unwrap();
-    client.settle(NODE.1).unwrap();
+    client.configure(NODE.1).unwrap();
     client.ip("addr add 198.51.100.99/24 dev eth0").unwrap();
-    let ask = |source: &str, path: &str| {
+    let get = |source: &str, path: &str| {
         client.get(source, &format!("http://169.254.169.254/latest/meta-data/{path}")).unwrap()
     };
-    assert_eq!(ask(NODE.1, "instance-id"), (200, site.ids[0].clone()));
-    assert_eq!(ask(NODE.1, "placement/availability-zone"), (200, "lab1a".into()));
-    assert_eq!(ask("198.51.100.99", "instance-id"), (404, String::new()));
+    assert_eq!(get(NODE.1, "instance-id"), (200, site.ids[0].clone()));
+    assert_eq!(get(NODE.1, "placement/availability-zone"), (200, "lab1a".into()));
+    assert_eq!(get("198.51.100.99", "instance-id"), (404, String::new()));
 }

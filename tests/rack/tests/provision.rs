@@ -1,4 +1,4 @@
-//! Bare machines, one BIOS and one UEFI, become systems that know who they are; and one of them is given back.
+//! Provisions two bare machines, one with BIOS and one with UEFI, then deletes one instance.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::time::Duration;
@@ -12,11 +12,11 @@ use rack::site::Site;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::{ActionState, WorkflowState};
 
-/// How long one machine may take to be active, beside another that is being provisioned.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// Maximum time until an instance is active while two are provisioned.
+const ACTIVE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The image is on the disk, byte for byte, before the machine boots it.
-async fn the_disk_holds_the_image(site: &Site, machine: &Machine, id: &str, image: &Image) {
+/// Waits until the image is written, and compares the disk with it before the machine boots from it.
+async fn check_disk(site: &Site, machine: &Machine, id: &str, image: &Image) {
     let written = async {
         loop {
             let workflows = site.operator.workflows(id).await.unwrap();
@@ -30,32 +30,32 @@ async fn the_disk_holds_the_image(site: &Site, machine: &Machine, id: &str, imag
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, written).await.expect("the image is written");
+    tokio::time::timeout(ACTIVE_TIMEOUT, written).await.expect("the image is written");
     site.hypervisor.suspend(machine).unwrap();
     let digest = sha256(&machine.disk, Some(image.raw_length)).unwrap();
     site.hypervisor.resume(machine).unwrap();
     assert_eq!(digest, image.raw_sha256, "{}", machine.name);
 }
 
-/// What the installed system said of itself, by cloud-init's records.
-fn the_system_knows_itself(site: &Site, machine: &Machine, instance: &Instance) {
-    let said = wait("the system's word", Duration::from_secs(120), || {
+/// Checks the line that the installed system prints from cloud-init's data.
+fn check_cloud_init(site: &Site, machine: &Machine, instance: &Instance) {
+    let line = wait("the line of cloud-init", Duration::from_secs(120), || {
         let console = machine.console(&site.lab);
         console.lines().find_map(|line| Some(line.split_once("RACK ")?.1.to_owned()))
     });
-    let said = said.unwrap();
+    let line = line.unwrap();
     for part in [
         format!("id={}", instance.id),
         format!("host={}", machine.name),
         "file=user-data-arrived".into(),
         "key=operator@rack".into(),
     ] {
-        assert!(said.contains(&part), "{part} is not in: {said}");
+        assert!(line.contains(&part), "{part} is not in: {line}");
     }
 }
 
-/// By the server's log: firmware fetched our loader, that one script, and then one boot was sent to the disk.
-fn the_network_booted_it_once(site: &Site, machine: &Machine) {
+/// Checks in the server's log that the firmware loaded our loader and one script, and that the next boot was refused.
+fn check_boots(site: &Site, machine: &Machine) {
     let log = site.lab.log("tinwright");
     let count = |parts: &[&str]| {
         log.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
@@ -68,16 +68,16 @@ fn the_network_booted_it_once(site: &Site, machine: &Machine) {
     let loaders = count(&["tftp", &format!("client={address}:"), loader, "result=\"complete\""]);
     let scripts = count(&["script served", &format!("source={address} "), "kind=\"worker\""]);
     let refusals = count(&[&mac, "kind=\"ack\"", "offer=Refused"]);
-    // The last of those is the installed system, which asks for its address.
-    let wanted = match machine.firmware {
+    // The last refusal is the DHCP exchange of the installed system.
+    let expected = match machine.firmware {
         Firmware::Bios => (1, 1, 1 + 1),
-        // In one boot it asks by PXE, then by HTTP.
+        // Each boot sends a PXE request and an HTTP boot request.
         Firmware::Uefi => (1, 1, 2 + 1),
     };
-    assert_eq!((loaders, scripts, refusals), wanted, "{}: {log}", machine.name);
+    assert_eq!((loaders, scripts, refusals), expected, "{}: {log}", machine.name);
 }
 
-/// The hardware's id, the machine, and the instance that is active on it.
+/// Provisions one machine. Returns the hardware id, the machine, and its active instance.
 async fn provision(
     site: &Site,
     template: &str,
@@ -85,44 +85,57 @@ async fn provision(
     firmware: Firmware,
 ) -> (String, Machine, Instance) {
     let machine = Machine::new(&site.lab, number, firmware).unwrap();
-    let id = site.rack(&machine).await.unwrap();
+    let id = site.add_machine(&machine).await.unwrap();
     let instance = site.install(&id, &machine, template).await.unwrap();
     let image = image(&site.server.files, firmware).unwrap();
-    the_disk_holds_the_image(site, &machine, &id, &image).await;
-    let tell = |instance: &Instance| {
+    check_disk(site, &machine, &id, &image).await;
+    let print_state = |instance: &Instance| {
         println!("{} is {} {}", machine.name, instance.state().word(), instance.state_reason);
     };
-    site.operator.until(&instance.id, State::Active, PATIENCE, tell).await.unwrap();
-    the_system_knows_itself(site, &machine, &instance);
-    the_network_booted_it_once(site, &machine);
+    site.operator
+        .wait_for_state(&instance.id, State::Active, ACTIVE_TIMEOUT, print_state)
+        .await
+        .unwrap();
+    check_cloud_init(site, &machine, &instance);
+    check_boots(site, &machine);
     (id, machine, instance)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_bare_machines_come_up_as_themselves_and_one_is_given_back() {
+async fn two_bare_machines_are_provisioned_and_one_instance_is_deleted() {
     let site = Site::start(&osie().unwrap(), &images().unwrap()).await.unwrap();
-    let template = site.operator.template().await.unwrap();
+    let template = site.operator.create_template().await.unwrap();
     let ((id, machine, instance), _) = tokio::join!(
         provision(&site, &template, 1, Firmware::Bios),
         provision(&site, &template, 2, Firmware::Uefi),
     );
-    site.operator.release(&instance.id).await.unwrap();
-    site.operator.until(&instance.id, State::Deleted, PATIENCE, |_| {}).await.unwrap();
-    assert!(!site.hypervisor.is_on(&machine).unwrap(), "switched off by its BMC");
+    site.operator.delete_instance(&instance.id).await.unwrap();
+    site.operator
+        .wait_for_state(&instance.id, State::Deleted, ACTIVE_TIMEOUT, |_| {})
+        .await
+        .unwrap();
+    assert!(!site.hypervisor.is_on(&machine).unwrap(), "powered off through its BMC");
     let image = image(&site.server.files, Firmware::Bios).unwrap();
     assert!(reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "wiped");
 
-    // The machine is off: somebody else asks from its address.
+    // The machine is off: another host uses its address.
     let stand_in = Client::new(&site.lab, 9, &machine.mac).unwrap();
-    stand_in.settle(&machine.address).unwrap();
+    stand_in.configure(&machine.address).unwrap();
     let metadata = |path: &str| {
         let url = format!("http://169.254.169.254/latest/{path}");
         stand_in.get(&machine.address, &url).unwrap()
     };
     assert_eq!(metadata("user-data"), (404, String::new()));
-    assert_eq!(metadata("meta-data/instance-id"), (404, String::new()), "a free machine is nobody");
+    assert_eq!(
+        metadata("meta-data/instance-id"),
+        (404, String::new()),
+        "no metadata for a free machine"
+    );
     drop(stand_in);
 
     let second = site.install(&id, &machine, &template).await.unwrap();
-    site.operator.until(&second.id, State::Provisioning, PATIENCE, |_| {}).await.unwrap();
+    site.operator
+        .wait_for_state(&second.id, State::Provisioning, ACTIVE_TIMEOUT, |_| {})
+        .await
+        .unwrap();
 }
