@@ -106,7 +106,7 @@ fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Ends the server by `signal` and starts it again.
-fn again(site: &mut Site, signal: Signal) -> anyhow::Result<(Started, KiB)> {
+fn again(site: &mut Site, signal: Signal) -> anyhow::Result<(StartTimes, KiB)> {
     site.stop(signal)?;
     Ok((site.start()?, site.settled_memory()?))
 }
