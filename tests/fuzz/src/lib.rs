@@ -1,21 +1,21 @@
-//! What machines send, spoiled: every codec is fed good inputs with something wrong in them, for as long as one likes.
+//! Fuzzing: feeds each codec, and the service behind it, with mutated inputs for a given time.
 //!
 //! ```text
-//! seed, number ─▶ spoil: a good input, changed ─▶ target: the codec and the service behind it
-//!                                                    └─▶ feed: a broken rule, a panic, a hang, growing memory
+//! seed, number ─▶ mutate: a valid input, changed ─▶ target: the codec and the service behind it
+//!                                                     └─▶ feed: a broken invariant, a panic, a hang, growing memory
 //! ```
 //!
-//! - [`spoil`]: inputs; each follows from seed and number alone, so that any is made again.
-//! - [`feed`]: the loop, and what it watches.
-//! - `site`: the machines there are. [`dhcp`], [`tftp`], [`syslog`], [`imds`]: the targets. No socket is opened, and nothing is sent.
-//! - [`hex`]: inputs as people copy them.
+//! - [`mutate`]: creates inputs; each is derived from seed and number alone, so any input can be repeated.
+//! - [`feed`]: runs the loop and detects failures.
+//! - `site`: machines and their records. [`dhcp`], [`tftp`], [`syslog`], [`imds`]: the targets. No socket is opened.
+//! - [`hex`]: inputs as text.
 
 pub mod dhcp;
 pub mod feed;
 pub mod hex;
 pub mod imds;
+pub mod mutate;
 mod site;
-pub mod spoil;
 pub mod syslog;
 pub mod tftp;
 
@@ -23,28 +23,28 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-/// A codec and what stands behind it.
+/// A codec with the service behind it.
 pub trait Target: Send {
-    /// Inputs as good peers send them.
+    /// Returns valid inputs.
     fn corpus(&self) -> Vec<Vec<u8>>;
 
-    /// What such inputs are made of: numbers, names, marks.
+    /// Returns parts of inputs to insert: numbers, names, separators.
     fn words(&self) -> Vec<Vec<u8>>;
 
-    /// Takes an input. Fails where a rule is broken; a panic is as bad.
+    /// Processes an input. Fails if an invariant is broken.
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()>;
 }
 
-/// Which target.
+/// The name of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Codec {
     /// DHCP packets, and the server up to its socket.
     Dhcp,
-    /// TFTP packets, names, options and transfers.
+    /// TFTP packets, file names, options and transfers.
     Tftp,
-    /// Syslog lines of both forms, and where they are kept.
+    /// Syslog messages in both formats, and their storage.
     Syslog,
-    /// Requests for metadata, and the whole service.
+    /// Metadata requests, and the whole service.
     Imds,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Codec {
 }
 
 impl Codec {
-    /// The target, as after a start.
+    /// Creates the target.
     pub fn target(self) -> anyhow::Result<Box<dyn Target>> {
         Ok(match self {
             Self::Dhcp => Box::new(dhcp::Dhcp::new()?),

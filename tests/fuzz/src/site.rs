@@ -1,4 +1,4 @@
-//! A small site: two machines with a record, what occupies the first, and where they are plugged in.
+//! A small site: two hardware records, an instance on the first, a workflow for the second, and a relay.
 
 use fleet::Fleet;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use tinwright::hardware::v1::{self as hw, Hardware, Interface};
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::Workflow;
 
-/// Our own address.
+/// The server's address.
 pub(crate) const US: [u8; 4] = [198, 51, 100, 1];
-/// The first machine's, which an instance occupies.
+/// Address of the first machine, which an instance occupies.
 pub(crate) const NODE1: [u8; 4] = [198, 51, 100, 50];
-/// The second machine's, which a workflow waits for.
+/// Address of the second machine, for which a workflow is pending.
 pub(crate) const NODE2: [u8; 4] = [198, 51, 100, 60];
-/// The relay's.
+/// Address of the relay.
 pub(crate) const RELAY: [u8; 4] = [198, 51, 100, 254];
-/// Where the second machine is plugged in.
+/// The relay port of the second machine.
 pub(crate) const PORT: &str = "eth1/2:7";
-/// What only the first machine may read.
+/// A secret that only the first machine may read.
 pub(crate) const SECRET: &str = "correct horse battery staple";
-/// By what it is found where its address says nothing.
+/// Lookup id of the first machine's instance.
 pub(crate) const LOOKUP: &str = "00112233445566778899aabbccddeeff";
 
 const ID1: &str = "0197f0a0-0000-7000-8000-000000000001";
 const ID2: &str = "0197f0a0-0000-7000-8000-000000000002";
 
-/// The machines.
+/// Returns the hardware records.
 pub(crate) fn machines() -> [Hardware; 2] {
-    let circuit_id = crate::hex::written(PORT.as_bytes());
+    let circuit_id = crate::hex::encode(PORT.as_bytes());
     let port = hw::RelayPort { circuit_id, ..hw::RelayPort::default() };
     let mut second = machine(ID2, "52:54:00:00:00:02", NODE2);
     second.interfaces.iter_mut().for_each(|interface| interface.relay_port = Some(port.clone()));
     [machine(ID1, "52:54:00:00:00:01", NODE1), second]
 }
 
-/// What occupies the first.
+/// Returns the instance on the first machine.
 pub(crate) fn instance() -> Instance {
     Instance {
         id: "i-0001".into(),
@@ -57,7 +57,7 @@ pub(crate) fn instance() -> Instance {
     }
 }
 
-/// All that netboot is told of them.
+/// Returns netboot's index of all records.
 pub(crate) fn index() -> Arc<Index> {
     let index = Arc::new(Index::default());
     let fleet = Fleet::new(vec![index.clone()]);
@@ -73,7 +73,7 @@ pub(crate) fn index() -> Arc<Index> {
     index
 }
 
-/// What they boot; with `rate_limits` or without.
+/// Returns the boot script service.
 pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<BootScripts>> {
     let site = Site {
         interface: "lo".into(),
