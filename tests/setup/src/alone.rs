@@ -1,14 +1,14 @@
 //! Checks that every crate builds, lints and tests alone, without building it.
 //!
-//! Cargo unites the features that all crates of one build ask of a dependency. So a crate may use a feature that only others
-//! ask for, and compile in the workspace, but not by `cargo test -p`. Here each direct dependency is to have the same
-//! features in both builds. Compiling each crate by itself would find the same, in a quarter of an hour.
+//! Cargo enables the union of the features that the crates of one build request of a dependency. So a crate that uses a feature
+//! which only other crates request compiles in the workspace, but not with `cargo test -p`. This check requires each direct
+//! dependency to have the same features in both builds. Compiling each crate alone would take a quarter of an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Features that a crate may do without, and the words of which one is in every source that needs them.
+/// Features that a crate may leave out, and words one of which is in every source that needs the feature.
 const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 7] = [
     ("tokio", &["test-util"], &["start_paused", "time::pause", "time::advance", "time::resume"]),
     ("store", &["conformance"], &["conformance::"]),
@@ -22,7 +22,7 @@ const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 7] = [
 /// The features of packages, by `name version`.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// Fails if a crate uses features of its dependencies that only other crates ask for.
+/// Fails if a crate uses features of its dependencies that only other crates request.
 pub(crate) fn check(mut tree: impl FnMut(&[&str]) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let together = features(&tree(&["--workspace", "--depth", "1"])?);
     let mut missing = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn check(mut tree: impl FnMut(&[&str]) -> anyhow::Result<String>) -> 
     }
     anyhow::ensure!(
         missing.is_empty(),
-        "only other crates ask for these features; name them in the workspace's dependencies: {}",
+        "only other crates request these features; list them in the workspace's dependencies: {}",
         missing.join(", ")
     );
     Ok(())
@@ -57,7 +57,7 @@ fn features(tree: &str) -> Features {
     features
 }
 
-/// The name and the folder of the member on `line`.
+/// Returns name and folder of the workspace member on `line`.
 fn member(line: &str) -> (&str, String) {
     let name = line.split(' ').next().unwrap_or(line);
     let folder = line.split_once(" (").and_then(|(_, rest)| rest.split_once(')'));
@@ -73,7 +73,7 @@ fn is_needed(package: &str, feature: &str, sources: &str) -> bool {
     optional.is_none_or(|(_, _, words)| words.iter().any(|word| sources.contains(word)))
 }
 
-/// All Rust code of the crate in `folder`, without that of the members below it.
+/// Returns all Rust code of the crate in `folder`, without workspace members below it.
 fn sources(folder: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     for part in ["src", "tests", "benches", "examples"] {
@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_only_others_ask_for_is_found() {
+    fn a_feature_that_only_other_crates_request_is_found() {
         let error = check(tree).unwrap_err().to_string();
         assert!(error.ends_with("a: serde v1.0.0 rc"), "{error}");
     }
 
     #[test]
-    fn an_optional_feature_is_needed_where_it_is_used() {
+    fn an_optional_feature_is_needed_if_it_is_used() {
         assert!(!is_needed("tokio v1.0.0", "test-util", "#[tokio::test]"));
         assert!(is_needed("tokio v1.0.0", "test-util", "#[tokio::test(start_paused = true)]"));
         assert!(is_needed("tokio v1.0.0", "net", ""));

@@ -1,7 +1,7 @@
-//! The packages and tools that tests need, and their installation.
+//! Installs the packages and tools that tests need.
 //!
-//! Debian 12 is taken for granted, and so is the Rust that runs this. Packages are installed only by root, who is told
-//! first; anybody else is told the exact command. Python tools go into a folder below `target`, and nowhere else.
+//! Requires Debian 12 and Rust. Root's run prints and installs missing packages; other users get the command to run. Python tools
+//! are installed below `target` only.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-/// Debian packages that tests run as peers of ours, or that machines are made of.
+/// Debian packages: peers of the tests, and parts of the virtual machines.
 const PACKAGES: &[&str] = &[
     "atftp",
     "binutils",
@@ -64,8 +64,8 @@ const PACKAGES: &[&str] = &[
     "zstd",
 ];
 
-/// The linter of the contract, as its own project packs it.
-const BUF: &str = "buf-bin==1.75.0";
+/// The linter of the contract, as its project publishes it on PyPI.
+const BUF_PACKAGE: &str = "buf-bin==1.75.0";
 
 /// Installs the packages that are missing.
 pub fn packages() -> anyhow::Result<()> {
@@ -83,72 +83,74 @@ pub fn packages() -> anyhow::Result<()> {
     run(Command::new("apt-get").args(["-qq", "update"]))?;
     let mut apt = Command::new("sh");
     apt.args(["-c", &install]).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
-    let _silent = Silent::begin()?;
+    let _policy = NoDaemonStart::install()?;
     run(&mut apt)
 }
 
-/// The policy by which Debian decides if a newly installed daemon starts (invoke-rc.d(8)).
-const POLICY: &str = "/usr/sbin/policy-rc.d";
-/// The policy that starts none, with a mark that it is ours.
-const NONE: &str = "#!/bin/sh\n# cargo rack installs packages\nexit 101\n";
+/// The program by which Debian decides if a newly installed daemon starts (invoke-rc.d(8)).
+const POLICY_PATH: &str = "/usr/sbin/policy-rc.d";
+/// A policy that starts no daemon, with a mark that this program wrote it.
+const POLICY_TEXT: &str = "#!/bin/sh\n# cargo rack installs packages\nexit 101\n";
 
-/// While it lives, no daemon starts that is installed: tests start their own, in networks of their own.
-struct Silent;
+/// Keeps newly installed daemons from starting until drop. Tests start their own daemons in network namespaces.
+struct NoDaemonStart;
 
-impl Silent {
-    /// Begins it, unless the machine has a policy of its own.
-    fn begin() -> anyhow::Result<Option<Self>> {
-        let path = Path::new(POLICY);
-        // Ours may be left over from an end without warning.
-        if path.exists() && std::fs::read_to_string(path)? != NONE {
+impl NoDaemonStart {
+    /// Writes the policy. Returns `None` if the machine has its own policy.
+    fn install() -> anyhow::Result<Option<Self>> {
+        let path = Path::new(POLICY_PATH);
+        // A killed run may have left our policy behind.
+        if path.exists() && std::fs::read_to_string(path)? != POLICY_TEXT {
             return Ok(None);
         }
-        std::fs::write(path, NONE).with_context(|| format!("writing {POLICY}"))?;
+        std::fs::write(path, POLICY_TEXT).with_context(|| format!("writing {POLICY_PATH}"))?;
         std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
         Ok(Some(Self))
     }
 }
 
-impl Drop for Silent {
+impl Drop for NoDaemonStart {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(POLICY) {
-            eprintln!("cargo rack: {POLICY} stays, and keeps daemons from starting: {error}");
+        if let Err(error) = std::fs::remove_file(POLICY_PATH) {
+            eprintln!(
+                "cargo rack: removing {POLICY_PATH}, which keeps daemons from starting: {error}"
+            );
         }
     }
 }
 
-/// Runs the script at `path` in the work tree, which fetches peers of ours. Answers the folder where they are.
+/// Runs the script at `path` in the work tree, which downloads peers. Returns their folder.
 pub fn peers(path: &str) -> anyhow::Result<PathBuf> {
     let folder = root().join("target/peers");
     run(Command::new("sh").arg(root().join(path)).arg(&folder))?;
     Ok(folder)
 }
 
-/// A program of the workspace, as the build that this one belongs to made it.
+/// Returns the path of a program of the workspace, built in the same profile as this one.
 pub fn program(name: &str) -> PathBuf {
-    let own = std::env::current_exe().unwrap_or_default();
-    // Tests are in a folder below the programs'.
-    let folders = own.ancestors().skip(1).take(2);
+    let current = std::env::current_exe().unwrap_or_default();
+    // Tests are built into `deps`, a folder below the programs.
+    let folders = current.ancestors().skip(1).take(2);
     folders
         .map(|folder| folder.join(name))
         .find(|path| path.exists())
         .unwrap_or_else(|| name.into())
 }
 
-/// Installs the Python tools that are missing. Answers the folder of their programs.
+/// Installs missing Python tools. Returns the folder of their programs.
 pub fn tools() -> anyhow::Result<PathBuf> {
     let folder = root().join("target/peers/tools");
     let (programs, mark) = (folder.join("bin"), folder.join("complete"));
-    // The mark holds what was installed, and is written last.
-    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == BUF) {
+    // The mark names the installed package, and is written last.
+    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == BUF_PACKAGE) {
         return Ok(programs);
     }
-    eprintln!("cargo rack: installing {BUF} below target");
+    eprintln!("cargo rack: installing {BUF_PACKAGE} below target");
     std::fs::create_dir_all(&folder)?;
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    let pip = ["install", "--quiet", "--disable-pip-version-check", BUF];
+    let pip = ["install", "--quiet", "--disable-pip-version-check", BUF_PACKAGE];
     run(Command::new(programs.join("pip")).args(pip))?;
-    std::fs::write(&mark, BUF)?;
+    std::fs::write(&mark, BUF_PACKAGE)?;
     Ok(programs)
 }
 
@@ -157,13 +159,13 @@ fn is_installed(package: &str) -> bool {
     state.is_ok_and(|state| state.stdout == b"install ok installed")
 }
 
-/// The top of the work tree.
+/// Returns the root of the work tree.
 pub fn root() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here)
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).unwrap_or(package)
 }
 
-/// Runs `command` to its end, which has to be a good one.
+/// Runs `command`. Fails unless it succeeds.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|a| a.to_string_lossy().into_owned());

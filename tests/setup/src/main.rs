@@ -1,7 +1,6 @@
-//! `cargo rack`: everything a newcomer and a build machine need, in one command.
+//! `cargo rack`: boots the virtual rack, runs tests, benches and checks, and installs what they need.
 //!
-//! Without a command it boots the virtual rack and provisions it; that, every test, and what the code has to look like are
-//! in `suite`. This program is small, so that it soon says what it is about to do.
+//! This program has few dependencies, so that it is built quickly and prints its first line soon.
 
 mod alone;
 mod suite;
@@ -19,38 +18,38 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Boot two machines, one BIOS and one UEFI, and provision them; what happens without a command, too
+    /// Boot two virtual machines, one with BIOS and one with UEFI, and provision them (the default)
     Up {
-        /// Take the rack down once both machines are active
+        /// Remove the rack once both instances are active
         #[arg(long)]
         down: bool,
     },
-    /// Install what is missing on this machine, as root; else say what to install
+    /// Install missing packages if root, else print the command that installs them
     Setup,
-    /// Run every test; further arguments go to cargo test
+    /// Run all tests; arguments are passed to cargo test
     Test {
-        /// Such as a test's name
+        /// Arguments of cargo test, such as a test's name
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure the server: a thousand machines at once, or beside its peers; further arguments go to the program that does it
+    /// Measure the server under load, or compare it with other servers; arguments are passed to the bench
     Load {
-        /// Such as boot --machines 1000, or beside
+        /// Arguments of the bench, such as boot --machines 1000, or beside
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Feed codecs with spoiled inputs; further arguments go to the program that does it
+    /// Feed codecs with mutated inputs; arguments are passed to the fuzzer
     Fuzz {
-        /// Such as --seconds 600, --seed 7 or --only dhcp,tftp,syslog,imds
+        /// Arguments of the fuzzer, such as --seconds 600, --seed 7 or --only dhcp,tftp,syslog,imds
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Check format, lints, contract, documentation, and that every crate builds alone
+    /// Check format, contract, lints, documentation, and the features of each crate
     Check,
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let result = match Arguments::parse().command {
         None => suite::up(&[]),
         Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),
         Some(Command::Check) => suite::check(),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cargo rack: {error:#}");

@@ -1,46 +1,68 @@
 //! Runs tests, measurements and checks.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Output};
 
 use anyhow::Context as _;
 use setup::{packages, program, root, run, tools};
 
 use crate::alone;
 
-/// Boots the rack before a newcomer's eyes.
+/// The tests of the package `rack`, which wait for booting machines most of the time.
+const RACK_TESTS: [&str; 8] =
+    ["--test", "edges", "--test", "failures", "--test", "firmware", "--test", "provision"];
+
+/// Boots and provisions the virtual rack.
 pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
     packages()?;
     build()?;
     run(Command::new(program("rack")).args(arguments))
 }
 
-/// Runs every test of the workspace on a machine that has what they need.
+/// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     packages()?;
-    // With the tests, so that these do not want the same programs and libraries with other features a moment later.
+    // One build of programs and tests: built separately, their dependencies would have different features.
     run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))?;
-    run(cargo(["test", "--workspace"]).args(arguments))
+    let mut test = cargo(["test", "--workspace"]);
+    if !arguments.is_empty() {
+        return run(test.args(arguments));
+    }
+    // `--workspace` in both, so that neither builds anything again.
+    let mut rack = cargo(["test", "--workspace", "--no-fail-fast"]);
+    rack.args(RACK_TESTS);
+    let (others, rack) = std::thread::scope(|scope| {
+        let rack = scope.spawn(move || rack.output());
+        let others = run(test.args(["--exclude", "rack", "--no-fail-fast"]));
+        (others, rack.join())
+    });
+    let Output { status, stdout, stderr } = rack.map_err(|_| anyhow::anyhow!("a panic"))??;
+    std::io::stdout().write_all(&stdout)?;
+    std::io::stderr().write_all(&stderr)?;
+    others?;
+    anyhow::ensure!(status.success(), "tests of the rack failed: {status}");
+    Ok(())
 }
 
-/// Measures the release build of the server, by that of its bench.
+/// Measures the release build of the server with the release build of the bench.
 pub(crate) fn load(arguments: &[String]) -> anyhow::Result<()> {
     packages()?;
     let build = ["build", "--release", "--package", "all-in-one", "--package", "load", "--bins"];
     run(&mut cargo(build))?;
-    // Not by `cargo run`, which for one package would choose other features, and build it all again.
-    let own = std::env::current_exe()?;
-    let builds = own.ancestors().nth(2).context("this program is in no build's folder")?;
-    run(Command::new(builds.join("release/load")).args(arguments))
+    // Not with `cargo run`, which would choose the features for one package, and build everything again.
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("this program is not in a target directory")?;
+    run(Command::new(target.join("release/load")).args(arguments))
 }
 
-/// Feeds codecs in a build that panics where a number overflows.
+/// Feeds codecs with mutated inputs, in a build with overflow checks.
 pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     build()?;
     run(Command::new(program("fuzz")).args(arguments))
 }
 
-/// Format, lints, documentation, contract.
+/// Checks format, contract, lints, the features of each crate, and documentation.
 pub(crate) fn check() -> anyhow::Result<()> {
     packages()?;
     run(&mut cargo(["fmt", "--all", "--check"]))?;
@@ -48,7 +70,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     alone::check(tree)?;
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
-    // Private items are documented too, so links to them lead somewhere.
+    // Private items are documented too, so links to them are valid.
     run(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
@@ -60,14 +82,14 @@ fn tree(arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The cargo that runs this, in the work tree.
+/// Returns the cargo that runs this program, with the work tree as its directory.
 fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(root());
     cargo
 }
 
-/// Builds the programs that machines and the rack run: all at once, for one choice of features.
+/// Builds all programs at once, so that their dependencies have the same features.
 fn build() -> anyhow::Result<()> {
     run(&mut cargo(["build", "--workspace", "--bins"]))
 }
