@@ -1,12 +1,11 @@
-//! The records of the feeds on disk, so that a start while the control plane is out of reach still knows the machines.
+//! The records of the feeds on disk: a process that starts while the control plane is unreachable still has its machines.
 //!
-//! What is restored from there is stale, as old as the feeds were when they were live last.
+//! Restored records are stale since the time when their feed was last live.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use runtime::feed::FeedEvent;
-use store::feed_cache::{CachedFeed, FeedCache, Projection, Sealer};
+use store::feed_cache::{FeedCache, Projection, Sealer};
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
@@ -16,22 +15,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fleet::Fleet;
 
-/// The age of a feed if the wall clock was set back and does not say, and the greatest that is distinguished.
+/// The maximum age of a feed. Also used if the age is unknown because the wall clock was set back.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// The parts of the records that are kept on disk.
+/// Selects the parts of the records that are stored on disk.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheContents {
-    /// The prefix of the keys. Contents that differ have their own, so that trimmed records are never taken for whole ones.
+    /// The prefix of the keys. Each selection has its own, so that trimmed records are never read as complete ones.
     pub scope: &'static str,
-    /// Of a hardware record.
+    /// Returns the stored part of a hardware record.
     pub hardware: fn(&Hardware) -> Option<Hardware>,
-    /// Of an instance.
+    /// Returns the stored part of an instance.
     pub instance: fn(&Instance) -> Option<Instance>,
 }
 
 impl CacheContents {
-    /// Everything, secrets included.
+    /// Complete records, secrets included.
     pub const WHOLE: Self = Self {
         scope: "fleet",
         hardware: |one| Some(one.clone()),
@@ -42,10 +41,10 @@ impl CacheContents {
 /// The caches of the feeds.
 #[derive(Debug)]
 pub struct FleetCache {
-    hardware: FeedCache<Hardware>,
-    instance: FeedCache<Instance>,
-    workflow: FeedCache<Workflow>,
-    lease: FeedCache<Lease>,
+    pub(crate) hardware: FeedCache<Hardware>,
+    pub(crate) instance: FeedCache<Instance>,
+    pub(crate) workflow: FeedCache<Workflow>,
+    pub(crate) lease: FeedCache<Lease>,
 }
 
 impl FleetCache {
@@ -66,54 +65,34 @@ impl FleetCache {
         }
     }
 
-    /// Gives `fleet` the records of all machines, if the caches of all their feeds are whole: that of workflows where
-    /// `with_workflows` says that they are followed.
-    pub async fn restore(&self, fleet: &Fleet, with_workflows: bool) -> Result<(), store::Error> {
+    /// Restores the records of `fleet`. Machines are restored if the caches of hardware, instances and (if
+    /// `with_workflows`) workflows are all complete; leases, if `with_leases`, independently of machines.
+    pub async fn restore(
+        &self,
+        fleet: &Fleet,
+        with_workflows: bool,
+        with_leases: bool,
+    ) -> Result<(), store::Error> {
         let (hardware, instance) = (self.hardware.load().await?, self.instance.load().await?);
-        let workflow = match with_workflows {
-            true => Some(self.workflow.load().await?),
-            false => None,
-        };
-        let (Some(hardware), Some(instance)) = (hardware, instance) else { return Ok(()) };
-        let workflow = match workflow {
-            Some(Some(workflow)) => Some(aged(workflow)),
-            Some(None) => return Ok(()),
-            None => None,
-        };
-        tracing::info!(machines = hardware.objects.len(), "restored machines from the feed cache");
-        fleet.restore(aged(hardware), aged(instance), workflow);
-        Ok(())
-    }
-
-    /// Gives `fleet` the leases, if their cache is whole.
-    pub async fn restore_leases(&self, fleet: &Fleet) -> Result<(), store::Error> {
-        if let Some((leases, since)) = self.lease.load().await?.map(aged) {
-            fleet.restore_leases(&leases, since);
+        let workflow = if with_workflows { Some(self.workflow.load().await?) } else { None };
+        if let (Some(hardware), Some(instance)) = (hardware, instance)
+            && workflow != Some(None)
+        {
+            tracing::info!(
+                machines = hardware.objects.len(),
+                "restored machines from the feed cache"
+            );
+            fleet.restore(hardware);
+            fleet.restore(instance);
+            workflow.flatten().into_iter().for_each(|workflow| fleet.restore(workflow));
+        }
+        if with_leases && let Some(leases) = self.lease.load().await? {
+            fleet.restore_leases(leases);
         }
         Ok(())
     }
 
-    /// Records an event of the feed of hardware.
-    pub(crate) fn hardware(&self, event: &FeedEvent<Hardware>) {
-        self.hardware.record(event, SystemTime::now());
-    }
-
-    /// Records an event of the feed of instances.
-    pub(crate) fn instance(&self, event: &FeedEvent<Instance>) {
-        self.instance.record(event, SystemTime::now());
-    }
-
-    /// Records an event of the feed of workflows.
-    pub(crate) fn workflow(&self, event: &FeedEvent<Workflow>) {
-        self.workflow.record(event, SystemTime::now());
-    }
-
-    /// Records an event of the feed of leases.
-    pub(crate) fn lease(&self, event: &FeedEvent<Lease>) {
-        self.lease.record(event, SystemTime::now());
-    }
-
-    /// Writes what is recorded, until `stop`.
+    /// Writes recorded events to disk until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::join!(
             self.hardware.run(stop.clone()),
@@ -124,7 +103,7 @@ impl FleetCache {
     }
 }
 
-/// Returns what says that a workflow has something to run on a machine; none of one that has not.
+/// Returns the part of a workflow that decides if its machine has something to run; none if it has nothing to run.
 fn wanting_workflow(workflow: &Workflow) -> Option<Workflow> {
     workflow.wants_machine.then(|| Workflow {
         id: workflow.id.clone(),
@@ -134,13 +113,8 @@ fn wanting_workflow(workflow: &Workflow) -> Option<Workflow> {
     })
 }
 
-/// Returns the records of `cached`, and when its feed was live last.
-fn aged<T>(cached: CachedFeed<T>) -> (Vec<T>, Instant) {
-    (cached.objects, stale_since(cached.last_live, SystemTime::now(), Instant::now()))
-}
-
 /// Returns `last_live` on the monotonic clock, which reads `monotonic` at `now`.
-fn stale_since(last_live: SystemTime, now: SystemTime, monotonic: Instant) -> Instant {
+pub(crate) fn stale_since(last_live: SystemTime, now: SystemTime, monotonic: Instant) -> Instant {
     let age = now.duration_since(last_live).unwrap_or(MAX_AGE).min(MAX_AGE);
     monotonic.checked_sub(age).unwrap_or(monotonic)
 }
@@ -152,12 +126,14 @@ mod tests {
     use store::memory::MemoryStore;
     use tinwright::HardwareId;
 
+    use runtime::feed::FeedEvent;
+
     use super::*;
     use crate::freshness::{FeedKind, FeedStates, Freshness};
     use crate::machine::MachineChange;
     use crate::{FleetMachine, Observer};
 
-    /// What is sealed elsewhere.
+    /// Seals nothing.
     #[derive(Debug)]
     struct Plain;
 
@@ -193,16 +169,16 @@ mod tests {
         cache.run(stop).await;
     }
 
-    /// Returns what a start finds before any feed has reported anything.
+    /// Returns the last machine and the freshness after a restart, before any feed has reported anything.
     async fn restored(store: &Arc<dyn Store>) -> (Option<Arc<FleetMachine>>, FeedStates) {
         let last = Arc::new(Last::default());
         let fleet = Fleet::new(vec![last.clone()]);
-        cache(store).restore(&fleet, true).await.unwrap();
+        cache(store).restore(&fleet, true, false).await.unwrap();
         last.0.lock().unwrap().clone()
     }
 
     #[tokio::test]
-    async fn a_start_without_the_control_plane_knows_the_machines_and_that_they_are_stale() {
+    async fn a_start_without_the_control_plane_restores_the_machines_as_stale() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let (before, hardware_id) = (cache(&store), HardwareId::new().to_string());
         let instance = Instance {
@@ -218,9 +194,12 @@ mod tests {
             ..Workflow::default()
         };
         let hardware = Hardware { id: hardware_id.clone(), ..Hardware::default() };
-        before.hardware(&FeedEvent::Snapshot(vec![hardware]));
-        before.instance(&FeedEvent::Snapshot(vec![instance.clone()]));
-        before.workflow(&FeedEvent::Snapshot(vec![workflow("w", true), workflow("ended", false)]));
+        before.hardware.record(&FeedEvent::Snapshot(vec![hardware]), UNIX_EPOCH);
+        before.instance.record(&FeedEvent::Snapshot(vec![instance.clone()]), UNIX_EPOCH);
+        before.workflow.record(
+            &FeedEvent::Snapshot(vec![workflow("w", true), workflow("ended", false)]),
+            UNIX_EPOCH,
+        );
         write(before).await;
 
         let (machine, feeds) = restored(&store).await;
@@ -232,18 +211,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_restored_where_a_feed_never_reported_everything() {
+    async fn nothing_is_restored_if_a_feed_was_never_complete() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let before = cache(&store);
         let id = HardwareId::new().to_string();
-        before.hardware(&FeedEvent::Snapshot(vec![Hardware { id, ..Hardware::default() }]));
-        before.instance(&FeedEvent::Snapshot(vec![]));
+        before
+            .hardware
+            .record(&FeedEvent::Snapshot(vec![Hardware { id, ..Hardware::default() }]), UNIX_EPOCH);
+        before.instance.record(&FeedEvent::Snapshot(vec![]), UNIX_EPOCH);
         write(before).await;
         assert_eq!(restored(&store).await.1, FeedStates::default());
     }
 
     #[test]
-    fn the_age_of_a_feed_survives_a_restart_and_a_clock_that_was_set_back_means_old() {
+    fn the_age_of_a_feed_survives_a_restart_and_is_the_maximum_if_the_clock_was_set_back() {
         let (now, monotonic) = (UNIX_EPOCH + Duration::from_secs(1_000_000), Instant::now());
         let age = |last_live: u64| {
             let last_live = UNIX_EPOCH + Duration::from_secs(last_live);

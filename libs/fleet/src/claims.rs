@@ -1,8 +1,8 @@
-//! The machine that an address belongs to.
+//! Decides which machine has an address that several machines claim.
 //!
-//! Of several machines that claim an address, the one that claimed it first keeps it until its records give it up; then it
-//! passes to the next. The feeds do not report who was first before this process started: of the machines that claim an
-//! address when the feeds first report everything, the one with the oldest hardware record has it.
+//! The machine that claimed it first keeps it until its records no longer claim it; then the next one gets it. The feeds do
+//! not report the order of claims made before this process started. Of the machines that claim an address when the feeds
+//! first report everything, the one with the oldest hardware record gets it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,75 +11,59 @@ use std::net::IpAddr;
 use foldhash::quality::RandomState;
 use tinwright::HardwareId;
 
-/// The holder of each address, and the machines that claim it as well.
+/// The machines that claim each address.
 #[derive(Debug, Default)]
 pub struct AddressClaims {
-    holders: HashMap<IpAddr, HardwareId, RandomState>,
-    /// In the order of their claims; never empty.
-    waiting: HashMap<IpAddr, Vec<HardwareId>>,
+    /// In the order of their claims, never empty. The first one has the address.
+    claimants: HashMap<IpAddr, Vec<HardwareId>, RandomState>,
+    contested: usize,
 }
 
 impl AddressClaims {
     /// Returns the machine that has `address`.
     pub fn holder(&self, address: IpAddr) -> Option<HardwareId> {
-        self.holders.get(&address).copied()
+        self.claimants.get(&address)?.first().copied()
     }
 
-    /// Returns how many addresses several machines claim.
+    /// Returns the number of addresses that several machines claim.
     pub fn contested(&self) -> usize {
-        self.waiting.len()
+        self.contested
     }
 
-    /// Records that `id` claims `address`, which is in canonical form. Repeating it changes nothing.
+    /// Records that `id` claims `address`, which is in canonical form. Repeated claims change nothing.
     pub fn claim(&mut self, address: IpAddr, id: HardwareId) {
-        match self.holders.entry(address) {
-            Entry::Vacant(free) => {
-                free.insert(id);
-            }
-            Entry::Occupied(holder) if *holder.get() == id => {}
-            Entry::Occupied(_) => {
-                let waiting = self.waiting.entry(address).or_default();
-                if !waiting.contains(&id) {
-                    waiting.push(id);
-                }
-            }
+        let claimants = self.claimants.entry(address).or_insert_with(|| Vec::with_capacity(1));
+        if !claimants.contains(&id) {
+            claimants.push(id);
+            self.contested += usize::from(claimants.len() == 2);
         }
     }
 
-    /// Gives `address` to the claimant for which `age` returns least. Returns the holder before and the holder now, if they
-    /// differ.
+    /// Sorts the claims of `address` by the `age` of the machines. Returns the holders before and after, if they differ.
     pub fn reorder<A: Ord>(
         &mut self,
         address: IpAddr,
         age: impl Fn(HardwareId) -> A,
     ) -> Option<[HardwareId; 2]> {
-        let (waiting, holder) = (self.waiting.get_mut(&address)?, self.holders.get_mut(&address)?);
-        let before = *holder;
-        waiting.push(before);
-        waiting.sort_by_cached_key(|id| age(*id));
-        *holder = waiting.remove(0);
-        (before != *holder).then_some([before, *holder])
+        let claimants = self.claimants.get_mut(&address)?;
+        let before = *claimants.first()?;
+        claimants.sort_by_cached_key(|id| age(*id));
+        let after = *claimants.first()?;
+        (before != after).then_some([before, after])
     }
 
-    /// Records that `id` no longer claims `address`. Returns the machine that it passes to.
+    /// Records that `id` no longer claims `address`. Returns the new holder, if there is one.
     pub fn release(&mut self, address: IpAddr, id: HardwareId) -> Option<HardwareId> {
-        let mut next = None;
-        if let Some(waiting) = self.waiting.get_mut(&address) {
-            if self.holders.get(&address) == Some(&id) {
-                next = Some(waiting.remove(0));
-            } else {
-                waiting.retain(|other| *other != id);
-            }
-            if waiting.is_empty() {
-                self.waiting.remove(&address);
-            }
+        let Entry::Occupied(mut entry) = self.claimants.entry(address) else { return None };
+        let claimants = entry.get_mut();
+        let position = claimants.iter().position(|claimant| *claimant == id)?;
+        self.contested -= usize::from(claimants.len() == 2);
+        claimants.remove(position);
+        if claimants.is_empty() {
+            entry.remove();
+            return None;
         }
-        match next {
-            Some(next) => drop(self.holders.insert(address, next)),
-            None if self.holders.get(&address) == Some(&id) => drop(self.holders.remove(&address)),
-            None => {}
-        }
-        next
+        claimants.first().filter(|_| position == 0).copied()
     }
 }
 

@@ -1,33 +1,36 @@
-//! The records of the feeds, joined.
+//! Joins the records of the feeds.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::SystemTime;
 
 use foldhash::quality::RandomState;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use runtime::Clock;
 use runtime::feed::FeedEvent;
+use store::feed_cache::CachedFeed;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::netboot::v1::Lease;
 use tinwright::workflow::v1::Workflow;
 
+use crate::cache::stale_since;
 use crate::claims::AddressClaims;
 use crate::freshness::{FeedKind, FeedStates, Freshness};
-use crate::leases::{self, ClockReading, LeaseUpdate};
+use crate::leases::{self, LeaseUpdate};
 use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses, has_ended};
 
-/// Takes what changes in a fleet. Called with the fleet locked, so that changes come in the order of the feeds: it must not
-/// call the fleet, and must not wait.
+/// Takes the changes of a fleet. Called with the fleet locked, so that changes come in the order of the feeds: it must
+/// neither call the fleet nor block.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Takes `changes`, which are made at once, and the freshness of the feeds from then on.
+    /// Takes `changes`, to be applied at once, and the new freshness of the feeds.
     fn machines(&self, changes: &[MachineChange], feeds: &FeedStates);
 
-    /// Takes `update`, if there is one, and the freshness of the feeds from then on.
+    /// Takes `update`, if there is one, and the new freshness of the feeds.
     fn leases(&self, _update: Option<&LeaseUpdate>, _feeds: &FeedStates) {}
 }
 
@@ -37,14 +40,15 @@ pub struct Fleet {
     records: Mutex<Records>,
     observers: Vec<Arc<dyn Observer>>,
     contested_addresses: Gauge,
+    pub(crate) clock: Clock,
 }
 
 #[derive(Debug, Default)]
-struct Records {
+pub(crate) struct Records {
     machines: HashMap<HardwareId, Parts, RandomState>,
-    /// Instance id to the machine that it occupies.
+    /// The machine that each instance occupies, by instance id.
     instances: HashMap<String, HardwareId, RandomState>,
-    /// Workflow id to its machine, of workflows that have not ended.
+    /// The machine of each workflow that has not ended, by workflow id.
     workflows: HashMap<String, HardwareId, RandomState>,
     claims: AddressClaims,
     feeds: FeedStates,
@@ -56,15 +60,15 @@ struct Parts {
     hardware: Option<Arc<Hardware>>,
     instance: Option<Arc<Instance>>,
     workflows: Vec<FleetWorkflow>,
-    /// All of them; none without a hardware record.
+    /// The joined records; none without a hardware record.
     joined: Option<Arc<FleetMachine>>,
 }
 
-/// The machines that an event changes.
-type Changed = HashSet<HardwareId, RandomState>;
+/// The machines that an event changed.
+pub(crate) type Changed = HashSet<HardwareId, RandomState>;
 
 /// A record of a feed that belongs to a machine.
-trait MachineRecord: Sized {
+pub(crate) trait MachineRecord: Sized {
     const FEED: FeedKind;
 
     fn put(self, records: &mut Records, changed: &mut Changed);
@@ -77,8 +81,8 @@ trait MachineRecord: Sized {
 impl Fleet {
     /// Creates a fleet without machines that reports its changes to `observers`.
     pub fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
-        let (records, contested_addresses) = (Mutex::default(), Gauge::default());
-        Self { records, observers, contested_addresses }
+        let (records, contested_addresses, clock) = Default::default();
+        Self { records, observers, contested_addresses, clock }
     }
 
     /// Registers the fleet's metrics.
@@ -90,103 +94,88 @@ impl Fleet {
         );
     }
 
-    /// Takes an event of the feed of hardware.
+    /// Takes an event of the hardware feed.
     pub fn hardware(&self, event: FeedEvent<Hardware>) {
-        self.take(event);
+        self.take(event, Freshness::Live);
     }
 
-    /// Takes an event of the feed of instances.
+    /// Takes an event of the instance feed.
     pub fn instance(&self, event: FeedEvent<Instance>) {
-        self.take(event);
+        self.take(event, Freshness::Live);
     }
 
-    /// Takes an event of the feed of workflows.
+    /// Takes an event of the workflow feed.
     pub fn workflow(&self, event: FeedEvent<Workflow>) {
-        self.take(event);
+        self.take(event, Freshness::Live);
     }
 
-    /// Takes an event of the feed of leases.
+    /// Takes an event of the lease feed.
     pub fn lease(&self, event: FeedEvent<Lease>) {
-        let now = ClockReading::now();
-        let one = |address: &str, lease| Some(LeaseUpdate::One(address.parse().ok()?, lease));
-        let update = match &event {
-            FeedEvent::Snapshot(all) => {
-                let bound = all.iter().filter_map(|lease| leases::bound(lease, now));
-                Some(LeaseUpdate::All(bound.collect()))
-            }
-            FeedEvent::Put(lease) => {
-                one(&lease.address, leases::bound(lease, now).map(|(_, bound)| bound))
-            }
-            FeedEvent::Deleted(address) => one(address, None),
-            FeedEvent::Disconnected => None,
-        };
-        let mut records = self.records();
-        match event {
-            FeedEvent::Snapshot(_) => records.feeds.set(FeedKind::Lease, Freshness::Live),
-            FeedEvent::Disconnected => records.feeds.disconnect(FeedKind::Lease, now.monotonic),
-            FeedEvent::Put(_) | FeedEvent::Deleted(_) => {}
-        }
-        self.report_leases(update.as_ref(), &records.feeds);
+        self.take_lease(event, Freshness::Live);
     }
 
-    /// Makes the freshness of leases matter, which come by a feed of their own.
+    /// Records that leases are followed: readers wait for their feed.
     pub fn expect_leases(&self) {
         let mut records = self.records();
         records.feeds.set(FeedKind::Lease, Freshness::NeverSynced);
         self.report_leases(None, &records.feeds);
     }
 
-    /// Takes `leases` from the cache of their feed, which was live last at `since`.
-    pub fn restore_leases(&self, leases: &[Lease], since: Instant) {
-        let now = ClockReading::now();
-        let bound = leases.iter().filter_map(|lease| leases::bound(lease, now)).collect();
-        let mut records = self.records();
-        records.feeds.set(FeedKind::Lease, Freshness::StaleSince(since));
-        self.report_leases(Some(&LeaseUpdate::All(bound)), &records.feeds);
+    /// Takes the cached records of a feed.
+    pub(crate) fn restore<T: MachineRecord>(&self, cached: CachedFeed<T>) {
+        let freshness = self.freshness(cached.last_live);
+        self.take(FeedEvent::Snapshot(cached.objects), freshness);
     }
 
-    /// Takes the records of all machines from the caches of their feeds, and when each feed was live last.
-    pub fn restore(
-        &self,
-        (hardware, hardware_since): (Vec<Hardware>, Instant),
-        (instances, instances_since): (Vec<Instance>, Instant),
-        workflows: Option<(Vec<Workflow>, Instant)>,
-    ) {
-        let (mut records, mut changed) = (self.records(), Changed::default());
-        hardware.into_iter().for_each(|one| one.put(&mut records, &mut changed));
-        instances.into_iter().for_each(|one| one.put(&mut records, &mut changed));
-        let workflows = workflows.map(|(workflows, since)| {
-            workflows.into_iter().for_each(|one| one.put(&mut records, &mut changed));
-            (FeedKind::Workflow, since)
-        });
-        let changes = records.join(changed);
-        let since = [(FeedKind::Hardware, hardware_since), (FeedKind::Instance, instances_since)];
-        for (feed, since) in since.into_iter().chain(workflows) {
-            records.feeds.set(feed, Freshness::StaleSince(since));
-        }
-        self.report(&changes, &records);
+    /// Takes the cached leases.
+    pub(crate) fn restore_leases(&self, cached: CachedFeed<Lease>) {
+        let freshness = self.freshness(cached.last_live);
+        self.take_lease(FeedEvent::Snapshot(cached.objects), freshness);
     }
 
-    fn take<T: MachineRecord>(&self, event: FeedEvent<T>) {
+    /// Returns the freshness of a feed that was live at `last_live`, and is not now.
+    fn freshness(&self, last_live: SystemTime) -> Freshness {
+        let (wall, monotonic) = (self.clock.wall(), self.clock.monotonic());
+        Freshness::StaleSince(stale_since(last_live, wall, monotonic))
+    }
+
+    /// Takes an event. The feed is `synced` after a snapshot.
+    fn take<T: MachineRecord>(&self, event: FeedEvent<T>, synced: Freshness) {
         let (mut records, mut changed) = (self.records(), Changed::default());
-        let mut freshness = None;
+        let freshness = records.feeds.after(T::FEED, &event, synced, self.clock.monotonic());
         match event {
             FeedEvent::Snapshot(all) => {
                 for id in T::ids(&records) {
                     T::delete(&id, &mut records, &mut changed);
                 }
                 all.into_iter().for_each(|record| record.put(&mut records, &mut changed));
-                freshness = Some(Freshness::Live);
             }
             FeedEvent::Put(record) => record.put(&mut records, &mut changed),
             FeedEvent::Deleted(id) => T::delete(&id, &mut records, &mut changed),
-            FeedEvent::Disconnected => records.feeds.disconnect(T::FEED, Instant::now()),
+            FeedEvent::Disconnected => {}
         }
         let changes = records.join(changed);
-        if let Some(freshness) = freshness {
-            records.feeds.set(T::FEED, freshness);
-        }
+        records.feeds.set(T::FEED, freshness);
         self.report(&changes, &records);
+    }
+
+    /// Takes an event of the lease feed, which is `synced` after a snapshot.
+    fn take_lease(&self, event: FeedEvent<Lease>, synced: Freshness) {
+        let (wall, now) = (self.clock.wall(), self.clock.monotonic());
+        let bound = |lease: &Lease| leases::bound(lease, wall, now);
+        let one = |address: &str, lease| Some(LeaseUpdate::One(address.parse().ok()?, lease));
+        let update = match &event {
+            FeedEvent::Snapshot(all) => {
+                Some(LeaseUpdate::All(all.iter().filter_map(bound).collect()))
+            }
+            FeedEvent::Put(lease) => one(&lease.address, bound(lease).map(|(_, bound)| bound)),
+            FeedEvent::Deleted(address) => one(address, None),
+            FeedEvent::Disconnected => None,
+        };
+        let mut records = self.records();
+        let freshness = records.feeds.after(FeedKind::Lease, &event, synced, now);
+        records.feeds.set(FeedKind::Lease, freshness);
+        self.report_leases(update.as_ref(), &records.feeds);
     }
 
     fn report(&self, changes: &[MachineChange], records: &Records) {
@@ -206,12 +195,14 @@ impl Fleet {
 }
 
 impl Records {
-    /// Joins the records of the machines that `changed`, and of those that gain or lose an address by that.
+    /// Joins the records of the machines that `changed`, and of those that gain or lose an address because of it.
     fn join(&mut self, mut changed: Changed) -> Vec<MachineChange> {
         let mut claimed = Vec::new();
         for id in changed.clone() {
-            let before = self.joined(id).map(|joined| joined.claims()).unwrap_or_default();
-            let after = self.machines.get(&id).map(Parts::claims).unwrap_or_default();
+            let parts = self.machines.get(&id);
+            let joined = parts.and_then(|parts| parts.joined.as_ref());
+            let before = joined.map(|joined| joined.claims()).unwrap_or_default();
+            let after = parts.map(Parts::claims).unwrap_or_default();
             let released = before.iter().filter(|address| !after.contains(address));
             changed.extend(released.filter_map(|address| self.claims.release(*address, id)));
             claimed.extend(after.into_iter().map(|address| (address, id)));
@@ -245,10 +236,6 @@ impl Records {
         }
         (before.is_some() || after.is_some()).then_some(MachineChange { id, before, after })
     }
-
-    fn joined(&self, id: HardwareId) -> Option<&FleetMachine> {
-        self.machines.get(&id)?.joined.as_deref()
-    }
 }
 
 impl Parts {
@@ -257,7 +244,7 @@ impl Parts {
         hardware.map_or_else(Vec::new, |one| claimed_addresses(one, self.instance.as_deref()))
     }
 
-    /// Returns the time since which the machine is known to the site: seconds and nanoseconds.
+    /// Returns the creation time of the hardware record: seconds and nanoseconds.
     fn create_time(&self) -> (i64, i32) {
         let created = self.hardware.as_ref().and_then(|hardware| hardware.create_time);
         created.map_or((0, 0), |time| (time.seconds, time.nanos))
@@ -276,7 +263,7 @@ impl Parts {
     }
 }
 
-/// Logs the addresses that a machine claims since `change` and does not get.
+/// Logs address conflicts that began or ended with `change`.
 fn log_conflicts(change: &MachineChange, claims: &AddressClaims) {
     let before = change.before.as_ref().map_or(&[][..], |before| &before.contested);
     let after = change.after.as_ref().map_or(&[][..], |after| &after.contested);
@@ -323,7 +310,7 @@ impl MachineRecord for Instance {
     const FEED: FeedKind = FeedKind::Instance;
 
     fn put(self, records: &mut Records, changed: &mut Changed) {
-        // One that failed before anything was done to the machine has released it.
+        // An instance that failed before anything was done to the machine has released it.
         if self.released {
             return Self::delete(&self.id, records, changed);
         }

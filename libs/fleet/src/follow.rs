@@ -1,10 +1,11 @@
-//! Following the services that own the records.
+//! Follows the services that own the records.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::future::OptionFuture;
-use runtime::feed;
+use prost::Message;
+use runtime::feed::{self, FeedEvent};
+use store::feed_cache::FeedCache;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::WatchHardwareRequest;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
@@ -12,29 +13,31 @@ use tinwright::instance::v1::WatchInstancesRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::netboot::v1::WatchLeasesRequest;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
+use tinwright::watch::WatchResponse;
 use tinwright::workflow::v1::WatchWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
+use tonic::{Response, Status, Streaming};
 
 use crate::cache::FleetCache;
 use crate::fleet::Fleet;
 
-/// The services whose records are followed.
+/// Channels to the services whose records are followed.
 #[derive(Clone, Debug)]
 pub struct FleetFeeds {
-    /// Of hardware.
+    /// The hardware service.
     pub hardware: Channel,
-    /// Of instances.
+    /// The instance service.
     pub instance: Channel,
-    /// Of workflows, if an edge uses them.
+    /// The workflow service, if an edge uses workflows.
     pub workflow: Option<Channel>,
-    /// Of leases, if an edge uses them and somebody leases addresses.
+    /// The lease service, if an edge uses leases and the site has pools.
     pub leases: Option<Channel>,
 }
 
 impl Fleet {
-    /// Follows `feeds` until `stop`. If there is a `cache`, begins with it and keeps it up to date.
+    /// Follows `feeds` until `stop`. With a `cache`, starts from its records and keeps it up to date.
     pub async fn run(
         self: Arc<Self>,
         feeds: FleetFeeds,
@@ -45,101 +48,70 @@ impl Fleet {
             self.expect_leases();
         }
         if let Some(cache) = &cache {
-            cache.restore(&self, feeds.workflow.is_some()).await?;
-            if feeds.leases.is_some() {
-                cache.restore_leases(&self).await?;
-            }
+            cache.restore(&self, feeds.workflow.is_some(), feeds.leases.is_some()).await?;
         }
-        let FleetFeeds { hardware, instance, workflow, leases } = feeds;
-        let (fleet, cache) = (&*self, cache.as_ref());
-        tokio::join!(
-            Box::pin(fleet.follow_hardware(hardware, cache, stop.clone())),
-            Box::pin(fleet.follow_instances(instance, cache, stop.clone())),
-            optional(workflow.map(|channel| fleet.follow_workflows(channel, cache, stop.clone()))),
-            optional(leases.map(|channel| fleet.follow_leases(channel, cache, stop.clone()))),
-            optional(cache.map(|cache| cache.run(stop.clone()))),
-        );
+        let follower = Follower { fleet: &self, cache: cache.as_ref(), stop: &stop };
+        let write = cache.as_ref().map(|cache| cache.run(stop.clone()));
+        tokio::join!(follower.follow_all(feeds), OptionFuture::from(write));
         Ok(())
-    }
-
-    async fn follow_hardware(
-        &self,
-        channel: Channel,
-        cache: Option<&FleetCache>,
-        stop: CancellationToken,
-    ) {
-        let client = HardwareServiceClient::new(channel);
-        let open = || {
-            let request = WatchHardwareRequest { id: String::new(), view: View::Full.into() };
-            let mut client = client.clone();
-            async move { Ok(client.watch_hardware(request).await?.into_inner()) }
-        };
-        let take = |event| {
-            cache.into_iter().for_each(|cache| cache.hardware(&event));
-            self.hardware(event);
-        };
-        feed::follow("hardware", open, take, stop).await;
-    }
-
-    async fn follow_instances(
-        &self,
-        channel: Channel,
-        cache: Option<&FleetCache>,
-        stop: CancellationToken,
-    ) {
-        let client = InstanceServiceClient::new(channel);
-        let open = || {
-            let request = WatchInstancesRequest { id: String::new(), view: View::Full.into() };
-            let mut client = client.clone();
-            async move { Ok(client.watch_instances(request).await?.into_inner()) }
-        };
-        let take = |event| {
-            cache.into_iter().for_each(|cache| cache.instance(&event));
-            self.instance(event);
-        };
-        feed::follow("instance", open, take, stop).await;
-    }
-
-    async fn follow_workflows(
-        &self,
-        channel: Channel,
-        cache: Option<&FleetCache>,
-        stop: CancellationToken,
-    ) {
-        let client = WorkflowServiceClient::new(channel);
-        let open = || {
-            let mut client = client.clone();
-            async move {
-                Ok(client.watch_workflows(WatchWorkflowsRequest::default()).await?.into_inner())
-            }
-        };
-        let take = |event| {
-            cache.into_iter().for_each(|cache| cache.workflow(&event));
-            self.workflow(event);
-        };
-        feed::follow("workflow", open, take, stop).await;
-    }
-
-    async fn follow_leases(
-        &self,
-        channel: Channel,
-        cache: Option<&FleetCache>,
-        stop: CancellationToken,
-    ) {
-        let client = LeaseServiceClient::new(channel);
-        let open = || {
-            let mut client = client.clone();
-            async move { Ok(client.watch_leases(WatchLeasesRequest::default()).await?.into_inner()) }
-        };
-        let take = |event| {
-            cache.into_iter().for_each(|cache| cache.lease(&event));
-            self.lease(event);
-        };
-        feed::follow("lease", open, take, stop).await;
     }
 }
 
-/// Runs `work` if there is any.
-fn optional<F: Future>(work: Option<F>) -> OptionFuture<std::pin::Pin<Box<F>>> {
-    work.map(Box::pin).into()
+#[derive(Clone, Copy)]
+struct Follower<'a> {
+    fleet: &'a Fleet,
+    cache: Option<&'a FleetCache>,
+    stop: &'a CancellationToken,
+}
+
+impl Follower<'_> {
+    async fn follow_all(self, feeds: FleetFeeds) {
+        let watch_hardware = |channel| async move {
+            let request = WatchHardwareRequest { id: String::new(), view: View::Full.into() };
+            HardwareServiceClient::new(channel).watch_hardware(request).await
+        };
+        let watch_instance = |channel| async move {
+            let request = WatchInstancesRequest { id: String::new(), view: View::Full.into() };
+            InstanceServiceClient::new(channel).watch_instances(request).await
+        };
+        let watch_workflow = |channel| async move {
+            let request = WatchWorkflowsRequest::default();
+            WorkflowServiceClient::new(channel).watch_workflows(request).await
+        };
+        let watch_leases = |channel| async move {
+            LeaseServiceClient::new(channel).watch_leases(WatchLeasesRequest::default()).await
+        };
+        let FleetFeeds { hardware, instance, workflow, leases } = feeds;
+        let (hardware, instance) = (Some(hardware), Some(instance));
+        tokio::join!(
+            self.follow("hardware", hardware, watch_hardware, |all| &all.hardware, Fleet::hardware),
+            self.follow("instance", instance, watch_instance, |all| &all.instance, Fleet::instance),
+            self.follow("workflow", workflow, watch_workflow, |all| &all.workflow, Fleet::workflow),
+            self.follow("lease", leases, watch_leases, |all| &all.lease, Fleet::lease),
+        );
+    }
+
+    /// Opens a watch of the service at `channel`, if there is one, and passes its events to the cache and to `take`.
+    async fn follow<W: WatchResponse, F>(
+        self,
+        noun: &'static str,
+        channel: Option<Channel>,
+        watch: impl Fn(Channel) -> F,
+        cache: fn(&FleetCache) -> &FeedCache<W::Object>,
+        take: fn(&Fleet, FeedEvent<W::Object>),
+    ) where
+        W::Object: Message + Default,
+        F: Future<Output = Result<Response<Streaming<W>>, Status>>,
+    {
+        let Some(channel) = channel else { return };
+        let open = || {
+            let stream = watch(channel.clone());
+            async { Ok(stream.await?.into_inner()) }
+        };
+        let take = |event| {
+            self.cache.inspect(|all| cache(all).record(&event, self.fleet.clock.wall()));
+            take(self.fleet, event);
+        };
+        Box::pin(feed::follow(noun, open, take, self.stop.clone())).await;
+    }
 }

@@ -1,6 +1,8 @@
-//! The age of what the feeds reported.
+//! Freshness of the feeds: never synced, live, or stale since some time.
 
 use std::time::Instant;
+
+use runtime::feed::FeedEvent;
 
 /// One of the feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub enum FeedKind {
 }
 
 impl FeedKind {
-    /// Its name in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hardware => "hardware",
@@ -27,16 +29,16 @@ impl FeedKind {
     }
 }
 
-/// The age of what one feed, or several, reported.
+/// The freshness of the records of one feed or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Nobody follows the feed.
+    /// The feed is not followed.
     Unused,
-    /// The feed has not yet reported everything.
+    /// The feed has not yet reported all its records.
     NeverSynced,
     /// The feed is connected.
     Live,
-    /// The feed was live last at this time.
+    /// The feed was last live at this time.
     StaleSince(Instant),
 }
 
@@ -45,7 +47,7 @@ pub enum Freshness {
 pub struct FeedStates([Freshness; 4]);
 
 impl Default for FeedStates {
-    /// Nothing is synced, and leases are not followed.
+    /// No feed is synced, and leases are not followed.
     fn default() -> Self {
         let never = Freshness::NeverSynced;
         Self([never, never, never, Freshness::Unused])
@@ -63,14 +65,22 @@ impl FeedStates {
         self.0[feed as usize] = freshness;
     }
 
-    /// Records that `feed` was disconnected at `now`. One that is not live stays as it is.
-    pub fn disconnect(&mut self, feed: FeedKind, now: Instant) {
-        if self.get(feed) == Freshness::Live {
-            self.set(feed, Freshness::StaleSince(now));
+    /// Returns the freshness of `feed` after `event` at `now`: `synced` after a snapshot.
+    pub fn after<T>(
+        &self,
+        feed: FeedKind,
+        event: &FeedEvent<T>,
+        synced: Freshness,
+        now: Instant,
+    ) -> Freshness {
+        match (event, self.get(feed)) {
+            (FeedEvent::Snapshot(_), _) => synced,
+            (FeedEvent::Disconnected, Freshness::Live) => Freshness::StaleSince(now),
+            (FeedEvent::Disconnected | FeedEvent::Put(_) | FeedEvent::Deleted(_), same) => same,
         }
     }
 
-    /// Returns the freshness of what `feeds` report together: that of the oldest.
+    /// Returns the freshness of `feeds` together: that of the oldest.
     pub fn combined(&self, feeds: &[FeedKind]) -> Freshness {
         let all = || feeds.iter().map(|feed| self.get(*feed));
         let stale = |freshness| match freshness {
@@ -92,6 +102,11 @@ mod tests {
 
     const BOTH: [FeedKind; 2] = [FeedKind::Hardware, FeedKind::Instance];
 
+    fn disconnect(feeds: &mut FeedStates, feed: FeedKind, now: Instant) {
+        let event = FeedEvent::<()>::Disconnected;
+        feeds.set(feed, feeds.after(feed, &event, Freshness::Live, now));
+    }
+
     #[test]
     fn two_feeds_are_as_old_as_the_one_that_was_disconnected_first() {
         let (mut feeds, now) = (FeedStates::default(), Instant::now());
@@ -99,16 +114,18 @@ mod tests {
         assert_eq!(feeds.combined(&BOTH), Freshness::NeverSynced);
         feeds.set(FeedKind::Instance, Freshness::Live);
         assert_eq!(feeds.combined(&BOTH), Freshness::Live);
-        feeds.disconnect(FeedKind::Instance, now);
-        feeds.disconnect(FeedKind::Hardware, now + Duration::from_secs(1));
-        feeds.disconnect(FeedKind::Instance, now + Duration::from_secs(2));
+        for (feed, seconds) in
+            [(FeedKind::Instance, 0), (FeedKind::Hardware, 1), (FeedKind::Instance, 2)]
+        {
+            disconnect(&mut feeds, feed, now + Duration::from_secs(seconds));
+        }
         assert_eq!(feeds.combined(&BOTH), Freshness::StaleSince(now));
     }
 
     #[test]
     fn a_feed_that_never_synced_does_not_become_stale() {
         let mut feeds = FeedStates::default();
-        feeds.disconnect(FeedKind::Hardware, Instant::now());
+        disconnect(&mut feeds, FeedKind::Hardware, Instant::now());
         assert_eq!(feeds.get(FeedKind::Hardware), Freshness::NeverSynced);
     }
 }

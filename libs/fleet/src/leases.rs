@@ -1,4 +1,4 @@
-//! Addresses out of a pool: the interface that has each, and until when.
+//! Leases of pool addresses: the interface that has each address, and the end of its lease.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,50 +7,36 @@ use std::time::{Instant, SystemTime};
 use tinwright::Mac;
 use tinwright::netboot::v1::{Lease, lease::State};
 
-/// A lease that has not been given back.
+/// A lease that was not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundLease {
     /// The interface that has the address.
     pub mac: Mac,
-    /// The end of the lease: it ends without an event.
+    /// The end of the lease. No event reports it.
     pub until: Instant,
-    /// True if it was got through the relay port that the machine's record names.
+    /// True if it was leased through the relay port in the machine's record.
     pub at_port: bool,
 }
 
 /// A change of the leases.
 #[derive(Clone, Debug)]
 pub enum LeaseUpdate {
-    /// All leases there are.
+    /// All leases.
     All(Vec<(IpAddr, BoundLease)>),
-    /// The lease of one address; none if it has none any more.
+    /// The lease of one address; none if it has ended.
     One(IpAddr, Option<BoundLease>),
 }
 
-/// The same time on two clocks: leases end by the wall clock, which may jump; freshness runs by the monotonic one.
-#[derive(Clone, Copy, Debug)]
-pub struct ClockReading {
-    /// The wall clock.
-    pub wall: SystemTime,
-    /// The monotonic clock.
-    pub monotonic: Instant,
-}
-
-impl ClockReading {
-    /// Reads both clocks.
-    pub fn now() -> Self {
-        Self { wall: SystemTime::now(), monotonic: Instant::now() }
-    }
-}
-
-/// Returns the address of `record` and its lease; none if it is not bound at `now`.
-pub fn bound(record: &Lease, now: ClockReading) -> Option<(IpAddr, BoundLease)> {
+/// Returns the address and lease of `record`; none if it is not bound at `wall`, when the monotonic clock reads `now`.
+///
+/// Records give the end of a lease on the wall clock, which may jump. From here on the monotonic clock counts.
+pub fn bound(record: &Lease, wall: SystemTime, now: Instant) -> Option<(IpAddr, BoundLease)> {
     match record.state() {
         State::Bound => {}
         State::Unspecified | State::Released | State::Declined | State::Expired => return None,
     }
     let ends: SystemTime = record.expire_time?.try_into().ok()?;
-    let until = now.monotonic.checked_add(ends.duration_since(now.wall).ok()?)?;
+    let until = now.checked_add(ends.duration_since(wall).ok()?)?;
     let (mac, at_port) = (record.mac.parse().ok()?, record.at_port);
     Some((record.address.parse().ok()?, BoundLease { mac, until, at_port }))
 }
@@ -74,7 +60,7 @@ impl LeaseTable {
         self.0.get(&address).copied().filter(|lease| now < lease.until)
     }
 
-    /// Returns the addresses leased to any of `macs`, in order. Looks at all leases.
+    /// Returns the addresses leased to any of `macs`, sorted. Scans all leases.
     pub fn addresses_of(&self, macs: &[Mac], now: Instant) -> Vec<IpAddr> {
         let own = |lease: &BoundLease| now < lease.until && macs.contains(&lease.mac);
         let mut all: Vec<_> =
@@ -92,23 +78,19 @@ mod tests {
 
     #[test]
     fn an_address_is_leased_while_the_lease_is_bound_and_has_not_ended() {
-        let (now, left) = (ClockReading::now(), Duration::from_secs(60));
+        let (wall, now, left) = (SystemTime::now(), Instant::now(), Duration::from_secs(60));
         let record = Lease {
             address: "198.51.100.100".into(),
             mac: "52:54:00:00:00:01".into(),
             state: State::Bound.into(),
-            expire_time: Some((now.wall + left).into()),
+            expire_time: Some((wall + left).into()),
             ..Lease::default()
         };
-        let (address, lease) = bound(&record, now).unwrap();
-        assert_eq!(
-            (address.to_string().as_str(), lease.until),
-            ("198.51.100.100", now.monotonic + left)
-        );
-        let later = ClockReading { wall: now.wall + left * 2, ..now };
-        assert_eq!(bound(&record, later), None);
+        let (address, lease) = bound(&record, wall, now).unwrap();
+        assert_eq!((address.to_string().as_str(), lease.until), ("198.51.100.100", now + left));
+        assert_eq!(bound(&record, wall + left * 2, now), None);
         for state in [State::Released, State::Declined] {
-            assert_eq!(bound(&Lease { state: state.into(), ..record.clone() }, now), None);
+            assert_eq!(bound(&Lease { state: state.into(), ..record.clone() }, wall, now), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The machines of a site as its edges see them: the records of four services, joined and kept in memory.
+//! The machines of a site for its edges: the records of four services, joined in memory.
 //!
 //! ```text
 //! hardware ─┐
@@ -9,15 +9,17 @@
 //! ```
 //!
 //! - [`machine`]: a machine with its instance and its workflows, and the addresses that it claims.
-//! - [`claims`]: which machine an address belongs to if several claim it.
-//! - [`Fleet`]: takes the events of the feeds and reports what changes to its observers.
-//! - [`views`]: an edge's own projection of each machine, found by id, MAC, address or a key of the edge's.
-//! - [`leases`]: addresses out of a pool.
-//! - [`freshness`]: the age of what is known.
+//! - [`claims`]: conflicts between machines that claim the same address.
+//! - [`Fleet`]: takes the events of the feeds and reports changes to its observers.
+//! - [`views`]: an edge's own projection of each machine, found by id, MAC, address or a key of the edge.
+//! - [`leases`]: leases of pool addresses.
+//! - [`freshness`]: the freshness of each feed.
 //! - [`cache`]: the records on disk. [`follow`]: the watches.
 //!
-//! An edge works out what it needs of a machine when a feed reports a change, not when the machine asks: machines ask far
-//! more often than they change. Lookups never take the fleet's lock.
+//! An edge projects a machine when a feed reports a change, not when the machine sends a request: requests are far more
+//! frequent than changes. Lookups never take the fleet's lock.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod cache;
 pub mod claims;

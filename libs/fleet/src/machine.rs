@@ -1,4 +1,4 @@
-//! A machine as its records say together.
+//! A machine, joined from the records of three services.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct FleetMachine {
     pub instance: Option<Arc<Instance>>,
     /// Its workflows that have not ended, in the order of their ids.
     pub workflows: Vec<FleetWorkflow>,
-    /// Addresses that its records claim and that another machine had first.
+    /// Addresses that its records claim and that another machine claimed first.
     pub contested: Vec<IpAddr>,
 }
 
@@ -28,28 +28,28 @@ pub struct FleetMachine {
 pub struct FleetWorkflow {
     /// Its id.
     pub id: String,
-    /// True if it has something to run on the machine now.
+    /// True if it has an action to run on the machine now.
     pub wants_machine: bool,
 }
 
-/// A machine that came, changed or went.
+/// A machine that was added, changed or removed.
 #[derive(Clone, Debug)]
 pub struct MachineChange {
     /// Its id.
     pub id: HardwareId,
     /// The machine before; none if it is new.
     pub before: Option<Arc<FleetMachine>>,
-    /// The machine now; none if it is gone.
+    /// The machine now; none if it was removed.
     pub after: Option<Arc<FleetMachine>>,
 }
 
 impl FleetMachine {
-    /// True if a workflow has something to run on it.
+    /// True if a workflow has an action to run on it.
     pub fn worker_wanted(&self) -> bool {
         self.workflows.iter().any(|workflow| workflow.wants_machine)
     }
 
-    /// True if another machine had `address` first.
+    /// True if another machine claimed `address` first.
     pub fn is_contested(&self, address: IpAddr) -> bool {
         self.contested.contains(&address.to_canonical())
     }
@@ -59,7 +59,7 @@ impl FleetMachine {
         self.hardware.interfaces.iter().filter_map(|interface| interface.mac.parse().ok())
     }
 
-    /// True if `other` is joined from the same records.
+    /// True if `other` was joined from the same records.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let instances = [&self.instance, &other.instance].map(|one| one.as_ref().map(Arc::as_ptr));
         Arc::ptr_eq(&self.hardware, &other.hardware)
@@ -78,7 +78,7 @@ pub fn reserved_address(interface: &Interface) -> Option<IpAddr> {
     interface.dhcp.as_ref()?.address.as_ref()?.address.parse().ok()
 }
 
-/// True if the data of an instance in `state` still belongs on its machine: not once it is being given back.
+/// True if an instance in `state` occupies its machine: false from deprovisioning on.
 pub fn is_occupying(state: State) -> bool {
     match state {
         State::Queued
@@ -90,8 +90,8 @@ pub fn is_occupying(state: State) -> bool {
     }
 }
 
-/// Returns the addresses that the records of a machine claim, in canonical form and each once: those its interfaces reserve,
-/// and those of its instance.
+/// Returns the addresses that the records of a machine claim, in canonical form without duplicates: the reservations of its
+/// interfaces and the addresses of its instance.
 pub(crate) fn claimed_addresses(hardware: &Hardware, instance: Option<&Instance>) -> Vec<IpAddr> {
     let reserved = hardware.interfaces.iter().filter_map(reserved_address);
     let instance = instance.filter(|instance| is_occupying(instance.state()));
@@ -103,7 +103,7 @@ pub(crate) fn claimed_addresses(hardware: &Hardware, instance: Option<&Instance>
     all
 }
 
-/// True if nothing more comes of `workflow`. One in a state that only a newer server knows has not ended.
+/// True if `workflow` has ended. A state of a newer server counts as not ended.
 pub(crate) fn has_ended(workflow: &Workflow) -> bool {
     match workflow.state() {
         WorkflowState::Success

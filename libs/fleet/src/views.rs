@@ -1,4 +1,4 @@
-//! An edge's own view of each machine, and the ways to find it.
+//! An edge's own view of each machine, with lookups.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,20 +17,20 @@ use crate::machine::{FleetMachine, MachineChange};
 
 /// An edge's view of a machine, or of one of its interfaces.
 pub trait MachineProjection: fmt::Debug + Send + Sync + Sized + 'static {
-    /// Something else than id, MAC and address that machines are found by.
+    /// A lookup key of the edge's own, beside id, MAC and address.
     type Key: fmt::Debug + Eq + Hash + Send + Sync;
 
-    /// True if the edge looks leases up.
+    /// True if the edge uses leases.
     const USES_LEASES: bool = false;
 
-    /// Returns the views of `machine`. The first is found by the machine's id, and by an address that several of them have;
-    /// a machine without views is not found.
+    /// Returns the views of `machine`. Lookups by the machine's id, or by an address that several views have, find the first.
+    /// A machine without views is not found.
     fn project(machine: &Arc<FleetMachine>) -> Vec<Self>;
 
     /// Returns the MACs by which it is found.
     fn macs(&self) -> impl Iterator<Item = Mac>;
 
-    /// Returns the addresses by which it is found unless they are another machine's, in canonical form.
+    /// Returns the addresses by which it is found, in canonical form. Addresses that another machine has are ignored.
     fn addresses(&self) -> impl Iterator<Item = IpAddr>;
 
     /// Returns the key by which it is found.
@@ -44,7 +44,7 @@ pub struct Snapshot<P: MachineProjection> {
     by_mac: HashMap<Mac, Arc<P>, RandomState>,
     by_address: HashMap<IpAddr, Arc<P>, RandomState>,
     by_key: HashMap<P::Key, Vec<Arc<P>>, RandomState>,
-    /// The addresses that machines claim and other machines have.
+    /// The addresses that each machine claims and another machine has.
     contested: HashMap<HardwareId, Box<[IpAddr]>, RandomState>,
     /// The leases, if the edge uses them.
     pub leases: LeaseTable,
@@ -82,7 +82,7 @@ impl<P: MachineProjection> Snapshot<P> {
         self.by_address.get(&address)
     }
 
-    /// True if a machine claims `address`, which is in canonical form, and another one has it.
+    /// True if several machines claim `address`, which is in canonical form.
     pub fn is_contested(&self, address: IpAddr) -> bool {
         self.contested.values().any(|addresses| addresses.contains(&address))
     }
@@ -102,11 +102,11 @@ impl<P: MachineProjection> Snapshot<P> {
         self.by_id.values().map(|views| &views[0])
     }
 
-    /// Replaces the views of the machine `id`, all but `contested` of whose addresses are its own.
+    /// Replaces the views of the machine `id`. Its `contested` addresses belong to other machines.
     pub fn put(&mut self, id: HardwareId, views: Vec<P>, contested: &[IpAddr]) {
         self.remove(id);
         let views: Box<[_]> = views.into_iter().map(Arc::new).collect();
-        // From the last to the first, which stands in the end.
+        // In reverse order, so that the first view wins.
         for view in views.iter().rev() {
             self.by_mac.extend(view.macs().map(|mac| (mac, view.clone())));
             let own = view.addresses().filter(|address| !contested.contains(address));
@@ -123,7 +123,7 @@ impl<P: MachineProjection> Snapshot<P> {
         }
     }
 
-    /// Removes the views of the machine `id`. What has passed to another machine meanwhile stays.
+    /// Removes the views of the machine `id`. MACs, addresses and keys that another machine took over stay.
     pub fn remove(&mut self, id: HardwareId) {
         self.contested.remove(&id);
         let views = self.by_id.remove(&id).unwrap_or_default();
@@ -150,11 +150,11 @@ impl<P: MachineProjection> Snapshot<P> {
     }
 }
 
-/// An edge's views of the fleet. Readers see all of an event's changes or none of them.
+/// An edge's views of the fleet. Readers see all changes of an event or none.
 #[derive(Debug)]
 pub struct ViewIndex<P: MachineProjection>(watch::Sender<Snapshot<P>>);
 
-/// Reports that a [`ViewIndex`] changed.
+/// Notifications that a [`ViewIndex`] changed.
 #[derive(Debug)]
 pub struct Changes<P: MachineProjection>(watch::Receiver<Snapshot<P>>);
 
@@ -190,12 +190,12 @@ impl<P: MachineProjection> ViewIndex<P> {
         self.read().by_id(id).cloned()
     }
 
-    /// Returns the freshness of what `feeds` report together.
+    /// Returns the combined freshness of `feeds`.
     pub fn freshness(&self, feeds: &[FeedKind]) -> Freshness {
         self.read().feeds.combined(feeds)
     }
 
-    /// Resolves once each of `feeds` has reported everything once.
+    /// Resolves once each of `feeds` has synced for the first time.
     pub async fn ready(&self, feeds: &[FeedKind]) {
         let mut receiver = self.0.subscribe();
         let is_synced =
@@ -204,17 +204,17 @@ impl<P: MachineProjection> ViewIndex<P> {
         let _ready = receiver.wait_for(is_synced).await;
     }
 
-    /// Reports changes from now on: that there was one, of whichever machine or feed.
+    /// Subscribes to changes of any machine or feed.
     pub fn changes(&self) -> Changes<P> {
         Changes(self.0.subscribe())
     }
 }
 
 impl<P: MachineProjection> Changes<P> {
-    /// Resolves once there was a change since the last call. Several at once are one.
+    /// Resolves once there was a change since the last call. Several changes at once count as one.
     pub async fn next(&mut self) {
         if self.0.changed().await.is_err() {
-            // The index is gone, and nothing changes any more.
+            // The index was dropped: no further changes.
             std::future::pending::<()>().await;
         }
     }
@@ -222,7 +222,7 @@ impl<P: MachineProjection> Changes<P> {
 
 impl<P: MachineProjection> Observer for ViewIndex<P> {
     fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
-        // Worked out before the lock is taken.
+        // Projected before the lock is taken.
         let changes: Vec<_> = changes
             .iter()
             .map(|change| (change.id, change.after.as_ref().map(|now| (now, P::project(now)))))

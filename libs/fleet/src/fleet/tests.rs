@@ -1,7 +1,7 @@
-//! What the feeds report is what is found.
+//! Lookups return the records that the feeds reported.
 #![allow(clippy::unwrap_used)]
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use proptest::prelude::*;
 use tinwright::Mac;
@@ -13,7 +13,7 @@ use tinwright::workflow::v1::WorkflowState;
 use super::*;
 use crate::views::{MachineProjection, ViewIndex};
 
-/// A machine as an edge may see it.
+/// An edge's view of a machine.
 #[derive(Debug)]
 struct View(Arc<FleetMachine>);
 
@@ -119,7 +119,7 @@ fn a_machine_is_found_by_id_mac_address_and_key() {
 }
 
 #[test]
-fn records_are_joined_in_whatever_order_they_come() {
+fn records_are_joined_in_any_order_of_arrival() {
     let site = Site::empty();
     site.fleet.workflow(FeedEvent::Snapshot(vec![site.workflow("w", true)]));
     site.fleet.instance(FeedEvent::Snapshot(vec![site.instance("i", 0)]));
@@ -143,7 +143,7 @@ fn a_late_event_of_an_earlier_instance_does_not_remove_the_new_one() {
 }
 
 #[test]
-fn a_machine_is_wanted_while_any_of_its_workflows_wants_it() {
+fn a_worker_is_wanted_while_a_workflow_wants_the_machine() {
     let site = Site::new();
     site.fleet.workflow(FeedEvent::Put(site.workflow("w-2", true)));
     site.fleet.workflow(FeedEvent::Put(site.workflow("w-1", false)));
@@ -157,7 +157,7 @@ fn a_machine_is_wanted_while_any_of_its_workflows_wants_it() {
 }
 
 #[test]
-fn what_a_new_listing_does_not_name_is_gone() {
+fn records_missing_in_a_new_snapshot_are_removed() {
     let site = Site::new();
     site.fleet.instance(FeedEvent::Put(site.instance("i", 1)));
     site.fleet.hardware(FeedEvent::Disconnected);
@@ -167,7 +167,7 @@ fn what_a_new_listing_does_not_name_is_gone() {
 }
 
 #[test]
-fn of_two_machines_the_first_keeps_an_address_until_it_gives_it_up() {
+fn the_first_claimant_keeps_an_address_until_it_releases_it() {
     let site = Site::new();
     site.fleet.hardware(FeedEvent::Put(site.hardware(0, 2)));
     assert_eq!((site.at(1), site.at(2)), (None, Some(site.ids[1])), "the older record was later");
@@ -180,7 +180,7 @@ fn of_two_machines_the_first_keeps_an_address_until_it_gives_it_up() {
 }
 
 #[test]
-fn who_has_an_address_keeps_it_when_the_feed_reports_everything_again() {
+fn the_holder_keeps_its_address_when_the_feed_sends_another_snapshot() {
     let site = Site::new();
     site.fleet.hardware(FeedEvent::Disconnected);
     site.fleet.hardware(FeedEvent::Snapshot(vec![site.hardware(0, 2), site.hardware(1, 2)]));
@@ -188,14 +188,14 @@ fn who_has_an_address_keeps_it_when_the_feed_reports_everything_again() {
 }
 
 #[test]
-fn before_the_feeds_have_synced_the_oldest_record_has_a_contested_address() {
+fn before_the_feeds_have_synced_a_contested_address_goes_to_the_oldest_record() {
     for order in [[0, 1], [1, 0]] {
         let site = Site::empty();
         let own = |machine: usize| {
             let ips = vec![Ip { address: "192.0.2.9".into(), ..Ip::default() }];
             Instance { ips, ..site.instance(["a", "b"][machine], machine) }
         };
-        // The first machine has it by its instance, the second one by its hardware record.
+        // The first machine claims it by its instance, the second one by its hardware record.
         let feeds: [&dyn Fn(); 2] =
             [&|| site.fleet.instance(FeedEvent::Snapshot(vec![own(0)])), &|| {
                 site.fleet
@@ -207,7 +207,7 @@ fn before_the_feeds_have_synced_the_oldest_record_has_a_contested_address() {
 }
 
 #[test]
-fn an_address_of_an_instance_that_is_being_given_back_is_free() {
+fn an_instance_that_is_being_deprovisioned_releases_its_address() {
     let site = Site::new();
     let ips = vec![Ip { address: "192.0.2.9".into(), ..Ip::default() }];
     let own = |machine, state: State| Instance {
@@ -223,7 +223,7 @@ fn an_address_of_an_instance_that_is_being_given_back_is_free() {
 }
 
 #[test]
-fn leases_are_restored_stale_and_replaced_by_their_feed() {
+fn restored_leases_are_stale_and_are_replaced_by_the_feed() {
     let (site, now) = (Site::new(), Instant::now());
     let leases = || site.index.read().feeds.get(FeedKind::Lease);
     assert_eq!(leases(), Freshness::Unused);
@@ -236,8 +236,9 @@ fn leases_are_restored_stale_and_replaced_by_their_feed() {
         expire_time: Some((SystemTime::now() + Duration::from_secs(60)).into()),
         ..Lease::default()
     };
-    site.fleet.restore_leases(std::slice::from_ref(&lease), now);
-    assert_eq!(leases(), Freshness::StaleSince(now));
+    let cached = CachedFeed { objects: vec![lease.clone()], last_live: SystemTime::now() };
+    site.fleet.restore_leases(cached);
+    assert!(matches!(leases(), Freshness::StaleSince(since) if since >= now));
     let leased = || site.index.read().leases.get([192, 0, 2, 100].into(), now).is_some();
     assert!(leased());
     site.fleet.lease(FeedEvent::Snapshot(vec![]));
@@ -262,7 +263,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn every_claimed_address_is_one_machines_that_claims_it(steps in prop::collection::vec(any_step(), 0..20)) {
+    fn every_claimed_address_has_one_holder_among_its_claimants(steps in prop::collection::vec(any_step(), 0..20)) {
         let (site, mut addresses) = (Site::new(), [Some(1), Some(2)]);
         for step in steps {
             match step {

@@ -189,7 +189,7 @@ fn under_a_lent_address_no_secret_is_told_that_either_feed_is_too_old_for() {
         Lookup::Unknown | Lookup::NotReady => panic!("it is lent"),
     };
     assert!(tells());
-    index.views.update(|snapshot| snapshot.feeds.disconnect(FeedKind::Lease, now));
+    index.views.update(|snapshot| snapshot.feeds.set(FeedKind::Lease, Freshness::StaleSince(now)));
     assert!(!tells());
     index.replace_leases([(
         LENT.parse().unwrap(),
