@@ -6,42 +6,37 @@
 //! A request is answered in two steps: [`BootScripts::respond`] and [`BootScripts::respond_file`] decide and change nothing;
 //! [`BootScripts::apply`] carries out the [`Effects`]. A simulated request discards them.
 //!
-//! - [`gate`]: the gate of an outside platform; [`one_shot`]: scripts for one boot; [`custom`]: custom scripts.
+//! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
-//! - [`boot_loop`]: machines that boot again and again; `events`: steps for timelines; `evict`: deleted machines.
-//! - `render`: the texts; `virtual_media`: machines that boot from virtual media.
+//! - `events`: steps for timelines; `render`: the texts; `virtual_media`: machines that boot from virtual media.
 
-pub mod boot_loop;
 pub mod custom;
 mod events;
-mod evict;
 pub mod files;
 pub mod gate;
-pub mod one_shot;
+pub mod history;
 mod render;
 pub mod script_reports;
 mod virtual_media;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::BootTokens;
-use tinwright::HardwareId;
+use runtime::clock::Clock;
 use tinwright::instance::v1::BootGate;
 use tinwright::netboot::v1::ScriptKind;
 
-use self::boot_loop::BootLoops;
 use self::custom::{ScriptOwner, ScriptReport};
-pub use self::files::{BootFile, FileRequest, FileResponse, ScriptStatus};
+pub use self::files::{BootFile, FileRequest, ScriptStatus};
 use self::gate::{GateResult, PresentedIdentity};
-use self::one_shot::OneShotScripts;
-use self::render::{UrlSettings, WorkerIdentity};
+use self::history::BootHistory;
+use self::render::UrlSettings;
 use crate::Mac;
 use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, MachineFacts, Policy, RETRY, decide};
-use crate::ipxe::{self, BadWord};
+use crate::ipxe;
 use crate::machine_view::{Index, MachineView};
 use crate::site::Site;
 use crate::timeline::{BootStep, Event, Timeline};
@@ -61,11 +56,10 @@ pub struct BootScripts {
     urls: Arc<UrlSettings>,
     timeline: Timeline,
     allocator: Option<Arc<Allocator>>,
-    boot_loops: Arc<BootLoops>,
-    /// Scripts for one boot that are under way.
-    pub one_shot: Arc<OneShotScripts>,
-    /// SMBIOS UUID that the firmware of each interface last sent by DHCP; of interfaces with a record only.
-    dhcp_uuids: Arc<Mutex<HashMap<Mac, [u8; 16]>>>,
+    /// Earlier boots of each machine.
+    pub history: Arc<BootHistory>,
+    /// Clock of requests.
+    pub clock: Clock,
 }
 
 /// Program that reads a script.
@@ -100,35 +94,15 @@ impl ScriptRequest {
     }
 }
 
-/// Response to a [`ScriptRequest`].
-#[derive(Debug)]
-pub struct ScriptResponse {
-    /// The script, or the reason for its refusal.
-    pub reply: Result<Script, BootRefusal>,
-    /// Effects, for [`BootScripts::apply`].
-    pub effects: Effects,
-}
-
 /// Effects of a response that the server applies.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Step for the machine's timeline.
     event: Option<Event>,
-    /// Machine that was given a script, which counts towards a boot loop.
-    scripted: Option<HardwareId>,
-    /// Machine that was given its script for one boot.
-    one_shot: Option<Arc<MachineView>>,
+    /// Machine that was given a script, and the script's kind.
+    script: Option<(Arc<MachineView>, ScriptKind)>,
     /// Report to another service.
     report: Option<ScriptReport>,
-    warnings: Vec<ScriptWarning>,
-}
-
-/// Lines for the log. Each names the machine.
-#[derive(Debug)]
-enum ScriptWarning {
-    BootLoop(Arc<MachineView>),
-    GateClosed { machine: Arc<MachineView>, rule: &'static str, presented: String },
-    ArgumentLeftOut { hardware: String, word: BadWord },
 }
 
 /// A rendered script.
@@ -140,14 +114,8 @@ pub struct Script {
     pub text: String,
 }
 
-/// A script that may be served.
-#[derive(Debug)]
-struct SelectedScript {
-    /// Machine that it is for; none if the machine has no record.
-    machine: Option<Arc<MachineView>>,
-    fact: Fact,
-    script: Script,
-}
+/// A script that may be served: for a machine, or for one without a record.
+type SelectedScript = (Option<Arc<MachineView>>, Fact, Script);
 
 /// Reason for which nothing is served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,10 +148,9 @@ impl BootRefusal {
 impl BootScripts {
     /// Scripts for the machines of `index`, on `site`.
     pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
-        let (timeline, boot_loops, one_shot, dhcp_uuids) = Default::default();
+        let (timeline, history, allocator, clock) = Default::default();
         let (tokens, urls) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
-        let allocator = None;
-        Self { index, tokens, site, urls, timeline, allocator, boot_loops, one_shot, dhcp_uuids }
+        Self { index, tokens, site, urls, timeline, allocator, history, clock }
     }
 
     /// The same for another link.
@@ -246,94 +213,94 @@ impl BootScripts {
     fn decide(&self, machine: Option<&MachineView>, policy: Policy, feed: FeedState) -> Decision {
         let facts = machine.map(MachineView::machine);
         let used = facts.is_some_and(|facts| facts.boot_once.is_some())
-            && machine.is_some_and(|machine| self.one_shot.is_used(machine));
+            && machine.is_some_and(|machine| self.history.is_used(machine));
         let without =
             used.then(|| Some(MachineFacts { boot_once: None, ..facts?.clone() })).flatten();
         decide(without.as_ref().or(facts), policy, feed)
     }
 
-    /// Records the SMBIOS UUID that the firmware of `machine` sent by DHCP (option 97, in wire order).
-    pub fn record_uuid(&self, machine: &MachineView, uuid: [u8; 16]) {
-        self.uuids().insert(machine.mac, uuid);
-    }
-
-    fn uuids(&self) -> MutexGuard<'_, HashMap<Mac, [u8; 16]>> {
-        self.dhcp_uuids.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Responds to `request` and applies the effects.
     pub fn serve(&self, request: &ScriptRequest, now: SystemTime) -> Result<Script, BootRefusal> {
-        let ScriptResponse { reply, effects } = self.respond(request, now);
+        let (reply, effects) = self.respond(request, now);
         // A script is reported when it says that it was started, not when it is served.
         let _no_report = self.apply(effects, now);
         reply
     }
 
-    /// Decides the response to `request`, and changes nothing.
-    pub fn respond(&self, request: &ScriptRequest, now: SystemTime) -> ScriptResponse {
+    /// Returns the response to a simulated `request`, which changes nothing and is not logged.
+    pub fn simulate(
+        &self,
+        request: &ScriptRequest,
+        now: SystemTime,
+    ) -> Result<Script, BootRefusal> {
+        let no_log = tracing::Dispatch::none();
+        tracing::dispatcher::with_default(&no_log, || self.respond(request, now).0)
+    }
+
+    /// Decides the response to `request`. Changes nothing but the log.
+    fn respond(
+        &self,
+        request: &ScriptRequest,
+        now: SystemTime,
+    ) -> (Result<Script, BootRefusal>, Effects) {
         let mut effects = Effects::default();
-        let selected = self.select(request, now, &mut effects.warnings);
         let (mac, source) = (request.mac, Some(request.source));
-        let reply = selected.and_then(|selected| {
-            self.delay_boot_loop(&selected, now, &mut effects.warnings)?;
-            let SelectedScript { machine, fact, script } = selected;
+        let reply = self.select(request, now).and_then(|(machine, fact, script)| {
+            self.delay_boot_loop(machine.as_deref(), now)?;
             let step = BootStep::Script { kind: script.kind, fact };
             effects.event = match &machine {
                 Some(machine) => Some(Event::of(machine, step, source, now)),
                 None => self.event(mac, source, step, now),
             };
-            let counted = machine.as_ref().filter(|_| script.kind != ScriptKind::AskUuid);
-            effects.scripted = counted.map(|machine| machine.id);
-            effects.one_shot = machine.filter(|_| script.kind == ScriptKind::CustomOnce);
+            effects.script = machine.map(|machine| (machine, script.kind));
             Ok(script)
         });
         if let Err(refusal) = &reply {
             effects.event = self.event(mac, source, BootStep::Refused(refusal.to_string()), now);
         }
-        ScriptResponse { reply, effects }
+        (reply, effects)
     }
 
     /// Applies the effects of a response. Returns the report that another service has to get.
     #[must_use]
     pub fn apply(&self, effects: Effects, now: SystemTime) -> Option<ScriptReport> {
-        let Effects { event, scripted, one_shot, report, warnings } = effects;
-        warnings.into_iter().for_each(|warning| warning.log(&self.site));
-        if let Some(machine) = one_shot
-            && let Some(script) = &machine.machine().boot_once
+        let Effects { event, script, report } = effects;
+        if let Some((machine, kind)) = script
+            && kind != ScriptKind::AskUuid
         {
-            self.one_shot.record_served(&machine, script, now);
-        }
-        if let Some(machine) = scripted {
-            self.boot_loops.record(machine, now);
+            let one_shot = machine.machine().boot_once.as_ref();
+            if let Some(script) = one_shot.filter(|_| kind == ScriptKind::CustomOnce) {
+                self.history.record_one_shot(&machine, script, now);
+            }
+            self.history.record_script(machine.id, now);
         }
         if let Some(event) = event {
             self.timeline.record(event);
         }
-        // Of two requests that say so at once, one is reported.
+        // Of two requests that report the start of a script at once, one is passed on.
         report.filter(|report| match report {
-            ScriptReport::OneShot(started) => self.one_shot.mark_started(&started.hardware),
+            ScriptReport::OneShot(started) => self.history.mark_started(started.hardware),
             ScriptReport::Instance(_) => true,
         })
     }
 
     /// True if one more script at `now` makes a boot loop of the machine.
     pub fn is_boot_loop(&self, machine: &MachineView, now: SystemTime) -> bool {
-        self.site.rate_limits && self.boot_loops.would_loop(machine.id, now)
+        self.site.rate_limits && self.history.would_loop(machine.id, now)
     }
 
     /// Refuses a script to a machine in a boot loop, where the site delays those.
     fn delay_boot_loop(
         &self,
-        selected: &SelectedScript,
+        machine: Option<&MachineView>,
         now: SystemTime,
-        warnings: &mut Vec<ScriptWarning>,
     ) -> Result<(), BootRefusal> {
-        let Some(machine) = &selected.machine else { return Ok(()) };
-        if !self.is_boot_loop(machine, now) {
+        let Some(machine) = machine.filter(|machine| self.is_boot_loop(machine, now)) else {
             return Ok(());
-        }
-        warnings.push(ScriptWarning::BootLoop(machine.clone()));
-        match self.site.serving.hold_boot_loops {
+        };
+        let held = self.site.serving.hold_boot_loops;
+        tracing::warn!(hardware.id = machine.hardware.id, held, "boot loop: {BOOT_LOOP}");
+        match held {
             true => Err(BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() }),
             false => Ok(()),
         }
@@ -345,7 +312,6 @@ impl BootScripts {
         &self,
         request: &ScriptRequest,
         now: SystemTime,
-        warnings: &mut Vec<ScriptWarning>,
     ) -> Result<SelectedScript, BootRefusal> {
         let (source, feed) = (request.source, self.index.feed());
         if feed == FeedState::Incomplete {
@@ -357,155 +323,97 @@ impl BootScripts {
             None => self.index.at(source, holder),
         };
         let Some(machine) = machine else {
-            let pool =
-                || self.allocator()?.boots_unknown(request.mac, source, holder()).then_some(());
-            let boots = self.site.policy.boot_unknown || pool().is_some();
-            return self.generic(request, boots, now);
+            let in_pool =
+                |allocator: &Allocator| allocator.boots_unknown(request.mac, source, holder());
+            let boot_unknown =
+                self.site.policy.boot_unknown || self.allocator().is_some_and(in_pool);
+            let decision = decide(None, Policy { boot_unknown, ..self.site.policy }, feed);
+            return Ok((None, decision.fact, self.render(None, decision, request, now)?));
         };
-        let mac_only = request.mac.is_some() && self.site.serving.is_mac_only(source);
-        if !(mac_only || machine.has(source) || holder().is_some_and(|mac| machine.owns(mac))) {
+        let may_ask = self.is_mac_only(request)
+            || machine.has(source)
+            || holder().is_some_and(|mac| machine.owns(mac));
+        if !may_ask {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
         let decision = self.decision(Some(&machine), feed);
-        let fact = decision.fact;
-        let script =
-            if decision.opens_a_boot() && self.asks_uuid(&machine, request, &decision, warnings)? {
-                self.ask_uuid(&machine, request)?
-            } else {
-                self.render(&machine, decision, request, now, warnings)?
-            };
-        Ok(SelectedScript { machine: Some(machine), fact, script })
-    }
-
-    /// Selects the script for a machine without a record.
-    fn generic(
-        &self,
-        request: &ScriptRequest,
-        boot_unknown: bool,
-        now: SystemTime,
-    ) -> Result<SelectedScript, BootRefusal> {
-        let policy = Policy { boot_unknown, ..self.site.policy };
-        let Decision { boot, fact } = decide(None, policy, self.index.feed());
-        match boot {
-            BootTarget::Later { retry } => Err(BootRefusal::later(retry, fact)),
-            BootTarget::Generic if request.format == ScriptFormat::Ipxe => {
-                let text = self.generic_text(request.source, now)?;
-                let script = Script { kind: ScriptKind::Generic, text };
-                Ok(SelectedScript { machine: None, fact, script })
-            }
-            BootTarget::Generic => Err(no_pxelinux()),
-            BootTarget::Worker
-            | BootTarget::CustomScript(_)
-            | BootTarget::LocalDisk
-            | BootTarget::Shell
-            | BootTarget::Refused
-            | BootTarget::Unknown => Err(BootRefusal::Nothing(fact.to_string())),
-        }
+        let (fact, uuid) = (decision.fact, request.uuid.as_deref());
+        let script = match decision.opens_a_boot()
+            && self.gate_asks_uuid(&machine, &decision, uuid, source)?
+        {
+            true => self.ask_uuid(&machine, request)?,
+            false => self.render(Some(&machine), decision, request, now)?,
+        };
+        Ok((Some(machine), fact, script))
     }
 
     /// Renders the script of `decision`.
     fn render(
         &self,
-        machine: &MachineView,
+        machine: Option<&MachineView>,
         decision: Decision,
         request: &ScriptRequest,
         now: SystemTime,
-        warnings: &mut Vec<ScriptWarning>,
     ) -> Result<Script, BootRefusal> {
         let Decision { boot, fact } = decision;
         let pxelinux = request.format == ScriptFormat::Pxelinux;
-        let (kind, text) = match boot {
-            BootTarget::Worker => {
-                (ScriptKind::Worker, self.worker(machine, request, now, warnings)?)
-            }
-            BootTarget::LocalDisk if pxelinux => {
+        let (kind, text) = match (boot, machine) {
+            (BootTarget::Later { retry }, _) => return Err(BootRefusal::later(retry, fact)),
+            (BootTarget::Worker, _) => (ScriptKind::Worker, self.worker(machine, request, now)?),
+            (BootTarget::LocalDisk, _) if pxelinux => {
                 (ScriptKind::LocalDisk, ipxe::PXELINUX_DISK.into())
             }
-            BootTarget::LocalDisk => {
-                (ScriptKind::LocalDisk, ipxe::local_disk(machine.wants_sanboot()).into())
+            (BootTarget::LocalDisk, _) => {
+                let sanboot = machine.is_some_and(MachineView::wants_sanboot);
+                (ScriptKind::LocalDisk, ipxe::local_disk(sanboot).into())
             }
-            BootTarget::Later { retry } => return Err(BootRefusal::later(retry, fact)),
-            BootTarget::Generic | BootTarget::Refused | BootTarget::Unknown => {
-                return Err(BootRefusal::Nothing(fact.to_string()));
-            }
-            BootTarget::CustomScript(_) | BootTarget::Shell if pxelinux => {
+            (BootTarget::Generic | BootTarget::CustomScript(_) | BootTarget::Shell, _)
+                if pxelinux =>
+            {
                 return Err(no_pxelinux());
             }
-            BootTarget::CustomScript(script) => {
+            (BootTarget::Generic, _) => (ScriptKind::Generic, self.worker(None, request, now)?),
+            (BootTarget::Shell, _) => (ScriptKind::Shell, ipxe::SHELL.into()),
+            (BootTarget::CustomScript(script), Some(machine)) => {
                 let owner = ScriptOwner::of(fact, machine.mac);
-                let text = self.custom(machine, owner, script, request.source, now)?;
-                (
-                    if owner == ScriptOwner::OneShot {
-                        ScriptKind::CustomOnce
-                    } else {
-                        ScriptKind::Custom
-                    },
-                    text,
-                )
+                let once = owner == ScriptOwner::OneShot;
+                let kind = if once { ScriptKind::CustomOnce } else { ScriptKind::Custom };
+                (kind, self.custom(machine, owner, script, request.source, now)?)
             }
-            BootTarget::Shell => (ScriptKind::Shell, ipxe::SHELL.into()),
+            (BootTarget::CustomScript(_), None)
+            | (BootTarget::Refused | BootTarget::Unknown, _) => {
+                return Err(BootRefusal::Nothing(fact.to_string()));
+            }
         };
         Ok(Script { kind, text })
     }
 
-    /// True if the machine has to show its UUID to an outside platform's gate first.
-    fn asks_uuid(
+    /// Refuses a boot that an outside platform's gate does not allow, to a machine that presents `uuid` at `source`. True if
+    /// the machine has to present its UUID first.
+    fn gate_asks_uuid(
         &self,
-        machine: &Arc<MachineView>,
-        request: &ScriptRequest,
+        machine: &MachineView,
         decision: &Decision,
-        warnings: &mut Vec<ScriptWarning>,
+        uuid: Option<&str>,
+        source: IpAddr,
     ) -> Result<bool, BootRefusal> {
         let Some(gate) = gate_of(machine, decision) else { return Ok(false) };
-        let presented = self.presented(machine, request.uuid.as_deref(), request.source);
+        let dhcp_uuid = self.history.dhcp_uuid(machine);
+        let presented = PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source };
         match gate::evaluate(gate, &presented) {
             GateResult::Open => Ok(false),
             GateResult::AskUuid => Ok(true),
             GateResult::Closed(rule) => {
-                let (machine, presented) = (machine.clone(), format!("{presented:?}"));
-                warnings.push(ScriptWarning::GateClosed { machine, rule, presented });
+                let hardware = &machine.hardware.id;
+                tracing::warn!(hardware.id = hardware, ?presented, rule, "boot gate closed");
                 Err(BootRefusal::NotYours(rule))
             }
         }
     }
 
-    /// Identity that `machine` shows to a gate when it asks from `source` with the SMBIOS UUID `uuid`.
-    fn presented<'a>(
-        &self,
-        machine: &MachineView,
-        uuid: Option<&'a str>,
-        source: IpAddr,
-    ) -> PresentedIdentity<'a> {
-        let dhcp_uuid = self.uuids().get(&machine.mac).copied();
-        PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source }
-    }
-
-    /// Identity that the worker on the machine gets: none where machines hide behind another address.
-    fn worker_identity(&self, request: &ScriptRequest) -> WorkerIdentity {
-        let mac_only = request.mac.is_some() && self.site.serving.is_mac_only(request.source);
-        if mac_only { WorkerIdentity::Withheld } else { WorkerIdentity::Given }
-    }
-}
-
-impl ScriptWarning {
-    fn log(self, site: &Site) {
-        match self {
-            Self::BootLoop(machine) => {
-                let (id, held) = (&machine.hardware.id, site.serving.hold_boot_loops);
-                tracing::warn!(hardware.id = id, held, "boot loop: {BOOT_LOOP}");
-            }
-            Self::GateClosed { machine, rule, presented } => {
-                tracing::warn!(
-                    hardware.id = machine.hardware.id,
-                    presented,
-                    rule,
-                    "boot gate closed"
-                );
-            }
-            Self::ArgumentLeftOut { hardware, word } => {
-                tracing::warn!(hardware.id = hardware, %word, "kernel argument left out");
-            }
-        }
+    /// True if the client is identified by its MAC only: machines hide behind another address.
+    fn is_mac_only(&self, request: &ScriptRequest) -> bool {
+        request.mac.is_some() && self.site.serving.is_mac_only(request.source)
     }
 }
 

@@ -286,7 +286,7 @@ impl Server {
     ) {
         let (scripts, mac) = (&self.view.scripts, Mac(request.mac));
         if let (Some(machine), Some(uuid)) = (machine, effects.uuid) {
-            scripts.record_uuid(machine, uuid);
+            scripts.history.record_uuid(machine, uuid);
         }
         if let (Some(machine), true) = (machine, effects.begins_boot) {
             // If the queue is full, the worker's new boot id reports the same later.

@@ -143,7 +143,7 @@ fn script_reply(
     let url = format!("{}{path}/auto.ipxe", scripts.site().base_url());
     let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let request = ScriptRequest { leased_to: holder, ..ScriptRequest::new(mac, source) };
-    match scripts.respond(&request, now).reply {
+    match scripts.simulate(&request, now) {
         Ok(script) => {
             pb::ScriptReply { status: 200, kind: script.kind.into(), refusal: String::new(), url }
         }

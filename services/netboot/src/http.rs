@@ -31,7 +31,7 @@ use self::phone_home::PhoneHomeSink;
 use self::rate_limit::Source;
 use crate::Mac;
 use crate::bootscripts::custom::ScriptReport;
-use crate::bootscripts::{BootFile, BootRefusal, BootScripts, FileRequest, FileResponse};
+use crate::bootscripts::{BootFile, BootRefusal, BootScripts, FileRequest};
 use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::tftp::{Directories, FileSource, RequestedFile};
@@ -140,7 +140,7 @@ async fn boot_file(
 ) -> Response {
     let now = SystemTime::now();
     let request = FileRequest { token: &token, name: &name, source };
-    let FileResponse { reply, effects } = http.boots.respond_file(&request, now);
+    let (reply, effects) = http.boots.respond_file(&request, now);
     if let Some(report) = http.boots.apply(effects, now) {
         // The receiver is gone during shutdown only.
         let _shutdown = http.scripts.send(report);
@@ -149,7 +149,7 @@ async fn boot_file(
         Ok(BootFile::Text(text)) => scripts::text(text),
         Ok(BootFile::Status { hardware, status }) => {
             let query: String = query.unwrap_or_default().chars().take(256).collect();
-            tracing::info!(hardware.id = hardware, ?status, ?query, "script status");
+            tracing::info!(hardware.id = %hardware, ?status, ?query, "script status");
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {

@@ -1,7 +1,7 @@
 //! Texts of boot scripts in iPXE's language. Kinds, arguments and URLs are listed in `docs/reference/boot-scripts.md`.
 //!
 //! iPXE knows neither quotes nor escapes: it splits a line at blanks, then expands `${…}`. So every value in a script is
-//! a checked [`Word`], and kernel arguments are a list of words. Only commands of
+//! a [checked word](check_word), and kernel arguments are a list of words. Only commands of
 //! Debian's build of 2019 are used, and every script ends with `exit 1`: after a plain `exit` UEFI firmware opens its
 //! set-up screen and does not boot the next device.
 
@@ -10,8 +10,8 @@ mod word;
 
 use tinwright::netboot::v1::ScriptKind;
 
-pub use arguments::{Arguments, WorkerArguments};
-pub use word::{BadWord, Word};
+pub use arguments::Arguments;
+pub use word::{BadWord, check_word};
 
 /// Octets of the longest custom script.
 pub const MAX_SCRIPT_BYTES: usize = 64 * 1024;
@@ -21,6 +21,8 @@ const ARCHITECTURE: &str = "set arch ${buildarch}
 iseq ${arch} i386 && cpuid --ext 29 && set arch x86_64 ||
 iseq ${arch} arm64 && set arch aarch64 ||
 ";
+/// Arguments of a machine without a record.
+const MACHINE: &str = " worker_id=${mac} hw_addr=${mac}";
 
 /// Script that boots the next device.
 const EXIT: &str = "#!ipxe\nexit 1\n";
@@ -48,62 +50,32 @@ pub struct WorkerEnvironment<'a> {
     /// URL of the files, without a slash at the end.
     pub base_url: &'a str,
     /// URL that the script reports its status to; another one if the files are on another server.
-    pub notes_url: &'a str,
+    pub status_url: &'a str,
     /// Address that iPXE sends its log to.
     pub syslog: Option<&'a str>,
-    /// File name of the kernel below `base_url`.
-    pub kernel: &'a str,
-    /// File name of the initramfs below `base_url`.
-    pub initrd: &'a str,
+    /// File names of the kernel and the initramfs below `base_url`. None for a machine without a record: iPXE's variables name
+    /// the machine and its architecture.
+    pub files: Option<[&'a str; 2]>,
     /// The kernel's command line.
     pub arguments: &'a Arguments,
 }
 
 /// Renders the script that boots the worker's environment. It tries five times to fetch the files.
 pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let kernel = word("kernel", environment.kernel)?.as_str();
-    let initrd = word("initrd", environment.initrd)?.as_str();
-    let line = environment.arguments.line();
-    let files = Files { before: "", kernel, initrd };
-    fetching(environment.base_url, environment.notes_url, environment.syslog, &files, line)
-}
-
-/// Renders the same for a machine without a record. iPXE's variables name the machine and its architecture.
-pub fn generic(
-    base_url: &str,
-    syslog: Option<&str>,
-    arguments: &Arguments,
-) -> Result<String, Error> {
-    let line = [arguments.line(), " worker_id=${mac} hw_addr=${mac}"].concat();
-    let (kernel, initrd) = ("vmlinuz-${arch}", "initramfs-${arch}");
-    let files = Files { before: ARCHITECTURE, kernel, initrd };
-    fetching(base_url, base_url, syslog, &files, &line)
-}
-
-/// Names of the files, and the lines before that set them.
-struct Files<'a> {
-    before: &'a str,
-    kernel: &'a str,
-    initrd: &'a str,
-}
-
-fn fetching(
-    base_url: &str,
-    notes_url: &str,
-    syslog: Option<&str>,
-    files: &Files<'_>,
-    line: &str,
-) -> Result<String, Error> {
-    let base = url("base URL", base_url)?.as_str();
-    let notes = match notes_url == base_url {
+    let WorkerEnvironment { base_url, status_url, syslog, files, arguments } = environment;
+    let base = url("base URL", base_url)?;
+    let status = match status_url == base_url {
         true => "${base}",
-        false => url("status URL", notes_url)?.as_str(),
+        false => url("status URL", status_url)?,
     };
     let [set_syslog, server, or_not] = match syslog {
-        Some(server) => ["set syslog ", word("syslog server", server)?.as_str(), " ||\n"],
+        Some(server) => ["set syslog ", word("syslog server", server)?, " ||\n"],
         None => [""; 3],
     };
-    let Files { before, kernel, initrd } = files;
+    let [before, kernel, initrd, machine] = match files {
+        Some([kernel, initrd]) => ["", word("kernel", kernel)?, word("initrd", initrd)?, ""],
+        None => [ARCHITECTURE, "vmlinuz-${arch}", "initramfs-${arch}", MACHINE],
+    };
     // One concatenation: machines ask for this by the rack, and formatting takes several times as long.
     Ok([
         "#!ipxe\nset base ",
@@ -116,13 +88,14 @@ fn fetching(
         "set try:int32 0\n:again\nimgfree ||\nkernel --name kernel ${base}/",
         kernel,
         " ",
-        line,
+        arguments.line(),
+        machine,
         " && initrd --name initrd ${base}/",
         initrd,
         RETRY,
-        notes,
+        status,
         "/started && imgfree note ||\nboot ||\n:failed\nimgfetch --name note ",
-        notes,
+        status,
         "/failed && imgfree note ||\nexit 1\n",
     ]
     .concat())
@@ -142,8 +115,8 @@ imgfetch --name note ";
 /// the wrapper goes on however it ends. One that ends in an error is run again, three times. `own_url` with `.started` is
 /// fetched before, since afterwards the machine may run anything, and with `.failed` when the wrapper gives up.
 pub fn custom(address: &str, own_url: &str) -> Result<String, Error> {
-    let address = url("script address", address)?.as_str();
-    let own = url("status URL", own_url)?.as_str();
+    let address = url("script address", address)?;
+    let own = url("status URL", own_url)?;
     Ok(format!(
         "#!ipxe
 imgfetch --name note {own}.started && imgfree note ||
@@ -182,9 +155,9 @@ pub const SHELL: &str = "#!ipxe\nshell ||\nexit 1\n";
 
 /// Renders the script that asks again with the machine's UUID. `base_url` is the machine's own.
 pub fn with_uuid(base_url: &str) -> Result<String, Error> {
-    let base = url("base URL", base_url)?.as_str();
-    let shown = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";
-    Ok(format!("#!ipxe\nchain {base}/auto.ipxe?{shown} ||\nexit 1\n"))
+    let base = url("base URL", base_url)?;
+    let labels = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";
+    Ok(format!("#!ipxe\nchain {base}/auto.ipxe?{labels} ||\nexit 1\n"))
 }
 
 /// PXELINUX configuration that boots the disk.
@@ -192,43 +165,44 @@ pub const PXELINUX_DISK: &str = "default local\nlabel local\n  localboot 1\n";
 
 /// Renders the environment as a PXELINUX configuration, which U-Boot and OPAL read.
 pub fn pxelinux(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let base = url("base URL", environment.base_url)?.as_str();
-    let kernel = word("kernel", environment.kernel)?.as_str();
-    let initrd = word("initrd", environment.initrd)?.as_str();
-    let line = environment.arguments.beside_image();
+    let [kernel, initrd] = environment.files.unwrap_or_default();
     Ok(format!(
         "default worker
 label worker
   kernel {base}/{kernel}
   initrd {base}/{initrd}
   append {line}
-"
+",
+        base = url("base URL", environment.base_url)?,
+        kernel = word("kernel", kernel)?,
+        initrd = word("initrd", initrd)?,
+        line = environment.arguments.without_initrd(),
     ))
 }
 
 /// Renders the script that newer builds of iPXE run first. `base_url` is the machine's own if `named`, else the site's, and
 /// iPXE adds its MAC.
 pub fn autoexec(base_url: &str, named: bool) -> Result<String, Error> {
-    let base = url("base URL", base_url)?.as_str();
+    let base = url("base URL", base_url)?;
     let own = if named { "" } else { "/${mac:hexhyp}" };
     Ok(format!("#!ipxe\ndhcp\nchain {base}{own}/auto.ipxe\n"))
 }
 
 /// Renders the script that chains with labels, as Matchbox does.
 pub fn by_labels(base_url: &str) -> Result<String, Error> {
-    let base = url("base URL", base_url)?.as_str();
+    let base = url("base URL", base_url)?;
     let labels = "uuid=${uuid}&mac=${mac:hexhyp}&hostname=${hostname}&serial=${serial}";
     Ok(format!("#!ipxe\nchain {base}/ipxe?{labels} ||\nexit 1\n"))
 }
 
-fn word<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
-    Word::try_from(value).map_err(|bad| Error::Value(what, bad))
+fn word<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {
+    check_word(value).map_err(|bad| Error::Value(name, bad))
 }
 
-fn url<'a>(what: &'static str, value: &'a str) -> Result<Word<'a>, Error> {
+fn url<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {
     let (scheme, _) = value.split_once("://").ok_or_else(|| Error::Scheme(value.into()))?;
     let fetchable = ["http", "https", "tftp"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
-    if fetchable { word(what, value) } else { Err(Error::Scheme(value.into())) }
+    if fetchable { word(name, value) } else { Err(Error::Scheme(value.into())) }
 }
 
 /// Returns the label of a script's kind in logs, metrics and timelines.

@@ -187,7 +187,7 @@ impl Netboot {
         let clear = script_reports::ReportPeers {
             hardware: HardwareServiceClient::new(peers.hardware),
             instance: InstanceServiceClient::new(peers.instance.clone()),
-            one_shot: self.first.boots.one_shot.clone(),
+            history: self.first.boots.history.clone(),
         };
         let clear = script_reports::run(clear, reports);
         let until = stop.clone();

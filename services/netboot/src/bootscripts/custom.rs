@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
 
+use tinwright::HardwareId;
 use tinwright::instance::v1::ReportScriptRequest;
 
 use super::script_reports::StartedScript;
@@ -91,20 +92,20 @@ impl ScriptReport {
 }
 
 impl BootScripts {
-    /// Returns the text of `owner`'s script for the machine with the id `hardware`.
+    /// Returns the text of `owner`'s script for the machine `hardware`.
     pub(super) fn custom_text(
         &self,
         owner: ScriptOwner,
-        hardware: &str,
+        hardware: HardwareId,
         now: SystemTime,
     ) -> Result<String, BootRefusal> {
         self.check_still_open(hardware)?;
         let gone = || BootRefusal::Nothing("the script is gone".into());
         let script = match owner {
-            ScriptOwner::OneShot => self.one_shot.served(hardware, now).ok_or_else(gone)?,
+            ScriptOwner::OneShot => self.history.served(hardware, now).ok_or_else(gone)?,
             ScriptOwner::Interface(mac) => {
                 let machine = self.index.by_mac(mac);
-                let machine = machine.filter(|machine| machine.hardware.id == hardware);
+                let machine = machine.filter(|machine| machine.id == hardware);
                 match self.decision(machine.as_deref(), FeedState::Live) {
                     Decision {
                         boot: BootTarget::CustomScript(script),
@@ -115,7 +116,7 @@ impl BootScripts {
             }
             // Its start is reported before its text is fetched, and by then the decision is the disk.
             ScriptOwner::Instance => {
-                let machine = self.index.by_id(hardware).ok_or_else(gone)?;
+                let machine = self.index.by_id(&hardware.to_string()).ok_or_else(gone)?;
                 machine.machine().instance_script().cloned().ok_or_else(gone)?
             }
         };
@@ -129,22 +130,24 @@ impl BootScripts {
     pub(super) fn report(
         &self,
         owner: ScriptOwner,
-        hardware: &str,
+        hardware: HardwareId,
         started: bool,
     ) -> Option<ScriptReport> {
         match owner {
             ScriptOwner::OneShot if started => {
-                let script = self.one_shot.not_started(hardware)?;
-                Some(ScriptReport::OneShot(StartedScript { hardware: hardware.into(), script }))
+                let script = self.history.not_started(hardware)?;
+                Some(ScriptReport::OneShot(StartedScript { hardware, script }))
             }
             ScriptOwner::OneShot | ScriptOwner::Interface(_) => None,
             ScriptOwner::Instance => {
-                let machine = self.index.by_id(hardware)?;
+                let machine = self.index.by_id(&hardware.to_string())?;
                 let instance = machine.instance.as_ref()?;
-                let (hardware_id, instance_id) = (hardware.to_owned(), instance.id.clone());
-                let generation = instance.generation;
-                let report = ReportScriptRequest { hardware_id, instance_id, generation, started };
-                Some(ScriptReport::Instance(report))
+                Some(ScriptReport::Instance(ReportScriptRequest {
+                    hardware_id: hardware.to_string(),
+                    instance_id: instance.id.clone(),
+                    generation: instance.generation,
+                    started,
+                }))
             }
         }
     }

@@ -22,16 +22,7 @@ pub struct FileRequest<'a> {
     pub source: IpAddr,
 }
 
-/// Response to a [`FileRequest`].
-#[derive(Debug)]
-pub struct FileResponse {
-    /// The file, or the reason for its refusal.
-    pub reply: Result<BootFile, BootRefusal>,
-    /// Effects, for [`BootScripts::apply`].
-    pub effects: Effects,
-}
-
-/// What a boot's URL names.
+/// Content at a URL of a boot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BootFile {
     /// A file of the installation environment.
@@ -41,7 +32,7 @@ pub enum BootFile {
     /// A status that the script reports.
     Status {
         /// Machine that runs the script.
-        hardware: String,
+        hardware: HardwareId,
         /// The status.
         status: ScriptStatus,
     },
@@ -79,7 +70,11 @@ impl ScriptStatus {
 
 impl BootScripts {
     /// Decides the response to `request`, and changes nothing.
-    pub fn respond_file(&self, request: &FileRequest<'_>, now: SystemTime) -> FileResponse {
+    pub fn respond_file(
+        &self,
+        request: &FileRequest<'_>,
+        now: SystemTime,
+    ) -> (Result<BootFile, BootRefusal>, Effects) {
         let mut report = None;
         let reply = self.file(request, now, &mut report);
         let step = match &reply {
@@ -88,7 +83,7 @@ impl BootScripts {
             Err(refusal) => Some(BootStep::Refused(format!("{}: {refusal}", request.name))),
         };
         let event = step.and_then(|step| self.event(None, Some(request.source), step, now));
-        FileResponse { reply, effects: Effects { event, report, ..Effects::default() } }
+        (reply, Effects { event, report, script: None })
     }
 
     fn file(
@@ -99,11 +94,11 @@ impl BootScripts {
     ) -> Result<BootFile, BootRefusal> {
         let FileRequest { token, name, source } = *request;
         let opened = self.tokens.open(Purpose::Files, token, now);
-        let claims = opened.map_err(|_| BootRefusal::NotYours("the token is not good"))?.claims;
+        let claims = opened.map_err(|_| BootRefusal::NotYours("the token is not valid"))?.claims;
         if claims.address != source {
             return Err(BootRefusal::NotYours("the token is another address's"));
         }
-        let hardware = claims.hardware.to_string();
+        let hardware = claims.hardware;
         if name == "ca.pem" {
             return Ok(BootFile::Text(self.site.authority.clone()));
         }
@@ -111,29 +106,29 @@ impl BootScripts {
             return Ok(BootFile::Status { hardware, status });
         }
         match ScriptOwner::named(name) {
-            Some((owner, "ipxe")) => self.custom_text(owner, &hardware, now).map(BootFile::Text),
+            Some((owner, "ipxe")) => self.custom_text(owner, hardware, now).map(BootFile::Text),
             Some((owner, part @ ("started" | "failed"))) => {
                 let started = part == "started";
-                *report = self.report(owner, &hardware, started);
+                *report = self.report(owner, hardware, started);
                 let status = if started { ScriptStatus::Started } else { ScriptStatus::Failed };
                 Ok(BootFile::Status { hardware, status })
             }
             Some(_) | None => {
-                self.check_still_open(&hardware)?;
+                self.check_still_open(hardware)?;
                 Ok(BootFile::Osie(name.to_owned()))
             }
         }
     }
 
     /// Refuses to go on with a boot while a feed is cut, or once its gate was closed.
-    pub(super) fn check_still_open(&self, hardware: &str) -> Result<(), BootRefusal> {
+    pub(super) fn check_still_open(&self, hardware: HardwareId) -> Result<(), BootRefusal> {
         if self.index.feed() != FeedState::Live {
             return Err(BootRefusal::later(RETRY, Fact::StaleFeed));
         }
-        if hardware == HardwareId::from_bytes(NO_HARDWARE).to_string() {
+        if hardware == HardwareId::from_bytes(NO_HARDWARE) {
             return Ok(());
         }
-        let Some(machine) = self.index.by_id(hardware) else {
+        let Some(machine) = self.index.by_id(&hardware.to_string()) else {
             return Err(BootRefusal::NotYours("the machine is gone"));
         };
         let decision = self.decision(Some(&machine), FeedState::Live);

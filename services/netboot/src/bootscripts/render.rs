@@ -6,15 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
-use tinwright::hardware::v1::{Hardware, Netboot, Osie};
+use tinwright::hardware::v1::{Netboot, Osie};
 
 use super::custom::ScriptOwner;
-use super::{
-    BootRefusal, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, ScriptWarning, broken,
-};
+use super::{BootRefusal, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
 use crate::decision::ScriptSource;
-use crate::ipxe::{self, Arguments, WorkerArguments, WorkerEnvironment};
+use crate::ipxe::{self, Arguments, WorkerEnvironment};
 use crate::machine_view::MachineView;
 use crate::site::Site;
 
@@ -33,14 +31,6 @@ impl UrlSettings {
     }
 }
 
-/// Identity of the worker in a boot's environment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkerIdentity {
-    Given,
-    /// No worker is started; or the client may be another machine behind the same address.
-    Withheld,
-}
-
 /// URL and identity of one boot.
 pub(super) struct BootUrls {
     /// URL of the boot's files.
@@ -50,46 +40,39 @@ pub(super) struct BootUrls {
 }
 
 impl BootScripts {
-    /// Renders the worker's environment.
+    /// Renders the worker's environment. A worker has no identity on a machine without a record, and where the client may be
+    /// another machine behind the same address.
     pub(super) fn worker(
         &self,
-        machine: &MachineView,
+        machine: Option<&MachineView>,
         request: &ScriptRequest,
         now: SystemTime,
-        warnings: &mut Vec<ScriptWarning>,
     ) -> Result<String, BootRefusal> {
-        let identity = self.worker_identity(request);
-        let boot = self.boot_urls(machine, request.source, identity, now)?;
-        let (arguments, left_out) =
-            self.arguments(machine, &boot, now).arguments().map_err(broken)?;
-        let warning =
-            |word| ScriptWarning::ArgumentLeftOut { hardware: machine.hardware.id.clone(), word };
-        warnings.extend(left_out.into_iter().map(warning));
-        let files = files(machine, &boot.url);
-        let log_server = self.urls.log_server.as_deref();
+        let id = machine.map_or_else(|| HardwareId::from_bytes(NO_HARDWARE), |machine| machine.id);
+        let with_identity = machine.is_some() && !self.is_mac_only(request);
+        let boot = self.boot_urls(id, request.source, with_identity, now)?;
+        let arguments = self.arguments(machine, &boot, "", now)?;
+        let osie = machine.and_then(osie);
+        let architecture = machine.map_or("", |machine| &machine.hardware.architecture);
+        let name = |own: fn(&Osie) -> &String, kind: &str| match osie.map(own) {
+            Some(name) if !name.is_empty() => Cow::from(name),
+            Some(_) | None => [kind, architecture].concat().into(),
+        };
+        let [kernel, initrd] =
+            [name(|osie| &osie.kernel, "vmlinuz-"), name(|osie| &osie.initrd, "initramfs-")];
+        let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
+        let environment = WorkerEnvironment {
+            base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot.url),
+            status_url: &boot.url,
+            syslog: self.urls.log_server.as_deref(),
+            files: machine.map(|_| [&*kernel, &*initrd]),
+            arguments: &arguments,
+        };
         match request.format {
-            ScriptFormat::Ipxe => {
-                ipxe::worker(&files.environment(&boot.url, log_server, &arguments))
-            }
-            ScriptFormat::Pxelinux => {
-                ipxe::pxelinux(&files.environment(&boot.url, None, &arguments))
-            }
+            ScriptFormat::Ipxe => ipxe::worker(&environment),
+            ScriptFormat::Pxelinux => ipxe::pxelinux(&environment),
         }
         .map_err(broken)
-    }
-
-    /// Renders the environment for a machine without a record, in which a worker has no identity.
-    pub(super) fn generic_text(
-        &self,
-        source: IpAddr,
-        now: SystemTime,
-    ) -> Result<String, BootRefusal> {
-        let hardware = HardwareId::from_bytes(NO_HARDWARE);
-        let token = self.tokens.mint(Purpose::Files, hardware, source, now);
-        let boot_url = self.boot_url(&token.map_err(broken)?);
-        let arguments = WorkerArguments { boot_url: &boot_url, ..self.site_arguments(now) };
-        let (arguments, _left_out) = arguments.arguments().map_err(broken)?;
-        ipxe::generic(&boot_url, self.urls.log_server.as_deref(), &arguments).map_err(broken)
     }
 
     /// Renders the script that comes back with the machine's UUID.
@@ -105,47 +88,57 @@ impl BootScripts {
         Ok(super::Script { kind: super::ScriptKind::AskUuid, text: text.map_err(broken)? })
     }
 
-    /// Arguments of every environment at `now`, on any machine.
-    fn site_arguments(&self, now: SystemTime) -> WorkerArguments<'_> {
-        WorkerArguments {
-            grpc_authority: &self.site.grpc_authority,
-            tls: Some(true),
-            ca_sha256: &self.site.authority_sha256,
-            boot_time: now.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-            syslog_host: self.urls.log_server.as_deref(),
-            consoles: &self.site.consoles,
-            ..WorkerArguments::default()
-        }
-    }
-
-    /// Arguments of the environment on `machine`.
-    pub(super) fn arguments<'a>(
-        &'a self,
-        machine: &'a MachineView,
-        boot: &'a BootUrls,
+    /// Returns the kernel arguments of the environment on `machine`, with the additional argument `ipam`. Additions that cannot
+    /// stand in a script are logged.
+    pub(super) fn arguments(
+        &self,
+        machine: Option<&MachineView>,
+        boot: &BootUrls,
+        ipam: &str,
         now: SystemTime,
-    ) -> WorkerArguments<'a> {
-        let hardware: &Hardware = &machine.hardware;
-        let dhcp = machine.interface().and_then(|interface| interface.dhcp.as_ref());
-        let policy = hardware.policy.iter().flat_map(|policy| &policy.kernel_params);
-        let osie = osie(machine).into_iter().flat_map(|osie| &osie.kernel_params);
-        WorkerArguments {
-            facility: &hardware.facility,
-            worker_id: &hardware.id,
-            hw_addr: Some(machine.mac),
-            instance_id: machine.instance.as_ref().map_or("", |instance| &instance.id),
-            vlan_id: dhcp.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).unwrap_or(0),
-            boot_token: &boot.identity,
-            boot_url: &boot.url,
-            x86: hardware.architecture == "x86_64",
-            extra: policy.chain(osie).map(String::as_str).collect(),
-            ..self.site_arguments(now)
+    ) -> Result<Arguments, BootRefusal> {
+        let of = |field: fn(&MachineView) -> &str| machine.map_or("", field);
+        let text = |field: fn(&MachineView) -> String| machine.map(field).unwrap_or_default();
+        let (mac, vlan) = (text(|machine| machine.mac.to_string()), text(vlan));
+        let boot_time = now.duration_since(UNIX_EPOCH).ok();
+        let boot_time = boot_time.map(|since| since.as_secs().to_string()).unwrap_or_default();
+        let mut line = Arguments::default();
+        for (key, value) in [
+            ("facility", of(|machine| &machine.hardware.facility)),
+            ("syslog_host", self.urls.log_server.as_deref().unwrap_or_default()),
+            ("grpc_authority", &self.site.grpc_authority),
+            ("tinkerbell_tls", "true"),
+            ("worker_id", of(|machine| &machine.hardware.id)),
+            ("hw_addr", &mac),
+            ("instance_id", of(|machine| machine.instance.as_ref().map_or("", |own| &own.id))),
+            ("vlan_id", &vlan),
+            ("boot_token", &boot.identity),
+            ("boot_url", &boot.url),
+            ("ca_sha256", &self.site.authority_sha256),
+            ("boot_time", &boot_time),
+        ] {
+            line.set(key, value).map_err(broken)?;
         }
+        if of(|machine| &machine.hardware.architecture) == "x86_64" {
+            line.extend("intel_iommu=on iommu=pt");
+        }
+        self.site.consoles.iter().for_each(|own| line.extend(&["console=", own].concat()));
+        line.extend(ipam);
+        let policy = machine.and_then(|machine| machine.hardware.policy.as_ref());
+        let policy = policy.into_iter().flat_map(|policy| &policy.kernel_params);
+        let osie = machine.and_then(osie).into_iter().flat_map(|osie| &osie.kernel_params);
+        policy.chain(osie).for_each(|list| line.extend(list));
+        for word in &line.left_out {
+            let hardware = of(|machine| &machine.hardware.id);
+            tracing::warn!(hardware.id = hardware, %word, "kernel argument left out");
+        }
+        line.check_length().map_err(broken)?;
+        Ok(line)
     }
 
     /// Renders the script that newer builds of iPXE run before DHCP: empty, or one that chains to the script of `mac`.
     pub fn autoexec(&self, mac: Option<Mac>) -> Result<String, BootRefusal> {
-        if !self.site().serving.autoexec_script {
+        if !self.site.serving.autoexec_script {
             return Ok(String::new());
         }
         let base = &self.urls.base_url;
@@ -165,7 +158,7 @@ impl BootScripts {
         source: IpAddr,
         now: SystemTime,
     ) -> Result<String, BootRefusal> {
-        let boot = self.boot_urls(machine, source, WorkerIdentity::Withheld, now)?;
+        let boot = self.boot_urls(machine.id, source, false, now)?;
         let own = format!("{}/{owner}", boot.url);
         let address = match script {
             ScriptSource::Url(url) => url,
@@ -174,24 +167,18 @@ impl BootScripts {
         ipxe::custom(&address, &own).map_err(broken)
     }
 
-    /// Mints the tokens of one boot of `machine`.
+    /// Mints the tokens of one boot of `machine`: for its files, and for the worker's identity if it gets one.
     pub(super) fn boot_urls(
         &self,
-        machine: &MachineView,
+        machine: HardwareId,
         source: IpAddr,
-        identity: WorkerIdentity,
+        with_identity: bool,
         now: SystemTime,
     ) -> Result<BootUrls, BootRefusal> {
-        let mint = |purpose| self.tokens.mint(purpose, machine.id, source, now).map_err(broken);
-        let identity = match identity {
-            WorkerIdentity::Given => mint(Purpose::Identity)?,
-            WorkerIdentity::Withheld => String::new(),
-        };
-        Ok(BootUrls { url: self.boot_url(&mint(Purpose::Files)?), identity })
-    }
-
-    fn boot_url(&self, token: &str) -> String {
-        [&self.urls.base_url, "/v1/boot/", token].concat()
+        let mint = |purpose| self.tokens.mint(purpose, machine, source, now).map_err(broken);
+        let identity = if with_identity { mint(Purpose::Identity)? } else { String::new() };
+        let url = [&self.urls.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
+        Ok(BootUrls { url, identity })
     }
 }
 
@@ -200,39 +187,11 @@ pub(super) fn osie(machine: &MachineView) -> Option<&Osie> {
     machine.interface()?.netboot.as_ref().and_then(|Netboot { osie, .. }| osie.as_ref())
 }
 
-/// Files of the environment.
-struct Files<'a> {
-    base: &'a str,
-    kernel: Cow<'a, str>,
-    initrd: Cow<'a, str>,
-}
-
-/// Returns the files for `machine`: those of its record, or the site's.
-fn files<'a>(machine: &'a MachineView, boot_url: &'a str) -> Files<'a> {
-    let osie = osie(machine);
-    let architecture = &machine.hardware.architecture;
-    let name = |own: Option<&'a String>, kind: &str| match own.filter(|name| !name.is_empty()) {
-        Some(name) => Cow::from(name),
-        None => [kind, architecture].concat().into(),
-    };
-    let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
-    Files {
-        base: own_base.filter(|base| !base.is_empty()).unwrap_or(boot_url),
-        kernel: name(osie.map(|osie| &osie.kernel), "vmlinuz-"),
-        initrd: name(osie.map(|osie| &osie.initrd), "initramfs-"),
-    }
-}
-
-impl Files<'_> {
-    fn environment<'a>(
-        &'a self,
-        notes_url: &'a str,
-        syslog: Option<&'a str>,
-        arguments: &'a Arguments,
-    ) -> WorkerEnvironment<'a> {
-        let Self { base, kernel, initrd } = self;
-        WorkerEnvironment { base_url: base, notes_url, syslog, kernel, initrd, arguments }
-    }
+/// Returns the VLAN to tag for; empty if there is none.
+fn vlan(machine: &MachineView) -> String {
+    let dhcp = machine.interface().and_then(|interface| interface.dhcp.as_ref());
+    let vlan = dhcp.and_then(|dhcp| u16::try_from(dhcp.vlan_id).ok()).filter(|vlan| *vlan != 0);
+    vlan.map(|vlan| vlan.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::retry::{Backoff, is_final};
+use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{
@@ -11,21 +13,21 @@ use tinwright::hardware::v1::{
 };
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tokio::sync::mpsc;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use super::custom::ScriptReport;
-use super::one_shot::{OneShotScript, OneShotScripts};
+use super::history::{BootHistory, OneShotScript};
 use crate::machine_view;
 
-/// Pauses between attempts, in seconds.
-const RETRY_SECONDS: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// Pauses between attempts.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// A one-shot script that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedScript {
     /// Id of the machine.
-    pub hardware: String,
+    pub hardware: HardwareId,
     /// The script.
     pub script: OneShotScript,
 }
@@ -37,8 +39,8 @@ pub struct ReportPeers {
     pub hardware: HardwareServiceClient<Channel>,
     /// Owner of the instances.
     pub instance: InstanceServiceClient<Channel>,
-    /// Scripts for one boot that are under way.
-    pub one_shot: Arc<OneShotScripts>,
+    /// Earlier boots of each machine.
+    pub history: Arc<BootHistory>,
 }
 
 /// Sends `reports`, each in a task of its own, so that one that fails delays no other. Ends with the sender; a script whose
@@ -53,15 +55,15 @@ pub async fn run(peers: ReportPeers, mut reports: mpsc::UnboundedReceiver<Script
 
 impl ReportPeers {
     async fn send(mut self, report: ScriptReport) {
-        let mut pauses = RETRY_SECONDS.into_iter().chain(std::iter::repeat(30));
+        let mut backoff = RETRY;
         loop {
             let (hardware, sent) = match &report {
                 ScriptReport::OneShot(started) => {
-                    (&started.hardware, self.remove_from_record(started).await)
+                    (started.hardware.to_string(), self.remove_from_record(started).await)
                 }
                 ScriptReport::Instance(report) => {
                     let sent = self.instance.report_script(report.clone()).await;
-                    (&report.hardware_id, sent.map(drop))
+                    (report.hardware_id.clone(), sent.map(drop))
                 }
             };
             let kind = report.kind();
@@ -72,20 +74,20 @@ impl ReportPeers {
                 return tracing::error!(hardware.id = hardware, kind, %status, "script not reported: it may be served once more");
             }
             tracing::warn!(hardware.id = hardware, kind, %status, "script not reported, retrying");
-            tokio::time::sleep(Duration::from_secs(pauses.next().unwrap_or(30))).await;
+            backoff.wait().await;
         }
     }
 
     /// Reads the record and writes it without the script, if it still has that one and nobody else writes it meanwhile.
     async fn remove_from_record(&mut self, started: &StartedScript) -> Result<(), Status> {
-        let (by, view) = (Some(By::Id(started.hardware.clone())), View::Full.into());
+        let (by, view) = (Some(By::Id(started.hardware.to_string())), View::Full.into());
         let request = GetHardwareRequest { by, view };
         let record = self.hardware.get_hardware(request).await?.into_inner().hardware;
         let mut record = record.ok_or_else(|| Status::not_found("a response without a record"))?;
         if !remove(&mut record, &started.script) {
             return Ok(());
         }
-        self.one_shot.set_revision(&started.hardware, record.revision);
+        self.history.set_revision(started.hardware, record.revision);
         let paths = vec!["interfaces".to_owned()];
         let request = UpdateHardwareRequest {
             hardware: Some(record),
@@ -93,18 +95,6 @@ impl ReportPeers {
         };
         self.hardware.update_hardware(request).await.map(drop)
     }
-}
-
-/// True if repeating the call is of no use.
-fn is_final(code: Code) -> bool {
-    matches!(
-        code,
-        Code::NotFound
-            | Code::PermissionDenied
-            | Code::InvalidArgument
-            | Code::FailedPrecondition
-            | Code::Unimplemented
-    )
 }
 
 /// Removes the script from the record. True if the record had it; another script, written since, stays.
@@ -130,7 +120,6 @@ mod tests {
     use super::*;
     use crate::bootscripts::tests::{MAC, boots, hardware};
     use crate::decision::ScriptSource;
-    use tinwright::HardwareId;
     use tinwright::hardware::v1::Ipxe;
 
     fn with(url: &str) -> Hardware {
@@ -143,9 +132,9 @@ mod tests {
     #[test]
     fn only_the_script_that_was_started_is_removed() {
         let known = boots(HardwareId::new()).index().by_mac(MAC).unwrap();
-        let (once, script) = (OneShotScripts::default(), ScriptSource::Url("http://t/1".into()));
-        once.record_served(&known, &script, SystemTime::UNIX_EPOCH);
-        let handed = once.not_started(&known.hardware.id).unwrap();
+        let (history, script) = (BootHistory::default(), ScriptSource::Url("http://t/1".into()));
+        history.record_one_shot(&known, &script, SystemTime::UNIX_EPOCH);
+        let handed = history.not_started(known.id).unwrap();
         let mut record = with("http://t/1");
         assert!(remove(&mut record, &handed) && !remove(&mut record, &handed));
         assert_eq!(record.interfaces[0].netboot.as_ref().unwrap().boot_once, None);

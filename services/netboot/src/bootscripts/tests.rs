@@ -83,8 +83,7 @@ pub(crate) fn fetch(
     source: IpAddr,
     now: SystemTime,
 ) -> (Result<BootFile, BootRefusal>, Option<ScriptReport>) {
-    let FileResponse { reply, effects } =
-        boots.respond_file(&FileRequest { token, name, source }, now);
+    let (reply, effects) = boots.respond_file(&FileRequest { token, name, source }, now);
     (reply, boots.apply(effects, now))
 }
 
@@ -298,7 +297,7 @@ fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
         assert!(matches!(shown(&boots, other), Err(BootRefusal::NotYours(_))), "{other}");
     }
     let known = boots.index().by_mac(MAC).unwrap();
-    boots.record_uuid(&known, [7; 16]);
+    boots.history.record_uuid(&known, [7; 16]);
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))), "DHCP told another one");
 }
 
@@ -353,7 +352,7 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
         assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
         let held = BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() };
         let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
-        for told in [boots.respond(&asked, now()).reply, ask(&boots, "192.0.2.10")] {
+        for told in [boots.simulate(&asked, now()), ask(&boots, "192.0.2.10")] {
             assert_eq!(told == Err(held.clone()), waits, "{told:?}");
         }
     }
@@ -363,8 +362,8 @@ fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
 fn a_simulated_request_is_no_boot() {
     let boots = boots(HardwareId::new());
     let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
-    assert!((0..20).all(|_| boots.respond(&asked, now()).reply.is_ok()));
-    assert!(!boots.boot_loops.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
+    assert!((0..20).all(|_| boots.simulate(&asked, now()).is_ok()));
+    assert!(!boots.history.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
 }
 
 #[test]

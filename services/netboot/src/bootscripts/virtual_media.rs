@@ -5,11 +5,9 @@ use std::time::SystemTime;
 
 use tinwright::hardware::v1::Interface;
 
-use super::gate::{self, GateResult};
-use super::render::WorkerIdentity;
-use super::{BootRefusal, BootScripts, ScriptWarning, broken, gate_of};
+use super::{BootRefusal, BootScripts};
 use crate::Mac;
-use crate::decision::{BootTarget, Decision};
+use crate::decision::BootTarget;
 use crate::machine_view::MachineView;
 
 impl BootScripts {
@@ -24,28 +22,20 @@ impl BootScripts {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
         }
         let decision = self.decision(Some(&machine), self.index.feed());
-        match decision {
-            Decision { boot: BootTarget::Worker, .. } => {}
-            Decision { boot: BootTarget::Later { retry }, fact } => {
-                return Err(BootRefusal::later(retry, fact));
-            }
-            Decision { fact, .. } => return Err(BootRefusal::Nothing(fact.to_string())),
+        if let BootTarget::Later { retry } = decision.boot {
+            return Err(BootRefusal::later(retry, decision.fact));
         }
-        let Some(gate) = gate_of(&machine, &decision) else { return Ok(()) };
+        if decision.boot != BootTarget::Worker {
+            return Err(BootRefusal::Nothing(decision.fact.to_string()));
+        }
         // The gate is for the machine, which asks through its BMC: it is known by its own address, and presents no UUID but
         // the one that its firmware sent by DHCP.
         let own = machine.address().unwrap_or(source);
-        let presented = self.presented(&machine, None, own);
-        match gate::evaluate(gate, &presented) {
-            GateResult::Open => Ok(()),
-            GateResult::AskUuid => {
-                Err(BootRefusal::NotYours("the platform asks for a UUID, and an image shows none"))
-            }
-            GateResult::Closed(rule) => {
-                let presented = format!("{presented:?}");
-                ScriptWarning::GateClosed { machine, rule, presented }.log(&self.site);
-                Err(BootRefusal::NotYours(rule))
-            }
+        match self.gate_asks_uuid(&machine, &decision, None, own)? {
+            true => Err(BootRefusal::NotYours(
+                "the platform asks for a UUID, and an image presents none",
+            )),
+            false => Ok(()),
         }
     }
 
@@ -56,18 +46,9 @@ impl BootScripts {
         let machine = self.index.by_mac(mac).ok_or_else(nothing)?;
         let interface = machine.interface().ok_or_else(nothing)?;
         let own = machine.address().ok_or_else(nothing)?;
-        let boot = self.boot_urls(&machine, own, WorkerIdentity::Given, now)?;
-        let mut arguments = self.arguments(&machine, &boot, now);
-        let ipam = ipam(&machine, interface, own);
-        if let Some(ipam) = &ipam {
-            arguments.extra.insert(0, ipam);
-        }
-        let (line, left_out) = arguments.arguments().map_err(broken)?;
-        for word in left_out {
-            let hardware = machine.hardware.id.clone();
-            ScriptWarning::ArgumentLeftOut { hardware, word }.log(&self.site);
-        }
-        Ok(line.beside_image().to_owned())
+        let boot = self.boot_urls(machine.id, own, true, now)?;
+        let ipam = ipam(&machine, interface, own).unwrap_or_default();
+        Ok(self.arguments(Some(&machine), &boot, &ipam, now)?.without_initrd().to_owned())
     }
 }
 

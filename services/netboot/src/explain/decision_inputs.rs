@@ -72,7 +72,7 @@ fn link_inputs(simulation: &Simulation<'_>, inputs: pb::DecisionInputs) -> pb::D
         chain_ipxe: link_state.grants().is_some(),
         loader_time: loader.and_then(ago),
         declined_time: view.declined_age(machine, now).and_then(ago),
-        boot_once_started: machine.is_some_and(|machine| scripts.one_shot.is_used(machine)),
+        boot_once_started: machine.is_some_and(|machine| scripts.history.is_used(machine)),
         boot_loop: machine.is_some_and(|machine| scripts.is_boot_loop(machine, now.wall)),
         ..inputs
     }

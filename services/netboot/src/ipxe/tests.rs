@@ -1,57 +1,44 @@
-//! What scripts say, and what never gets into one.
+//! The texts of scripts, and what is never in one.
 #![allow(clippy::unwrap_used)]
-
-use std::sync::OnceLock;
 
 use proptest::prelude::*;
 
 use super::*;
 
-static CONSOLES: OnceLock<[String; 2]> = OnceLock::new();
-const NOTES: &str = "http://192.0.2.1:7080/v1/boot/T";
+const OWN_URL: &str = "http://192.0.2.1:7080/v1/boot/T";
 
-fn arguments() -> WorkerArguments<'static> {
-    WorkerArguments {
-        facility: "lab",
-        syslog_host: Some("198.51.100.1"),
-        grpc_authority: "198.51.100.1:42113",
-        tls: Some(true),
-        worker_id: "0a1b",
-        hw_addr: Some("52:54:00:00:00:01".parse().unwrap()),
-        boot_token: "secret",
-        boot_time: Some(1_750_000_000),
-        x86: true,
-        consoles: CONSOLES.get_or_init(|| ["tty0", "ttyS1,115200"].map(Into::into)),
-        ..WorkerArguments::default()
-    }
+/// Returns a command line with these additions.
+fn arguments(lists: &[&str]) -> Arguments {
+    let mut arguments = Arguments::default();
+    lists.iter().for_each(|list| arguments.extend(list));
+    arguments
 }
 
 fn environment(arguments: &Arguments) -> WorkerEnvironment<'_> {
     WorkerEnvironment {
         base_url: "http://198.51.100.1:7080/v1/boot/T",
-        notes_url: "http://198.51.100.1:7080/v1/boot/T",
+        status_url: "http://198.51.100.1:7080/v1/boot/T",
         syslog: Some("198.51.100.1"),
-        kernel: "vmlinuz-x86_64",
-        initrd: "initramfs-x86_64",
+        files: Some(["vmlinuz-x86_64", "initramfs-x86_64"]),
         arguments,
     }
 }
 
 #[test]
-fn the_worker_is_told_who_it_is_in_the_specified_order() {
-    let (line, left_out) = arguments().arguments().unwrap();
-    assert_eq!(left_out, []);
-    assert_eq!(
-        line.line(),
-        "initrd=initrd facility=lab syslog_host=198.51.100.1 grpc_authority=198.51.100.1:42113 tinkerbell_tls=true \
-         worker_id=0a1b hw_addr=52:54:00:00:00:01 boot_token=secret boot_time=1750000000 intel_iommu=on iommu=pt \
-         console=tty0 console=ttyS1,115200"
-    );
+fn arguments_are_written_in_order_and_empty_ones_are_left_out() {
+    let mut arguments = Arguments::default();
+    for (key, value) in [("facility", "lab"), ("syslog_host", ""), ("tinkerbell_tls", "true")] {
+        arguments.set(key, value).unwrap();
+    }
+    arguments.extend("console=tty0 console=ttyS1,115200");
+    let expected =
+        "initrd=initrd facility=lab tinkerbell_tls=true console=tty0 console=ttyS1,115200";
+    assert_eq!((arguments.line(), &arguments.left_out[..]), (expected, &[][..]));
 }
 
 #[test]
 fn the_workers_script_is_the_one_that_was_tried_on_firmware() {
-    let line = WorkerArguments::default().arguments().unwrap().0;
+    let line = arguments(&[]);
     let expected = "#!ipxe
 set base http://198.51.100.1:7080/v1/boot/T
 set syslog 198.51.100.1 ||
@@ -75,8 +62,8 @@ exit 1
 }
 
 #[test]
-fn another_servers_files_leave_the_notes_with_us() {
-    let line = WorkerArguments::default().arguments().unwrap().0;
+fn status_is_reported_to_us_also_with_files_of_another_server() {
+    let line = arguments(&[]);
     let elsewhere = WorkerEnvironment { base_url: "http://192.0.2.9/hook", ..environment(&line) };
     let script = worker(&elsewhere).unwrap();
     assert!(script.contains("set base http://192.0.2.9/hook\n"), "{script}");
@@ -84,7 +71,7 @@ fn another_servers_files_leave_the_notes_with_us() {
 }
 
 #[test]
-fn a_script_of_somebody_elses_is_told_of_before_it_runs_and_when_it_is_given_up() {
+fn the_wrapper_reports_before_a_custom_script_runs_and_when_it_gives_up() {
     let expected = "#!ipxe
 imgfetch --name note http://192.0.2.1:7080/v1/boot/T/instance.started && imgfree note ||
 set try:int32 0
@@ -99,17 +86,17 @@ imgfetch --name note http://192.0.2.1:7080/v1/boot/T/instance.failed && imgfree 
 :end
 exit 1
 ";
-    let own = format!("{NOTES}/instance");
+    let own = format!("{OWN_URL}/instance");
     assert_eq!(custom("http://t/x", &own).unwrap(), expected);
 }
 
 #[test]
-fn every_script_of_ours_ends_with_exit_1() {
-    let line = arguments().arguments().unwrap().0;
+fn every_own_script_ends_with_exit_1() {
+    let line = arguments(&["quiet"]);
     let scripts = [
         worker(&environment(&line)).unwrap(),
-        custom("https://example.org/x.ipxe", NOTES).unwrap(),
-        custom("tftp://192.0.2.1/x.ipxe", NOTES).unwrap(),
+        custom("https://example.org/x.ipxe", OWN_URL).unwrap(),
+        custom("tftp://192.0.2.1/x.ipxe", OWN_URL).unwrap(),
         with_uuid("http://192.0.2.1:7080/02-00-00-00-00-01").unwrap(),
         by_labels("http://192.0.2.1:7080").unwrap(),
         SHELL.into(),
@@ -122,55 +109,51 @@ fn every_script_of_ours_ends_with_exit_1() {
 }
 
 #[test]
-fn a_word_that_ipxe_would_take_apart_is_refused() {
+fn only_words_that_ipxe_takes_as_they_stand_are_valid() {
     for bad in ["", "a b", "a\tb", "a\nexit", "#x", "||", "&&", ";", "x${uuid}", "x\\", "naïve"] {
-        assert!(Word::try_from(bad).is_err(), "{bad:?}");
+        assert!(check_word(bad).is_err(), "{bad:?}");
     }
     for good in ["ds=nocloud-net;s=http://x/", "a#b", "a||b", "$x", "a\\b"] {
-        assert!(Word::try_from(good).is_ok(), "{good:?}");
+        assert!(check_word(good).is_ok(), "{good:?}");
     }
 }
 
 #[test]
-fn a_bad_addition_is_left_out_and_named() {
-    let extra = vec!["quiet ${password} loglevel=7", "#no"];
-    let (line, left_out) =
-        WorkerArguments { extra, ..WorkerArguments::default() }.arguments().unwrap();
-    assert_eq!(line.line(), "initrd=initrd quiet loglevel=7");
+fn an_invalid_addition_is_left_out_and_named() {
+    let arguments = arguments(&["quiet ${password} loglevel=7", "#no"]);
+    assert_eq!(arguments.line(), "initrd=initrd quiet loglevel=7");
+    let bad = |word: &str, reason| BadWord { word: word.into(), reason };
     assert_eq!(
-        left_out,
-        [BadWord::Expansion("${password}".into()), BadWord::Comment("#no".into())]
+        arguments.left_out,
+        [bad("${password}", "has an expansion"), bad("#no", "begins with #, as a comment does")]
     );
 }
 
 #[test]
-fn a_bad_value_of_our_own_is_an_error() {
-    let bad = WorkerArguments { worker_id: "a b", ..WorkerArguments::default() };
-    let error = Error::Value("worker_id", BadWord::Character("worker_id=a b".into()));
-    assert_eq!(bad.arguments().err(), Some(error));
+fn an_invalid_value_of_our_own_is_an_error() {
+    let reason = "has a blank or a character outside printable ASCII";
+    let error = Error::Value("worker_id", BadWord { word: "worker_id=a b".into(), reason });
+    assert_eq!(Arguments::default().set("worker_id", "a b"), Err(error));
 }
 
 #[test]
 fn the_longest_command_line_fits_and_one_octet_more_does_not() {
     let fixed = "kernel initrd=initrd ".len();
-    let of = |length: usize| {
-        let long = "x".repeat(length - fixed);
-        WorkerArguments { extra: vec![&long], ..WorkerArguments::default() }.arguments().map(drop)
-    };
-    assert_eq!(of(2047), Ok(()));
-    assert_eq!(of(2048), Err(Error::CommandLine(2048)));
+    let check = |length: usize| arguments(&[&"x".repeat(length - fixed)]).check_length();
+    assert_eq!(check(2047), Ok(()));
+    assert_eq!(check(2048), Err(Error::CommandLine(2048)));
 }
 
 #[test]
-fn only_what_a_machine_can_fetch_is_chained_to() {
+fn a_script_chains_only_to_urls_that_a_machine_can_fetch() {
     for bad in ["file:///etc/passwd", "ftp://h/x", "/x", "http"] {
-        assert!(matches!(custom(bad, NOTES), Err(Error::Scheme(_))), "{bad}");
+        assert!(matches!(custom(bad, OWN_URL), Err(Error::Scheme(_))), "{bad}");
     }
-    assert!(matches!(custom("http://h/x || shell", NOTES), Err(Error::Value(..))));
+    assert!(matches!(custom("http://h/x || shell", OWN_URL), Err(Error::Value(..))));
 }
 
 #[test]
-fn a_brought_script_is_marked_and_otherwise_left_alone() {
+fn a_custom_script_is_marked_and_otherwise_unchanged() {
     assert_eq!(custom_text("#!ipxe\r\necho ${uuid}\r\n").unwrap(), "#!ipxe\necho ${uuid}\n");
     assert_eq!(custom_text("echo hi").unwrap(), "#!ipxe\necho hi");
     assert_eq!(
@@ -183,12 +166,12 @@ proptest! {
     #[test]
     fn no_value_of_a_record_becomes_a_command(value in ".{0,60}") {
         let texts = [
-            custom(&format!("http://{value}"), NOTES),
+            custom(&format!("http://{value}"), OWN_URL),
             with_uuid(&format!("http://{value}")),
             autoexec(&format!("http://{value}"), true),
         ];
         let bare = [
-            custom("http://x", NOTES),
+            custom("http://x", OWN_URL),
             with_uuid("http://x"),
             autoexec("http://x", true),
         ];
@@ -202,10 +185,9 @@ proptest! {
 
     #[test]
     fn no_addition_ever_leaves_its_line(extra in prop::collection::vec(".{0,40}", 0..8)) {
-        let extra = extra.iter().map(String::as_str).collect();
-        let line = WorkerArguments { extra, ..WorkerArguments::default() }.arguments().unwrap().0;
+        let line = arguments(&extra.iter().map(String::as_str).collect::<Vec<_>>());
         let script = worker(&environment(&line)).unwrap();
-        let bare = worker(&environment(&WorkerArguments::default().arguments().unwrap().0)).unwrap();
+        let bare = worker(&environment(&arguments(&[]))).unwrap();
         prop_assert_eq!(script.lines().count(), bare.lines().count());
         prop_assert_eq!(script.matches("${").count(), bare.matches("${").count());
         prop_assert_eq!(script.split(' ').filter(|word| *word == "||").count(), bare.split(' ').filter(|word| *word == "||").count());

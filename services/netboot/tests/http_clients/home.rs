@@ -82,7 +82,7 @@ async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
     let ScriptReport::OneShot(StartedScript { hardware, script }) = told else {
         panic!("{told:?}")
     };
-    assert_eq!((hardware, script.mac), (site.id.to_string(), MAC));
+    assert_eq!((hardware, script.mac), (site.id, MAC));
     let text = note.replace(".started", ".ipxe");
     assert_eq!(site.curl_url(MACHINE, &[], &text).await.text(), "#!ipxe\necho once");
     assert!(site.curl(MACHINE, &[], "/auto.ipxe").await.text().contains("worker_id="));

@@ -54,7 +54,7 @@ fn a_script_for_one_boot_is_served_until_it_was_started() {
     assert_eq!(served.kind, ScriptKind::CustomOnce);
     let once = place(&served.text);
     let Some(ScriptReport::OneShot(used)) = report(&boots, &once, "started") else { panic!() };
-    assert_eq!((used.hardware, used.script.mac), (id.to_string(), MAC));
+    assert_eq!((used.hardware, used.script.mac), (id, MAC));
     assert_eq!(file(&boots, &once, "ipxe"), text("once"));
     assert_eq!(report(&boots, &once, "started"), None, "once only");
     assert_eq!(report(&boots, &once, "failed"), None);
@@ -67,7 +67,7 @@ fn a_new_script_for_one_boot_is_served_after_an_old_one() {
     let boots = boots(id);
     record(&boots, id, |record| netboot(record).boot_once = contents("1"));
     ask(&boots, HERE).unwrap();
-    assert!(boots.one_shot.mark_started(&id.to_string()));
+    assert!(boots.history.mark_started(id));
     record(&boots, id, |record| {
         netboot(record).boot_once = contents("2");
         record.revision = 2;

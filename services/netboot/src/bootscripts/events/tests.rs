@@ -33,7 +33,7 @@ fn a_script_is_recorded_with_the_fact_that_decided_and_a_refusal_with_its_reason
     let event = events.next().unwrap();
     assert_eq!(event.step.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
-    assert!(boots.respond(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).reply.is_ok());
+    assert!(boots.simulate(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).is_ok());
     assert!(events.next().is_none(), "a simulated request is no boot");
 }
 

@@ -22,7 +22,7 @@ fn talkative() -> Site {
 }
 
 /// A machine whose record and instance say all they can.
-fn boots(id: HardwareId, change: impl FnOnce(&mut Hardware)) -> BootScripts {
+fn boots(id: HardwareId, change: impl FnOnce(&mut hw::Hardware)) -> BootScripts {
     let boots = boots_at(id, talkative());
     let mut record = hardware(id, MAC, SOURCE);
     record.facility = "lab".into();

@@ -86,8 +86,8 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
     assert!(!waits.inputs.unwrap().boot_once_started);
     let known = boots.index().by_mac(MAC).unwrap();
     let once = known.machine().boot_once.clone().unwrap();
-    boots.one_shot.record_served(&known, &once, SystemTime::now());
-    assert!(boots.one_shot.mark_started(&id.to_string()));
+    boots.history.record_one_shot(&known, &once, SystemTime::now());
+    assert!(boots.history.mark_started(id));
     let started = told(&place, SimulatedClient::Ipxe);
     assert_eq!(
         (started.boot, started.script.unwrap().kind()),
