@@ -47,7 +47,7 @@ impl Services {
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear =
             if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
-        let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear);
+        let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear, Clock::system());
         let (tokens, issuer) =
             (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);

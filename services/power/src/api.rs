@@ -3,24 +3,27 @@
 use std::pin::Pin;
 
 use futures_util::Stream;
+use prost::Message;
 use store::mirror::Mirror;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, CheckReport};
+use store::records::{self, CheckReport, Kind};
 use store::serving;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
 use tinwright::status::Violations;
-use tinwright::{BmcId, HardwareId, Id, check, id};
-use tokio::task::JoinSet;
+use tinwright::watch::WatchResponse;
+use tinwright::{BmcId, Id, check, id};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::bmcs::By;
 use crate::jobs::Jobs;
 use crate::plan::{self, Timing};
 use crate::redfish::{Power, Redfish};
 use crate::stored::{Bmc, Job};
 use crate::{Error, reconcile};
+
+/// The stream of a watch.
+type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
 
 /// Serves BMCs and [`Jobs`] over gRPC, and carries the jobs out.
 #[derive(Clone, Debug)]
@@ -28,16 +31,16 @@ pub struct Api {
     jobs: Jobs,
     bmc_mirror: Mirror<Bmc>,
     job_mirror: Mirror<Job>,
-    pace: Timing,
+    timing: Timing,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// Serves `jobs` and their BMCs, and carries out the jobs at `pace`. Watches end at `stop`.
-    pub fn new(jobs: Jobs, pace: Timing, stop: CancellationToken) -> Self {
+    /// Serves `jobs` and their BMCs, and carries out the jobs with `timing`. Watches end at `stop`.
+    pub fn new(jobs: Jobs, timing: Timing, stop: CancellationToken) -> Self {
         let bmc_mirror = Mirror::new(jobs.bmcs().records().clone());
         let job_mirror = Mirror::new(jobs.records().clone());
-        Self { jobs, bmc_mirror, job_mirror, pace, stop }
+        Self { jobs, bmc_mirror, job_mirror, timing, stop }
     }
 
     /// Converts it into a service for a tonic router.
@@ -51,35 +54,41 @@ impl Api {
     }
 
     /// Checks that records and indexes agree; with `repair`, corrects the indexes.
-    pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
-        let bmcs = self.jobs.bmcs().records().check(mend).await?;
-        Ok(bmcs.and(self.jobs.records().check(mend).await?))
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
+        let bmcs = self.jobs.bmcs().records().check(repair).await?;
+        Ok(bmcs.and(self.jobs.records().check(repair).await?))
     }
 
     /// Follows the records and carries out jobs until `stop`, which must come after the end of the watches. A running job
     /// continues at the next start.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let (jobs, mirror, pace) = (self.jobs, self.job_mirror, self.pace);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(serving::run(self.bmc_mirror, stop.clone()));
-        let (follow, end) = (mirror.clone(), stop.clone());
-        tasks.spawn(async move {
-            follow.run(end).await;
-            Ok(())
-        });
-        let (sweeping, end) = (jobs.clone(), stop.clone());
-        tasks.spawn(async move {
-            reconcile::sweep(sweeping, end).await;
-            Ok(())
-        });
-        tasks.spawn(async move {
-            reconcile::run(jobs, mirror, pace, stop).await;
-            Ok(())
-        });
-        while let Some(ended) = tasks.join_next().await {
-            ended??;
-        }
-        Ok(())
+        let Self { jobs, bmc_mirror, job_mirror, timing, .. } = self;
+        let followed = job_mirror.clone();
+        let (bmcs, (), ()) = tokio::join!(
+            serving::run(bmc_mirror, stop.clone()),
+            followed.run(stop.clone()),
+            reconcile::run(jobs, job_mirror, timing, stop),
+        );
+        bmcs
+    }
+
+    /// Streams the record with this id, or all if `id` is empty.
+    fn watch<K, N, W>(
+        &self,
+        mirror: &Mirror<K>,
+        id: &str,
+    ) -> Result<Response<WatchStream<W>>, Status>
+    where
+        K: Kind<Id = Id<N>>,
+        N: id::Noun,
+        W: WatchResponse<Object = K::Record> + Send + 'static,
+    {
+        let watcher = match id {
+            "" => mirror.watch(),
+            id => mirror.watch_one(&parse::<N>("id", id)?.to_string()),
+        };
+        let events = serving::watch(watcher, self.stop.clone(), |record| record);
+        Ok(Response::new(Box::pin(events)))
     }
 }
 
@@ -91,11 +100,11 @@ impl PowerService for Api {
         request: Request<pb::CreateBmcRequest>,
     ) -> Result<Response<pb::CreateBmcResponse>, Status> {
         let pb::CreateBmcRequest { bmc, request_id } = request.into_inner();
-        let bmc = given(bmc)?;
+        let bmc = require(bmc)?;
         // The digest of a request is stored: it must not allow guessing the password.
-        let shown = pb::Bmc { password: String::new(), ..bmc.clone() };
-        let asked = asked(&request_id, &shown)?;
-        let bmc = self.jobs.bmcs().create(bmc, asked).await?;
+        let body = pb::Bmc { password: String::new(), ..bmc.clone() };
+        let request = idempotent(&request_id, &body)?;
+        let bmc = self.jobs.bmcs().create(bmc, request).await?;
         Ok(Response::new(pb::CreateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -104,15 +113,15 @@ impl PowerService for Api {
         &self,
         request: Request<pb::GetBmcRequest>,
     ) -> Result<Response<pb::GetBmcResponse>, Status> {
-        use pb::get_bmc_request::By as Given;
-        let by = match request.into_inner().by {
+        use pb::get_bmc_request::By;
+        let bmcs = self.jobs.bmcs();
+        let bmc = match request.into_inner().by {
             None => {
-                return Err(Violations::single("by", "is missing: give id or hardware_id").into());
+                return Err(Violations::single("by", "is missing: set id or hardware_id").into());
             }
-            Some(Given::Id(text)) => By::Id(parsed("id", &text)?),
-            Some(Given::HardwareId(text)) => By::Hardware(parsed("hardware_id", &text)?),
+            Some(By::Id(id)) => bmcs.get(parse("id", &id)?).await?,
+            Some(By::HardwareId(id)) => bmcs.get_by_hardware(&hardware_id(&id)?).await?,
         };
-        let bmc = self.jobs.bmcs().get(by).await?;
         Ok(Response::new(pb::GetBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -134,8 +143,8 @@ impl PowerService for Api {
         request: Request<pb::UpdateBmcRequest>,
     ) -> Result<Response<pb::UpdateBmcResponse>, Status> {
         let pb::UpdateBmcRequest { bmc, update_mask } = request.into_inner();
-        let mut update = given(bmc)?;
-        update.id = parsed::<id::Bmc>("bmc.id", &update.id)?.to_string();
+        let mut update = require(bmc)?;
+        update.id = parse::<id::Bmc>("bmc.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let bmc = self.jobs.bmcs().update(update, &paths).await?;
         Ok(Response::new(pb::UpdateBmcResponse { bmc: Some(bmc) }))
@@ -147,25 +156,19 @@ impl PowerService for Api {
         request: Request<pb::DeleteBmcRequest>,
     ) -> Result<Response<pb::DeleteBmcResponse>, Status> {
         let pb::DeleteBmcRequest { id, revision } = request.into_inner();
-        let id: BmcId = parsed("id", &id)?;
+        let id: BmcId = parse("id", &id)?;
         self.jobs.bmcs().delete(id, revision).await?;
         Ok(Response::new(pb::DeleteBmcResponse {}))
     }
 
-    type WatchBmcsStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchBmcsResponse, Status>> + Send>>;
+    type WatchBmcsStream = WatchStream<pb::WatchBmcsResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_bmcs(
         &self,
         request: Request<pb::WatchBmcsRequest>,
     ) -> Result<Response<Self::WatchBmcsStream>, Status> {
-        let watcher = match request.get_ref().id.as_str() {
-            "" => self.bmc_mirror.watch(),
-            one => self.bmc_mirror.watch_one(&parsed::<id::Bmc>("id", one)?.to_string()),
-        };
-        let told = serving::watch(watcher, self.stop.clone(), |bmc| bmc);
-        Ok(Response::new(Box::pin(told)))
+        self.watch(&self.bmc_mirror, &request.get_ref().id)
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -174,8 +177,8 @@ impl PowerService for Api {
         request: Request<pb::GetPowerStateRequest>,
     ) -> Result<Response<pb::GetPowerStateResponse>, Status> {
         use pb::get_power_state_response::PowerState;
-        let hardware: HardwareId = parsed("hardware_id", &request.get_ref().hardware_id)?;
-        let bmc = self.jobs.bmcs().get(By::Hardware(hardware)).await?;
+        let hardware = hardware_id(&request.get_ref().hardware_id)?;
+        let bmc = self.jobs.bmcs().get_by_hardware(&hardware).await?;
         let target = self.jobs.bmcs().target(&bmc).await?;
         let mut bmc = Redfish::new(target).map_err(Error::from)?;
         let system = bmc.system().await;
@@ -186,7 +189,7 @@ impl PowerService for Api {
             Power::Off => PowerState::Off,
             Power::Changing => PowerState::Changing,
         };
-        let boot = Some(plan::boot::told(&system.boot));
+        let boot = Some(plan::boot::to_proto(&system.boot));
         Ok(Response::new(pb::GetPowerStateResponse { power_state: power_state.into(), boot }))
     }
 
@@ -195,11 +198,11 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Result<Response<pb::CreatePowerJobResponse>, Status> {
-        let asked = asked(&request.get_ref().request_id, request.get_ref())?;
+        let idempotent = idempotent(&request.get_ref().request_id, request.get_ref())?;
         let pb::CreatePowerJobRequest { hardware_id, operations, labels, request_id: _ } =
             request.into_inner();
-        let hardware = parsed("hardware_id", &hardware_id)?;
-        let job = self.jobs.create(hardware, operations, labels, asked).await?;
+        let hardware = parse("hardware_id", &hardware_id)?;
+        let job = self.jobs.create(hardware, operations, labels, idempotent).await?;
         Ok(Response::new(pb::CreatePowerJobResponse { power_job: Some(job) }))
     }
 
@@ -208,7 +211,7 @@ impl PowerService for Api {
         &self,
         request: Request<pb::GetPowerJobRequest>,
     ) -> Result<Response<pb::GetPowerJobResponse>, Status> {
-        let job = self.jobs.get(parsed("id", &request.get_ref().id)?).await?;
+        let job = self.jobs.get(parse("id", &request.get_ref().id)?).await?;
         Ok(Response::new(pb::GetPowerJobResponse { power_job: Some(job) }))
     }
 
@@ -221,7 +224,7 @@ impl PowerService for Api {
             request.into_inner();
         let hardware = match hardware_id.as_str() {
             "" => None,
-            one => Some(parsed("hardware_id", one)?),
+            one => Some(parse("hardware_id", one)?),
         };
         let size = serving::page_size(page_size)?;
         let listing = self.jobs.list(&page_token, size, hardware, &labels).await?;
@@ -237,37 +240,36 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CancelPowerJobRequest>,
     ) -> Result<Response<pb::CancelPowerJobResponse>, Status> {
-        let job = self.jobs.cancel(parsed("id", &request.get_ref().id)?).await?;
+        let job = self.jobs.cancel(parse("id", &request.get_ref().id)?).await?;
         Ok(Response::new(pb::CancelPowerJobResponse { power_job: Some(job) }))
     }
 
-    type WatchPowerJobsStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchPowerJobsResponse, Status>> + Send>>;
+    type WatchPowerJobsStream = WatchStream<pb::WatchPowerJobsResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_power_jobs(
         &self,
         request: Request<pb::WatchPowerJobsRequest>,
     ) -> Result<Response<Self::WatchPowerJobsStream>, Status> {
-        let watcher = match request.get_ref().id.as_str() {
-            "" => self.job_mirror.watch(),
-            one => self.job_mirror.watch_one(&parsed::<id::PowerJob>("id", one)?.to_string()),
-        };
-        let told = serving::watch(watcher, self.stop.clone(), |job| job);
-        Ok(Response::new(Box::pin(told)))
+        self.watch(&self.job_mirror, &request.get_ref().id)
     }
 }
 
-fn given(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {
+fn require(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {
     bmc.ok_or_else(|| Violations::single("bmc", "is missing"))
 }
 
-fn parsed<N: id::Noun>(field: &str, text: &str) -> Result<Id<N>, Violations> {
+fn parse<N: id::Noun>(field: &str, text: &str) -> Result<Id<N>, Violations> {
     text.parse().map_err(|reason| Violations::single(field, reason))
 }
 
+/// Returns a hardware id in normal form.
+fn hardware_id(text: &str) -> Result<String, Violations> {
+    Ok(parse::<id::Hardware>("hardware_id", text)?.to_string())
+}
+
 /// Returns the idempotent request with this id and body.
-fn asked(id: &str, body: &impl prost::Message) -> Result<Option<IdempotentRequest>, Violations> {
+fn idempotent(id: &str, body: &impl Message) -> Result<Option<IdempotentRequest>, Violations> {
     check::length(id, 128).map_err(|reason| Violations::single("request_id", reason))?;
     Ok(IdempotentRequest::new(id, body))
 }

@@ -5,10 +5,10 @@
 //!                  └──not renewed for a whole term, by the clock of another process──▶ claimed by that process
 //! ```
 //!
-//! A claim is part of the machine's queue: its holder, and a mark that changes with every renewal. Clocks of processes are
-//! never compared: a process takes over a claim once its mark has not changed for the term since the process first saw
-//! it. A holder that lost its claim notices before its next request to the BMC, because each request is first committed
-//! to the queue, which has changed meanwhile.
+//! A claim is part of the machine's queue: its holder, and a number that changes with every renewal. Clocks of processes are
+//! never compared: a process takes over a claim that has not changed for the term since the process first read it. A holder
+//! that lost its claim notices before its next request to the BMC, because each request is first committed to the queue,
+//! which has changed meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -33,27 +33,24 @@ pub enum ClaimOwner {
 }
 
 impl ClaimView {
-    /// Returns the owner at `now` of a queue with `claim`; `us` is the name of this process.
-    pub fn look(
+    /// Returns the owner at `now` of a queue with `claim`. `process` is the name of this process.
+    pub fn owner(
         &mut self,
         claim: Option<&Claim>,
-        us: &str,
+        process: &str,
         term: Duration,
         now: Instant,
     ) -> ClaimOwner {
         let Some(claim) = claim else { return ClaimOwner::Nobody };
-        if claim.holder == us {
+        if claim.holder == process {
             return ClaimOwner::ThisProcess;
         }
-        match &self.other {
-            Some((seen, since)) if seen == claim => {
-                let still = now.saturating_duration_since(*since);
-                if still < term { ClaimOwner::OtherProcess } else { ClaimOwner::Nobody }
-            }
-            _ => {
-                self.other = Some((claim.clone(), now));
-                ClaimOwner::OtherProcess
-            }
+        if !self.other.as_ref().is_some_and(|(other, _)| other == claim) {
+            self.other = Some((claim.clone(), now));
+        }
+        match self.other {
+            Some((_, since)) if now.saturating_duration_since(since) >= term => ClaimOwner::Nobody,
+            Some(_) | None => ClaimOwner::OtherProcess,
         }
     }
 }
@@ -66,27 +63,27 @@ mod tests {
     const TERM: Duration = Duration::from_secs(60);
 
     fn claim(holder: &str, revision: i64) -> Claim {
-        Claim::of(holder, &Queue { revision, ..Queue::default() })
+        Claim::new(holder, &Queue { revision, ..Queue::default() })
     }
 
     #[test]
-    fn a_claim_that_is_renewed_is_never_taken_and_one_that_stands_still_is() {
-        let (mut sight, start) = (ClaimView::default(), Instant::now());
+    fn another_process_claim_lapses_only_after_a_whole_term_without_renewal() {
+        let (mut view, start) = (ClaimView::default(), Instant::now());
         for minute in 0..10 {
             let (claim, now) = (claim("a", minute.into()), start + TERM * minute);
-            assert_eq!(sight.look(Some(&claim), "b", TERM, now), ClaimOwner::OtherProcess);
+            assert_eq!(view.owner(Some(&claim), "b", TERM, now), ClaimOwner::OtherProcess);
             let almost = now + TERM - Duration::from_millis(1);
-            assert_eq!(sight.look(Some(&claim), "b", TERM, almost), ClaimOwner::OtherProcess);
+            assert_eq!(view.owner(Some(&claim), "b", TERM, almost), ClaimOwner::OtherProcess);
         }
         let (claim, last) = (claim("a", 10), start + TERM * 20);
-        assert_eq!(sight.look(Some(&claim), "b", TERM, last), ClaimOwner::OtherProcess);
-        assert_eq!(sight.look(Some(&claim), "b", TERM, last + TERM), ClaimOwner::Nobody);
+        assert_eq!(view.owner(Some(&claim), "b", TERM, last), ClaimOwner::OtherProcess);
+        assert_eq!(view.owner(Some(&claim), "b", TERM, last + TERM), ClaimOwner::Nobody);
     }
 
     #[test]
-    fn who_has_it_goes_on_at_once_and_what_nobody_has_is_anybodys() {
-        let (mut sight, now) = (ClaimView::default(), Instant::now());
-        assert_eq!(sight.look(Some(&claim("a", 1)), "a", TERM, now), ClaimOwner::ThisProcess);
-        assert_eq!(sight.look(None, "a", TERM, now), ClaimOwner::Nobody);
+    fn an_own_claim_and_a_free_queue_are_recognized_at_once() {
+        let (mut view, now) = (ClaimView::default(), Instant::now());
+        assert_eq!(view.owner(Some(&claim("a", 1)), "a", TERM, now), ClaimOwner::ThisProcess);
+        assert_eq!(view.owner(None, "a", TERM, now), ClaimOwner::Nobody);
     }
 }

@@ -18,7 +18,7 @@ pub enum Error {
     #[error("the BMC of hardware {0} has a job")]
     Busy(String),
     /// The queue of this machine is full.
-    #[error("the BMC of hardware {0} has too many jobs waiting")]
+    #[error("the queue of hardware {0} is full")]
     Full(String),
     /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
@@ -43,7 +43,7 @@ impl From<Error> for Status {
             Error::Full(_) => Self::resource_exhausted(text),
             Error::Records(error) => error.into(),
             Error::Broken(_) => {
-                tracing::error!(reason = text, "a stored password cannot be opened");
+                tracing::error!(reason = text, "BMC password cannot be decrypted");
                 Self::data_loss(text)
             }
             Error::Refused(_) => Self::internal(text),

@@ -4,27 +4,28 @@
 //! carried out, so a BMC does one job at a time, and only by the process whose claim the queue holds.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use prost_types::Timestamp;
+use runtime::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Listing, Records};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 use tinwright::{HardwareId, PowerJobId};
 
-use crate::bmcs::{Bmcs, By};
+use crate::bmcs::Bmcs;
 use crate::state::{self, Event};
-use crate::stored::{Claim, Job, Progress, Queue, QueueKind};
+use crate::stored::{Claim, Job, Progress, Queue};
 use crate::{Error, check};
 
 /// The most jobs in the queue of a machine.
 const MAX_QUEUED_JOBS: usize = 64;
-/// The repetitions of a commit while other writers come first.
-pub(crate) const MAX_REPETITIONS: usize = 16;
+/// The repetitions of a commit that another writer preceded.
+const MAX_REPETITIONS: usize = 16;
 /// The time after which an ended job is deleted.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Jobs read at a time.
+/// The jobs of one reading during a cleanup.
 const PAGE_SIZE: usize = 500;
 
 /// The first job of a queue.
@@ -40,7 +41,7 @@ pub struct Head {
 #[derive(Clone, Debug)]
 pub struct Jobs {
     records: Records<Job>,
-    queues: Records<QueueKind>,
+    queues: Records<Queue>,
     bmcs: Bmcs,
     process: String,
 }
@@ -54,7 +55,7 @@ impl Jobs {
         Self { records, queues, bmcs, process }
     }
 
-    /// The name of this process.
+    /// The name of this process in claims.
     pub fn process(&self) -> &str {
         &self.process
     }
@@ -69,6 +70,11 @@ impl Jobs {
         &self.bmcs
     }
 
+    /// The clock of all records.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.bmcs.clock()
+    }
+
     /// Adds a job to the end of a machine's queue. A repeated `request` returns the first result.
     pub async fn create(
         &self,
@@ -78,23 +84,27 @@ impl Jobs {
         request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
         check::job(&operations, &labels)?;
-        if let Some(made) = self.records.previous_result(request.as_ref()).await? {
-            return Ok(made);
+        if let Some(job) = self.records.previous_result(request.as_ref()).await? {
+            return Ok(job);
         }
-        let job = newborn(hardware, operations, labels);
-        let mut tries = MAX_REPETITIONS;
-        loop {
-            let bmc = self.bmcs.get(By::Hardware(hardware)).await?;
-            let there = self.bmcs.records().unchanged(&bmc).and(self.enqueued(&job).await?);
-            match self.records.create(&job, there, request.as_ref()).await {
-                Err(records::Error::Changed { .. } | records::Error::Exists { .. })
-                    if tries > 0 =>
-                {
-                    tries -= 1;
-                }
-                made => return Ok(made?),
-            }
-        }
+        let now = Some(Timestamp::from(self.clock().wall()));
+        let job = pb::PowerJob {
+            id: PowerJobId::new().to_string(),
+            create_time: now,
+            update_time: now,
+            hardware_id: hardware.to_string(),
+            labels,
+            operations,
+            state: State::Pending.into(),
+            state_reason: "waiting in the queue".into(),
+            ..pb::PowerJob::default()
+        };
+        retry(|| async {
+            let bmc = self.bmcs.get_by_hardware(&job.hardware_id).await?;
+            let queued = self.bmcs.records().unchanged(&bmc).and(self.to_enqueue(&job).await?);
+            Ok(self.records.create(&job, queued, request.as_ref()).await?)
+        })
+        .await
     }
 
     /// Returns the job with this id.
@@ -111,35 +121,24 @@ impl Jobs {
         labels: &BTreeMap<String, String>,
     ) -> Result<Listing<pb::PowerJob>, Error> {
         let hardware = hardware.map(|id| id.to_string());
-        let wanted = |job: &pb::PowerJob| {
+        let matches = |job: &pb::PowerJob| {
             hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
                 && labels.iter().all(|(key, value)| job.labels.get(key) == Some(value))
         };
-        Ok(self.records.list(after, limit, wanted).await?)
+        Ok(self.records.list(after, limit, matches).await?)
     }
 
     /// Cancels a job before its next step. An ended job is not changed.
     pub async fn cancel(&self, id: PowerJobId) -> Result<pb::PowerJob, Error> {
-        let mut tries = MAX_REPETITIONS;
-        loop {
-            let job = self.records.require(&id.to_string()).await?;
+        retry(|| async {
+            let job = self.get(id).await?;
             if job.is_terminal() {
                 return Ok(job);
             }
             let queue = self.queues.require(&job.hardware_id).await?;
-            match self.record(&Head { job, queue }, Event::Cancel, None).await {
-                Err(Error::Records(records::Error::Changed { .. })) if tries > 0 => tries -= 1,
-                done => return Ok(done?.job),
-            }
-        }
-    }
-
-    /// Returns the first job of a machine's queue.
-    pub async fn head(&self, hardware: &str) -> Result<Option<Head>, Error> {
-        match self.queue(hardware).await? {
-            Some(queue) => self.first(queue).await,
-            None => Ok(None),
-        }
+            Ok(self.record(&Head { job, queue }, Event::Cancel, None).await?.job)
+        })
+        .await
     }
 
     /// Returns the queue of a machine, if it has one.
@@ -154,38 +153,28 @@ impl Jobs {
         Ok(Some(Head { job, queue }))
     }
 
-    /// Returns `head` with its present queue, if this process still holds the claim and the job is unchanged.
-    pub async fn still(&self, head: &Head) -> Result<Head, Error> {
-        let found = self.head(&head.job.hardware_id).await?;
-        let still = found.filter(|found| found.job == head.job && self.has(&found.queue));
-        Ok(still.ok_or_else(|| changed("power job", &head.job.id))?)
-    }
-
     /// Claims `queue` for this process. Fails as changed if the stored queue differs.
-    pub async fn take(&self, queue: &Queue) -> Result<Queue, Error> {
-        let claim = Some(Claim::of(&self.process, queue));
+    pub async fn claim(&self, queue: &Queue) -> Result<Queue, Error> {
+        let claim = Some(Claim::new(&self.process, queue));
         Ok(self.queues.replace(queue, Queue { claim, ..queue.clone() }).await?)
     }
 
     /// Renews this process' claim on a machine. Fails as changed if another process holds it.
     pub async fn renew(&self, hardware: &str) -> Result<Queue, Error> {
-        let mut tries = MAX_REPETITIONS;
-        loop {
+        retry(|| async {
             let old = self.queues.require(hardware).await?;
-            if !self.has(&old) {
-                return Err(changed("claim on hardware", hardware).into());
+            match self.holds(&old) {
+                true => self.claim(&old).await,
+                false => Err(changed("claim on hardware", hardware).into()),
             }
-            match self.take(&old).await {
-                Err(Error::Records(records::Error::Changed { .. })) if tries > 0 => tries -= 1,
-                done => return done,
-            }
-        }
+        })
+        .await
     }
 
     /// Releases this process' claim on a machine, if it holds it. An empty queue is deleted.
-    pub async fn leave(&self, hardware: &str) -> Result<(), Error> {
+    pub async fn release(&self, hardware: &str) -> Result<(), Error> {
         let Some(old) = self.queues.get(hardware).await? else { return Ok(()) };
-        if !self.has(&old) {
+        if !self.holds(&old) {
             return Ok(());
         }
         let change = match old.job_ids.is_empty() {
@@ -197,8 +186,34 @@ impl Jobs {
     }
 
     /// True if this process holds the claim on `queue`.
-    fn has(&self, queue: &Queue) -> bool {
+    fn holds(&self, queue: &Queue) -> bool {
         queue.claim.as_ref().is_some_and(|claim| claim.holder == self.process)
+    }
+
+    /// Stores an event of the first job as the holder of the claim, and renews the claim. Only the holder writes progress, so
+    /// other changes to the queue (a job is added, or a later one cancelled) do not require a new decision.
+    pub async fn record_as_holder(
+        &self,
+        head: &Head,
+        event: &Event,
+        progress: Option<&Progress>,
+    ) -> Result<Head, Error> {
+        let (mut head, mut repetitions) = (head.clone(), 0);
+        loop {
+            match self.record(&head, event.clone(), progress.cloned()).await {
+                Err(Error::Records(records::Error::Changed { .. }))
+                    if repetitions < MAX_REPETITIONS =>
+                {
+                    repetitions += 1;
+                    let queue = self.queues.require(&head.job.hardware_id).await?;
+                    let current = self.first(queue).await?;
+                    head = current
+                        .filter(|current| current.job == head.job && self.holds(&current.queue))
+                        .ok_or_else(|| changed("power job", &head.job.id))?;
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Stores an event of a job together with its progress. An ended job leaves the queue. Fails as changed if the job or the
@@ -210,12 +225,12 @@ impl Jobs {
         progress: Option<Progress>,
     ) -> Result<Head, Error> {
         // A cancelling caller does not know which request the claim's holder is sending: the queue stays until it is released.
-        let kept = event == Event::Cancel && head.queue.claim.is_some();
-        let mut job = state::after(&head.job, event, SystemTime::now())
+        let stays = event == Event::Cancel && head.queue.claim.is_some();
+        let mut job = state::after(&head.job, event, self.clock().wall())
             .map_err(|_| changed("power job", &head.job.id))?;
         let mut queue = head.queue.clone();
-        if self.has(&queue) {
-            queue.claim = Some(Claim::of(&self.process, &head.queue));
+        if self.holds(&queue) {
+            queue.claim = Some(Claim::new(&self.process, &head.queue));
         }
         if job.is_terminal() {
             let first = queue.job_ids.first() == Some(&job.id);
@@ -224,24 +239,30 @@ impl Jobs {
         } else {
             queue.progress = progress;
         }
-        let moved = match queue.job_ids.is_empty() && !kept {
+        let queue_change = match queue.job_ids.is_empty() && !stays {
             true => self.queues.to_delete(&head.queue),
             false => self.queues.to_replace(&head.queue, &queue),
         };
-        let revision =
-            self.records.commit(self.records.to_replace(&head.job, &job).and(moved)).await?;
-        (job.revision, queue.revision) = (revision.0.cast_signed(), revision.0.cast_signed());
+        let change = self.records.to_replace(&head.job, &job).and(queue_change);
+        let revision = self.records.commit(change).await?.0.cast_signed();
+        (job.revision, queue.revision) = (revision, revision);
         Ok(Head { job, queue })
     }
 
-    /// Deletes the jobs that ended more than [`RETENTION`] before `now`, and returns their number.
-    pub async fn sweep(&self, now: SystemTime) -> Result<usize, Error> {
-        let (mut after, mut gone) = (String::new(), 0);
+    /// Deletes the jobs that ended more than [`RETENTION`] ago, and returns their number.
+    pub async fn delete_expired(&self) -> Result<usize, Error> {
+        let (mut after, mut deleted) = (String::new(), 0);
+        let oldest = self.clock().wall().checked_sub(RETENTION).map(Timestamp::from);
+        let is_expired = |job: &&pb::PowerJob| {
+            job.end_time.zip(oldest).is_some_and(|(end, oldest)| {
+                (end.seconds, end.nanos) < (oldest.seconds, oldest.nanos)
+            })
+        };
         loop {
             let (jobs, more) = self.records.page("", &after, PAGE_SIZE).await?;
-            for job in jobs.iter().filter(|job| is_old(job, now)) {
+            for job in jobs.iter().filter(is_expired) {
                 match self.records.commit(self.records.to_delete(job)).await {
-                    Ok(_) => gone += 1,
+                    Ok(_) => deleted += 1,
                     // Another process has deleted it.
                     Err(records::Error::Changed { .. }) => {}
                     Err(error) => return Err(error.into()),
@@ -249,13 +270,13 @@ impl Jobs {
             }
             match jobs.last() {
                 Some(last) if more => after.clone_from(&last.id),
-                _ => return Ok(gone),
+                _ => return Ok(deleted),
             }
         }
     }
 
     /// Returns the change that adds `job` to the end of its machine's queue.
-    async fn enqueued(&self, job: &pb::PowerJob) -> Result<Change, Error> {
+    async fn to_enqueue(&self, job: &pb::PowerJob) -> Result<Change, Error> {
         let Some(old) = self.queues.get(&job.hardware_id).await? else {
             let hardware_id = job.hardware_id.clone();
             let job_ids = vec![job.id.clone()];
@@ -270,33 +291,23 @@ impl Jobs {
     }
 }
 
-/// Returns a record as it is first stored.
-fn newborn(
-    hardware: HardwareId,
-    operations: Vec<pb::Operation>,
-    labels: BTreeMap<String, String>,
-) -> pb::PowerJob {
-    let now = Some(Timestamp::from(SystemTime::now()));
-    pb::PowerJob {
-        id: PowerJobId::new().to_string(),
-        create_time: now,
-        update_time: now,
-        hardware_id: hardware.to_string(),
-        labels,
-        operations,
-        state: State::Pending.into(),
-        state_reason: "waits for its turn".into(),
-        ..pb::PowerJob::default()
+/// Repeats `attempt` while other writers come first.
+async fn retry<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    use records::Error::{Changed, Exists};
+    for _ in 0..MAX_REPETITIONS {
+        match attempt().await {
+            Err(Error::Records(Changed { .. } | Exists { .. })) => {}
+            result => return result,
+        }
     }
+    attempt().await
 }
 
 fn changed(noun: &'static str, id: &str) -> records::Error {
     records::Error::Changed { noun, id: id.to_owned() }
-}
-
-fn is_old(job: &pb::PowerJob, now: SystemTime) -> bool {
-    let end = job.end_time.and_then(|end| SystemTime::try_from(end).ok());
-    end.and_then(|end| end.checked_add(RETENTION)).is_some_and(|forget| forget < now)
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@
 //!
 //! Passwords are encrypted before they are stored, and leave this crate only towards their BMC.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod bmcs;
 pub mod check;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::What;
 
-use crate::redfish::System;
+use crate::redfish::{Power, System};
 use crate::stored::Progress;
 
 /// Intervals and limits of the reconciler.
@@ -22,17 +22,15 @@ pub struct Timing {
     /// The interval between two readings of a BMC that is working.
     pub poll: Duration,
     /// The time for the effect of a request, before another one is sent.
-    pub patience: Duration,
+    pub effect_timeout: Duration,
     /// The time for a graceful shutdown.
-    pub soft: Duration,
+    pub shutdown_timeout: Duration,
     /// The time for one operation.
-    pub deadline: Duration,
-    /// The first pause after a failure; doubled up to [`longest`](Self::longest).
-    pub first: Duration,
-    /// The longest pause after a failure.
-    pub longest: Duration,
+    pub operation_timeout: Duration,
+    /// The delay between attempts.
+    pub backoff: Backoff,
     /// The most attempts at an operation.
-    pub tries: i32,
+    pub max_attempts: i32,
     /// The time without renewal after which another process takes over a claim.
     pub claim: Duration,
 }
@@ -42,24 +40,22 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             poll: Duration::from_secs(2),
-            patience: Duration::from_secs(45),
-            soft: Duration::from_secs(120),
-            deadline: Duration::from_secs(600),
-            first: Duration::from_secs(1),
-            longest: Duration::from_secs(30),
-            tries: 10,
+            effect_timeout: Duration::from_secs(45),
+            shutdown_timeout: Duration::from_secs(120),
+            operation_timeout: Duration::from_secs(600),
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(30)),
+            max_attempts: 10,
             claim: Duration::from_secs(60),
         }
     }
 }
 
 impl Timing {
-    /// The pause before the try that follows the `attempt`-th, which failed; never shorter than the BMC `asked` for, which is
-    /// bounded by [`patience`](Self::patience).
-    pub fn pause(&self, attempt: i32, asked: Duration) -> Duration {
+    /// Returns the delay after attempt number `attempt`, which failed. It is not shorter than the BMC's `retry_after`, which
+    /// counts up to [`effect_timeout`](Self::effect_timeout).
+    pub fn retry_delay(&self, attempt: i32, retry_after: Duration) -> Duration {
         let failures = u32::try_from(attempt.max(1)).unwrap_or_default();
-        let pause = Backoff::new(self.first, self.longest).delay_after(failures);
-        pause.max(asked.min(self.patience))
+        self.backoff.delay_after(failures).max(retry_after.min(self.effect_timeout))
     }
 }
 
@@ -69,31 +65,31 @@ pub enum Next {
     /// The operation is done, with these deviations.
     Done(Vec<String>),
     /// Send this request.
-    Ask(Ask),
+    Send(Request),
     /// Wait for the BMC.
     Wait,
     /// The operation cannot be done, for this reason.
-    Never(String),
+    Impossible(String),
 }
 
-/// A request to a BMC, with a unique name.
+/// A request to a BMC.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
-    /// The name in progress records and messages.
+pub struct Request {
+    /// The unique name in progress records and messages.
     pub name: String,
-    /// The request.
-    pub how: How,
+    /// The call.
+    pub call: Call,
 }
 
-/// The HTTP request.
+/// An HTTP request that changes something.
 #[derive(Clone, Debug, PartialEq)]
-pub enum How {
+pub enum Call {
     /// `ComputerSystem.Reset` with this `ResetType`.
     Reset(&'static str),
     /// PATCH of the system with this body.
-    System(Value),
-    /// PATCH of the system's settings object with this body.
-    Settings(Value),
+    PatchSystem(Value),
+    /// PATCH of the system's settings with this body.
+    PatchSettings(Value),
 }
 
 /// Returns the next action for `operation`; `now` is in milliseconds since 1970.
@@ -101,21 +97,16 @@ pub fn next(
     operation: &pb::Operation,
     system: &System,
     progress: &Progress,
-    pace: &Timing,
+    timing: &Timing,
     now: i64,
 ) -> Next {
-    let choice = Choice { progress, pace, now };
+    let choice = Choice { progress, timing, now };
     match &operation.what {
         Some(What::Boot(wanted)) => boot::next(wanted, system, choice),
-        Some(What::Power(_)) => power::next(operation_power(operation), system, choice),
-        None => Next::Never("the operation says nothing".into()),
-    }
-}
-
-fn operation_power(operation: &pb::Operation) -> pb::operation::Power {
-    match operation.what {
-        Some(What::Power(number)) => number.try_into().unwrap_or_default(),
-        Some(What::Boot(_)) | None => pb::operation::Power::Unspecified,
+        Some(What::Power(wanted)) => {
+            power::next((*wanted).try_into().unwrap_or_default(), system, choice)
+        }
+        None => Next::Impossible("the operation is empty".into()),
     }
 }
 
@@ -123,52 +114,54 @@ fn operation_power(operation: &pb::Operation) -> pb::operation::Power {
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     progress: &'a Progress,
-    pace: &'a Timing,
+    timing: &'a Timing,
     now: i64,
 }
 
 impl Choice<'_> {
     /// True if `name` was the latest request and the BMC accepted it.
-    fn accepted(self, name: &str) -> bool {
-        self.progress.accepted && self.progress.asked == name
+    fn is_accepted(self, name: &str) -> bool {
+        self.progress.accepted && self.progress.request == name
     }
 
-    /// True if the latest request may still have its effect.
-    fn waits(self, limit: Duration) -> bool {
+    /// True if the latest request may still take effect within `limit`.
+    fn is_pending(self, limit: Duration) -> bool {
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
-        let waited = self.now.saturating_sub(self.progress.asked_at);
+        let waited = self.now.saturating_sub(self.progress.request_time);
         // If the clock was set back, there is no wait.
         self.progress.accepted && (0..limit).contains(&waited)
     }
 
-    fn refused(self, name: &str) -> bool {
+    fn is_refused(self, name: &str) -> bool {
         self.progress.refused.iter().any(|refused| refused == name)
     }
 
-    /// Chooses the first of `asks` that was not refused. After an accepted one without effect it chooses the next one.
-    fn among(self, asks: Vec<Ask>) -> Next {
-        let names: Vec<_> = asks.iter().map(|ask| ask.name.clone()).collect();
-        let last = names.iter().position(|name| *name == self.progress.asked);
-        if last.is_some() && self.waits(self.pace.patience) {
+    /// Chooses the first of `requests` that was not refused. After an accepted one without effect it chooses the next one.
+    fn send_first(self, requests: Vec<Request>) -> Next {
+        let last = requests.iter().position(|request| request.name == self.progress.request);
+        if last.is_some() && self.is_pending(self.timing.effect_timeout) {
             return Next::Wait;
         }
         // Not accepted: the request may or may not have arrived, so it is repeated.
-        let begin = last.map_or(0, |at| if self.progress.accepted { at + 1 } else { at });
-        let count = asks.len().max(1);
-        let in_turn = asks.iter().cycle().skip(begin % count).take(asks.len());
-        match in_turn.into_iter().find(|ask| !self.refused(&ask.name)) {
-            Some(ask) => Next::Ask(ask.clone()),
-            None if names.is_empty() => Next::Never("the BMC offers no way to do it".into()),
-            None => Next::Never(format!("the BMC refused {}", names.join(", "))),
+        let begin = last.map_or(0, |at| at + usize::from(self.progress.accepted));
+        let mut in_turn = requests.iter().cycle().skip(begin).take(requests.len());
+        match in_turn.find(|request| !self.is_refused(&request.name)) {
+            Some(request) => Next::Send(request.clone()),
+            None if requests.is_empty() => {
+                Next::Impossible("the BMC supports no way to do it".into())
+            }
+            None => {
+                let names: Vec<_> = requests.iter().map(|request| request.name.as_str()).collect();
+                Next::Impossible(format!("the BMC refused {}", names.join(", ")))
+            }
         }
     }
 }
 
 /// Returns `progress` after a reading of the machine.
-pub fn observed(progress: &Progress, system: &System) -> Progress {
-    let mut progress = progress.clone();
-    progress.seen_off |= system.power == crate::redfish::Power::Off;
-    if progress.asked.is_empty() {
+pub fn observe(mut progress: Progress, system: &System) -> Progress {
+    progress.was_off |= system.power == Power::Off;
+    if progress.request.is_empty() {
         progress.reset_time.clone_from(&system.reset_time);
     }
     progress

@@ -1,220 +1,219 @@
 //! A small Redfish client (DSP0266), for one BMC and one job at a time.
 //!
-//! Only `/redfish/v1/` is known beforehand; every other place is read from a link. Nothing is sent to another origin than
-//! the one the BMC's record names, whatever a link or a redirect says, since each request carries credentials.
+//! Only `/redfish/v1/` is a fixed address; every other one is read from a link. Requests carry credentials, so they are sent
+//! only to the origin in the BMC's record, whatever a link or a redirect contains.
 //!
-//! - [`system`]: what a system says of itself, as a value.
-//! - [`error`]: what went wrong, and whether asking again may help.
+//! - [`system`]: the readings of a system, as a value.
+//! - [`error`]: failed requests, and the use of repeating them.
 
-mod answer;
 pub mod error;
 mod monitor;
+mod response;
 pub mod system;
 mod trust;
 
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, IF_MATCH};
-use reqwest::{Client, Method, StatusCode, Url};
+use reqwest::{Client, Method, Url};
 use runtime::secret::Secret;
 use serde_json::{Value, json};
 
-use self::answer::{Answer, link};
 pub use self::error::Error;
-pub use self::system::{Override, Power, System};
-use crate::plan::How;
+use self::response::{Response, id, link};
+pub use self::system::{BootOverride, Power, System};
+use crate::plan::Call;
 
-/// How long one request may take.
-const REQUEST: Duration = Duration::from_secs(30);
-/// How long a BMC may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long saying good-bye may take.
-const LOGOUT: Duration = Duration::from_secs(3);
-/// How many redirects are followed.
-const REDIRECTS: usize = 5;
-/// How many systems are looked at to find one by its name.
-const SYSTEMS: usize = 64;
+/// The limit for one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The limit for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limit for ending a session.
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The most redirects of one request.
+const MAX_REDIRECTS: usize = 5;
+/// The most systems that are read to find one by its name.
+const MAX_SYSTEMS: usize = 64;
 
-/// Where a BMC is and how to get in.
+/// The address and the credentials of a BMC.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Root of its service: an origin.
+    /// The origin of its Redfish service.
     pub url: String,
-    /// The system's id or name. Empty: the only one.
+    /// The system's id or name. If empty, the BMC must have exactly one.
     pub system: String,
-    /// Who we are to it.
+    /// The user name.
     pub username: String,
-    /// And how we prove it.
+    /// The password.
     pub password: Secret<String>,
-    /// SHA-256 of its certificate. None: one that the machine's roots vouch for.
+    /// SHA-256 of its certificate. None: the certificate is verified by the roots of this host.
     pub certificate: Option<[u8; 32]>,
 }
 
-/// How a request says who sends it.
+/// The authentication of requests.
 #[derive(Debug)]
 enum Login {
-    /// Nothing was sent yet.
+    /// Not logged in yet.
     None,
-    /// A session's token, and the session's place.
-    Session { token: Secret<String>, place: Option<Url> },
+    /// The token of a session, and the session's address.
+    Session { token: Secret<String>, url: Option<Url> },
     /// RFC 7617, for services without sessions.
     Basic,
 }
 
-/// A BMC that can be talked to.
+/// A client of one BMC.
 #[derive(Debug)]
 pub struct Redfish {
     http: Client,
     root: Url,
     target: Target,
     login: Login,
-    /// Where the system was found.
-    place: Option<Url>,
+    /// The address of the system, once it was found.
+    system: Option<Url>,
 }
 
 impl Redfish {
-    /// A client for `target`; nothing is sent yet.
+    /// A client for `target`. Sends nothing yet.
     pub fn new(target: Target) -> Result<Self, Error> {
         let root = target.url.parse::<Url>().and_then(|url| url.join("/redfish/v1/"));
-        let root = root.map_err(|_| Error::Odd(format!("{:?} is no URL", target.url)))?;
+        let root = root.map_err(|_| Error::Protocol(format!("{:?} is no URL", target.url)))?;
         let builder = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
-            .timeout(REQUEST);
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT);
         let builder = match target.certificate {
-            Some(digest) => builder.tls_backend_preconfigured(trust::pinned(digest)?),
+            Some(digest) => builder.tls_backend_preconfigured(trust::pin_certificate(digest)?),
             None => builder,
         };
-        Ok(Self { http: builder.build()?, root, target, login: Login::None, place: None })
+        Ok(Self { http: builder.build()?, root, target, login: Login::None, system: None })
     }
 
-    /// What the system says now.
+    /// Reads the system.
     pub async fn system(&mut self) -> Result<System, Error> {
-        let place = match &self.place {
-            Some(place) => place.clone(),
+        let url = match &self.system {
+            Some(url) => url.clone(),
             None => self.find().await?,
         };
-        let answer = self.get(&place).await?;
-        let mut system = System::read(&answer.body, answer.etag);
+        let response = self.get(&url).await?;
+        let mut system = System::read(&response.body, response.etag);
         if let Some(info) = system.action_info.take() {
-            let info = self.get(&self.at(&info)?).await?;
+            let info = self.get(&self.resolve(&info)?).await?;
             system.reset_types = system::allowable_reset_types(&info.body);
         }
         if let Some(settings) = &system.settings {
-            let settings = self.get(&self.at(settings)?).await?;
-            system.pending = Some(Override::read(&settings.body));
+            let settings = self.get(&self.resolve(settings)?).await?;
+            system.pending = Some(BootOverride::read(&settings.body));
             system.settings_etag = settings.etag;
         }
-        self.place = Some(place);
+        self.system = Some(url);
         Ok(system)
     }
 
-    /// Asks `system` for something, and waits until the BMC said yes to it: that is not yet proof.
-    pub async fn ask(&mut self, system: &System, how: &How) -> Result<(), Error> {
-        let missing = |what: &str| Error::Odd(format!("the system has no {what}"));
-        let (method, place, body, etag) = match how {
-            How::Reset(kind) => {
-                let place = system.reset.as_ref().ok_or_else(|| missing("reset action"))?;
-                (Method::POST, self.at(place)?, json!({"ResetType": kind}), None)
+    /// Sends `call` to `system`, and waits until the BMC accepted it. The effect still has to be read back.
+    pub async fn call(&mut self, system: &System, call: &Call) -> Result<(), Error> {
+        let missing = |name: &str| Error::Protocol(format!("the system has no {name}"));
+        let (method, url, body, etag) = match call {
+            Call::Reset(reset_type) => {
+                let url = system.reset.as_ref().ok_or_else(|| missing("reset action"))?;
+                (Method::POST, self.resolve(url)?, json!({"ResetType": reset_type}), None)
             }
-            How::System(body) => {
-                let place = self.place.clone().ok_or_else(|| missing("place"))?;
-                (Method::PATCH, place, body.clone(), system.etag.as_deref())
+            Call::PatchSystem(body) => {
+                let url = self.system.clone().ok_or_else(|| missing("address"))?;
+                (Method::PATCH, url, body.clone(), system.etag.as_deref())
             }
-            How::Settings(body) => {
-                let place = system.settings.as_ref().ok_or_else(|| missing("settings"))?;
+            Call::PatchSettings(body) => {
+                let url = system.settings.as_ref().ok_or_else(|| missing("settings"))?;
                 let etag = system.settings_etag.as_deref();
-                (Method::PATCH, self.at(place)?, body.clone(), etag)
+                (Method::PATCH, self.resolve(url)?, body.clone(), etag)
             }
         };
-        let answer = self.send(method, &place, Some(&body), etag).await?;
-        monitor::finish(self, answer).await
+        let response = self.send(method, &url, Some(&body), etag).await?;
+        monitor::wait_for_task(self, response).await
     }
 
-    /// Ends the session, if there is one: BMCs allow few. Best effort, and brief.
-    pub async fn close(mut self) {
-        let Login::Session { place: Some(place), token } = &self.login else { return };
-        let request = self.http.delete(place.clone()).header("X-Auth-Token", token.expose());
-        let _answer = tokio::time::timeout(LOGOUT, request.send()).await;
-        self.login = Login::None;
+    /// Ends the session, if there is one, since BMCs allow few. Errors are ignored.
+    pub async fn close(self) {
+        let Login::Session { url: Some(url), token } = &self.login else { return };
+        let request = self.http.delete(url.clone()).header("X-Auth-Token", token.expose());
+        let _response = tokio::time::timeout(LOGOUT_TIMEOUT, request.send()).await;
     }
 
-    /// Looks for the system: by its id, else by its name, else the only one.
+    /// Finds the system in the BMC's record: by its id, else by its name, else the only one.
     async fn find(&mut self) -> Result<Url, Error> {
         let root = self.get(&self.root.clone()).await?;
         let systems = link(&root.body, "Systems")
-            .ok_or_else(|| Error::Odd("the service has no systems".into()))?;
-        let systems = self.get(&self.at(&systems)?).await?.body;
+            .ok_or_else(|| Error::Protocol("the service has no systems".into()))?;
+        let systems = self.get(&self.resolve(&systems)?).await?.body;
         let members = systems.get("Members").and_then(Value::as_array);
-        let members = members.into_iter().flatten().filter_map(answer::id).take(SYSTEMS);
-        let places: Vec<Url> = members.map(|place| self.at(&place)).collect::<Result<_, _>>()?;
-        let wanted = self.target.system.clone();
-        match places.as_slice() {
-            [only] if wanted.is_empty() => return Ok(only.clone()),
-            many if wanted.is_empty() => return Err(Error::Which(many.len())),
-            _ => {}
+        let members = members.into_iter().flatten().filter_map(id).take(MAX_SYSTEMS);
+        let urls: Vec<Url> = members.map(|url| self.resolve(&url)).collect::<Result<_, _>>()?;
+        let name = self.target.system.clone();
+        if name.is_empty() {
+            return match urls.as_slice() {
+                [only] => Ok(only.clone()),
+                urls => Err(Error::AmbiguousSystem(urls.len())),
+            };
         }
-        let last = |place: &&Url| {
-            place.path().trim_end_matches('/').rsplit('/').next() == Some(wanted.as_str())
-        };
-        if let Some(place) = places.iter().find(last) {
-            return Ok(place.clone());
+        let has_id =
+            |url: &&Url| url.path().trim_end_matches('/').rsplit('/').next() == Some(name.as_str());
+        if let Some(url) = urls.iter().find(has_id) {
+            return Ok(url.clone());
         }
-        for place in places {
-            let system = self.get(&place).await?.body;
-            let named = ["Id", "Name", "UUID", "HostName"].into_iter();
-            if named.filter_map(|key| system.get(key)?.as_str()).any(|name| name == wanted) {
-                return Ok(place);
+        for url in urls {
+            let system = self.get(&url).await?.body;
+            let mut names = ["Id", "Name", "UUID", "HostName"].into_iter();
+            if names.any(|key| system.get(key).is_some_and(|value| *value == *name)) {
+                return Ok(url);
             }
         }
-        Err(Error::NoSystem(wanted))
+        Err(Error::NoSystem(name))
     }
 
-    /// Where `link` leads, if that is the BMC.
-    fn at(&self, link: &str) -> Result<Url, Error> {
-        let place = self.root.join(link).map_err(|_| Error::Odd(format!("{link:?} is no link")))?;
-        match place.origin() == self.root.origin() {
-            true => Ok(place),
-            false => Err(Error::Odd(format!("{link:?} leads away from the BMC"))),
+    /// Returns the address that `link` refers to, if it is on the BMC.
+    fn resolve(&self, link: &str) -> Result<Url, Error> {
+        match self.root.join(link) {
+            Ok(url) if url.origin() == self.root.origin() => Ok(url),
+            Ok(_) => Err(Error::Protocol(format!("{link:?} is not on the BMC's origin"))),
+            Err(_) => Err(Error::Protocol(format!("{link:?} is no link"))),
         }
     }
 
-    async fn get(&mut self, place: &Url) -> Result<Answer, Error> {
-        self.send(Method::GET, place, None, None).await
+    async fn get(&mut self, url: &Url) -> Result<Response, Error> {
+        self.send(Method::GET, url, None, None).await
     }
 
-    /// Sends a request; logs in before it, and once more where the session was forgotten.
+    /// Sends a request. Logs in before the first one, and again if the session has expired.
     async fn send(
         &mut self,
         method: Method,
-        place: &Url,
+        url: &Url,
         body: Option<&Value>,
         etag: Option<&str>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Response, Error> {
         if matches!(self.login, Login::None) {
             self.log_in().await?;
         }
-        match self.once(&method, place, body, etag).await {
-            Err(Error::Denied { status, .. }) if status == StatusCode::UNAUTHORIZED => {
+        match self.send_once(&method, url, body, etag).await {
+            Err(error) if error.is_unauthorized() => {
                 self.log_in().await?;
-                self.once(&method, place, body, etag).await
+                self.send_once(&method, url, body, etag).await
             }
-            answer => answer,
+            response => response,
         }
     }
 
-    /// Sends a request as we are logged in, and follows its redirects.
-    async fn once(
+    /// Sends a request with the present login, and follows its redirects.
+    async fn send_once(
         &self,
         method: &Method,
-        place: &Url,
+        url: &Url,
         body: Option<&Value>,
         etag: Option<&str>,
-    ) -> Result<Answer, Error> {
-        let mut place = place.clone();
-        for _ in 0..=REDIRECTS {
-            let mut request = self.http.request(method.clone(), place.clone());
+    ) -> Result<Response, Error> {
+        let mut url = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let mut request = self.http.request(method.clone(), url.clone());
             request = request.header("OData-Version", "4.0").header("Accept", "application/json");
             request = match &self.login {
                 Login::None => request,
@@ -229,63 +228,47 @@ impl Redfish {
             if let Some(etag) = etag {
                 request = request.header(IF_MATCH, etag);
             }
-            let answer = Answer::read(request.send().await?).await?;
-            match answer.redirect(method) {
-                Some(to) => place = self.at(&absolute(&place, to))?,
-                None => return answer.checked(),
-            }
+            let response = Response::read(request.send().await?).await?;
+            let Some(location) = response.redirect(method) else { return response.checked() };
+            url = self.resolve(url.join(location).as_ref().map_or(location, Url::as_str))?;
         }
-        Err(Error::Odd(format!("{place} redirects without end")))
+        Err(Error::Protocol(format!("more than {MAX_REDIRECTS} redirects to {url}")))
     }
 
-    /// A session where the service has them, else a password with every request. The root needs neither.
+    /// Opens a session if the service has sessions, else uses the password in every request. The root needs neither.
     async fn log_in(&mut self) -> Result<(), Error> {
         self.login = Login::None;
-        let root = self.once(&Method::GET, &self.root, None, None).await?.body;
+        let root = self.send_once(&Method::GET, &self.root, None, None).await?.body;
         let Some(sessions) = self.sessions(&root).await? else {
             self.login = Login::Basic;
             return Ok(());
         };
         let Target { username, password, .. } = &self.target;
         let body = json!({"UserName": username, "Password": password.expose()});
-        match self.once(&Method::POST, &sessions, Some(&body), None).await {
-            Ok(answer) => {
+        self.login = match self.send_once(&Method::POST, &sessions, Some(&body), None).await {
+            Err(error) if error.is_missing() => Login::Basic,
+            response => {
+                let Response { token, location, .. } = response?;
                 let token =
-                    answer.token.ok_or_else(|| Error::Odd("a session without token".into()))?;
-                let place = answer.location.as_deref().and_then(|place| self.at(place).ok());
-                self.login = Login::Session { token, place };
+                    token.ok_or_else(|| Error::Protocol("a session without a token".into()))?;
+                Login::Session { token, url: location.and_then(|url| self.resolve(&url).ok()) }
             }
-            Err(error) if error.is_not_there() => self.login = Login::Basic,
-            Err(error) => return Err(error),
-        }
+        };
         Ok(())
     }
 
-    /// Where sessions are made, if anywhere.
+    /// Returns the address where sessions are created, if there is one.
     async fn sessions(&self, root: &Value) -> Result<Option<Url>, Error> {
-        let direct = root.get("Links").and_then(|links| link(links, "Sessions"));
-        let found = match (direct, link(root, "SessionService")) {
-            (Some(sessions), _) => Some(sessions),
-            (None, None) => None,
-            (None, Some(service)) => {
-                match self.once(&Method::GET, &self.at(&service)?, None, None).await {
-                    Ok(service) => link(&service.body, "Sessions"),
-                    Err(Error::Denied { .. }) => None,
-                    Err(error) if error.is_not_there() => None,
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        found.map(|sessions| self.at(&sessions)).transpose()
+        let mut sessions = root.get("Links").and_then(|links| link(links, "Sessions"));
+        if sessions.is_none()
+            && let Some(service) = link(root, "SessionService")
+        {
+            let url = self.resolve(&service)?;
+            sessions = match self.send_once(&Method::GET, &url, None, None).await {
+                Err(error) if error.is_denied() || error.is_missing() => None,
+                service => link(&service?.body, "Sessions"),
+            };
+        }
+        sessions.map(|sessions| self.resolve(&sessions)).transpose()
     }
-}
-
-/// What `to` means in an answer from `from`.
-fn absolute(from: &Url, to: &str) -> String {
-    from.join(to).map_or_else(|_| to.to_owned(), String::from)
-}
-
-/// Whether `status` says that the thing is not there, or not in this way.
-fn is_not_there(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 404 | 405 | 501)
 }

@@ -20,9 +20,9 @@ use tinwright::power::v1::power_job::State;
 pub enum Event {
     /// The job is the first of its queue.
     Begin,
-    /// A new attempt at the present operation begins, with this reason.
+    /// A new attempt at the present operation begins, for this reason.
     Try(String),
-    /// A note on the present attempt.
+    /// A new reason for the present state.
     Note(String),
     /// The present operation is done and was read back, with these deviations.
     Verified(Vec<String>),
@@ -34,19 +34,11 @@ pub enum Event {
 
 /// Returned for an event that the job's state does not allow.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a power job that is {} cannot take this step", .0.as_str_name())]
-pub struct Illegal(State);
-
-/// True if `job` has ended.
-pub fn ended(job: &PowerJob) -> bool {
-    match job.state() {
-        State::Success | State::Failed | State::Cancelled => true,
-        State::Unspecified | State::Pending | State::Running => false,
-    }
-}
+#[error("event not allowed for a power job in {}", .0.as_str_name())]
+pub struct InvalidTransition(State);
 
 /// Returns the job after `event`. Repeating begin or cancel changes nothing.
-pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, Illegal> {
+pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, InvalidTransition> {
     let mut next = job.clone();
     next.update_time = Some(Timestamp::from(now));
     match (job.state(), event) {
@@ -56,29 +48,28 @@ pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, 
             next.state_reason.clear();
         }
         (State::Running, Event::Begin) => return Ok(job.clone()),
-        (State::Running, Event::Try(what)) => {
+        (State::Running, Event::Try(reason)) => {
             next.attempt = next.attempt.saturating_add(1);
-            next.state_reason = what;
+            next.state_reason = reason;
         }
-        (State::Running, Event::Note(what)) => next.state_reason = what,
-        (State::Running, Event::Verified(downgrades)) => verified(&mut next, downgrades),
+        (State::Running, Event::Note(reason)) => next.state_reason = reason,
+        (State::Running, Event::Verified(downgrades)) => next_operation(&mut next, downgrades),
         (State::Pending | State::Running, Event::Fail(reason)) => {
             end(&mut next, State::Failed, reason);
         }
         (State::Pending | State::Running, Event::Cancel) => {
             end(&mut next, State::Cancelled, "cancelled on request".into());
         }
-        (State::Success | State::Failed | State::Cancelled, Event::Cancel) => {
-            return Ok(job.clone());
-        }
-        (state, _) => return Err(Illegal(state)),
+        (_, Event::Cancel) if job.is_terminal() => return Ok(job.clone()),
+        (state, _) => return Err(InvalidTransition(state)),
     }
     Ok(next)
 }
 
-fn verified(job: &mut PowerJob, downgrades: Vec<String>) {
+/// Completes the present operation, and the job with its last one.
+fn next_operation(job: &mut PowerJob, downgrades: Vec<String>) {
     let done = job.completed_operations;
-    job.downgrades.extend(downgrades.into_iter().map(|what| format!("operation {done}: {what}")));
+    job.downgrades.extend(downgrades.into_iter().map(|text| format!("operation {done}: {text}")));
     job.completed_operations = done.saturating_add(1);
     job.attempt = 0;
     job.state_reason.clear();
@@ -109,7 +100,7 @@ mod tests {
         prop_oneof![
             Just(Event::Begin),
             Just(Event::Try("again".into())),
-            Just(Event::Note("odd".into())),
+            Just(Event::Note("refused".into())),
             Just(Event::Verified(vec!["once reads as continuous".into()])),
             Just(Event::Fail("no".into())),
             Just(Event::Cancel),
@@ -144,7 +135,7 @@ mod tests {
     fn a_job_ends_in_success_with_its_last_operation() {
         let mut job = job(2);
         for event in [Event::Begin, Event::Verified(vec![]), Event::Verified(vec!["x".into()])] {
-            assert!(!ended(&job));
+            assert!(!job.is_terminal());
             job = after(&job, event, UNIX_EPOCH).unwrap();
         }
         assert_eq!((job.state(), job.completed_operations), (State::Success, 2));
@@ -152,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verified_operation_starts_the_next_ones_tries_afresh() {
+    fn attempts_are_counted_from_zero_for_each_operation() {
         let mut job = job(2);
         for event in [Event::Begin, Event::Try("on".into()), Event::Try("on".into())] {
             job = after(&job, event, UNIX_EPOCH).unwrap();
@@ -163,21 +154,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_happens_a_job_never_leaves_its_end_and_counts_only_what_is_verified(
+        fn an_ended_job_never_changes_and_only_verified_operations_are_counted(
             events in proptest::collection::vec(event(), 0..40),
         ) {
             let mut job = job(3);
             for event in events {
                 let verified = matches!(event, Event::Verified(_));
                 let Ok(next) = after(&job, event, UNIX_EPOCH) else { continue };
-                if ended(&job) {
+                if job.is_terminal() {
                     prop_assert_eq!(&next, &job);
                 }
                 prop_assert_eq!(
                     next.completed_operations, job.completed_operations + i32::from(verified)
                 );
                 prop_assert_eq!(next.state() == State::Success, next.completed_operations == 3);
-                prop_assert_eq!(next.end_time.is_some(), ended(&next));
+                prop_assert_eq!(next.end_time.is_some(), next.is_terminal());
                 job = next;
             }
         }

@@ -1,4 +1,4 @@
-//! The messages in the store besides those of the contract. Callers never see them.
+//! The kinds of records in the store, and the messages that are not part of the contract. Callers never see these.
 //!
 //! ```text
 //! power/bmc/<id>            the BMC without password        power/hardware/<hardware id> ─▶ id
@@ -38,10 +38,10 @@ pub struct Queue {
     /// The jobs, oldest first. Only the first is carried out.
     #[prost(string, repeated, tag = "3")]
     pub job_ids: Vec<String>,
-    /// Progress of the first job's present operation; nothing before its start.
+    /// Progress of the first job's present operation; none before its start.
     #[prost(message, optional, tag = "4")]
     pub progress: Option<Progress>,
-    /// The claim of the process that carries them out; nothing before one begins.
+    /// The claim of the process that carries them out; none if no process has claimed the queue.
     #[prost(message, optional, tag = "5")]
     pub claim: Option<Claim>,
 }
@@ -58,31 +58,31 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Returns the claim of the process `us` that replaces the claim in `queue`.
-    pub fn of(us: &str, queue: &Queue) -> Self {
-        Self { holder: us.to_owned(), replaced: queue.revision }
+    /// Returns the claim of `process` that replaces the claim in `queue`.
+    pub fn new(process: &str, queue: &Queue) -> Self {
+        Self { holder: process.to_owned(), replaced: queue.revision }
     }
 }
 
-/// How far an operation is: stored before the BMC is called, so that a restart knows what may have been asked.
+/// Progress of an operation. It is stored before a request is sent, so that a restart knows the latest request.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Progress {
     /// The time at which the operation counts as failed, in milliseconds since 1970.
     #[prost(int64, tag = "1")]
     pub deadline: i64,
-    /// The name of the latest request. Empty: none was sent.
+    /// The name of the latest request; empty before the first.
     #[prost(string, tag = "2")]
-    pub asked: String,
+    pub request: String,
     /// The time of that request, in milliseconds since 1970.
     #[prost(int64, tag = "3")]
-    pub asked_at: i64,
+    pub request_time: i64,
     /// True if the BMC accepted it. If false, the request may or may not have arrived.
     #[prost(bool, tag = "4")]
     pub accepted: bool,
-    /// True if the machine was seen off since the operation began.
+    /// True if a reading since the operation began found the machine off.
     #[prost(bool, tag = "5")]
-    pub seen_off: bool,
-    /// The names of requests that the BMC refused for good.
+    pub was_off: bool,
+    /// The names of requests that the BMC refused.
     #[prost(string, repeated, tag = "6")]
     pub refused: Vec<String>,
     /// The time of the machine's last reset as the BMC had it before the first request.
@@ -114,26 +114,22 @@ impl Kind for Bmc {
     }
 }
 
-/// The kind of password records.
-#[derive(Debug)]
-pub enum PasswordKind {}
-
-impl Kind for PasswordKind {
-    type Record = Password;
+impl Kind for Password {
+    type Record = Self;
     type Id = tinwright::BmcId;
     const NOUN: &'static str = "password of BMC";
     const KIND: &'static str = "password";
     const INDEXES: &'static [&'static str] = &[];
 
-    fn id(password: &Password) -> &str {
+    fn id(password: &Self) -> &str {
         &password.id
     }
 
-    fn revision_mut(password: &mut Password) -> &mut i64 {
+    fn revision_mut(password: &mut Self) -> &mut i64 {
         &mut password.revision
     }
 
-    fn indexes(_: &Password) -> Vec<Index> {
+    fn indexes(_: &Self) -> Vec<Index> {
         Vec::new()
     }
 }
@@ -162,26 +158,22 @@ impl Kind for Job {
     }
 }
 
-/// The kind of queue records.
-#[derive(Debug)]
-pub enum QueueKind {}
-
-impl Kind for QueueKind {
-    type Record = Queue;
+impl Kind for Queue {
+    type Record = Self;
     type Id = tinwright::HardwareId;
     const NOUN: &'static str = "queue of hardware";
     const KIND: &'static str = "queue";
     const INDEXES: &'static [&'static str] = &[];
 
-    fn id(queue: &Queue) -> &str {
+    fn id(queue: &Self) -> &str {
         &queue.hardware_id
     }
 
-    fn revision_mut(queue: &mut Queue) -> &mut i64 {
+    fn revision_mut(queue: &mut Self) -> &mut i64 {
         &mut queue.revision
     }
 
-    fn indexes(_: &Queue) -> Vec<Index> {
+    fn indexes(_: &Self) -> Vec<Index> {
         Vec::new()
     }
 }

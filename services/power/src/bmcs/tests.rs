@@ -1,14 +1,15 @@
-//! BMCs in a store: made, found, changed, removed; their passwords never seen.
+//! BMCs in a store: created, found, changed and deleted, their passwords encrypted.
 
 use super::*;
 use runtime::secret::SiteKey;
 use store::memory::MemoryStore;
 use store::records;
+use tinwright::HardwareId;
 
 fn bmcs() -> (Arc<MemoryStore>, Bmcs) {
     let store = Arc::new(MemoryStore::default());
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    (store.clone(), Bmcs::new(store, seal, PlaintextHttp::Refused))
+    (store.clone(), Bmcs::new(store, seal, PlaintextHttp::Refused, Clock::system()))
 }
 
 fn bmc(hardware: HardwareId) -> pb::Bmc {
@@ -26,7 +27,7 @@ async fn password(bmcs: &Bmcs, bmc: &pb::Bmc) -> String {
 }
 
 #[tokio::test]
-async fn a_password_is_stored_sealed_and_shown_to_nobody() {
+async fn a_password_is_stored_encrypted_and_never_returned() {
     let (store, bmcs) = bmcs();
     let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
     assert_eq!(made.password, "");
@@ -41,13 +42,13 @@ async fn a_machine_has_one_bmc() {
     let (_, bmcs) = bmcs();
     let hardware = HardwareId::new();
     let made = bmcs.create(bmc(hardware), None).await.unwrap();
-    assert_eq!(bmcs.get(By::Hardware(hardware)).await.unwrap(), made);
+    assert_eq!(bmcs.get_by_hardware(&hardware.to_string()).await.unwrap(), made);
     let second = bmcs.create(bmc(hardware), None).await.unwrap_err().to_string();
     assert_eq!(second, format!("hardware {hardware} is taken by BMC {}", made.id));
 }
 
 #[tokio::test]
-async fn a_password_that_is_not_given_stays() {
+async fn an_omitted_password_stays() {
     let (_, bmcs) = bmcs();
     let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
     let update = pb::Bmc { username: "root".into(), ..made.clone() };
@@ -61,12 +62,12 @@ async fn a_password_that_is_not_given_stays() {
 }
 
 #[tokio::test]
-async fn a_password_is_not_sent_to_a_place_it_was_not_given_for() {
+async fn a_new_url_requires_the_password_again() {
     let (_, bmcs) = bmcs();
     let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
     let moved = pb::Bmc { redfish_url: "https://192.0.2.66".into(), ..made.clone() };
     let refused = bmcs.update(moved.clone(), &["redfish_url".into()]).await.unwrap_err();
-    assert!(refused.to_string().starts_with("password: is needed again"), "{refused}");
+    assert!(refused.to_string().starts_with("password: is required"), "{refused}");
     assert!(bmcs.update(moved.clone(), &[]).await.is_err());
     let given = pb::Bmc { password: "new".into(), ..moved };
     let moved = bmcs.update(given, &[]).await.unwrap();
@@ -82,7 +83,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
     assert!(matches!(stale, Err(Error::Records(records::Error::Changed { .. }))));
     let other = bmcs.update(made.clone(), &["hardware_id".into()]).await;
     assert!(matches!(other, Err(Error::Invalid(_))));
-    assert_eq!(bmcs.get(By::Id(made.id.parse().unwrap())).await.unwrap(), made);
+    assert_eq!(bmcs.get(made.id.parse().unwrap()).await.unwrap(), made);
 }
 
 #[tokio::test]

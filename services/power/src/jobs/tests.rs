@@ -1,4 +1,4 @@
-//! Jobs in a store: queued, begun, ended, forgotten.
+//! Jobs in a store: queued, begun, ended and deleted.
 
 use std::sync::Arc;
 
@@ -7,19 +7,28 @@ use crate::PlaintextHttp;
 use prost::Message as _;
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
+use std::time::SystemTime;
 use store::Store as _;
 use store::memory::MemoryStore;
 use tinwright::power::v1::operation::{Power, What};
 
-/// The jobs in `store`, as `process` sees them.
-fn seen_by(process: &str, store: &Arc<MemoryStore>) -> Jobs {
+/// The jobs in `store`, as the process of this name uses them.
+fn jobs_of(process: &str, store: &Arc<MemoryStore>) -> Jobs {
+    jobs_with(process, store, Clock::system())
+}
+
+fn jobs_with(process: &str, store: &Arc<MemoryStore>, clock: Clock) -> Jobs {
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
-    Jobs::new(Bmcs::new(store.clone(), seal, PlaintextHttp::Refused), process.into())
+    Jobs::new(Bmcs::new(store.clone(), seal, PlaintextHttp::Refused, clock), process.into())
+}
+
+async fn head_of(jobs: &Jobs, hardware: HardwareId) -> Option<Head> {
+    jobs.first(jobs.queue(&hardware.to_string()).await.unwrap()?).await.unwrap()
 }
 
 async fn jobs() -> (Arc<MemoryStore>, Jobs, HardwareId, pb::Bmc) {
     let store = Arc::new(MemoryStore::default());
-    let jobs = seen_by("a", &store);
+    let jobs = jobs_of("a", &store);
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
         hardware_id: hardware.to_string(),
@@ -35,31 +44,31 @@ fn on() -> Vec<pb::Operation> {
 }
 
 #[tokio::test]
-async fn jobs_of_a_machine_are_carried_out_in_the_order_they_were_made() {
+async fn jobs_of_a_machine_are_carried_out_in_the_order_of_creation() {
     let (_, jobs, hardware, _) = jobs().await;
     let first = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let second = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let head = jobs.head(&hardware.to_string()).await.unwrap().unwrap();
+    let head = head_of(&jobs, hardware).await.unwrap();
     assert_eq!(head.job, first);
     jobs.record(&head, Event::Fail("no".into()), None).await.unwrap();
-    let head = jobs.head(&hardware.to_string()).await.unwrap().unwrap();
+    let head = head_of(&jobs, hardware).await.unwrap();
     assert_eq!((head.job, head.queue.progress), (second, None));
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_all_get_their_place() {
+async fn concurrent_jobs_are_all_queued() {
     let (_, jobs, hardware, _) = jobs().await;
-    let ask = || async { jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap().id };
-    let (a, b, c) = tokio::join!(ask(), ask(), ask());
-    let mut queue = jobs.head(&hardware.to_string()).await.unwrap().unwrap().queue.job_ids;
-    let mut made = vec![a, b, c];
-    made.sort();
+    let create = || async { jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap().id };
+    let (a, b, c) = tokio::join!(create(), create(), create());
+    let mut queue = head_of(&jobs, hardware).await.unwrap().queue.job_ids;
+    let mut created = vec![a, b, c];
+    created.sort();
     queue.sort();
-    assert_eq!(queue, made);
+    assert_eq!(queue, created);
 }
 
 #[tokio::test]
-async fn a_request_asked_twice_makes_one_job_even_if_the_bmc_is_gone() {
+async fn a_repeated_request_creates_one_job_even_if_the_bmc_is_deleted() {
     let (_, jobs, hardware, bmc) = jobs().await;
     let request = || {
         let body = pb::CreatePowerJobRequest { operations: on(), ..Default::default() };
@@ -72,7 +81,7 @@ async fn a_request_asked_twice_makes_one_job_even_if_the_bmc_is_gone() {
 }
 
 #[tokio::test]
-async fn a_bmc_with_a_job_stays_and_a_machine_without_bmc_gets_no_job() {
+async fn a_bmc_with_a_job_cannot_be_deleted_and_a_job_requires_a_bmc() {
     let (_, jobs, hardware, bmc) = jobs().await;
     let made = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let id = bmc.id.parse().unwrap();
@@ -84,40 +93,43 @@ async fn a_bmc_with_a_job_stays_and_a_machine_without_bmc_gets_no_job() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_stays_so_and_the_step_that_comes_too_late_is_not_recorded() {
+async fn a_late_step_of_a_cancelled_job_is_not_recorded() {
     let (_, jobs, hardware, _) = jobs().await;
     let made = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let head = jobs.head(&hardware.to_string()).await.unwrap().unwrap();
+    let head = head_of(&jobs, hardware).await.unwrap();
     let cancelled = jobs.cancel(made.id.parse().unwrap()).await.unwrap();
     assert_eq!(cancelled.state(), State::Cancelled);
     let late = jobs.record(&head, Event::Begin, Some(Progress::default())).await;
     assert!(matches!(late, Err(Error::Records(records::Error::Changed { .. }))));
     assert_eq!(jobs.cancel(made.id.parse().unwrap()).await.unwrap(), cancelled);
-    assert_eq!(jobs.head(&hardware.to_string()).await.unwrap(), None);
+    assert_eq!(head_of(&jobs, hardware).await, None);
 }
 
 #[tokio::test]
-async fn cancelling_a_job_that_waits_leaves_the_first_as_far_as_it_is() {
+async fn cancelling_a_pending_job_keeps_the_progress_of_the_first() {
     let (_, jobs, hardware, _) = jobs().await;
     jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let second = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let head = jobs.head(&hardware.to_string()).await.unwrap().unwrap();
-    let progress = Progress { asked: "On".into(), ..Progress::default() };
+    let head = head_of(&jobs, hardware).await.unwrap();
+    let progress = Progress { request: "On".into(), ..Progress::default() };
     jobs.record(&head, Event::Begin, Some(progress.clone())).await.unwrap();
     jobs.cancel(second.id.parse().unwrap()).await.unwrap();
-    let head = jobs.head(&hardware.to_string()).await.unwrap().unwrap();
+    let head = head_of(&jobs, hardware).await.unwrap();
     assert_eq!((head.queue.progress, head.queue.job_ids.len()), (Some(progress), 1));
 }
 
 #[tokio::test]
-async fn an_ended_job_is_forgotten_after_a_week_and_an_open_one_never() {
-    let (_, jobs, hardware, _) = jobs().await;
+async fn only_ended_jobs_are_deleted_after_a_week() {
+    let (store, _, hardware, _) = jobs().await;
+    let clock = Clock::manual(SystemTime::now());
+    let jobs = jobs_with("a", &store, clock.clone());
     let old = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let open = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     jobs.cancel(old.id.parse().unwrap()).await.unwrap();
-    let day = Duration::from_secs(24 * 60 * 60);
-    assert_eq!(jobs.sweep(SystemTime::now() + RETENTION - day).await.unwrap(), 0);
-    assert_eq!(jobs.sweep(SystemTime::now() + RETENTION + day).await.unwrap(), 1);
+    clock.advance(RETENTION);
+    assert_eq!(jobs.delete_expired().await.unwrap(), 0);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(jobs.delete_expired().await.unwrap(), 1);
     assert_eq!(jobs.list("", 10, None, &BTreeMap::new()).await.unwrap().records, [open]);
 }
 
@@ -140,64 +152,65 @@ fn is_changed<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
 }
 
 #[tokio::test]
-async fn of_two_processes_that_take_a_machine_one_has_it_and_only_that_one_renews() {
+async fn only_one_of_two_processes_can_claim_a_machine_and_renew_the_claim() {
     let (store, a, hardware, _) = jobs().await;
-    let (b, machine) = (seen_by("b", &store), hardware.to_string());
+    let (b, machine) = (jobs_of("b", &store), hardware.to_string());
     a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let queue = a.queue(&machine).await.unwrap().unwrap();
-    a.take(&queue).await.unwrap();
-    assert!(is_changed(b.take(&queue).await));
+    a.claim(&queue).await.unwrap();
+    assert!(is_changed(b.claim(&queue).await));
     assert!(is_changed(b.renew(&machine).await));
-    b.leave(&machine).await.unwrap();
+    b.release(&machine).await.unwrap();
     let taken = a.queue(&machine).await.unwrap().unwrap().claim;
     assert_ne!(a.renew(&machine).await.unwrap().claim, taken);
-    a.leave(&machine).await.unwrap();
-    b.take(&b.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    a.release(&machine).await.unwrap();
+    b.claim(&b.queue(&machine).await.unwrap().unwrap()).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_a_process_recorded_renews_its_claim_and_what_another_did_does_not() {
+async fn a_record_of_the_holder_renews_its_claim_and_one_of_another_process_does_not() {
     let (store, a, hardware, _) = jobs().await;
-    let (b, machine) = (seen_by("b", &store), hardware.to_string());
+    let (b, machine) = (jobs_of("b", &store), hardware.to_string());
     a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let second = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let queue = a.take(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    let queue = a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let taken = queue.claim.clone();
     let head = a.first(queue).await.unwrap().unwrap();
     let head = a.record(&head, Event::Begin, Some(Progress::default())).await.unwrap();
     assert_ne!(head.queue.claim, taken);
     b.cancel(second.id.parse().unwrap()).await.unwrap();
     assert_eq!(b.queue(&machine).await.unwrap().unwrap().claim, head.queue.claim);
-    // The first job is as it was: its holder goes on.
-    let still = a.still(&head).await.unwrap();
-    assert_eq!((still.job, still.queue.job_ids.len()), (head.job.clone(), 1));
-    assert!(is_changed(b.still(&head).await));
+    // The first job is unchanged, so its holder can record events with the older queue.
+    let note = Event::Note("waiting".into());
+    let noted = a.record_as_holder(&head, &note, None).await.unwrap();
+    assert_eq!((noted.job.state_reason.as_str(), noted.queue.job_ids.len()), ("waiting", 1));
+    assert!(is_changed(b.record_as_holder(&head, &note, None).await));
 }
 
 #[tokio::test]
-async fn a_machine_whose_only_job_is_called_off_stays_with_its_holder_until_that_lets_go() {
+async fn after_its_only_job_is_cancelled_a_machine_stays_claimed_until_the_release() {
     let (store, a, hardware, bmc) = jobs().await;
-    let (b, machine) = (seen_by("b", &store), hardware.to_string());
+    let (b, machine) = (jobs_of("b", &store), hardware.to_string());
     let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    a.take(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     b.cancel(made.id.parse().unwrap()).await.unwrap();
     b.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
     let queue = b.queue(&machine).await.unwrap().unwrap();
     assert_eq!((queue.claim.unwrap().holder.as_str(), queue.job_ids.len()), ("a", 1));
 
     b.cancel(queue.job_ids[0].parse().unwrap()).await.unwrap();
-    a.leave(&machine).await.unwrap();
+    a.release(&machine).await.unwrap();
     assert_eq!(a.queue(&machine).await.unwrap(), None);
     a.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_bmc_goes_with_the_empty_queue_of_a_process_that_died() {
+async fn deleting_a_bmc_deletes_the_empty_queue_of_a_dead_process() {
     let (store, a, hardware, bmc) = jobs().await;
     let machine = hardware.to_string();
     let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    a.take(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
-    let b = seen_by("b", &store);
+    a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    let b = jobs_of("b", &store);
     b.cancel(made.id.parse().unwrap()).await.unwrap();
     b.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
     assert_eq!(b.queue(&machine).await.unwrap(), None);

@@ -1,73 +1,76 @@
-//! The boot override: what to PATCH, and when it reads as wanted.
+//! The boot override: the PATCH requests that set it, and the readings that prove it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tinwright::power::v1::operation::Boot;
 use tinwright::power::v1::operation::boot::{Device, Mode};
 
-use super::{Ask, Choice, How, Next};
-use crate::redfish::{Override, System};
+use super::{Call, Choice, Next, Request};
+use crate::redfish::{BootOverride, System};
 
 const TARGET: &str = "BootSourceOverrideTarget";
 const ENABLED: &str = "BootSourceOverrideEnabled";
 const MODE: &str = "BootSourceOverrideMode";
 
-/// The last resort of clearing an override.
+/// Redfish's names of boot devices.
+const DEVICES: [(Device, &str); 6] = [
+    (Device::None, "None"),
+    (Device::Pxe, "Pxe"),
+    (Device::Disk, "Hdd"),
+    (Device::Cdrom, "Cd"),
+    (Device::BiosSetup, "BiosSetup"),
+    (Device::UefiHttp, "UefiHttp"),
+];
+/// Redfish's names of boot modes.
+const MODES: [(Mode, &str); 2] = [(Mode::Uefi, "UEFI"), (Mode::Legacy, "Legacy")];
+
+/// The last request that replaces an override which cannot be cleared.
 const DISK: &str = "disk instead of none";
-/// For what is asked of the settings object.
+/// The suffix of requests to the settings resource.
 const SETTINGS: &str = " in settings";
 
 pub(super) fn next(wanted: &Boot, system: &System, choice: Choice<'_>) -> Next {
-    // What is pending for the next start is in the settings object, and counts once it was asked for there.
-    let pending = system.pending.as_ref().filter(|_| choice.progress.asked.ends_with(SETTINGS));
-    let read = [Some(&system.boot), pending];
-    let held = read.into_iter().flatten().find_map(|read| held(wanted, read, choice));
-    match held {
+    // The override for the next start counts once it was requested in the settings.
+    let in_settings = choice.progress.request.ends_with(SETTINGS);
+    let pending = system.pending.as_ref().filter(|_| in_settings);
+    let mut readings = [Some(&system.boot), pending].into_iter().flatten();
+    match readings.find_map(|read| deviations(wanted, read, choice)) {
         Some(downgrades) => Next::Done(downgrades),
-        None => choice.among(asks(wanted, system)),
+        None => choice.send_first(requests(wanted, system)),
     }
 }
 
-/// Whether `read` is what is wanted, and what about it is not.
-fn held(wanted: &Boot, read: &Override, choice: Choice<'_>) -> Option<Vec<String>> {
+/// Returns the deviations of `read` from `wanted`; none if `read` does not have the wanted effect.
+fn deviations(wanted: &Boot, read: &BootOverride, choice: Choice<'_>) -> Option<Vec<String>> {
+    let accepted = |name| choice.progress.accepted && choice.progress.request.starts_with(name);
     if wanted.device() == Device::None {
-        return cleared(read, choice);
+        if read.enabled == "Disabled" || read.target == "None" {
+            return Some(Vec::new());
+        }
+        let text = "the override cannot be cleared: it is set to the disk";
+        return (accepted(DISK) && read.target == "Hdd").then(|| vec![text.into()]);
     }
     if !target(wanted.device()).eq_ignore_ascii_case(&read.target) {
         return None;
     }
-    let mut downgrades = Vec::new();
+    let mut deviations = Vec::new();
     match (wanted.persistent, read.enabled.as_str()) {
         (true, "Continuous") | (false, "Once") => {}
         (false, "Continuous") if choice.progress.accepted => {
-            downgrades.push("boot once reads back as continuous".into());
+            deviations.push("boot once reads back as continuous".into());
         }
         _ => return None,
     }
-    let mode = mode(wanted.mode());
-    match mode {
-        Some(mode) if mode != read.mode => {
-            let without = choice.progress.asked.starts_with("boot without mode");
-            if !without || !choice.progress.accepted {
-                return None;
-            }
-            downgrades.push(format!("mode {mode} reads back as {:?}", read.mode));
+    if let Some(mode) = mode(wanted.mode()).filter(|mode| *mode != read.mode) {
+        if !accepted("boot without mode") {
+            return None;
         }
-        Some(_) | None => {}
+        deviations.push(format!("mode {mode} reads back as {:?}", read.mode));
     }
-    Some(downgrades)
+    Some(deviations)
 }
 
-fn cleared(read: &Override, choice: Choice<'_>) -> Option<Vec<String>> {
-    if read.enabled == "Disabled" || read.target == "None" {
-        return Some(Vec::new());
-    }
-    let disk = choice.progress.accepted && choice.progress.asked.starts_with(DISK);
-    let text = "the override cannot be cleared: it is set to the disk";
-    (disk && read.target == "Hdd").then(|| vec![text.into()])
-}
-
-/// Every way to ask, the best first.
-fn asks(wanted: &Boot, system: &System) -> Vec<Ask> {
+/// Returns all requests that may have the wanted effect, the preferred one first.
+fn requests(wanted: &Boot, system: &System) -> Vec<Request> {
     let bodies = match wanted.device() {
         Device::None => vec![
             ("clear", json!({ENABLED: "Disabled"})),
@@ -81,75 +84,56 @@ fn asks(wanted: &Boot, system: &System) -> Vec<Ask> {
         | Device::BiosSetup
         | Device::UefiHttp => with_and_without_mode(wanted, system),
     };
-    let on_system = bodies.iter().map(|(name, body)| Ask {
-        name: (*name).to_owned(),
-        how: How::System(json!({"Boot": body})),
-    });
-    let on_settings = bodies.iter().filter(|_| system.settings.is_some()).map(|(name, body)| Ask {
-        name: format!("{name}{SETTINGS}"),
-        how: How::Settings(json!({"Boot": body})),
-    });
-    on_system.chain(on_settings).collect()
+    let request = |suffix, call: fn(Value) -> Call| {
+        let of = move |(name, body): &(&str, Value)| Request {
+            name: format!("{name}{suffix}"),
+            call: call(json!({"Boot": body})),
+        };
+        bodies.iter().map(of)
+    };
+    let mut requests: Vec<_> = request("", Call::PatchSystem).collect();
+    if system.settings.is_some() {
+        requests.extend(request(SETTINGS, Call::PatchSettings));
+    }
+    requests
 }
 
-/// Nothing where the system lists its targets, and the wanted one is not among them.
+/// Returns no body if the system lists its targets without the wanted one.
 fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, Value)> {
-    let (target, listed) = (target(wanted.device()), &system.boot.targets);
-    if !listed.is_empty() && !listed.iter().any(|listed| listed == target) {
+    let (target, BootOverride { targets, modes, .. }) = (target(wanted.device()), &system.boot);
+    let is_listed = |list: &[String], name| list.is_empty() || list.iter().any(|one| one == name);
+    if !is_listed(targets, target) {
         return Vec::new();
     }
-    let mut body = Map::new();
-    body.insert(ENABLED.into(), if wanted.persistent { "Continuous" } else { "Once" }.into());
-    body.insert(TARGET.into(), target.into());
-    let without = Value::Object(body.clone());
-    let modes = &system.boot.modes;
+    let enabled = if wanted.persistent { "Continuous" } else { "Once" };
+    let without_mode = json!({ENABLED: enabled, TARGET: target});
     match mode(wanted.mode()) {
-        None => vec![("boot", without)],
-        Some(mode) if !modes.is_empty() && !modes.iter().any(|listed| listed == mode) => {
-            vec![("boot without mode", without)]
-        }
-        Some(mode) => {
-            body.insert(MODE.into(), mode.into());
-            vec![("boot", Value::Object(body)), ("boot without mode", without)]
-        }
+        None => vec![("boot", without_mode)],
+        Some(mode) if is_listed(modes, mode) => vec![
+            ("boot", json!({ENABLED: enabled, TARGET: target, MODE: mode})),
+            ("boot without mode", without_mode),
+        ],
+        Some(_) => vec![("boot without mode", without_mode)],
     }
 }
 
 fn target(device: Device) -> &'static str {
-    match device {
-        Device::Unspecified | Device::None => "None",
-        Device::Pxe => "Pxe",
-        Device::Disk => "Hdd",
-        Device::Cdrom => "Cd",
-        Device::BiosSetup => "BiosSetup",
-        Device::UefiHttp => "UefiHttp",
-    }
+    DEVICES.iter().find(|(known, _)| *known == device).map_or("None", |(_, name)| name)
 }
 
 fn mode(mode: Mode) -> Option<&'static str> {
-    match mode {
-        Mode::Unspecified => None,
-        Mode::Uefi => Some("UEFI"),
-        Mode::Legacy => Some("Legacy"),
-    }
+    MODES.iter().find(|(known, _)| *known == mode).map(|(_, name)| *name)
 }
 
-/// An override as it reads, in the contract's words.
-pub(crate) fn told(read: &Override) -> Boot {
-    let device = match (read.enabled.as_str(), read.target.as_str()) {
-        ("Disabled", _) | (_, "None") => Device::None,
-        (_, "Pxe") => Device::Pxe,
-        (_, "Hdd") => Device::Disk,
-        (_, "Cd") => Device::Cdrom,
-        (_, "BiosSetup") => Device::BiosSetup,
-        (_, "UefiHttp") => Device::UefiHttp,
-        _ => Device::Unspecified,
-    };
-    let mode = match read.mode.as_str() {
-        "UEFI" => Mode::Uefi,
-        "Legacy" => Mode::Legacy,
-        _ => Mode::Unspecified,
-    };
-    let persistent = read.enabled == "Continuous" && device != Device::None;
-    Boot { device: device.into(), persistent, mode: mode.into() }
+/// Converts an override into the contract's form.
+pub(crate) fn to_proto(read: &BootOverride) -> Boot {
+    let target = if read.enabled == "Disabled" { "None" } else { &read.target };
+    let device = DEVICES.iter().find(|(_, name)| *name == target).map(|(device, _)| *device);
+    let mode = MODES.iter().find(|(_, name)| *name == read.mode).map(|(mode, _)| *mode);
+    let persistent = read.enabled == "Continuous" && device != Some(Device::None);
+    Boot {
+        device: device.unwrap_or_default().into(),
+        persistent,
+        mode: mode.unwrap_or_default().into(),
+    }
 }

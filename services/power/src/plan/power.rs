@@ -1,105 +1,97 @@
-//! The power: which `ResetType` leads there, and when it has.
+//! Power operations: the `ResetType` to send, and the reading that proves the effect.
 
 use tinwright::power::v1::operation::Power as Wanted;
 
-use super::{Ask, Choice, How, Next};
+use super::{Call, Choice, Next, Request};
 use crate::redfish::{Power, System};
 
 const ON: [&str; 2] = ["On", "ForceOn"];
-const GENTLE: [&str; 2] = ["GracefulShutdown", "PushPowerButton"];
+const GRACEFUL: [&str; 2] = ["GracefulShutdown", "PushPowerButton"];
 const OFF: &str = "ForceOff";
 const CYCLE: &str = "PowerCycle";
 const RESTART: &str = "ForceRestart";
 
 pub(super) fn next(wanted: Wanted, system: &System, choice: Choice<'_>) -> Next {
     match wanted {
-        Wanted::On => on(system, choice),
-        Wanted::Off => off(system, choice),
+        Wanted::On => switch(Power::On, &ON, system, choice),
+        Wanted::Off => switch(Power::Off, &[OFF], system, choice),
         Wanted::SoftOff => soft_off(system, choice),
         Wanted::Cycle => cycle(system, choice),
         Wanted::Reset => reset(system, choice),
-        Wanted::Unspecified => Next::Never("the operation says nothing".into()),
+        Wanted::Unspecified => Next::Impossible("the operation is empty".into()),
     }
 }
 
-fn on(system: &System, choice: Choice<'_>) -> Next {
-    match system.power {
-        Power::On => Next::Done(Vec::new()),
-        Power::Changing => Next::Wait,
-        Power::Off => choice.among(offered(system, &ON)),
+fn switch(wanted: Power, types: &[&'static str], system: &System, choice: Choice<'_>) -> Next {
+    if system.power == wanted {
+        Next::Done(Vec::new())
+    } else if system.power == Power::Changing {
+        Next::Wait
+    } else {
+        choice.send_first(supported(system, types))
     }
 }
 
-fn off(system: &System, choice: Choice<'_>) -> Next {
-    match system.power {
-        Power::Off => Next::Done(Vec::new()),
-        Power::Changing => Next::Wait,
-        Power::On => choice.among(offered(system, &[OFF])),
-    }
-}
-
-/// Asks the system once; when it does not listen in time, the power goes without asking.
+/// Requests a graceful shutdown once. If the machine is not off in time, its power is cut.
 fn soft_off(system: &System, choice: Choice<'_>) -> Next {
-    let gentle = offered(system, &GENTLE).into_iter().find(|ask| !choice.refused(&ask.name));
-    let forced = choice.progress.asked == OFF;
-    match (system.power, gentle) {
-        (Power::Off, _) if forced => {
-            Next::Done(vec!["the system did not shut down: its power was cut".into()])
-        }
-        (Power::Off, _) => Next::Done(Vec::new()),
-        (Power::On | Power::Changing, Some(ask)) if !forced && choice.accepted(&ask.name) => {
-            match choice.waits(choice.pace.soft) {
+    let forced = choice.progress.request == OFF;
+    if forced && system.power == Power::Off {
+        return Next::Done(vec!["no graceful shutdown in time: the power was cut".into()]);
+    }
+    let mut graceful = supported(system, &GRACEFUL).into_iter();
+    match graceful.find(|request| !choice.is_refused(&request.name)) {
+        Some(request) if !forced && system.power != Power::Off => {
+            if !choice.is_accepted(&request.name) {
+                return if system.power == Power::On { Next::Send(request) } else { Next::Wait };
+            }
+            match choice.is_pending(choice.timing.shutdown_timeout) {
                 true => Next::Wait,
-                false => choice.among(offered(system, &[OFF])),
+                false => choice.send_first(supported(system, &[OFF])),
             }
         }
-        (Power::Changing, _) => Next::Wait,
-        (Power::On, Some(ask)) if !forced => Next::Ask(ask),
-        (Power::On, _) => choice.among(offered(system, &[OFF])),
+        Some(_) | None => switch(Power::Off, &[OFF], system, choice),
     }
 }
 
-/// Off must have been seen, or the BMC must say that the machine was reset since.
+/// A cycle is done once a reading found the machine off, or the BMC reports a later reset.
 fn cycle(system: &System, choice: Choice<'_>) -> Next {
     match system.power {
-        Power::On if restarted(system, choice) => Next::Done(Vec::new()),
-        Power::On => choice.among(offered(system, &[CYCLE, OFF])),
+        Power::On if has_restarted(system, choice) => Next::Done(Vec::new()),
+        Power::On => choice.send_first(supported(system, &[CYCLE, OFF])),
         Power::Changing => Next::Wait,
         Power::Off => back_on(system, choice),
     }
 }
 
-/// The BMC's yes has to do where it is the only sign: a warm restart never reads off.
+/// A reset is done once the BMC accepted it: a warm restart may never read as off.
 fn reset(system: &System, choice: Choice<'_>) -> Next {
-    let restart = offered(system, &[RESTART]);
-    let open = restart.iter().any(|ask| !choice.refused(&ask.name));
+    let restart = supported(system, &[RESTART]);
+    let usable = restart.iter().any(|request| !choice.is_refused(&request.name));
     match system.power {
-        Power::On if restarted(system, choice) || choice.accepted(RESTART) => {
-            Next::Done(Vec::new())
-        }
-        Power::On if open => choice.among(restart),
-        Power::On => cycle(system, choice),
-        Power::Changing => Next::Wait,
-        Power::Off => back_on(system, choice),
+        Power::On if choice.is_accepted(RESTART) => Next::Done(Vec::new()),
+        Power::On if usable && !has_restarted(system, choice) => choice.send_first(restart),
+        Power::On | Power::Off | Power::Changing => cycle(system, choice),
     }
 }
 
-/// A machine that was told to restart comes on by itself; one that was off, or stays so, is told to.
+/// Waits for a machine that is restarting to come on, else switches it on.
 fn back_on(system: &System, choice: Choice<'_>) -> Next {
-    let restarting = choice.accepted(CYCLE) || choice.accepted(RESTART);
-    if restarting && choice.waits(choice.pace.patience) { Next::Wait } else { on(system, choice) }
+    let restarting = choice.is_accepted(CYCLE) || choice.is_accepted(RESTART);
+    match restarting && choice.is_pending(choice.timing.effect_timeout) {
+        true => Next::Wait,
+        false => switch(Power::On, &ON, system, choice),
+    }
 }
 
-fn restarted(system: &System, choice: Choice<'_>) -> bool {
+fn has_restarted(system: &System, choice: Choice<'_>) -> bool {
     let before = &choice.progress.reset_time;
     let reset = !before.is_empty() && !system.reset_time.is_empty() && *before != system.reset_time;
-    choice.progress.seen_off || reset
+    choice.progress.was_off || reset
 }
 
-/// Those of `types` that the system lists; all, where it lists none.
-fn offered(system: &System, types: &[&'static str]) -> Vec<Ask> {
+/// Returns requests for those of `types` that the system lists; for all if it lists none.
+fn supported(system: &System, types: &[&'static str]) -> Vec<Request> {
     let listed = &system.reset_types;
-    let known = |kind: &&&str| listed.is_empty() || listed.iter().any(|listed| listed == **kind);
-    let ask = |kind: &&'static str| Ask { name: (*kind).to_owned(), how: How::Reset(kind) };
-    types.iter().filter(known).map(ask).collect()
+    let types = types.iter().filter(|kind| listed.is_empty() || listed.iter().any(|l| l == **kind));
+    types.map(|kind| Request { name: (*kind).to_owned(), call: Call::Reset(kind) }).collect()
 }

@@ -5,24 +5,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::records;
 
 use crate::Error;
-use crate::bmcs::By;
 use crate::claim::{ClaimOwner, ClaimView};
-use crate::jobs::{Head, Jobs, MAX_REPETITIONS};
-use crate::plan::{self, Ask, Next, Timing};
+use crate::jobs::{Head, Jobs};
+use crate::plan::{self, Next, Request, Timing};
 use crate::redfish::{self, Redfish, System};
 use crate::state::Event;
 use crate::stored::{Progress, Queue};
 
-/// The result of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The queue is empty.
-    Idle,
-    /// Another step is due after this pause.
-    Again(Duration),
-}
-
-const AT_ONCE: Outcome = Outcome::Again(Duration::ZERO);
 /// The attempts after which an internal error of a BMC counts as a refusal of the request.
 const MAX_INTERNAL_ERRORS: i32 = 3;
 
@@ -31,23 +20,18 @@ const MAX_INTERNAL_ERRORS: i32 = 3;
 pub struct Worker {
     jobs: Jobs,
     hardware: String,
-    pace: Timing,
+    timing: Timing,
     /// The client of the BMC, and the revision of the BMC's record that it was made from.
     bmc: Option<(i64, Redfish)>,
-    sight: ClaimView,
+    claim: ClaimView,
     /// The time of the latest renewal of the claim; none while this process does not hold it.
     renewed: Option<Instant>,
 }
 
 impl Worker {
     /// A worker for the machine `hardware`.
-    pub fn new(jobs: Jobs, hardware: String, pace: Timing) -> Self {
-        Self { jobs, hardware, pace, bmc: None, sight: ClaimView::default(), renewed: None }
-    }
-
-    /// ClaimOwner jobs it carries out.
-    pub fn hardware(&self) -> &str {
-        &self.hardware
+    pub fn new(jobs: Jobs, hardware: String, timing: Timing) -> Self {
+        Self { jobs, hardware, timing, bmc: None, claim: ClaimView::default(), renewed: None }
     }
 
     /// Logs out of the BMC and releases the claim.
@@ -56,289 +40,242 @@ impl Worker {
             bmc.close().await;
         }
         if self.renewed.is_some()
-            && let Err(error) = self.jobs.leave(&self.hardware).await
+            && let Err(error) = self.jobs.release(&self.hardware).await
         {
             let error = &error as &dyn std::error::Error;
-            tracing::debug!(
-                error,
-                hardware.id = self.hardware,
-                "others wait for the claim to lapse"
-            );
+            tracing::debug!(error, hardware.id = self.hardware, "claim not released");
         }
     }
 
-    /// Makes the next step of the first job. After an error the next step begins from the stored state.
-    pub async fn turn(&mut self, now: SystemTime) -> Result<Outcome, Error> {
-        let Some(queue) = self.jobs.queue(&self.hardware).await? else { return Ok(Outcome::Idle) };
-        let Some(queue) = self.claimed(queue).await? else {
-            return Ok(Outcome::Again(self.pace.poll));
-        };
-        let Some(head) = self.jobs.first(queue).await? else {
-            self.jobs.leave(&self.hardware).await?;
-            return Ok(Outcome::Idle);
-        };
-        let Some(progress) = head.queue.progress.clone() else {
-            let fresh = self.fresh(now);
-            self.record(&head, Event::Begin, Some(fresh)).await?;
-            return Ok(AT_ONCE);
-        };
-        // The machine is read before deadlines are checked: an operation that is done counts, however late.
-        let system = match self.read(&head).await? {
-            Ok(system) => system,
-            Err(trouble) => return self.retry(&head, progress, trouble, now).await,
-        };
-        let seen = plan::observed(&progress, &system);
-        self.step(head, seen, &system, now).await
+    /// Makes steps until the queue is empty or the store fails.
+    pub async fn run(&mut self) -> Result<(), Error> {
+        loop {
+            match self.step().await {
+                Ok(Some(pause)) => tokio::time::sleep(pause).await,
+                Ok(None) => return Ok(()),
+                Err(Error::Records(records::Error::Changed { .. })) => {}
+                Err(error) => {
+                    let cause = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error = cause,
+                        hardware.id = self.hardware,
+                        "power jobs interrupted"
+                    );
+                    return Err(error);
+                }
+            }
+        }
     }
 
-    /// Claims `queue` for this process or renews its claim. Returns nothing while another process holds it.
-    async fn claimed(&mut self, queue: Queue) -> Result<Option<Queue>, Error> {
-        let (now, us) = (Instant::now(), self.jobs.process());
-        match self.sight.look(queue.claim.as_ref(), us, self.pace.claim, now) {
+    /// Makes the next step of the first job. Returns the pause before the following one; none if the queue is empty. After an
+    /// error the next step begins from the stored state.
+    #[tracing::instrument(skip_all, fields(hardware.id = self.hardware))]
+    pub async fn step(&mut self) -> Result<Option<Duration>, Error> {
+        let Some(queue) = self.jobs.queue(&self.hardware).await? else { return Ok(None) };
+        let Some(queue) = self.claim(queue).await? else { return Ok(Some(self.timing.poll)) };
+        let Some(head) = self.jobs.first(queue).await? else {
+            self.jobs.release(&self.hardware).await?;
+            return Ok(None);
+        };
+        let Some(progress) = head.queue.progress.clone() else {
+            return self.record(&head, Event::Begin, Some(self.new_progress())).await.map(at_once);
+        };
+        // The machine is read before deadlines are checked: an operation that is done counts, however late.
+        match self.read().await {
+            Ok(system) => {
+                let progress = plan::observe(progress, &system);
+                self.advance(head, progress, &system).await
+            }
+            Err(Error::Bmc(error)) => self.retry_reading(&head, progress, &error).await,
+            Err(error @ (Error::Records(records::Error::Missing { .. }) | Error::Broken(_))) => {
+                self.fail(&head, error.to_string()).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Claims `queue` for this process or renews its claim. Returns none while another process holds it.
+    async fn claim(&mut self, queue: Queue) -> Result<Option<Queue>, Error> {
+        let (now, term) = (self.jobs.clock().monotonic(), self.timing.claim);
+        let queue = match self.claim.owner(queue.claim.as_ref(), self.jobs.process(), term, now) {
             ClaimOwner::OtherProcess => {
                 self.renewed = None;
                 return Ok(None);
             }
-            ClaimOwner::ThisProcess
-                if self.renewed.is_some_and(|at| now < at + self.pace.claim / 3) =>
-            {
+            ClaimOwner::ThisProcess if self.renewed.is_some_and(|at| now < at + term / 3) => {
                 return Ok(Some(queue));
             }
-            ClaimOwner::ThisProcess => {
-                let queue = self.jobs.renew(&self.hardware).await?;
-                self.renewed = Some(now);
-                return Ok(Some(queue));
+            ClaimOwner::ThisProcess => self.jobs.renew(&self.hardware).await?,
+            ClaimOwner::Nobody => {
+                if let Some(lapsed) = &queue.claim {
+                    tracing::warn!(holder = lapsed.holder, "takes over a lapsed claim");
+                }
+                self.jobs.claim(&queue).await?
             }
-            ClaimOwner::Nobody => {}
-        }
-        if let Some(silent) = &queue.claim {
-            tracing::warn!(silent = silent.holder, "goes on with what another process had begun");
-        }
-        let queue = self.jobs.take(&queue).await?;
+        };
         self.renewed = Some(now);
         Ok(Some(queue))
     }
 
-    /// Stores an event, which renews the claim. Only the holder of the claim writes progress, so other changes to the queue
-    /// (a job is added, or a later one cancelled) do not require a new decision.
+    /// Stores an event, which renews the claim.
     async fn record(
         &mut self,
         head: &Head,
         event: Event,
         progress: Option<Progress>,
     ) -> Result<Head, Error> {
-        let now = Instant::now();
-        let (mut head, mut tries) = (head.clone(), MAX_REPETITIONS);
-        loop {
-            match self.jobs.record(&head, event.clone(), progress.clone()).await {
-                Err(Error::Records(records::Error::Changed { .. })) if tries > 0 => {
-                    tries -= 1;
-                    head = self.jobs.still(&head).await?;
-                }
-                done => {
-                    let head = done?;
-                    self.renewed = Some(now);
-                    return Ok(head);
-                }
-            }
-        }
+        let now = self.jobs.clock().monotonic();
+        let head = self.jobs.record_as_holder(head, &event, progress.as_ref()).await?;
+        self.renewed = Some(now);
+        Ok(head)
     }
 
-    /// Does what the state of the machine requires.
-    async fn step(
+    /// Does what the reading of the machine requires.
+    async fn advance(
         &mut self,
         head: Head,
-        seen: Progress,
+        progress: Progress,
         system: &System,
-        now: SystemTime,
-    ) -> Result<Outcome, Error> {
-        let Some(operation) = operation(&head) else {
+    ) -> Result<Option<Duration>, Error> {
+        let (job, now) = (&head.job, millis(self.jobs.clock().wall()));
+        let number = usize::try_from(job.completed_operations).unwrap_or_default();
+        let Some(operation) = job.operations.get(number) else {
             return self.fail(&head, "the job has no further operation".into()).await;
         };
-        match plan::next(operation, system, &seen, &self.pace, millis(now)) {
+        match plan::next(operation, system, &progress, &self.timing, now) {
             Next::Done(downgrades) => {
-                let fresh = self.fresh(now);
-                let head = self.record(&head, Event::Verified(downgrades), Some(fresh)).await?;
-                tracing::info!(
-                    job.id = head.job.id,
-                    done = head.job.completed_operations,
-                    "verified"
-                );
-                Ok(AT_ONCE)
+                let verified = Event::Verified(downgrades);
+                let head = self.record(&head, verified, Some(self.new_progress())).await?;
+                let done = head.job.completed_operations;
+                tracing::info!(job.id = head.job.id, done, "power operation verified");
+                Ok(at_once(head))
             }
-            Next::Never(reason) => {
-                let reason = [reason, head.job.state_reason.clone()].join("; ");
-                self.fail(&head, reason).await
+            Next::Impossible(reason) => {
+                self.fail(&head, format!("{reason}; {}", job.state_reason)).await
             }
-            Next::Wait | Next::Ask(_) if millis(now) >= seen.deadline => {
-                let (limit, last) = (self.pace.deadline.as_secs(), &head.job.state_reason);
-                self.fail(&head, format!("not done in {limit} seconds; {last}")).await
+            Next::Wait | Next::Send(_) if now >= progress.deadline => {
+                let limit = self.timing.operation_timeout.as_secs();
+                self.fail(&head, format!("not done in {limit} seconds; {}", job.state_reason)).await
             }
             Next::Wait => {
-                if head.queue.progress.as_ref() != Some(&seen) {
-                    let waits = Event::Note(head.job.state_reason.clone());
-                    self.record(&head, waits, Some(seen)).await?;
+                if head.queue.progress.as_ref() != Some(&progress) {
+                    let note = Event::Note(job.state_reason.clone());
+                    self.record(&head, note, Some(progress)).await?;
                 }
-                Ok(Outcome::Again(self.pace.poll))
+                Ok(Some(self.timing.poll))
             }
-            Next::Ask(_) if head.job.attempt >= self.pace.tries => {
-                let (tries, last) = (head.job.attempt, head.job.state_reason.clone());
-                self.fail(&head, format!("tried {tries} times; {last}")).await
+            Next::Send(_) if job.attempt >= self.timing.max_attempts => {
+                let reason = format!("failed {} times; {}", job.attempt, job.state_reason);
+                self.fail(&head, reason).await
             }
-            Next::Ask(ask) => self.ask(head, seen, system, &ask, now).await,
+            Next::Send(request) => self.send(head, progress, system, request).await,
         }
     }
 
-    /// Stores the next request and sends it.
-    async fn ask(
+    /// Stores the next request, sends it, and stores the response.
+    async fn send(
         &mut self,
         head: Head,
         mut progress: Progress,
         system: &System,
-        ask: &Ask,
-        now: SystemTime,
-    ) -> Result<Outcome, Error> {
-        progress.asked.clone_from(&ask.name);
-        progress.asked_at = millis(now);
+        Request { name, call }: Request,
+    ) -> Result<Option<Duration>, Error> {
+        progress.request.clone_from(&name);
+        progress.request_time = millis(self.jobs.clock().wall());
         progress.accepted = false;
-        let intent = Event::Try(format!("asked: {}", ask.name));
+        let intent = Event::Try(format!("sending {name}"));
         let head = self.record(&head, intent, Some(progress.clone())).await?;
-        let tries = head.job.attempt;
-        let (head, answer) = self.answered(head, system, ask).await?;
-        match answer {
-            Ok(()) => {
-                progress.accepted = true;
-                let waits = Event::Note(format!("waits for the effect of {}", ask.name));
-                self.record(&head, waits, Some(progress)).await?;
-                Ok(AT_ONCE)
-            }
-            Err(error)
-                if error.is_refusal() || error.is_internal() && tries >= MAX_INTERNAL_ERRORS =>
-            {
-                progress.refused.push(ask.name.clone());
-                let note = Event::Note(format!("{}: {}", ask.name, error.in_full()));
-                self.record(&head, note, Some(progress)).await?;
-                Ok(AT_ONCE)
-            }
-            Err(error) if error.is_transient() => {
-                let note = Event::Note(format!("{}: {}", ask.name, error.in_full()));
-                let head = self.record(&head, note, Some(progress)).await?;
-                Ok(Outcome::Again(self.pace.pause(head.job.attempt, error.after())))
-            }
-            Err(error) => self.fail(&head, error.in_full()).await,
+        let attempt = head.job.attempt;
+        let (head, response) = self.call(head, system, &call).await?;
+        let Err(error) = response else {
+            progress.accepted = true;
+            let note = Event::Note(format!("waiting for the effect of {name}"));
+            return self.record(&head, note, Some(progress)).await.map(at_once);
+        };
+        let refused = error.is_refusal() || error.is_internal() && attempt >= MAX_INTERNAL_ERRORS;
+        if !refused && !error.is_transient() {
+            return self.fail(&head, error.in_full()).await;
         }
+        let note = Event::Note(format!("{name}: {}", error.in_full()));
+        let delay = self.timing.retry_delay(attempt, error.retry_after());
+        if refused {
+            progress.refused.push(name);
+        }
+        self.record(&head, note, Some(progress)).await?;
+        Ok(Some(if refused { Duration::ZERO } else { delay }))
     }
 
     /// Sends the request and renews the claim until the response arrives. The clock is read first: a process that was
     /// suspended since it stored the request may have lost its claim.
-    async fn answered(
+    async fn call(
         &mut self,
         mut head: Head,
         system: &System,
-        ask: &Ask,
+        call: &plan::Call,
     ) -> Result<(Head, Result<(), redfish::Error>), Error> {
-        let Self { jobs, hardware, pace, bmc, renewed, .. } = self;
+        let Self { jobs, hardware, timing, bmc, renewed, .. } = self;
         let Some((_, bmc)) = bmc else {
-            return Ok((head, Err(redfish::Error::Odd("nobody is logged in to it".into()))));
+            return Ok((head, Err(redfish::Error::Protocol("no session".into()))));
         };
-        let mut asking = std::pin::pin!(bmc.ask(system, &ask.how));
+        let mut response = std::pin::pin!(bmc.call(system, call));
         loop {
-            let at = renewed.unwrap_or_else(Instant::now) + pace.claim / 3;
+            let renewal = renewed.unwrap_or_else(|| jobs.clock().monotonic()) + timing.claim / 3;
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(at.into()) => {
-                    let now = Instant::now();
+                () = tokio::time::sleep_until(renewal.into()) => {
+                    let now = jobs.clock().monotonic();
                     head.queue = jobs.renew(hardware).await?;
                     *renewed = Some(now);
                 }
-                answer = &mut asking => return Ok((head, answer)),
+                response = &mut response => return Ok((head, response)),
             }
         }
     }
 
-    /// Handles a failed reading: begins another attempt, or fails the job.
-    async fn retry(
+    /// Begins another attempt after a failed reading, or fails the job.
+    async fn retry_reading(
         &mut self,
         head: &Head,
         progress: Progress,
-        trouble: ReadFailure,
-        now: SystemTime,
-    ) -> Result<Outcome, Error> {
-        let ReadFailure { text, again } = trouble;
-        let more = head.job.attempt < self.pace.tries && millis(now) < progress.deadline;
-        let Some(after) = again.filter(|_| more) else {
-            return self.fail(head, text).await;
-        };
-        let head = self.record(head, Event::Try(text), Some(progress)).await?;
-        Ok(Outcome::Again(self.pace.pause(head.job.attempt, after)))
-    }
-
-    async fn fail(&mut self, head: &Head, reason: String) -> Result<Outcome, Error> {
-        let reason = format!("operation {}: {reason}", head.job.completed_operations);
-        tracing::warn!(job.id = head.job.id, reason, "a power job failed");
-        self.record(head, Event::Fail(reason), None).await?;
-        Ok(AT_ONCE)
-    }
-
-    /// Reads the system from the machine's BMC. The outer error is one of the store.
-    async fn read(&mut self, head: &Head) -> Result<Result<System, ReadFailure>, Error> {
-        let hardware = head.job.hardware_id.parse();
-        let Ok(hardware) = hardware else {
-            return Ok(Err(ReadFailure::of("the job names no machine".into())));
-        };
-        let record = match self.jobs.bmcs().get(By::Hardware(hardware)).await {
-            Err(Error::Records(records::Error::Missing { .. })) => {
-                return Ok(Err(ReadFailure::of("the machine has no BMC any more".into())));
-            }
-            record => record?,
-        };
-        if self.bmc.as_ref().is_none_or(|(revision, _)| *revision != record.revision) {
-            let target = match self.jobs.bmcs().target(&record).await {
-                Err(Error::Broken(broken)) => return Ok(Err(ReadFailure::of(broken.to_string()))),
-                target => target?,
-            };
-            if let Some((_, old)) = self.bmc.take() {
-                old.close().await;
-            }
-            match Redfish::new(target) {
-                Ok(bmc) => self.bmc = Some((record.revision, bmc)),
-                Err(error) => return Ok(Err(error.into())),
-            }
+        error: &redfish::Error,
+    ) -> Result<Option<Duration>, Error> {
+        let in_time = millis(self.jobs.clock().wall()) < progress.deadline;
+        if !error.is_transient() || head.job.attempt >= self.timing.max_attempts || !in_time {
+            return self.fail(head, error.in_full()).await;
         }
-        let Some((_, bmc)) = &mut self.bmc else {
-            return Ok(Err(ReadFailure::of("no client".into())));
+        let head = self.record(head, Event::Try(error.in_full()), Some(progress)).await?;
+        Ok(Some(self.timing.retry_delay(head.job.attempt, error.retry_after())))
+    }
+
+    async fn fail(&mut self, head: &Head, reason: String) -> Result<Option<Duration>, Error> {
+        let reason = format!("operation {}: {reason}", head.job.completed_operations);
+        tracing::warn!(job.id = head.job.id, reason, "power job failed");
+        self.record(head, Event::Fail(reason), None).await.map(at_once)
+    }
+
+    /// Reads the system from the machine's BMC.
+    async fn read(&mut self) -> Result<System, Error> {
+        let bmcs = self.jobs.bmcs();
+        let record = bmcs.get_by_hardware(&self.hardware).await?;
+        if let Some((_, old)) = self.bmc.take_if(|(revision, _)| *revision != record.revision) {
+            old.close().await;
+        }
+        let (_, bmc) = match &mut self.bmc {
+            Some(current) => current,
+            none => none.insert((record.revision, Redfish::new(bmcs.target(&record).await?)?)),
         };
-        Ok(bmc.system().await.map_err(ReadFailure::from))
+        Ok(bmc.system().await?)
     }
 
-    fn fresh(&self, now: SystemTime) -> Progress {
-        let limit = i64::try_from(self.pace.deadline.as_millis()).unwrap_or(i64::MAX);
-        Progress { deadline: millis(now).saturating_add(limit), ..Progress::default() }
-    }
-}
-
-/// A failed reading of a BMC.
-#[derive(Debug)]
-struct ReadFailure {
-    text: String,
-    /// The least pause before another attempt; none if it would be useless.
-    again: Option<Duration>,
-}
-
-impl ReadFailure {
-    fn of(text: String) -> Self {
-        Self { text, again: None }
+    fn new_progress(&self) -> Progress {
+        let deadline = self.jobs.clock().wall() + self.timing.operation_timeout;
+        Progress { deadline: millis(deadline), ..Progress::default() }
     }
 }
 
-impl From<redfish::Error> for ReadFailure {
-    fn from(error: redfish::Error) -> Self {
-        Self { text: error.in_full(), again: error.is_transient().then(|| error.after()) }
-    }
-}
-
-fn operation(head: &Head) -> Option<&tinwright::power::v1::Operation> {
-    head.job.operations.get(usize::try_from(head.job.completed_operations).ok()?)
+/// No pause before the next step.
+fn at_once(_: Head) -> Option<Duration> {
+    Some(Duration::ZERO)
 }
 
 fn millis(time: SystemTime) -> i64 {

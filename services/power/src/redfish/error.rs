@@ -1,119 +1,89 @@
-//! What went wrong between us and a BMC, and whether asking again may help.
+//! Failed requests to a BMC, and the use of repeating them.
 
 use std::time::Duration;
 
 use reqwest::StatusCode;
 
-/// Why a BMC did not do what it was asked.
+/// A failed request to a BMC.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not reached, cut off, or not the BMC that its certificate should prove.
+    /// The connection failed, or the BMC's certificate is not the expected one.
     #[error("the BMC cannot be reached")]
-    Wire(#[from] reqwest::Error),
-    /// Busy, or failing: the same may succeed later.
+    Connection(#[from] reqwest::Error),
+    /// A response that is no success.
     #[error("the BMC answered {status}: {text}")]
-    Busy {
-        /// What it answered.
+    Response {
+        /// The HTTP status.
         status: StatusCode,
-        /// What it said besides.
+        /// The messages in the body.
         text: String,
-        /// How long it wants to be left alone.
-        after: Duration,
+        /// The pause that the BMC requests.
+        retry_after: Duration,
     },
-    /// It does not do this.
-    #[error("the BMC refused with {status}: {text}")]
-    Refused {
-        /// What it answered.
-        status: StatusCode,
-        /// What it said besides.
-        text: String,
-    },
-    /// It does not let us in.
-    #[error("the BMC does not let us in ({status}): {text}")]
-    Denied {
-        /// What it answered.
-        status: StatusCode,
-        /// What it said besides.
-        text: String,
-    },
-    /// A task it began failed.
-    #[error("the BMC's task ended {0}")]
+    /// A task of the BMC failed.
+    #[error("the task of the BMC ended: {0}")]
     Task(String),
-    /// It has several systems, or none, and its record names none.
-    #[error("the BMC has {0} systems: the one meant has to be named")]
-    Which(usize),
-    /// It has none of this id or name.
+    /// The BMC's record names no system, and there is not exactly one.
+    #[error("the BMC has {0} systems: set system_id")]
+    AmbiguousSystem(usize),
+    /// No system has the id or name in the BMC's record.
     #[error("the BMC has no system {0:?}")]
     NoSystem(String),
-    /// It does not keep to Redfish.
-    #[error("the BMC is odd: {0}")]
-    Odd(String),
-    /// The TLS library refused its configuration.
-    #[error("no TLS")]
+    /// The BMC does not follow the Redfish specification.
+    #[error("the BMC does not follow Redfish: {0}")]
+    Protocol(String),
+    /// The TLS library rejected the configuration.
+    #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
 }
 
 impl Error {
-    /// Whether the BMC failed by itself (500): it may do better in a moment, or never do this at all.
+    /// The HTTP status of the response; 0 if there was none.
+    fn status(&self) -> u16 {
+        if let Self::Response { status, .. } = self { status.as_u16() } else { 0 }
+    }
+
+    /// True for status 500: the BMC may succeed in a moment, or may never be able to.
     pub fn is_internal(&self) -> bool {
-        matches!(self, Self::Busy { status, .. } if *status == StatusCode::INTERNAL_SERVER_ERROR)
+        self.status() == 500
     }
 
-    /// Whether the same request may succeed later, unchanged.
+    /// True if the same request may succeed later. After 412 the resource is read again first: another client changed it.
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Wire(_) | Self::Busy { .. } => true,
-            Self::Refused { .. }
-            | Self::Denied { .. }
-            | Self::Task(_)
-            | Self::Which(_)
-            | Self::NoSystem(_)
-            | Self::Odd(_)
-            | Self::Tls(_) => false,
-        }
+        let busy = matches!(self.status(), 408 | 409 | 412 | 423 | 425 | 429 | 500..=599);
+        matches!(self, Self::Connection(_)) || busy && !matches!(self.status(), 501 | 505)
     }
 
-    /// Whether only this way of asking is refused, and another may do.
+    /// True if the BMC refused this request, and another one may have the same effect.
     pub fn is_refusal(&self) -> bool {
-        match self {
-            Self::Refused { .. } | Self::Task(_) => true,
-            Self::Wire(_)
-            | Self::Busy { .. }
-            | Self::Denied { .. }
-            | Self::Which(_)
-            | Self::NoSystem(_)
-            | Self::Odd(_)
-            | Self::Tls(_) => false,
-        }
+        let response = matches!(self, Self::Response { .. });
+        let refused = response && !self.is_transient() && !self.is_denied();
+        refused || matches!(self, Self::Task(_))
     }
 
-    /// How long the BMC wants to be left alone.
-    pub fn after(&self) -> Duration {
-        match self {
-            Self::Busy { after, .. } => *after,
-            Self::Wire(_)
-            | Self::Refused { .. }
-            | Self::Denied { .. }
-            | Self::Task(_)
-            | Self::Which(_)
-            | Self::NoSystem(_)
-            | Self::Odd(_)
-            | Self::Tls(_) => Duration::ZERO,
-        }
+    /// True if the resource or the method does not exist.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self.status(), 404 | 405 | 501)
     }
 
-    pub(super) fn is_not_there(&self) -> bool {
-        matches!(self, Self::Refused { status, .. } if super::is_not_there(*status))
+    /// True if the session or the password is not accepted, or not sufficient.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self.status(), 401 | 403)
     }
 
-    /// This error and its sources in one line, for a record that people read: it has no place for a chain.
+    /// True if the session or the password is not accepted.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        self.status() == 401
+    }
+
+    /// Returns the pause that the BMC requests.
+    pub fn retry_after(&self) -> Duration {
+        if let Self::Response { retry_after, .. } = self { *retry_after } else { Duration::ZERO }
+    }
+
+    /// Returns this error and its sources in one line, for records that people read.
     pub fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text = format!("{text}: {error}");
-            source = error.source();
-        }
-        text
+        let texts: Vec<_> = anyhow::Chain::new(self).map(ToString::to_string).collect();
+        texts.join(": ")
     }
 }

@@ -1,67 +1,67 @@
-//! What a system says of itself (DSP2046, ComputerSystem): only what power and boot need, and nothing it must say.
+//! The readings of a system (DSP2046, ComputerSystem) that power and boot need. No property has to be present.
 
 use serde_json::Value;
 
-use super::answer::link;
+use super::response::link;
 
-/// Whether a machine is on.
+/// The power state of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Power {
     /// On.
     On,
     /// Off.
     Off,
-    /// On the way to either, paused, or not told.
+    /// Changing, paused, or not reported.
     #[default]
     Changing,
 }
 
-/// A boot override, in Redfish's words.
+/// A boot override, with Redfish's values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Override {
+pub struct BootOverride {
     /// `Disabled`, `Once` or `Continuous`.
     pub enabled: String,
-    /// What is booted.
+    /// The boot device.
     pub target: String,
     /// `UEFI` or `Legacy`.
     pub mode: String,
-    /// The targets it takes; empty where it does not say.
+    /// The targets that the BMC lists as allowed; empty if it lists none.
     pub targets: Vec<String>,
-    /// The modes it takes; empty where it does not say.
+    /// The modes that the BMC lists as allowed; empty if it lists none.
     pub modes: Vec<String>,
 }
 
-/// A system as it reads.
+/// One reading of a system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
-    /// Whether it is on.
+    /// The power state.
     pub power: Power,
-    /// Where resets are asked for.
+    /// The link of the reset action.
     pub reset: Option<String>,
-    /// The kinds of reset it takes; empty where it does not say.
+    /// The reset types that the BMC lists as allowed; empty if it lists none.
     pub reset_types: Vec<String>,
-    /// Where that is said, if it is not said here.
+    /// The link of the resource that lists the reset types, if the system does not.
     pub action_info: Option<String>,
-    /// When it was last reset; empty where it does not say.
+    /// The time of the last reset; empty if not reported.
     pub reset_time: String,
-    /// The override in force.
-    pub boot: Override,
-    /// Where settings for the next start are made.
+    /// The boot override in force.
+    pub boot: BootOverride,
+    /// The link of the settings for the next start.
     pub settings: Option<String>,
-    /// The override that will be in force then.
-    pub pending: Option<Override>,
-    /// The version of what was read.
+    /// The boot override for the next start.
+    pub pending: Option<BootOverride>,
+    /// The version of the system resource.
     pub etag: Option<String>,
-    /// The version of its settings.
+    /// The version of the settings resource.
     pub settings_etag: Option<String>,
 }
 
 impl System {
-    /// The system in `body`.
+    /// Reads the system in `body`.
     pub fn read(body: &Value, etag: Option<String>) -> Self {
-        let action = body.get("Actions").and_then(|all| all.get("#ComputerSystem.Reset"));
-        let reset_types = action.map(|action| allowable(action, "ResetType")).unwrap_or_default();
-        let info = action.and_then(|action| action.get("@Redfish.ActionInfo")?.as_str());
+        let action = body.pointer("/Actions/#ComputerSystem.Reset").unwrap_or(&Value::Null);
+        let string = |name: &str| Some(action.get(name)?.as_str()?.to_owned());
+        let reset_types = allowable(action, "ResetType");
         let settings = body.get("@Redfish.Settings");
         Self {
             power: match text(body, "PowerState").as_str() {
@@ -69,11 +69,11 @@ impl System {
                 "Off" => Power::Off,
                 _ => Power::Changing,
             },
-            reset: action.and_then(|action| action.get("target")?.as_str()).map(str::to_owned),
-            action_info: info.filter(|_| reset_types.is_empty()).map(str::to_owned),
+            reset: string("target"),
+            action_info: string("@Redfish.ActionInfo").filter(|_| reset_types.is_empty()),
             reset_types,
             reset_time: text(body, "LastResetTime"),
-            boot: Override::read(body),
+            boot: BootOverride::read(body),
             settings: settings.and_then(|settings| link(settings, "SettingsObject")),
             pending: None,
             etag,
@@ -82,8 +82,8 @@ impl System {
     }
 }
 
-impl Override {
-    /// The override of the system, or of its settings object, in `body`.
+impl BootOverride {
+    /// Reads the override of the system, or of its settings, in `body`.
     pub fn read(body: &Value) -> Self {
         let boot = body.get("Boot").unwrap_or(&Value::Null);
         Self {
@@ -96,24 +96,25 @@ impl Override {
     }
 }
 
-/// The kinds of reset that an ActionInfo resource lists.
+/// Returns the reset types that an ActionInfo resource lists.
 pub fn allowable_reset_types(info: &Value) -> Vec<String> {
     let parameters = info.get("Parameters").and_then(Value::as_array);
     let mut parameters = parameters.into_iter().flatten();
     let reset = parameters.find(|parameter| text(parameter, "Name") == "ResetType");
-    reset.and_then(|reset| reset.get("AllowableValues")).map(texts).unwrap_or_default()
+    reset.map(|reset| texts(reset.get("AllowableValues"))).unwrap_or_default()
 }
 
-fn text(of: &Value, name: &str) -> String {
-    of.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+fn text(object: &Value, name: &str) -> String {
+    object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn allowable(of: &Value, name: &str) -> Vec<String> {
-    of.get(format!("{name}@Redfish.AllowableValues")).map(texts).unwrap_or_default()
+fn allowable(object: &Value, name: &str) -> Vec<String> {
+    texts(object.get(format!("{name}@Redfish.AllowableValues")))
 }
 
-fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+fn texts(list: Option<&Value>) -> Vec<String> {
+    let items = list.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_system_that_says_nothing_is_neither_on_nor_off() {
+    fn without_a_known_power_state_a_system_is_changing() {
         assert_eq!(System::read(&json!(null), None), System::default());
         assert_eq!(System::read(&json!({"PowerState": null}), None).power, Power::Changing);
         assert_eq!(
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_reset_are_read_where_they_are_said() {
+    fn reset_types_are_read_from_the_action_or_else_its_action_info() {
         let reset = json!({
             "target": "/r", "ResetType@Redfish.AllowableValues": ["On"], "@Redfish.ActionInfo": "/i"
         });
@@ -148,10 +149,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_json_comes_is_read(text in "[\\[\\]{}:,\"@a-zA-Z0-9. ]{0,80}") {
+        fn any_json_can_be_read(text in "[\\[\\]{}:,\"@a-zA-Z0-9. ]{0,80}") {
             let body: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
             System::read(&body, None);
             System::read(&json!({"Boot": body, "Actions": body}), None);
-            }
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! Trusting one certificate: the one whose SHA-256 the BMC's record names, whatever it says of itself.
+//! TLS that trusts one certificate, by the SHA-256 in the BMC's record.
 //!
-//! BMCs sign their own certificates, for names nobody uses and times their clocks do not know. Its digest proves more than
-//! any of that; the handshake's signature proves that the peer has its key.
+//! Most BMCs sign their own certificates, with names and times that cannot be verified. The digest identifies the certificate,
+//! and the signature in the handshake proves that the peer has its key.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use sha2::{Digest as _, Sha256};
 
-/// TLS with a peer whose certificate has this digest.
-pub(super) fn pinned(digest: [u8; 32]) -> Result<ClientConfig, Error> {
+/// Returns a TLS configuration that accepts only the certificate with this digest.
+pub(super) fn pin_certificate(digest: [u8; 32]) -> Result<ClientConfig, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Arc::new(Pinned { digest, provider: provider.clone() });
     let versions =

@@ -1,4 +1,4 @@
-//! A process that is killed between any two writes, and started again.
+//! A process is killed before or after any of its writes, and started again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,20 +16,20 @@ use tinwright::power::v1::operation::Power;
 use tinwright::power::v1::operation::boot::Device;
 use tinwright::power::v1::power_job::State;
 
-/// So many jobs at once keep the emulator busy: whatever it is asked may take its time.
-const PACE: Timing = Timing { patience: Duration::from_secs(40), ..site::PACE };
+/// A long timeout, because this many jobs at once make the emulator slow.
+const TIMING: Timing = Timing { effect_timeout: Duration::from_secs(40), ..site::TIMING };
 
-/// When the process dies.
+/// The moment at which the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
-    /// Before this commit, counted from 0, is made.
+    /// Before the commit of this number, counted from 0.
     Before(usize),
-    /// After it is made, and before that is known.
+    /// After that commit, before its result arrives.
     After(usize),
 }
 
-/// A store that lets nothing through once its process is dead.
-struct Mortal {
+/// A store that refuses all calls after the process was killed.
+struct KilledStore {
     store: Arc<MemoryStore>,
     cut: Cut,
     commits: AtomicUsize,
@@ -39,7 +39,7 @@ fn dead<T>() -> Result<T, Error> {
     Err(Error::Unavailable("killed".into()))
 }
 
-impl Mortal {
+impl KilledStore {
     fn is_dead(&self) -> bool {
         let (Cut::Before(at) | Cut::After(at)) = self.cut;
         self.commits.load(Ordering::SeqCst) > at
@@ -47,7 +47,7 @@ impl Mortal {
 }
 
 #[async_trait]
-impl Store for Mortal {
+impl Store for KilledStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         if self.is_dead() { dead() } else { self.store.get(key).await }
     }
@@ -74,62 +74,62 @@ impl Store for Mortal {
     }
 }
 
-/// What a BMC was asked by a job whose process was killed at `cut` and started again; nothing if the job ended before.
-async fn asked(emulator: &str, system: usize, cut: Cut) -> Option<Vec<String>> {
+/// Returns the requests of a job whose process was killed at `cut` and started again; none if the job ended before.
+async fn requests(emulator: &str, system: usize, cut: Cut) -> Option<Vec<String>> {
     let proxy = Proxy::start(emulator, Extras::default()).await;
     let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
-    // By id: looking for a name reads the other systems, and the emulator loses a change that is made during a reading.
+    // By id: a search by name reads the other systems, and the emulator loses a change that is made during a reading.
     let record = bmc(hardware, &proxy.url, &emulator::id(system));
     jobs.bmcs().create(record, None).await.unwrap();
     let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
-    let made = jobs.create(hardware, operations, Default::default(), None).await.unwrap();
+    let created = jobs.create(hardware, operations, Default::default(), None).await.unwrap();
 
-    let mortal = Mortal { store: store.clone(), cut, commits: AtomicUsize::new(0) };
-    let killed = work(&site::jobs(Arc::new(mortal)), hardware, PACE).await.is_err();
+    let killed_store = KilledStore { store: store.clone(), cut, commits: AtomicUsize::new(0) };
+    let killed = work(&site::jobs(Arc::new(killed_store)), hardware, TIMING).await.is_err();
 
     let jobs = site::jobs(store);
-    work(&jobs, hardware, PACE).await.unwrap();
-    let job = jobs.get(made.id.parse().unwrap()).await.unwrap();
+    work(&jobs, hardware, TIMING).await.unwrap();
+    let job = jobs.get(created.id.parse().unwrap()).await.unwrap();
     assert_eq!(job.state(), State::Success, "{cut:?}: {}", job.state_reason);
     assert_eq!((job.completed_operations, job.downgrades.len()), (3, 1), "{cut:?}");
-    assert_eq!(jobs.head(&hardware.to_string()).await.unwrap(), None, "{cut:?}");
-    killed.then(|| proxy.asked())
+    assert_eq!(jobs.queue(&hardware.to_string()).await.unwrap(), None, "{cut:?}");
+    killed.then(|| proxy.requests())
 }
 
-/// How many commits are cut at: more than the job needs.
+/// The commits at which the process is killed: more than the job makes.
 const CUTS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_killed_anywhere_is_finished_and_only_what_was_in_flight_is_asked_again() {
+async fn after_a_kill_the_job_is_finished_and_at_most_one_request_is_repeated() {
     let cuts: Vec<_> = (0..CUTS).flat_map(|at| [Cut::Before(at), Cut::After(at)]).collect();
     let names: Vec<_> = (0..cuts.len()).map(|n| format!("node{n}")).collect();
     let emulator = Emulator::open(&names);
-    let runs = cuts.iter().enumerate().map(|(n, cut)| asked(&emulator.url, n, *cut));
-    let asked = futures_util::future::join_all(runs).await;
+    let runs = cuts.iter().enumerate().map(|(n, cut)| requests(&emulator.url, n, *cut));
+    let results = futures_util::future::join_all(runs).await;
     let plain = ["PATCH Pxe", "POST On", "POST ForceOff", "POST On"];
     let mut killed = 0;
-    for (cut, asked) in cuts.iter().zip(asked) {
-        let Some(mut asked) = asked else { continue };
+    for (cut, requests) in cuts.iter().zip(results) {
+        let Some(mut requests) = requests else { continue };
         killed += 1;
-        let again = asked.len() - plain.len();
-        assert!(again <= 1, "{cut:?}: {asked:?}");
-        asked.dedup();
-        assert_eq!(asked, plain, "{cut:?}");
+        let repeated = requests.len() - plain.len();
+        assert!(repeated <= 1, "{cut:?}: {requests:?}");
+        requests.dedup();
+        assert_eq!(requests, plain, "{cut:?}");
     }
     assert!((20..2 * CUTS).contains(&killed), "{killed} of {} cuts killed", cuts.len());
 }
 
 #[tokio::test]
-async fn nothing_is_asked_before_it_is_stored_that_it_will_be() {
+async fn a_request_is_stored_before_it_is_sent() {
     let emulator = Emulator::open(&["node0".into()]);
     let proxy = Proxy::start(&emulator.url, Extras::default()).await;
     let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
     jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
     jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
-    // The first commit takes the machine, the second begins the job, the third is the intent.
-    let mortal = Mortal { store, cut: Cut::Before(2), commits: AtomicUsize::new(0) };
-    assert!(work(&site::jobs(Arc::new(mortal)), hardware, PACE).await.is_err());
-    assert!(proxy.asked().is_empty());
+    // The first commit claims the machine, the second begins the job, the third stores the request.
+    let killed_store = KilledStore { store, cut: Cut::Before(2), commits: AtomicUsize::new(0) };
+    assert!(work(&site::jobs(Arc::new(killed_store)), hardware, TIMING).await.is_err());
+    assert!(proxy.requests().is_empty());
 }

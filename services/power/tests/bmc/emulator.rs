@@ -1,4 +1,4 @@
-//! A BMC that is not ours: sushy-emulator with its fake driver, on a port of its own, gone with its owner.
+//! sushy-emulator with its fake driver, on a free port, killed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Where the emulator is.
+/// The directory of the emulator.
 static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let peers = crate_root.join("../../target/peers");
@@ -17,9 +17,9 @@ static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
     peers.canonicalize().unwrap()
 });
 
-/// Who may use an emulator that wants to know.
+/// The user of an emulator with a password.
 pub(crate) const USER: &str = "operator";
-/// And how they prove it.
+/// The password of [`USER`].
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A running emulator.
@@ -28,18 +28,18 @@ pub(crate) struct Emulator {
     process: Child,
     /// Its origin.
     pub(crate) url: String,
-    /// SHA-256 of its certificate, in hex; empty where it has none.
+    /// SHA-256 of its certificate, in hex; empty for http.
     pub(crate) fingerprint: String,
     directory: TempDir,
 }
 
 impl Emulator {
-    /// In clear text, open to everybody, with systems of these names, all off.
+    /// An emulator over http without a password, with systems of these names, all off.
     pub(crate) fn open(systems: &[String]) -> Self {
         Self::start(systems, "http", String::new(), |_| String::new())
     }
 
-    /// With TLS and a password, and one system.
+    /// An emulator with TLS, a password and one system.
     pub(crate) fn guarded(system: &str) -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["bmc.invalid".into()]).unwrap();
         let digest = sha256(made.cert.der());
@@ -66,7 +66,7 @@ impl Emulator {
     ) -> Self {
         let directory = TempDir::new().unwrap();
         let fakes: Vec<_> = systems.iter().enumerate().map(|(n, name)| fake(n, name)).collect();
-        // Its delays are random, of 1 to 11 seconds: here the least of them.
+        // Its delays are random, from 1 to 11 seconds: always the shortest is used here.
         let config = format!(
             "import random\nrandom.randint = lambda least, most: least\n\
              SUSHY_EMULATOR_FAKE_DRIVER = True\nSUSHY_EMULATOR_LISTEN_IP = '127.0.0.1'\n\
@@ -90,7 +90,7 @@ impl Emulator {
         emulator
     }
 
-    /// Waits until it says where it listens.
+    /// Waits until it logs its address, and returns it.
     fn listening(&mut self, scheme: &str) -> String {
         let begin = format!("Running on {scheme}://127.0.0.1:");
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -114,7 +114,7 @@ impl Drop for Emulator {
     }
 }
 
-/// The id of its `n`-th system.
+/// The id of system number `n`.
 pub(crate) fn id(n: usize) -> String {
     format!("00000000-0000-4000-8000-{n:012}")
 }
@@ -123,7 +123,7 @@ fn fake(n: usize, name: &str) -> String {
     format!("{{'uuid': '{}', 'name': '{name}', 'power_state': 'Off', 'nics': []}}", id(n))
 }
 
-/// The line that lets [`USER`] in, as bcrypt makes it.
+/// The password file, hashed with bcrypt.
 fn htpasswd() -> String {
     let code = format!(
         "import bcrypt; print('{USER}:' + bcrypt.hashpw(b'{PASSWORD}', bcrypt.gensalt(4)).decode())"

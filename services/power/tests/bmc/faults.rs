@@ -1,11 +1,11 @@
-//! BMCs that are busy, forgetful, slow or wrong: a real emulator behind a proxy that makes the faults.
+//! BMCs that are busy, slow or faulty: an emulator behind a proxy that injects the faults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::emulator::Emulator;
 use crate::proxy::{Extras, Fault, Proxy};
-use crate::site::{self, PACE, bmc, boot, power, work};
+use crate::site::{self, TIMING, bmc, boot, power, work};
 use axum::http::Method;
 use power::{Jobs, Timing};
 use store::memory::MemoryStore;
@@ -15,7 +15,7 @@ use tinwright::power::v1::operation::boot::Device;
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::{Operation, PowerJob};
 
-/// One machine, its BMC, and the proxy between.
+/// One machine, its BMC, and the proxy in front of it.
 struct Rig {
     proxy: Proxy,
     jobs: Jobs,
@@ -33,16 +33,16 @@ impl Rig {
         Self { proxy, jobs, hardware, _emulator: emulator }
     }
 
-    /// The job that does `operations`, at its end.
+    /// Creates a job of `operations`, carries it out, and returns it.
     async fn job(&self, operations: Vec<Operation>) -> PowerJob {
-        let made =
+        let created =
             self.jobs.create(self.hardware, operations, Default::default(), None).await.unwrap();
-        work(&self.jobs, self.hardware, PACE).await.unwrap();
-        self.jobs.get(made.id.parse().unwrap()).await.unwrap()
+        work(&self.jobs, self.hardware, TIMING).await.unwrap();
+        self.jobs.get(created.id.parse().unwrap()).await.unwrap()
     }
 
-    /// As [`job`](Self::job), which must succeed.
-    async fn done(&self, operations: Vec<Operation>) -> PowerJob {
+    /// Creates a job of `operations`, carries it out, and asserts its success.
+    async fn success(&self, operations: Vec<Operation>) -> PowerJob {
         let job = self.job(operations).await;
         assert_eq!(job.state(), State::Success, "{}", job.state_reason);
         job
@@ -50,21 +50,21 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn a_busy_bmc_is_asked_again() {
+async fn a_request_to_a_busy_bmc_is_repeated() {
     let rig = Rig::new(Extras::default()).await;
     rig.proxy.fail(Method::GET, Fault::Busy);
     rig.proxy.fail(Method::POST, Fault::Busy);
-    rig.done(vec![power(Power::On)]).await;
-    assert_eq!(rig.proxy.asked(), ["POST On", "POST On"]);
+    rig.success(vec![power(Power::On)]).await;
+    assert_eq!(rig.proxy.requests(), ["POST On", "POST On"]);
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_does_not_repeat_what_was_done() {
+async fn a_lost_response_repeats_the_request_at_most_once() {
     let rig = Rig::new(Extras::default()).await;
     rig.proxy.fail(Method::PATCH, Fault::Cut);
-    let job = rig.done(vec![boot(Device::Cdrom)]).await;
-    // The emulator reads back "Continuous", which counts only after a yes: so it is asked once more, and not thrice.
-    assert_eq!(rig.proxy.asked(), ["PATCH Cd", "PATCH Cd"]);
+    let job = rig.success(vec![boot(Device::Cdrom)]).await;
+    // The emulator reads back "Continuous", which counts only for an accepted request. So the request is sent once more.
+    assert_eq!(rig.proxy.requests(), ["PATCH Cd", "PATCH Cd"]);
     assert_eq!(job.downgrades, ["operation 0: boot once reads back as continuous"]);
 }
 
@@ -72,106 +72,106 @@ async fn an_answer_that_is_lost_does_not_repeat_what_was_done() {
 async fn a_task_is_followed_to_its_end() {
     let rig = Rig::new(Extras::default()).await;
     rig.proxy.fail(Method::POST, Fault::Task);
-    rig.done(vec![power(Power::On)]).await;
-    assert_eq!(rig.proxy.asked(), ["POST On"]);
+    rig.success(vec![power(Power::On)]).await;
+    assert_eq!(rig.proxy.requests(), ["POST On"]);
 }
 
 #[tokio::test]
-async fn a_task_that_fails_is_a_refusal_and_the_next_way_is_tried() {
+async fn after_a_failed_task_the_next_request_is_sent() {
     let rig = Rig::new(Extras::default()).await;
     rig.proxy.fail(Method::POST, Fault::FailedTask);
-    rig.done(vec![power(Power::On)]).await;
-    assert_eq!(rig.proxy.asked(), ["POST On", "POST ForceOn"]);
+    rig.success(vec![power(Power::On)]).await;
+    assert_eq!(rig.proxy.requests(), ["POST On", "POST ForceOn"]);
 }
 
 #[tokio::test]
-async fn a_yes_without_an_act_is_not_believed() {
+async fn after_an_accepted_request_without_effect_the_next_one_is_sent() {
     let rig = Rig::new(Extras::default()).await;
-    rig.proxy.fail(Method::POST, Fault::Nothing);
-    rig.done(vec![power(Power::On)]).await;
-    assert_eq!(rig.proxy.asked(), ["POST On", "POST ForceOn"]);
+    rig.proxy.fail(Method::POST, Fault::Ignored);
+    rig.success(vec![power(Power::On)]).await;
+    assert_eq!(rig.proxy.requests(), ["POST On", "POST ForceOn"]);
 }
 
 #[tokio::test]
-async fn a_version_is_sent_back_and_one_that_is_overtaken_is_read_again() {
-    let rig = Rig::new(Extras { versions: true, ..Extras::default() }).await;
-    rig.proxy.fail(Method::PATCH, Fault::Overtaken);
-    rig.done(vec![boot(Device::Pxe)]).await;
-    assert_eq!(rig.proxy.asked(), ["PATCH Pxe", "PATCH Pxe"]);
+async fn the_etag_is_sent_and_read_again_after_a_conflict() {
+    let rig = Rig::new(Extras { etags: true, ..Extras::default() }).await;
+    rig.proxy.fail(Method::PATCH, Fault::Conflict);
+    rig.success(vec![boot(Device::Pxe)]).await;
+    assert_eq!(rig.proxy.requests(), ["PATCH Pxe", "PATCH Pxe"]);
 }
 
 #[tokio::test]
-async fn a_session_serves_a_whole_job_is_renewed_when_forgotten_and_ended_after() {
+async fn one_session_serves_a_job_is_renewed_when_it_expires_and_is_closed() {
     let rig = Rig::new(Extras { sessions: true, ..Extras::default() }).await;
-    rig.proxy.fail(Method::POST, Fault::Forgotten);
-    rig.done(vec![power(Power::On), boot(Device::Pxe)]).await;
+    rig.proxy.fail(Method::POST, Fault::Expired);
+    rig.success(vec![power(Power::On), boot(Device::Pxe)]).await;
     assert_eq!(rig.proxy.sessions(), 2);
     assert!(!rig.proxy.is_open());
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_the_words_of_the_bmc_when_no_way_is_left() {
+async fn a_failed_job_quotes_the_refusal_of_the_bmc() {
     let rig = Rig::new(Extras::default()).await;
     for _ in 0..2 {
         rig.proxy.fail(Method::POST, Fault::Refused("The chassis is locked."));
     }
     let job = rig.job(vec![power(Power::On)]).await;
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 0));
-    let said = "operation 0: the BMC refused On, ForceOn; ForceOn: the BMC refused with 400 Bad Request: The chassis is locked.";
-    assert_eq!(job.state_reason, said);
+    let reason = "operation 0: the BMC refused On, ForceOn; ForceOn: the BMC answered 400 Bad Request: The chassis is locked.";
+    assert_eq!(job.state_reason, reason);
 }
 
 #[tokio::test]
 async fn a_redirect_to_another_host_is_not_followed() {
     let rig = Rig::new(Extras::default()).await;
-    rig.proxy.fail(Method::POST, Fault::Elsewhere);
+    rig.proxy.fail(Method::POST, Fault::Redirect);
     let job = rig.job(vec![power(Power::On)]).await;
     assert_eq!(job.state(), State::Failed);
-    assert!(job.state_reason.ends_with("leads away from the BMC"), "{}", job.state_reason);
+    assert!(job.state_reason.ends_with("is not on the BMC's origin"), "{}", job.state_reason);
 }
 
 #[tokio::test]
-async fn a_bmc_that_stays_away_fails_the_job_after_ten_tries() {
+async fn an_unreachable_bmc_fails_the_job_after_ten_attempts() {
     let rig = Rig::new(Extras::default()).await;
     let Rig { jobs, hardware, proxy, _emulator } = rig;
     drop((proxy, _emulator));
     jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
-    work(&jobs, hardware, PACE).await.unwrap();
+    work(&jobs, hardware, TIMING).await.unwrap();
     let job = jobs.list("", 1, None, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.attempt), (State::Failed, 10));
     assert!(job.state_reason.contains("the BMC cannot be reached"), "{}", job.state_reason);
 }
 
 #[tokio::test]
-async fn a_cycle_falls_back_on_off_and_on_and_a_soft_off_needs_no_force() {
+async fn a_cycle_falls_back_to_off_and_on_and_a_soft_off_is_not_forced() {
     let rig = Rig::new(Extras::default()).await;
-    rig.done(vec![power(Power::On), power(Power::Cycle), power(Power::SoftOff)]).await;
-    let asked = ["POST On", "POST ForceOff", "POST On", "POST GracefulShutdown"];
-    assert_eq!(rig.proxy.asked(), asked);
+    rig.success(vec![power(Power::On), power(Power::Cycle), power(Power::SoftOff)]).await;
+    let requests = ["POST On", "POST ForceOff", "POST On", "POST GracefulShutdown"];
+    assert_eq!(rig.proxy.requests(), requests);
 }
 
 #[tokio::test]
-async fn a_system_that_ignores_the_button_loses_its_power() {
+async fn a_system_that_ignores_a_shutdown_is_forced_off() {
     let rig = Rig::new(Extras::default()).await;
-    rig.done(vec![power(Power::On)]).await;
-    rig.proxy.fail(Method::POST, Fault::Nothing);
-    let job = rig.done(vec![power(Power::SoftOff)]).await;
-    let cut = "operation 0: the system did not shut down: its power was cut";
+    rig.success(vec![power(Power::On)]).await;
+    rig.proxy.fail(Method::POST, Fault::Ignored);
+    let job = rig.success(vec![power(Power::SoftOff)]).await;
+    let cut = "operation 0: no graceful shutdown in time: the power was cut";
     assert_eq!(job.downgrades, [cut]);
 }
 
 #[tokio::test]
-async fn a_reset_and_a_cleared_override_are_done_on_a_real_peer() {
+async fn a_reset_and_a_cleared_override_succeed() {
     let rig = Rig::new(Extras::default()).await;
-    rig.done(vec![power(Power::On), power(Power::Reset), boot(Device::None)]).await;
-    let asked = ["POST On", "POST ForceRestart", "PATCH ", "PATCH None"];
-    assert_eq!(rig.proxy.asked(), asked);
+    rig.success(vec![power(Power::On), power(Power::Reset), boot(Device::None)]).await;
+    let requests = ["POST On", "POST ForceRestart", "PATCH ", "PATCH None"];
+    assert_eq!(rig.proxy.requests(), requests);
 }
 
 #[tokio::test]
-async fn an_operation_has_until_its_deadline_and_one_that_is_done_by_then_is_done() {
+async fn an_operation_fails_at_its_deadline_unless_its_effect_is_there() {
     let rig = Rig::new(Extras::default()).await;
-    let late = Timing { deadline: Duration::ZERO, ..PACE };
+    let late = Timing { operation_timeout: Duration::ZERO, ..TIMING };
     rig.jobs
         .create(rig.hardware, vec![power(Power::Off), power(Power::On)], Default::default(), None)
         .await
@@ -180,5 +180,5 @@ async fn an_operation_has_until_its_deadline_and_one_that_is_done_by_then_is_don
     let job = rig.jobs.list("", 1, None, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 1));
     assert!(job.state_reason.starts_with("operation 1: not done in 0 seconds"));
-    assert!(rig.proxy.asked().is_empty());
+    assert!(rig.proxy.requests().is_empty());
 }

@@ -1,10 +1,10 @@
-//! From a call to a machine that is on: the whole service against a BMC with TLS and a password.
+//! The whole service, from gRPC calls to a BMC with TLS and a password.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::emulator::Emulator;
-use crate::site::{self, PACE, bmc, boot, power};
+use crate::site::{self, TIMING, bmc, boot, power};
 use power::Api;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Code;
 use tonic::transport::{Channel, Server};
 
-/// The service, running, and a client of it.
+/// The running service and a client.
 struct Service {
     client: PowerServiceClient<Channel>,
     tasks: JoinSet<()>,
@@ -33,7 +33,7 @@ async fn service() -> Service {
 
 async fn service_over(store: Arc<MemoryStore>) -> Service {
     let stop = CancellationToken::new();
-    let api = Api::new(site::jobs(store), PACE, stop.clone());
+    let api = Api::new(site::jobs(store), TIMING, stop.clone());
     let (channel, accepted) = in_process::pair();
     let mut tasks = JoinSet::new();
     let (run, end) = (api.clone(), stop.clone());
@@ -45,12 +45,12 @@ async fn service_over(store: Arc<MemoryStore>) -> Service {
 }
 
 impl Service {
-    /// Ends it in order: its reconciler returns once it was told to.
+    /// Stops the service and waits for its reconciler.
     async fn end(mut self) {
         drop((self.stop, self.client));
         tokio::time::timeout(Duration::from_secs(30), self.tasks.join_next())
             .await
-            .expect("an end");
+            .expect("the service stops");
     }
 
     async fn add(&mut self, bmc: pb::Bmc) -> pb::Bmc {
@@ -64,13 +64,13 @@ impl Service {
         self.client.create_power_job(request).await.unwrap().into_inner().power_job.unwrap()
     }
 
-    /// The job once it is as `wanted` says.
+    /// Waits until the job is as `wanted`.
     async fn until(&mut self, id: &str, wanted: impl Fn(&pb::PowerJob) -> bool) -> pb::PowerJob {
         let request = pb::WatchPowerJobsRequest { id: id.into() };
         let mut watch = self.client.watch_power_jobs(request).await.unwrap().into_inner();
-        let told = async {
-            while let Some(told) = watch.message().await.unwrap() {
-                match told.event {
+        let found = async {
+            while let Some(response) = watch.message().await.unwrap() {
+                match response.event {
                     Some(pb::watch_power_jobs_response::Event::PowerJob(job)) if wanted(&job) => {
                         return job;
                     }
@@ -79,9 +79,9 @@ impl Service {
             }
             panic!("the watch ended");
         };
-        tokio::time::timeout(Duration::from_secs(60), told)
+        tokio::time::timeout(Duration::from_secs(60), found)
             .await
-            .expect("the state that is waited for")
+            .expect("the job reaches the state")
     }
 
     async fn power_state(
@@ -89,7 +89,7 @@ impl Service {
         hardware: HardwareId,
     ) -> Result<pb::GetPowerStateResponse, tonic::Status> {
         let request = pb::GetPowerStateRequest { hardware_id: hardware.to_string() };
-        self.client.get_power_state(request).await.map(|answer| answer.into_inner())
+        self.client.get_power_state(request).await.map(|response| response.into_inner())
     }
 }
 
@@ -98,7 +98,7 @@ fn ended(job: &pb::PowerJob) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_is_told_to_boot_from_the_network_and_comes_on() {
+async fn a_machine_is_set_to_network_boot_and_switched_on() {
     let emulator = Emulator::guarded("node1");
     let mut service = service().await;
     let hardware = HardwareId::new();
@@ -117,7 +117,7 @@ async fn a_machine_is_told_to_boot_from_the_network_and_comes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_with_another_certificate_is_told_nothing() {
+async fn a_bmc_with_another_certificate_is_refused() {
     let emulator = Emulator::guarded("node1");
     let mut service = service().await;
     for certificate_sha256 in [String::new(), "ab".repeat(32)] {
@@ -135,7 +135,7 @@ async fn a_bmc_with_another_certificate_is_told_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_fails_the_job_at_once_and_says_so() {
+async fn a_wrong_password_fails_the_job_at_once() {
     let emulator = Emulator::guarded("node1");
     let mut service = service().await;
     let hardware = HardwareId::new();
@@ -149,11 +149,11 @@ async fn a_wrong_password_fails_the_job_at_once_and_says_so() {
     let job = service.until(&made.id, ended).await;
 
     assert_eq!((job.state(), job.attempt), (State::Failed, 0));
-    assert!(job.state_reason.contains("does not let us in (401"), "{}", job.state_reason);
+    assert!(job.state_reason.contains("the BMC answered 401"), "{}", job.state_reason);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_job_is_cancelled_before_its_next_step_and_the_next_one_begins() {
+async fn a_cancelled_job_stops_before_its_next_step_and_the_next_job_begins() {
     let emulator = Emulator::open(&["node1".into()]);
     let mut service = service().await;
     let hardware = HardwareId::new();
@@ -174,7 +174,7 @@ async fn a_running_job_is_cancelled_before_its_next_step_and_the_next_one_begins
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_asked_twice_makes_one_bmc_and_no_answer_holds_its_password() {
+async fn a_repeated_request_creates_one_bmc_and_no_response_has_its_password() {
     let mut service = service().await;
     let record = bmc(HardwareId::new(), "https://127.0.0.1:1", "");
     let made = service.add(record.clone()).await;
@@ -185,7 +185,7 @@ async fn a_request_asked_twice_makes_one_bmc_and_no_answer_holds_its_password() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_goes_on_in_the_process_that_comes_after() {
+async fn a_job_continues_after_a_restart() {
     let emulator = Emulator::open(&["node1".into()]);
     let store = Arc::new(MemoryStore::default());
     let mut service = service_over(store.clone()).await;

@@ -1,4 +1,4 @@
-//! Against a BMC that is not ours: sushy-emulator, which `peers.sh` fetches once.
+//! The service against sushy-emulator, an independent BMC, which `peers.sh` fetches once.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! What stands between a test and the emulator: it passes everything on, but for the faults it was told to make and the
-//! things that this emulator lacks (sessions, versions, tasks).
+//! A proxy in front of the emulator. It injects faults, and adds the features that the emulator lacks (sessions, etags,
+//! tasks).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,38 +12,38 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// What goes wrong, once.
+/// A fault, injected once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// 503, to be tried again after a second; nothing is done.
+    /// 503 with Retry-After of one second; the request is dropped.
     Busy,
-    /// What was asked is done, and the answer is cut off.
+    /// The request is passed on, and the response is cut off.
     Cut,
-    /// 202: what was asked is done when its task is looked at for the second time.
+    /// 202: the request is passed on at the second reading of its task.
     Task,
-    /// The same, and it wants to be left alone for so many seconds first.
+    /// As [`Task`](Self::Task), with this Retry-After in seconds.
     LongTask(u32),
     /// 202, and the task fails.
     FailedTask,
-    /// 401; nothing is done.
-    Forgotten,
-    /// 204; nothing is done.
-    Nothing,
-    /// Somebody else changes the system first, so its version is another.
-    Overtaken,
+    /// 401: the session expires.
+    Expired,
+    /// 204; the request is dropped.
+    Ignored,
+    /// Another client changes the system first, so its etag differs.
+    Conflict,
     /// 400 with this in its ExtendedInfo.
     Refused(&'static str),
-    /// 307 to the same place on another host.
-    Elsewhere,
+    /// 307 to the same path on another host.
+    Redirect,
 }
 
-/// What this BMC has that the emulator has not.
+/// Features that the emulator lacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
-    /// Sessions: without one's token nothing but the root is answered.
+    /// Sessions: all requests except those for the root need a token.
     pub(crate) sessions: bool,
-    /// A version in every answer about a system, wanted back with a PATCH.
-    pub(crate) versions: bool,
+    /// Etags: a PATCH must carry the present one.
+    pub(crate) etags: bool,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ struct Shared {
     emulator: String,
     extras: Extras,
     faults: Vec<(Method, Fault)>,
-    seen: Vec<String>,
+    requests: Vec<String>,
     version: u32,
     sessions: u32,
     token: Option<u32>,
@@ -70,34 +70,34 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// In front of the emulator at `emulator`.
+    /// Starts a proxy in front of `emulator`, a URL.
     pub(crate) async fn start(emulator: &str, extras: Extras) -> Self {
         let shared = Shared { emulator: emulator.to_owned(), extras, ..Shared::default() };
         let shared = Arc::new(Mutex::new(shared));
         let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await;
         let listener = listener.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let app = Router::new().fallback(answer).with_state(shared.clone());
+        let app = Router::new().fallback(respond).with_state(shared.clone());
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { url, shared, server }
     }
 
-    /// Makes `fault` once, at the next request by `method` that is no login.
+    /// Injects `fault` into the next request by `method` that is not a login.
     pub(crate) fn fail(&self, method: Method, fault: Fault) {
         self.shared.lock().unwrap().faults.push((method, fault));
     }
 
-    /// The requests that were to change something, as `METHOD what`, in their order.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.shared.lock().unwrap().seen.clone()
+    /// The requests by other methods than GET, as `METHOD value`, in their order.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.shared.lock().unwrap().requests.clone()
     }
 
-    /// How many sessions were made.
+    /// The number of sessions created.
     pub(crate) fn sessions(&self) -> u32 {
         self.shared.lock().unwrap().sessions
     }
 
-    /// Whether a session is open.
+    /// True if a session is open.
     pub(crate) fn is_open(&self) -> bool {
         self.shared.lock().unwrap().token.is_some()
     }
@@ -109,39 +109,38 @@ impl Drop for Proxy {
     }
 }
 
-async fn answer(State(bmc): State<Bmc>, request: Request) -> Response {
+async fn respond(State(bmc): State<Bmc>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let request = Request::from_parts(parts, to_bytes(body, 1 << 20).await.unwrap());
-    if let Some(answer) = own(&bmc, &request) {
-        return answer;
+    if let Some(response) = session(&bmc, &request) {
+        return response;
     }
     if request.uri().path() == "/task" {
-        return look(&bmc).await;
+        return read_task(&bmc).await;
     }
-    note(&bmc, &request);
-    let fault = take(&bmc, request.method());
-    match fault {
-        None => passed(&bmc, request).await,
+    record(&bmc, &request);
+    match take_fault(&bmc, request.method()) {
+        None => forward(&bmc, request).await,
         Some(Fault::Cut) => {
-            passed(&bmc, request).await;
+            forward(&bmc, request).await;
             let cut = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
             (StatusCode::OK, Body::from_stream(cut)).into_response()
         }
-        Some(Fault::Overtaken) => {
+        Some(Fault::Conflict) => {
             bmc.lock().unwrap().version += 1;
-            passed(&bmc, request).await
+            forward(&bmc, request).await
         }
-        Some(fault) => refused(&bmc, request, fault),
+        Some(fault) => inject(&bmc, request, fault),
     }
 }
 
-/// What is done in the place of passing `request` on.
-fn refused(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
+/// Responds with `fault` instead of forwarding `request`.
+fn inject(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
     match fault {
         Fault::Busy => {
             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response()
         }
-        Fault::Forgotten => {
+        Fault::Expired => {
             bmc.lock().unwrap().token = None;
             StatusCode::UNAUTHORIZED.into_response()
         }
@@ -149,7 +148,7 @@ fn refused(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
             let info = json!({"error": {"@Message.ExtendedInfo": [{"Message": text}]}});
             (StatusCode::BAD_REQUEST, info.to_string()).into_response()
         }
-        Fault::Elsewhere => {
+        Fault::Redirect => {
             let to = format!("http://127.0.0.2:9{}", request.uri().path());
             (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)]).into_response()
         }
@@ -159,12 +158,12 @@ fn refused(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
             let headers = [(header::LOCATION, "/task"), (header::RETRY_AFTER, &after)];
             (StatusCode::ACCEPTED, headers).into_response()
         }
-        Fault::Nothing | Fault::Cut | Fault::Overtaken => StatusCode::NO_CONTENT.into_response(),
+        Fault::Ignored | Fault::Cut | Fault::Conflict => StatusCode::NO_CONTENT.into_response(),
     }
 }
 
-/// Sessions, where this BMC has them.
-fn own(bmc: &Bmc, request: &Request<Bytes>) -> Option<Response> {
+/// Responds to session requests, and to requests without a valid token.
+fn session(bmc: &Bmc, request: &Request<Bytes>) -> Option<Response> {
     let mut bmc = bmc.lock().unwrap();
     let path = request.uri().path();
     if !bmc.extras.sessions || path == "/redfish/v1/" {
@@ -191,8 +190,8 @@ fn own(bmc: &Bmc, request: &Request<Bytes>) -> Option<Response> {
     }
 }
 
-/// A task that ends at the second look.
-async fn look(bmc: &Bmc) -> Response {
+/// Responds with a task, which ends at the second reading.
+async fn read_task(bmc: &Bmc) -> Response {
     let task = bmc.lock().unwrap().task.take();
     match task {
         None => StatusCode::NOT_FOUND.into_response(),
@@ -204,35 +203,35 @@ async fn look(bmc: &Bmc) -> Response {
             let messages = json!([{"Message": "The fan is missing."}]);
             json!({"TaskState": "Exception", "Messages": messages}).to_string().into_response()
         }
-        Some((request, _, false)) => passed(bmc, request).await,
+        Some((request, _, false)) => forward(bmc, request).await,
     }
 }
 
-fn take(bmc: &Bmc, method: &Method) -> Option<Fault> {
+fn take_fault(bmc: &Bmc, method: &Method) -> Option<Fault> {
     let mut bmc = bmc.lock().unwrap();
     let at = bmc.faults.iter().position(|(wanted, _)| wanted == method)?;
     Some(bmc.faults.remove(at).1)
 }
 
-fn note(bmc: &Bmc, request: &Request<Bytes>) {
+fn record(bmc: &Bmc, request: &Request<Bytes>) {
     let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
-    let what = body.get("ResetType").or(body.pointer("/Boot/BootSourceOverrideTarget"));
+    let value = body.get("ResetType").or(body.pointer("/Boot/BootSourceOverrideTarget"));
     if *request.method() != Method::GET {
-        let what = what.and_then(Value::as_str).unwrap_or_default();
-        bmc.lock().unwrap().seen.push(format!("{} {what}", request.method()));
+        let value = value.and_then(Value::as_str).unwrap_or_default();
+        bmc.lock().unwrap().requests.push(format!("{} {value}", request.method()));
     }
 }
 
-/// Passes `request` on to the emulator.
-async fn passed(bmc: &Bmc, request: Request<Bytes>) -> Response {
+/// Forwards `request` to the emulator.
+async fn forward(bmc: &Bmc, request: Request<Bytes>) -> Response {
     let (emulator, extras, version) = {
         let bmc = bmc.lock().unwrap();
         (bmc.emulator.clone(), bmc.extras, format!("W/\"{}\"", bmc.version))
     };
     let (parts, body) = request.into_parts();
     let patch = parts.method == Method::PATCH;
-    let seen = parts.headers.get(header::IF_MATCH).and_then(|seen| seen.to_str().ok());
-    if extras.versions && patch && seen != Some(version.as_str()) {
+    let etag = parts.headers.get(header::IF_MATCH).and_then(|etag| etag.to_str().ok());
+    if extras.etags && patch && etag != Some(version.as_str()) {
         return StatusCode::PRECONDITION_FAILED.into_response();
     }
     let mut headers = HeaderMap::new();
@@ -242,15 +241,15 @@ async fn passed(bmc: &Bmc, request: Request<Bytes>) -> Response {
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
     let to = format!("{emulator}{}", parts.uri.path());
     let sent = client.build().unwrap().request(parts.method, to).headers(headers).body(body);
-    let answer = sent.send().await.unwrap();
-    let (status, mut headers) = (answer.status(), HeaderMap::new());
-    if let Some(location) = answer.headers().get(header::LOCATION) {
+    let response = sent.send().await.unwrap();
+    let (status, mut headers) = (response.status(), HeaderMap::new());
+    if let Some(location) = response.headers().get(header::LOCATION) {
         headers.insert(header::LOCATION, location.clone());
     }
-    if extras.versions {
+    if extras.etags {
         headers.insert(header::ETAG, HeaderValue::from_str(&version).unwrap());
     }
-    let mut bytes = answer.bytes().await.unwrap();
+    let mut bytes = response.bytes().await.unwrap();
     if extras.sessions && parts.uri.path() == "/redfish/v1/" {
         let mut root: Value = serde_json::from_slice(&bytes).unwrap();
         root["Links"] = json!({"Sessions": {"@odata.id": "/sessions"}});

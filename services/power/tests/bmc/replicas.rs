@@ -1,13 +1,12 @@
-//! Two processes on one store, and one BMC that must not notice.
+//! Two processes on one store send each request to the BMC once.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::http::Method;
-use power::reconcile::{Outcome, Worker};
-use power::{Error, Jobs, Timing};
+use power::reconcile::Worker;
+use power::{Jobs, Timing};
 use store::memory::MemoryStore;
-use store::records;
 use tinwright::HardwareId;
 use tinwright::power::v1::PowerJob;
 use tinwright::power::v1::operation::Power;
@@ -16,9 +15,9 @@ use tinwright::power::v1::power_job::State;
 
 use crate::emulator::Emulator;
 use crate::proxy::{Extras, Fault, Proxy};
-use crate::site::{self, PACE, bmc, boot, power};
+use crate::site::{self, TIMING, bmc, boot, power};
 
-/// So short that what a BMC is asked here outlasts it.
+/// Shorter than the slowest request of these tests.
 const CLAIM: Duration = Duration::from_secs(5);
 
 /// One machine with a job, its BMC, and the processes `a` and `b`.
@@ -44,87 +43,78 @@ impl Rig {
         Self { proxy, hardware, job, a, b, _emulator: emulator }
     }
 
-    fn worker(&self, jobs: &Jobs, pace: Timing) -> Worker {
-        Worker::new(jobs.clone(), self.hardware.to_string(), pace)
+    fn worker(&self, jobs: &Jobs, timing: Timing) -> Worker {
+        Worker::new(jobs.clone(), self.hardware.to_string(), timing)
     }
 
-    /// The job's end, and all that was asked for it, the second of two that are the same left out as often as given.
-    async fn succeeded(&self, again: usize) {
+    /// Asserts that the job succeeded, and that at most `repeated` of its requests were sent twice.
+    async fn assert_success(&self, repeated: usize) {
         let job = self.a.get(self.job.id.parse().unwrap()).await.unwrap();
         assert_eq!(job.state(), State::Success, "{}", job.state_reason);
-        let mut asked = self.proxy.asked();
-        let all = asked.len();
-        asked.dedup();
-        assert_eq!(asked, ["PATCH Pxe", "POST On", "POST ForceOff", "POST On"]);
-        assert!(all - asked.len() <= again, "{:?}", self.proxy.asked());
+        let mut requests = self.proxy.requests();
+        let all = requests.len();
+        requests.dedup();
+        assert_eq!(requests, ["PATCH Pxe", "POST On", "POST ForceOff", "POST On"]);
+        assert!(all - requests.len() <= repeated, "{:?}", self.proxy.requests());
     }
 }
 
-/// Carries jobs out until there are none, as the service does.
+/// Carries out jobs until there are none.
 async fn work(mut worker: Worker) {
-    let ended = async {
-        loop {
-            match worker.turn(SystemTime::now()).await {
-                Ok(Outcome::Idle) => return,
-                Ok(Outcome::Again(pause)) => tokio::time::sleep(pause).await,
-                Err(Error::Records(records::Error::Changed { .. })) => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), ended).await.expect("an end");
+    let result = tokio::time::timeout(Duration::from_secs(120), worker.run()).await;
+    result.expect("all jobs end").unwrap();
     worker.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_at_once_ask_a_bmc_once_however_long_it_takes() {
+async fn two_processes_send_a_slow_request_once() {
     let rig = Rig::new().await;
     rig.proxy.fail(Method::POST, Fault::LongTask(7));
-    let pace = Timing { claim: CLAIM, patience: Duration::from_secs(40), ..PACE };
-    tokio::join!(work(rig.worker(&rig.a, pace)), work(rig.worker(&rig.b, pace)));
-    rig.succeeded(0).await;
+    let timing = Timing { claim: CLAIM, effect_timeout: Duration::from_secs(40), ..TIMING };
+    tokio::join!(work(rig.worker(&rig.a, timing)), work(rig.worker(&rig.b, timing)));
+    rig.assert_success(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_process_that_died_had_begun_another_finishes_once_the_claim_has_lapsed() {
+async fn another_process_finishes_the_job_of_a_dead_one_after_its_claim_lapsed() {
     let rig = Rig::new().await;
-    let pace = Timing { claim: CLAIM, patience: Duration::from_secs(40), ..PACE };
-    let mut dies = rig.worker(&rig.a, pace);
-    while rig.proxy.asked().is_empty() {
-        dies.turn(SystemTime::now()).await.unwrap();
+    let timing = Timing { claim: CLAIM, effect_timeout: Duration::from_secs(40), ..TIMING };
+    let mut dying = rig.worker(&rig.a, timing);
+    while rig.proxy.requests().is_empty() {
+        dying.step().await.unwrap();
     }
-    drop(dies);
-    let mut other = rig.worker(&rig.b, pace);
-    assert_eq!(other.turn(SystemTime::now()).await.unwrap(), Outcome::Again(pace.poll));
-    assert_eq!(rig.proxy.asked(), ["PATCH Pxe"]);
+    drop(dying);
+    let mut other = rig.worker(&rig.b, timing);
+    assert_eq!(other.step().await.unwrap(), Some(timing.poll));
+    assert_eq!(rig.proxy.requests(), ["PATCH Pxe"]);
     work(other).await;
-    rig.succeeded(1).await;
+    rig.assert_success(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_ends_in_order_lets_another_go_on_at_once() {
+async fn a_process_that_stops_releases_its_claim() {
     let rig = Rig::new().await;
-    let for_ever = Timing { claim: Duration::from_secs(100_000), ..PACE };
-    let mut ends = rig.worker(&rig.a, for_ever);
-    while rig.proxy.asked().is_empty() {
-        ends.turn(SystemTime::now()).await.unwrap();
+    let endless = Timing { claim: Duration::from_secs(100_000), ..TIMING };
+    let mut stopping = rig.worker(&rig.a, endless);
+    while rig.proxy.requests().is_empty() {
+        stopping.step().await.unwrap();
     }
-    ends.close().await;
-    work(rig.worker(&rig.b, for_ever)).await;
-    rig.succeeded(1).await;
+    stopping.close().await;
+    work(rig.worker(&rig.b, endless)).await;
+    rig.assert_success(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_is_added_while_the_bmc_answers_does_not_have_it_asked_again() {
+async fn a_job_added_during_a_request_does_not_repeat_the_request() {
     let rig = Rig::new().await;
     rig.proxy.fail(Method::POST, Fault::Task);
-    let pace = Timing { patience: Duration::from_secs(40), ..PACE };
-    let adds = async {
-        while !rig.proxy.asked().contains(&"POST On".to_owned()) {
+    let timing = Timing { effect_timeout: Duration::from_secs(40), ..TIMING };
+    let add = async {
+        while !rig.proxy.requests().contains(&"POST On".to_owned()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         rig.b.create(rig.hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
     };
-    tokio::join!(work(rig.worker(&rig.a, pace)), adds);
-    rig.succeeded(0).await;
+    tokio::join!(work(rig.worker(&rig.a, timing)), add);
+    rig.assert_success(0).await;
 }
