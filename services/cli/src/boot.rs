@@ -4,7 +4,6 @@ mod explain_text;
 mod log;
 mod timeline;
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
@@ -16,64 +15,58 @@ use tinwright::{HardwareId, Mac, check};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::connect::{Connection, LARGEST, Show};
-use crate::noun::{PAGE, answered, pages};
-use crate::output::{self, Format, Row, say};
+use crate::connect::MAX_MESSAGE_BYTES;
+use crate::output::{self, Format, Row, print_list, print_one};
+use crate::resource::{PAGE_SIZE, pages, required};
 
-/// What can be asked about network boot.
+/// Commands on network boot.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum BootCommand {
     /// Explain what a machine would boot now, and why
     Explain {
-        /// Machine
+        /// The machine
         #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
         machine: String,
-        /// Program that requests
-        #[arg(long, default_value = "ipxe")]
-        class: Class,
-        /// Number of the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64
-        #[arg(long = "arch", value_name = "NUMBER")]
-        architecture: Option<u32>,
-        /// Relay of the request
+        /// Options of the simulated request
         #[command(flatten)]
-        relay: Relay,
-        /// Server and output
-        #[command(flatten)]
-        show: Show,
+        request: RequestOptions,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// List the stored boots of one machine, or of all
     List {
-        /// Machine
+        /// The machine
         #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
         machine: Option<String>,
-        /// Boots of machines without a record
+        /// List boots of machines without a record
         #[arg(long, conflicts_with = "machine")]
         unknown: bool,
-        /// Server and output
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Show one boot, step by step: by its id, or a machine's latest
     Get {
-        /// Boot, or machine
+        /// The boot, or the machine
         #[arg(value_name = "BOOT|ID|MAC|ADDRESS|HOST")]
         name: String,
-        /// Server and output
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Print the syslog of a machine
     Log {
-        /// Machine
+        /// The machine
         #[arg(value_name = "ID|MAC|ADDRESS|HOST", required_unless_present = "unknown")]
         machine: Option<String>,
-        /// Lines from addresses of no machine
+        /// Print lines from addresses without a machine
         #[arg(long, conflicts_with = "machine")]
         unknown: bool,
         /// Print new lines, until interrupted
         #[arg(short, long)]
         follow: bool,
-        /// Number of the latest lines to print [default: all]
+        /// Print this number of the latest lines [default: all]
         #[arg(
             short = 'n',
             long,
@@ -82,96 +75,96 @@ pub enum Command {
             hide_default_value = true
         )]
         lines: u32,
-        /// Server
-        #[command(flatten)]
-        connection: Connection,
     },
 }
 
-/// The relay of a request.
-#[derive(Clone, Debug, Default, clap::Args)]
+/// Options of the request to explain.
+#[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
-pub struct Relay {
-    /// Address of the relay on the machine's link, or 0.0.0.0 for none [default: by the machine's record]
+pub struct RequestOptions {
+    /// Explain a request of this program
+    #[arg(long, default_value = "ipxe")]
+    class: ClientClass,
+    /// Set the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64
+    #[arg(long = "arch", value_name = "NUMBER")]
+    architecture: Option<u32>,
+    /// Set the relay's address on the machine's link, or 0.0.0.0 for none [default: by the machine's record]
     #[arg(long, value_name = "ADDRESS")]
     relay: Option<Ipv4Addr>,
-    /// Circuit-id of the port (option 82, sub-option 1), in hex
+    /// Set the circuit-id of the port (option 82, sub-option 1), in hex
     #[arg(long, value_name = "HEX", requires = "relay")]
     circuit_id: Option<String>,
-    /// Remote-id of the switch or host (option 82, sub-option 2), in hex
+    /// Set the remote-id of the switch or host (option 82, sub-option 2), in hex
     #[arg(long, value_name = "HEX", requires = "relay")]
     remote_id: Option<String>,
 }
 
-/// The program that requests.
+/// Programs that request a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Class {
+pub enum ClientClass {
     /// PXE in firmware
-    Pxe,
+    Pxe = pb::ClientClass::Pxe as isize,
     /// HTTP boot in firmware
-    Http,
+    Http = pb::ClientClass::Http as isize,
     /// iPXE, the loader
-    Ipxe,
-    /// iPXE in the interface's ROM, which the site may send for a loader first
-    IpxeRom,
+    Ipxe = pb::ClientClass::Ipxe as isize,
+    /// iPXE in the interface's ROM, which may get a loader first
+    IpxeRom = pb::ClientClass::IpxeRom as isize,
     /// An installed system, or a BMC
-    Ordinary,
+    Ordinary = pb::ClientClass::Ordinary as isize,
 }
 
 /// Runs `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn run(
+    command: BootCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
     match command {
-        Command::Explain { machine, class, architecture, relay, show } => {
-            let channel = show.connection.open().await?;
-            let response = explain(&channel, &machine, class, architecture, relay).await?;
-            match show.output {
-                Format::Table => output::raw(out, explain_text::explanation(&response).as_bytes()),
-                format @ (Format::Json | Format::Yaml) => {
-                    say(out, &output::one(&response, format)?)
-                }
-            }
+        BootCommand::Explain { machine, request, output } => {
+            let response = explain(channel, explain_request(&machine, request)?).await?;
+            print_one(out, &response, output, explain_text::explanation)
         }
-        Command::List { machine, unknown, show } => {
-            let channel = show.connection.open().await?;
+        BootCommand::List { machine, unknown, output } => {
             let hardware_id = match machine {
-                Some(name) => id(&channel, &name).await?,
+                Some(name) => id(channel, &name).await?,
                 None => String::new(),
             };
-            let boots = boots(&channel, hardware_id, unknown).await?;
-            say(out, &output::list(&boots, show.output)?)
+            print_list(out, &boots(channel, hardware_id, unknown).await?, output)
         }
-        Command::Get { name, show } => {
-            let boot = found(&show.connection.open().await?, &name).await?;
-            match show.output {
-                Format::Table => output::raw(out, timeline::text(&boot).as_bytes()),
-                format @ (Format::Json | Format::Yaml) => say(out, &output::one(&boot, format)?),
-            }
+        BootCommand::Get { name, output } => {
+            print_one(out, &find(channel, &name).await?, output, timeline::text)
         }
-        Command::Log { machine, unknown: _, follow, lines, connection } => {
-            let channel = connection.open().await?;
-            log::print(&channel, machine.as_deref(), lines, follow, out).await
+        BootCommand::Log { machine, unknown: _, follow, lines } => {
+            log::print(channel, machine.as_deref(), lines, follow, out).await
         }
     }
 }
 
+fn explain_request(name: &str, options: RequestOptions) -> anyhow::Result<pb::ExplainBootRequest> {
+    let RequestOptions { class, architecture, relay, circuit_id, remote_id } = options;
+    let relay = relay.map(|address| pb::RelayAgent {
+        address: address.to_string(),
+        circuit_id: circuit_id.unwrap_or_default(),
+        remote_id: remote_id.unwrap_or_default(),
+    });
+    let (by, client_class) = (Some(by(name)?), class as i32);
+    Ok(pb::ExplainBootRequest { by, client_class, architecture, relay })
+}
+
 async fn explain(
     channel: &Channel,
-    name: &str,
-    class: Class,
-    architecture: Option<u32>,
-    relay: Relay,
+    request: pb::ExplainBootRequest,
 ) -> anyhow::Result<pb::ExplainBootResponse> {
-    let (by, client_class) = (Some(by(name)?), pb::ClientClass::from(class).into());
-    let relay = relay.into();
-    let request = pb::ExplainBootRequest { by, client_class, architecture, relay };
-    let response = client(channel).explain_boot(request).await.map_err(add_hint)?;
-    Ok(response.into_inner())
+    Ok(client(channel).explain_boot(request).await.map_err(add_hint)?.into_inner())
 }
 
 /// Returns the id of the machine with the name `name`.
 async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    let response = explain(channel, name, Class::Ipxe, None, Relay::default()).await?;
-    let id = response.inputs.unwrap_or_default().hardware_id;
+    let client_class = ClientClass::Ipxe as i32;
+    let request =
+        pb::ExplainBootRequest { by: Some(by(name)?), client_class, ..Default::default() };
+    let id = explain(channel, request).await?.inputs.unwrap_or_default().hardware_id;
     anyhow::ensure!(!id.is_empty(), "no machine {name} has a record: see boot list --unknown");
     Ok(id)
 }
@@ -183,7 +176,8 @@ async fn boots(
 ) -> anyhow::Result<Vec<pb::Boot>> {
     pages(async |page_token| {
         let hardware_id = hardware_id.clone();
-        let request = pb::ListBootsRequest { page_size: PAGE, page_token, hardware_id, unknown };
+        let request =
+            pb::ListBootsRequest { page_size: PAGE_SIZE, page_token, hardware_id, unknown };
         let page = client(channel).list_boots(request).await.map_err(add_hint)?.into_inner();
         Ok((page.boots, page.next_page_token))
     })
@@ -191,12 +185,11 @@ async fn boots(
 }
 
 /// Returns the boot with the id `name`, or the latest boot of the machine `name`.
-async fn found(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
+async fn find(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
     if by(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
         let request = pb::GetBootRequest { id: name.to_owned() };
-        return answered(
-            client(channel).get_boot(request).await.map_err(add_hint)?.into_inner().boot,
-        );
+        let response = client(channel).get_boot(request).await.map_err(add_hint)?;
+        return required(response.into_inner().boot);
     }
     let mut boots = boots(channel, id(channel, name).await?, false).await?;
     boots.pop().with_context(|| format!("{name} has not booted from the network in the last week"))
@@ -215,24 +208,23 @@ fn by(name: &str) -> anyhow::Result<By> {
     } else if name.parse::<std::net::IpAddr>().is_ok() {
         Ok(By::Address(name.into()))
     } else {
-        let name = check::hostname(name)
-            .with_context(|| format!("{name:?} is no machine's id, MAC, address or host name"))?;
-        Ok(By::Hostname(name))
+        let invalid = || format!("{name:?} is not the id, MAC, address or host name of a machine");
+        Ok(By::Hostname(check::hostname(name).with_context(invalid)?))
     }
 }
 
-/// Replaces the error of a server that does not boot machines.
+/// Replaces the status of a server without netboot.
 fn add_hint(status: Status) -> Status {
     if status.code() != Code::Unimplemented {
         return status;
     }
     Status::failed_precondition(
-        "this server does not boot machines: ask the one with --netboot-interface",
+        "this server does not boot machines: connect to the one with --netboot-interface",
     )
 }
 
 fn client(channel: &Channel) -> NetbootServiceClient<Channel> {
-    NetbootServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+    NetbootServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 impl Row for pb::Boot {
@@ -257,28 +249,6 @@ fn script_kind(kind: pb::ScriptKind) -> String {
         return String::new();
     }
     output::word(kind.as_str_name(), "SCRIPT_KIND_")
-}
-
-impl From<Class> for pb::ClientClass {
-    fn from(class: Class) -> Self {
-        match class {
-            Class::Pxe => Self::Pxe,
-            Class::Http => Self::Http,
-            Class::Ipxe => Self::Ipxe,
-            Class::IpxeRom => Self::IpxeRom,
-            Class::Ordinary => Self::Ordinary,
-        }
-    }
-}
-
-impl From<Relay> for Option<pb::RelayAgent> {
-    fn from(Relay { relay, circuit_id, remote_id }: Relay) -> Self {
-        relay.map(|address| pb::RelayAgent {
-            address: address.to_string(),
-            circuit_id: circuit_id.unwrap_or_default(),
-            remote_id: remote_id.unwrap_or_default(),
-        })
-    }
 }
 
 #[cfg(test)]

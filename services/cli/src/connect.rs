@@ -1,72 +1,59 @@
-//! Finding the server and proving who we are.
+//! Finding the server, and the identity of the caller.
 //!
-//! The folder of secrets is the server's own, or a copy of three of its files: `ca.pem`, which tells whom to trust, and
-//! `admin.pem` with `admin-key.pem`, which say who asks.
+//! The directory of secrets is the server's own, or a copy of three of its files: `ca.pem`, the certificate authority to
+//! trust, and `admin.pem` with `admin-key.pem`, the caller's certificate.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tinwright::common::v1 as common;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::output::Format;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without data before an HTTP/2 ping.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How long the server may take to be there.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long a silent server is left alone before it is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// The largest response in bytes: a page of the largest objects in full view.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// The longest message taken from it, in bytes: a page of the largest objects, seen whole.
-pub const LARGEST: usize = 64 << 20;
-
-/// Where to ask, and how to print.
-#[derive(Debug, clap::Args)]
-pub struct Show {
-    /// How to print
-    #[arg(short, long, default_value = "table")]
-    pub output: Format,
-    /// Where to ask
-    #[command(flatten)]
-    pub connection: Connection,
-}
-
-/// How much of an object is shown.
+/// The parts of an object to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum View {
-    /// All but secrets and user data.
-    Basic,
-    /// Everything; for administrators.
-    Full,
+    /// All but secrets and user data
+    Basic = common::View::Basic as isize,
+    /// Everything; for administrators
+    Full = common::View::Full as isize,
 }
 
-/// Which server, and as whom.
+/// The server, and the identity of the caller.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Connection {
-    /// The server's URL; http:// for one that serves in clear
+    /// Connect to this URL; http:// for a server without TLS
     #[arg(
         long,
+        global = true,
         env = "TINWRIGHT_SERVER",
         value_name = "URL",
         default_value = "https://127.0.0.1:42113"
     )]
     pub server: String,
-    /// Folder with ca.pem, admin.pem and admin-key.pem [default: secrets in the server's data directory]
-    #[arg(long, env = "TINWRIGHT_SECRETS", value_name = "DIR")]
+    /// Read ca.pem, admin.pem and admin-key.pem from this directory [default: secrets in the server's data directory]
+    #[arg(long, global = true, env = "TINWRIGHT_SECRETS", value_name = "DIR")]
     pub secrets: Option<PathBuf>,
-    /// The server's data directory, where its secrets are
-    #[arg(long, env = "TINWRIGHT_DATA", value_name = "DIR")]
+    /// Read the secrets of the server with this data directory
+    #[arg(long, global = true, env = "TINWRIGHT_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
 
 impl Connection {
-    /// A channel to the server.
+    /// Connects to the server.
     pub async fn open(&self) -> anyhow::Result<Channel> {
         let endpoint = Endpoint::from_shared(self.server.clone())
-            .with_context(|| format!("--server {} is no URL", self.server))?
-            .connect_timeout(CONNECT)
+            .with_context(|| format!("--server {} is not a URL", self.server))?
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE);
+            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL);
         let endpoint = match self.server.starts_with("http://") {
             true => endpoint,
             false => endpoint.tls_config(self.tls()?)?,
@@ -77,28 +64,19 @@ impl Connection {
     }
 
     fn tls(&self) -> anyhow::Result<ClientTlsConfig> {
-        let folder = match (&self.secrets, &self.data) {
+        let directory = match (&self.secrets, &self.data) {
             (Some(secrets), _) => secrets.clone(),
             (None, Some(data)) => data.join("secrets"),
             (None, None) => crate::data()?.join("secrets"),
         };
-        let authority = Certificate::from_pem(read(&folder, "ca.pem")?);
-        let own = Identity::from_pem(read(&folder, "admin.pem")?, read(&folder, "admin-key.pem")?);
-        Ok(ClientTlsConfig::new().ca_certificate(authority).identity(own))
+        let read = |name| {
+            let path = directory.join(name);
+            let hint = "give --data or --secrets, or copy the file from the server";
+            let text = std::fs::read_to_string(&path);
+            text.with_context(|| format!("reading {}: {hint}", path.display()))
+        };
+        let authority = Certificate::from_pem(read("ca.pem")?);
+        let identity = Identity::from_pem(read("admin.pem")?, read("admin-key.pem")?);
+        Ok(ClientTlsConfig::new().ca_certificate(authority).identity(identity))
     }
-}
-
-impl From<View> for i32 {
-    fn from(view: View) -> Self {
-        match view {
-            View::Basic => common::View::Basic.into(),
-            View::Full => common::View::Full.into(),
-        }
-    }
-}
-
-fn read(folder: &Path, name: &str) -> anyhow::Result<String> {
-    let path = folder.join(name);
-    let hint = "give --data or --secrets, or copy the file from the server";
-    std::fs::read_to_string(&path).with_context(|| format!("reading {}: {hint}", path.display()))
 }

@@ -1,8 +1,8 @@
-//! One line that says what went wrong and what to do.
+//! Errors in one line, with a hint.
 
 use tonic::{Code, Status};
 
-/// `error` in one line. What a server said is given in its words, with a hint where the code calls for one.
+/// Renders `error` in one line. The message of a server is followed by a hint on its status code.
 pub fn line(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
@@ -11,7 +11,7 @@ pub fn line(error: &anyhow::Error) -> String {
             Some(status) => {
                 let hint = hint(status.code()).map_or(String::new(), |hint| format!(" ({hint})"));
                 parts.push(format!("{}{hint}", status.message()));
-                break; // below is how it came here, which helps nobody
+                break; // the causes of a status describe its transport
             }
         }
     }
@@ -22,13 +22,13 @@ fn hint(code: Code) -> Option<&'static str> {
     match code {
         Code::Unavailable => Some("try again in a moment"),
         Code::Unauthenticated => Some("give the right --data or --secrets"),
-        Code::PermissionDenied => Some("ask as somebody who may: --secrets"),
-        Code::NotFound => Some("see what there is: list"),
-        Code::Aborted => Some("it has changed since: get it, and try again"),
-        Code::OutOfRange => Some("too much at once: begin again"),
-        Code::Unimplemented => Some("the server is of another version"),
+        Code::PermissionDenied => Some("use --secrets of a caller with the permission"),
+        Code::NotFound => Some("see the existing ones: list"),
+        Code::Aborted => Some("it was changed: get it, and try again"),
+        Code::OutOfRange => Some("the stream was too slow: try again"),
+        Code::Unimplemented => Some("the server has another version"),
         Code::DataLoss => Some("look at the server's log"),
-        Code::DeadlineExceeded => Some("the server is slow or away: try again"),
+        Code::DeadlineExceeded => Some("the server is slow or unavailable: try again"),
         Code::Unknown => Some("the connection broke: is the server running?"),
         Code::Ok
         | Code::Cancelled
@@ -46,11 +46,11 @@ mod tests {
     use anyhow::Context as _;
 
     #[test]
-    fn what_the_server_said_is_told_in_one_line_with_what_was_being_done() {
-        let refused: Result<(), _> = Err(Status::invalid_argument("hardware.mac:\n wrong"));
-        let error = refused.context("rack.yaml, object 2").unwrap_err();
+    fn a_status_is_one_line_with_its_context_and_a_hint() {
+        let status: Result<(), _> = Err(Status::invalid_argument("hardware.mac:\n wrong"));
+        let error = status.context("rack.yaml, object 2").unwrap_err();
         assert_eq!(line(&error), "rack.yaml, object 2: hardware.mac: wrong");
-        let away = anyhow::Error::from(Status::unavailable("no store"));
-        assert_eq!(line(&away), "no store (try again in a moment)");
+        let unavailable = anyhow::Error::from(Status::unavailable("no store"));
+        assert_eq!(line(&unavailable), "no store (try again in a moment)");
     }
 }

@@ -1,107 +1,109 @@
-//! Following objects as they change: as events for programs, or until something has come true.
+//! Watching objects: printing their changes, or waiting for a state.
 
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use prost::{Message, Name};
-use tinwright::json;
+use serde_json::json;
 use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use crate::connect::View;
-use crate::output::{self, say};
+use crate::output::print_line;
 
-/// How long a server that went away is left alone before it is asked again.
-pub const PAUSE: Duration = Duration::from_secs(1);
-/// How often in a row it may not be there: a restart is sat out, an end is told.
-pub const PATIENCE: u32 = 60;
+/// Delay before a stream is opened again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Consecutive failures that are tolerated: enough for a restart of the server.
+const MAX_FAILURES: u32 = 60;
 
-/// Objects that a server tells the changes of.
-#[expect(async_fn_in_trait, reason = "commands run on one thread, and nobody spawns them")]
+/// The stream of a watch.
+pub type Watch<W> = Result<Streaming<<W as Watchable>::Response>, Status>;
+
+/// Objects that can be watched.
+#[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
 pub trait Watchable: Message + Name + Default {
-    /// What their watch answers with.
-    type Told: WatchResponse<Object = Self>;
+    /// The response message of the watch.
+    type Response: WatchResponse<Object = Self>;
 
-    /// What it goes by.
+    /// Returns the object's id.
     fn id(&self) -> &str;
 
-    /// The watch of the one with `id`; of all if that is empty.
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        view: View,
-    ) -> Result<Streaming<Self::Told>, Status>;
+    /// Opens the watch of the object with `id`, or of all objects if it is empty.
+    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self>;
 }
 
-/// Prints each event on a line of its own, for as long as the server tells.
+/// Prints each event as one line of JSON, until the server ends the stream.
 pub async fn events<W: Watchable>(
     channel: &Channel,
     id: String,
     view: View,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut told = W::watch(channel, id, view).await?;
-    while let Some(told) = told.next().await {
-        let line = match told?.into_event() {
-            Some(WatchEvent::Put(object)) => output::event("put", &json::write(&object)?),
-            Some(WatchEvent::Deleted(id)) => {
-                output::event("deleted", &serde_json::json!({ "id": id }))
-            }
-            Some(WatchEvent::Synced) => output::event("synced", &serde_json::Value::Null),
-            None => continue, // of a kind that only a newer server knows
+    let mut responses = W::watch(channel, id, view).await?;
+    while let Some(response) = responses.next().await {
+        let (event, object) = match response?.into_event() {
+            Some(WatchEvent::Put(object)) => ("put", tinwright::json::write(&object)?),
+            Some(WatchEvent::Deleted(id)) => ("deleted", json!({ "id": id })),
+            Some(WatchEvent::Synced) => ("synced", serde_json::Value::Null),
+            None => continue, // a kind that only a newer server knows
         };
-        say(out, &line)?;
+        print_line(out, &json!({ "event": event, "object": object }).to_string())?;
     }
     Ok(())
 }
 
-/// Watches the object with `id` until `judge`, asked at each change, has an answer. It is given nothing once the object is
-/// gone. A server that goes away is waited for, and the watch begun again: the object as it is then says all.
+/// Watches the object with `id` until `result` returns something. It gets the object after each change, or `None` if the
+/// object does not exist. After a disconnect the watch is opened again, which sends the present object.
 pub async fn until<W: Watchable, T>(
     channel: &Channel,
     id: &str,
-    mut judge: impl FnMut(Option<W>) -> Option<T>,
+    mut result: impl FnMut(Option<W>) -> Option<Result<T, String>>,
+) -> anyhow::Result<T> {
+    let watch = async |failures: &mut u32| {
+        let mut responses = W::watch(channel, id.to_owned(), View::Basic).await?;
+        let mut exists = false;
+        while let Some(response) = responses.next().await {
+            let object = match response?.into_event() {
+                Some(WatchEvent::Put(object)) if object.id() == id => Some(object),
+                Some(WatchEvent::Deleted(deleted)) if deleted == id => None,
+                Some(WatchEvent::Synced) if !exists => None,
+                Some(WatchEvent::Put(_) | WatchEvent::Deleted(_) | WatchEvent::Synced) | None => {
+                    continue;
+                }
+            };
+            (exists, *failures) = (true, 0);
+            if let Some(result) = result(object) {
+                return Ok(result);
+            }
+        }
+        Err(Status::unavailable("the watch ended").into())
+    };
+    let result = while_unavailable(true, watch).await.with_context(|| format!("watching {id}"))?;
+    result.map_err(anyhow::Error::msg)
+}
+
+/// Repeats `attempt` while the server is unavailable, if `repeat`. `attempt` sets its argument, the number of consecutive
+/// failures, to 0 when it receives something.
+pub async fn while_unavailable<T>(
+    repeat: bool,
+    mut attempt: impl AsyncFnMut(&mut u32) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let mut failures = 0;
     loop {
-        match watched(channel, id, &mut judge, &mut failures).await {
-            Ok(verdict) => return Ok(verdict),
-            Err(status) if is_passing(&status) && failures < PATIENCE => failures += 1,
-            Err(status) => return Err(status).with_context(|| format!("watching {id}")),
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-async fn watched<W: Watchable, T>(
-    channel: &Channel,
-    id: &str,
-    judge: &mut impl FnMut(Option<W>) -> Option<T>,
-    failures: &mut u32,
-) -> Result<T, Status> {
-    let mut told = W::watch(channel, id.to_owned(), View::Basic).await?;
-    let mut there = false;
-    while let Some(told) = told.next().await {
-        let seen = match told?.into_event() {
-            Some(WatchEvent::Put(object)) if object.id() == id => Some(object),
-            Some(WatchEvent::Deleted(gone)) if gone == id => None,
-            Some(WatchEvent::Synced) if !there => None,
-            Some(WatchEvent::Put(_) | WatchEvent::Deleted(_) | WatchEvent::Synced) | None => {
-                continue;
+        match attempt(&mut failures).await {
+            Err(error) if repeat && failures < MAX_FAILURES && is_unavailable(&error) => {
+                failures += 1;
             }
-        };
-        (there, *failures) = (true, 0);
-        if let Some(verdict) = judge(seen) {
-            return Ok(verdict);
+            result => return result,
         }
+        tokio::time::sleep(RETRY_DELAY).await;
     }
-    Err(Status::unavailable("the watch ended"))
 }
 
-/// Whether what ended so is worth beginning again: the server, or the way to it, is away.
-pub fn is_passing(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::OutOfRange | Code::Unknown)
+fn is_unavailable(error: &anyhow::Error) -> bool {
+    let code = error.downcast_ref().map(Status::code);
+    matches!(code, Some(Code::Unavailable | Code::OutOfRange | Code::Unknown))
 }

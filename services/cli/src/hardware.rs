@@ -1,8 +1,7 @@
 //! Commands on machines.
 
-mod occupied;
+mod effective_state;
 
-use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -12,81 +11,75 @@ use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::{HardwareId, Mac, check};
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
-use crate::connect::{LARGEST, Show, View};
-use crate::follow::Watchable;
-use crate::noun::{self, Files, Noun, PAGE, Plain, Update, Wanted, Written, answered};
-use crate::output::{self, Format, Row, say};
+use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    UpdateOptions, required,
+};
 use crate::{input, tinkerbell};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum HardwareCommand {
     /// Create machines from files: in our own form, or in Tinkerbell's JSON
-    Create(Files),
+    Create(FileOptions),
     /// Replace machines from files; each must have its id
-    Update(Update),
+    Update(UpdateOptions),
     /// Change the state of a machine
     SetState {
         /// The machine
         #[arg(value_name = pb::Hardware::NAMES)]
         machine: String,
         /// The state
-        state: State,
-        /// The reason, for people
+        state: RequestedState,
+        /// Record this reason, for people
         #[arg(long, default_value = "")]
         reason: String,
-        /// Server and output format
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Commands that every resource has
     #[command(flatten)]
-    Noun(noun::Command<pb::Hardware>),
+    Resource(ResourceCommand<pb::Hardware>),
 }
 
-/// States to request.
+/// States that can be requested.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum State {
+pub enum RequestedState {
     /// Recorded, but not verified
-    Enrolled,
+    Enrolled = pb::State::Enrolled as isize,
     /// May be given to an instance
-    Provisionable,
+    Provisionable = pb::State::Provisionable as isize,
     /// An operator has to look at it
-    Failed,
+    Failed = pb::State::Failed as isize,
     /// Nothing automatic happens to it
-    Maintenance,
+    Maintenance = pb::State::Maintenance as isize,
 }
 
 /// Runs `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn run(
+    command: HardwareCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
     match command {
-        Command::Create(files) => noun::create::<pb::Hardware>(files, out).await,
-        Command::Update(update) => noun::update::<pb::Hardware>(update, out).await,
-        Command::SetState { machine, state, reason, show } => {
-            let channel = show.connection.open().await?;
-            let id = id(&channel, &machine).await?;
-            let state = pb::State::from(state).into();
+        HardwareCommand::Create(files) => {
+            resource::create::<pb::Hardware>(files, channel, out).await
+        }
+        HardwareCommand::Update(options) => {
+            resource::update::<pb::Hardware>(options, channel, out).await
+        }
+        HardwareCommand::SetState { machine, state, reason, output } => {
+            let (id, state) = (id(channel, &machine).await?, state as i32);
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
-            let moved = client(&channel).set_hardware_state(request).await?.into_inner().hardware;
-            say(out, &output::list(moved.as_slice(), show.output)?)
+            let response = client(channel).set_hardware_state(request).await?.into_inner();
+            print_list(out, response.hardware.as_slice(), output)
         }
-        // People see what occupies a machine; programs get the machine itself, and ask for instances themselves.
-        Command::Noun(noun::Command::List { labels, choice, view, show })
-            if show.output == Format::Table =>
-        {
-            let channel = show.connection.open().await?;
-            let wanted = Wanted { labels: labels.into_iter().collect(), view, choice };
-            let machines = pb::Hardware::list(&channel, wanted).await?;
-            say(out, &occupied::table(&channel, machines).await)
-        }
-        Command::Noun(noun::Command::Get { name, view, show }) if show.output == Format::Table => {
-            let channel = show.connection.open().await?;
-            let machine = pb::Hardware::find(&channel, &name, view).await?;
-            say(out, &occupied::one(&channel, &machine).await?)
-        }
-        Command::Noun(command) => noun::run(command, out).await,
+        HardwareCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
 
@@ -95,6 +88,14 @@ pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     match name.parse::<HardwareId>() {
         Ok(id) => Ok(id.to_string()),
         Err(_) => Ok(pb::Hardware::find(channel, name, View::Basic).await?.id),
+    }
+}
+
+/// Returns the id of the machine `name`, or an empty id, which stands for all machines.
+pub(crate) async fn id_or_all(channel: &Channel, name: Option<String>) -> anyhow::Result<String> {
+    match name {
+        Some(name) => id(channel, &name).await,
+        None => Ok(String::new()),
     }
 }
 
@@ -126,55 +127,57 @@ fn own_state(machine: &pb::Hardware) -> String {
 }
 
 impl Watchable for pb::Hardware {
-    type Told = pb::WatchHardwareResponse;
+    type Response = pb::WatchHardwareResponse;
 
     fn id(&self) -> &str {
         &self.id
     }
 
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        view: View,
-    ) -> Result<Streaming<Self::Told>, Status> {
-        let request = pb::WatchHardwareRequest { id, view: view.into() };
+    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
+        let request = pb::WatchHardwareRequest { id, view: view as i32 };
         Ok(client(channel).watch_hardware(request).await?.into_inner())
     }
 }
 
-impl Noun for pb::Hardware {
-    type Choice = Plain;
-    type Sight = Plain;
-    type Removal = Plain;
-    const NOUN: &'static str = "hardware";
+impl Resource for pb::Hardware {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "hardware";
     const NAMES: &'static str = "ID|NAME|MAC|ADDRESS";
 
     async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
-        let request = pb::GetHardwareRequest { by: Some(by(name)?), view: view.into() };
-        let found = client(channel).get_hardware(request).await?;
-        answered(found.into_inner().hardware)
+        let request = pb::GetHardwareRequest { by: Some(by(name)?), view: view as i32 };
+        required(client(channel).get_hardware(request).await?.into_inner().hardware)
     }
 
-    async fn list(channel: &Channel, wanted: Wanted<Plain>) -> anyhow::Result<Vec<Self>> {
-        noun::pages(async |page_token| {
-            let (labels, view) = (wanted.labels.clone(), wanted.view.into());
-            let request = pb::ListHardwareRequest { page_size: PAGE, page_token, labels, view };
-            let page = client(channel).list_hardware(request).await?.into_inner();
-            Ok((page.hardware, page.next_page_token))
-        })
-        .await
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
+        let request = pb::ListHardwareRequest { page_size: PAGE_SIZE, page_token, labels, view };
+        let page = client(channel).list_hardware(request).await?.into_inner();
+        Ok((page.hardware, page.next_page_token))
     }
 
-    async fn delete(&self, channel: &Channel, _: &Plain) -> anyhow::Result<()> {
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
         let request = pb::DeleteHardwareRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_hardware(request).await?;
         Ok(())
     }
+
+    // People get effective states. Programs get the machines themselves, and can request instances.
+
+    async fn describe(&self, channel: &Channel) -> anyhow::Result<String> {
+        effective_state::describe(channel, self).await
+    }
+
+    async fn table(channel: &Channel, machines: &[Self]) -> String {
+        effective_state::table(channel, machines).await
+    }
 }
 
-impl Written for pb::Hardware {
+impl FromFiles for pb::Hardware {
     fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
-        noun::messages(path, input::objects(path)?, |object| {
+        resource::messages(path, input::objects(path)?, |object| {
             match tinkerbell::is_hardware(&object) {
                 true => tinkerbell::hardware(&object),
                 false => input::message(object),
@@ -184,16 +187,12 @@ impl Written for pb::Hardware {
 
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateHardwareRequest { hardware: Some(self), request_id: String::new() };
-        answered(client(channel).create_hardware(request).await?.into_inner().hardware)
+        required(client(channel).create_hardware(request).await?.into_inner().hardware)
     }
 
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateHardwareRequest { hardware: Some(self), update_mask };
-        answered(client(channel).update_hardware(request).await?.into_inner().hardware)
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
+        let request = pb::UpdateHardwareRequest { hardware: Some(self), update_mask: mask };
+        required(client(channel).update_hardware(request).await?.into_inner().hardware)
     }
 }
 
@@ -206,26 +205,13 @@ fn by(name: &str) -> anyhow::Result<pb::get_hardware_request::By> {
     } else if name.parse::<std::net::IpAddr>().is_ok() {
         Ok(By::Address(name.into()))
     } else {
-        let name = check::label(name).with_context(|| {
-            format!("{name:?} is not the id, name, MAC or address of a machine")
-        })?;
-        Ok(By::Name(name))
+        let invalid = || format!("{name:?} is not the id, name, MAC or address of a machine");
+        Ok(By::Name(check::label(name).with_context(invalid)?))
     }
 }
 
 fn client(channel: &Channel) -> HardwareServiceClient<Channel> {
-    HardwareServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
-}
-
-impl From<State> for pb::State {
-    fn from(state: State) -> Self {
-        match state {
-            State::Enrolled => Self::Enrolled,
-            State::Provisionable => Self::Provisionable,
-            State::Failed => Self::Failed,
-            State::Maintenance => Self::Maintenance,
-        }
-    }
+    HardwareServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Objects from files: YAML or JSON, one or several, from standard input where the name is `-`.
+//! Objects from files: YAML or JSON, one or several. The file `-` is standard input.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -9,12 +9,12 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use tinwright::json;
 
-/// Every object in the file at `path`: its YAML documents, or the members of a list.
+/// Reads all objects in the file at `path`: its YAML documents, or the elements of a list.
 pub fn objects(path: &Path) -> anyhow::Result<Vec<Value>> {
     parse(&text(path)?).with_context(|| path.display().to_string())
 }
 
-/// The text of the file at `path`.
+/// Reads the file at `path`.
 pub fn text(path: &Path) -> anyhow::Result<String> {
     if path == Path::new("-") {
         let mut text = String::new();
@@ -24,13 +24,13 @@ pub fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The key and the value of an option that is written KEY=VALUE.
+/// Parses an option of the form KEY=VALUE.
 pub fn pair(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is wanted")?;
+    let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE")?;
     Ok((key.into(), value.into()))
 }
 
-/// Every object in `text`.
+/// Parses all objects in `text`.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in yaml_serde::Deserializer::from_str(text) {
@@ -41,11 +41,11 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
             objects.push(value);
         }
     }
-    anyhow::ensure!(!objects.is_empty(), "there is no object in it");
+    anyhow::ensure!(!objects.is_empty(), "no object in it");
     Ok(objects)
 }
 
-/// The message that `object` spells.
+/// Converts `object` into a message.
 pub fn message<M: Message + Name + Default>(object: Value) -> anyhow::Result<M> {
     Ok(json::read(object)?)
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_and_lists_are_taken_apart() {
+    fn documents_and_lists_are_split_into_objects() {
         let names = |text: &str| -> Vec<String> {
             let name = |v: &Value| v["name"].as_str().unwrap().to_owned();
             parse(text).unwrap().iter().map(name).collect()

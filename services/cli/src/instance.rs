@@ -2,7 +2,6 @@
 
 mod create;
 
-use std::io::Write;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
@@ -11,45 +10,45 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
-use crate::connect::{Connection, LARGEST, Show, View};
-use crate::follow::{self, Watchable};
+use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::follow::{self, Watch, Watchable};
 use crate::hardware;
-use crate::noun::{self, Noun, PAGE, Plain, Update, Wanted, Written, answered};
-use crate::output::{self, Row, say};
+use crate::output::{self, Format, Row, print_line, print_list};
+use crate::resource::{
+    self, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, UpdateOptions,
+    required,
+};
 
 /// Commands on instances.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum InstanceCommand {
     /// Create instances, which occupy and provision machines: from files or from options
-    Create(Box<create::Create>),
+    Create(Box<create::CreateInstance>),
     /// Replace instances from files; each must have its id
-    Update(Update),
+    Update(UpdateOptions),
     /// Repeat the step that failed: provisioning or deprovisioning
     Retry {
         /// The instance
         #[arg(value_name = pb::Instance::NAMES)]
         name: String,
-        /// Server and output format
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Wait until an instance reaches a state; fail when it no longer can
     Wait {
         /// The instance
         #[arg(value_name = pb::Instance::NAMES)]
         name: String,
-        /// The state
+        /// Wait for this state
         #[arg(long = "for", value_name = "STATE", default_value = "active")]
         goal: Goal,
-        /// Server
-        #[command(flatten)]
-        connection: Connection,
     },
     /// Commands that every resource has
     #[command(flatten)]
-    Noun(noun::Command<pb::Instance>),
+    Resource(ResourceCommand<pb::Instance>),
 }
 
 /// States to wait for.
@@ -65,7 +64,7 @@ pub enum Goal {
 
 /// Options of a delete.
 #[derive(Debug, clap::Args)]
-pub struct Removal {
+pub struct DeleteInstanceOptions {
     /// Release the machine without wiping it and without switching it off; it goes to maintenance
     #[arg(long)]
     force: bool,
@@ -75,36 +74,39 @@ pub struct Removal {
 }
 
 /// Runs `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn run(
+    command: InstanceCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
     match command {
-        Command::Create(create) => create::run(*create, out).await,
-        Command::Update(update) => noun::update::<pb::Instance>(update, out).await,
-        Command::Retry { name, show } => {
-            let channel = show.connection.open().await?;
-            let id = pb::Instance::find(&channel, &name, View::Basic).await?.id;
-            let retried = client(&channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
-            say(out, &output::list(retried.into_inner().instance.as_slice(), show.output)?)
+        InstanceCommand::Create(create) => create::run(*create, channel, out).await,
+        InstanceCommand::Update(options) => {
+            resource::update::<pb::Instance>(options, channel, out).await
         }
-        Command::Wait { name, goal, connection } => {
-            let channel = connection.open().await?;
-            let id = pb::Instance::find(&channel, &name, View::Basic).await?.id;
-            wait(&channel, &id, goal).await?;
-            say(out, &format!("instance {id} is {}", goal.word()))
+        InstanceCommand::Retry { name, output } => {
+            let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
+            let retried = client(channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
+            print_list(out, retried.into_inner().instance.as_slice(), output)
         }
-        Command::Noun(command) => noun::run(command, out).await,
+        InstanceCommand::Wait { name, goal } => {
+            let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
+            wait(channel, &id, goal).await?;
+            print_line(out, &format!("instance {id} is {}", goal.word()))
+        }
+        InstanceCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
 
 /// Waits until the instance with `id` has reached `goal`.
-pub async fn wait(channel: &Channel, id: &str, goal: Goal) -> anyhow::Result<()> {
-    let judge = |seen: Option<pb::Instance>| goal.reached(id, seen.as_ref());
-    follow::until(channel, id, judge).await?.map_err(anyhow::Error::msg)
+async fn wait(channel: &Channel, id: &str, goal: Goal) -> anyhow::Result<()> {
+    follow::until(channel, id, |instance| goal.reached(id, instance.as_ref())).await
 }
 
 impl Goal {
     /// Returns success if the goal is reached, an error if it can no longer be, and nothing while it still can.
-    fn reached(self, id: &str, seen: Option<&pb::Instance>) -> Option<Result<(), String>> {
-        let Some(instance) = seen else {
+    fn reached(self, id: &str, instance: Option<&pb::Instance>) -> Option<Result<(), String>> {
+        let Some(instance) = instance else {
             let gone = || format!("instance {id} is gone");
             return Some(if self == Self::Gone { Ok(()) } else { Err(gone()) });
         };
@@ -119,7 +121,7 @@ impl Goal {
                 Some(Err(stuck()))
             }
             (Self::Active, Deprovisioning) => {
-                Some(Err(format!("instance {id} is being given back")))
+                Some(Err(format!("instance {id} is being deprovisioned")))
             }
             (Self::Active | Self::Failed | Self::Gone, _) => None,
         }
@@ -152,27 +154,23 @@ impl Row for pb::Instance {
 }
 
 impl Watchable for pb::Instance {
-    type Told = pb::WatchInstancesResponse;
+    type Response = pb::WatchInstancesResponse;
 
     fn id(&self) -> &str {
         &self.id
     }
 
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        view: View,
-    ) -> Result<Streaming<Self::Told>, Status> {
-        let request = pb::WatchInstancesRequest { id, view: view.into() };
+    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
+        let request = pb::WatchInstancesRequest { id, view: view as i32 };
         Ok(client(channel).watch_instances(request).await?.into_inner())
     }
 }
 
-impl Noun for pb::Instance {
-    type Choice = Plain;
-    type Sight = Plain;
-    type Removal = Removal;
-    const NOUN: &'static str = "instance";
+impl Resource for pb::Instance {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = DeleteInstanceOptions;
+    const RESOURCE: &'static str = "instance";
     const NAMES: &'static str = "ID|ADDRESS|MACHINE";
 
     /// Finds an instance by its id or address, else by its machine.
@@ -188,40 +186,37 @@ impl Noun for pb::Instance {
             }
             other => other?,
         };
-        answered(found)
+        required(found)
     }
 
-    async fn list(channel: &Channel, wanted: Wanted<Plain>) -> anyhow::Result<Vec<Self>> {
-        noun::pages(async |page_token| {
-            let (labels, view) = (wanted.labels.clone(), wanted.view.into());
-            let request = pb::ListInstancesRequest { page_size: PAGE, page_token, labels, view };
-            let page = client(channel).list_instances(request).await?.into_inner();
-            Ok((page.instances, page.next_page_token))
-        })
-        .await
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
+        let request = pb::ListInstancesRequest { page_size: PAGE_SIZE, page_token, labels, view };
+        let page = client(channel).list_instances(request).await?.into_inner();
+        Ok((page.instances, page.next_page_token))
     }
 
-    async fn delete(&self, channel: &Channel, removal: &Removal) -> anyhow::Result<()> {
-        let Removal { force, wait: patient } = *removal;
+    async fn delete(
+        &self,
+        channel: &Channel,
+        options: &DeleteInstanceOptions,
+    ) -> anyhow::Result<()> {
+        let force = options.force;
         let request = pb::DeleteInstanceRequest { id: self.id.clone(), revision: 0, force };
         client(channel).delete_instance(request).await?;
-        if patient { wait(channel, &self.id, Goal::Gone).await } else { Ok(()) }
+        if options.wait { wait(channel, &self.id, Goal::Gone).await } else { Ok(()) }
     }
 }
 
-impl Written for pb::Instance {
+impl FromFiles for pb::Instance {
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateInstanceRequest { instance: Some(self), request_id: String::new() };
-        answered(client(channel).create_instance(request).await?.into_inner().instance)
+        required(client(channel).create_instance(request).await?.into_inner().instance)
     }
 
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateInstanceRequest { instance: Some(self), update_mask };
-        answered(client(channel).update_instance(request).await?.into_inner().instance)
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
+        let request = pb::UpdateInstanceRequest { instance: Some(self), update_mask: mask };
+        required(client(channel).update_instance(request).await?.into_inner().instance)
     }
 }
 
@@ -230,20 +225,21 @@ pub fn state_word(instance: &pb::Instance) -> String {
     output::word(instance.state().as_str_name(), "STATE_")
 }
 
-async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
-    let request = pb::GetInstanceRequest { by: Some(by), view: view.into() };
+/// Returns the instance of an id, an address or a machine.
+pub async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
+    let request = pb::GetInstanceRequest { by: Some(by), view: view as i32 };
     Ok(client(channel).get_instance(request).await?.into_inner().instance)
 }
 
 fn client(channel: &Channel) -> InstanceServiceClient<Channel> {
-    InstanceServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+    InstanceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(state: pb::State) -> pb::Instance {
+    fn instance(state: pb::State) -> pb::Instance {
         pb::Instance {
             state: state.into(),
             state_reason: "no disk".into(),
@@ -252,23 +248,23 @@ mod tests {
     }
 
     #[test]
-    fn waiting_goes_on_while_the_goal_may_still_come() {
+    fn waiting_continues_while_the_goal_is_reachable() {
         for state in [pb::State::Queued, pb::State::Provisioning] {
-            assert_eq!(Goal::Active.reached("a", Some(&seen(state))), None, "{state:?}");
+            assert_eq!(Goal::Active.reached("a", Some(&instance(state))), None, "{state:?}");
         }
-        assert_eq!(Goal::Active.reached("a", Some(&seen(pb::State::Active))), Some(Ok(())));
-        assert_eq!(Goal::Gone.reached("a", Some(&seen(pb::State::Deprovisioning))), None);
+        assert_eq!(Goal::Active.reached("a", Some(&instance(pb::State::Active))), Some(Ok(())));
+        assert_eq!(Goal::Gone.reached("a", Some(&instance(pb::State::Deprovisioning))), None);
         assert_eq!(Goal::Gone.reached("a", None), Some(Ok(())));
     }
 
     #[test]
-    fn waiting_ends_with_the_reason_once_the_goal_cannot_come() {
-        let told = Goal::Active.reached("a", Some(&seen(pb::State::Failed)));
-        let said = "instance a failed: no disk (then: tinwright instance retry a)";
-        assert_eq!(told, Some(Err(said.into())));
+    fn waiting_ends_with_the_reason_once_the_goal_is_unreachable() {
+        let result = Goal::Active.reached("a", Some(&instance(pb::State::Failed)));
+        let error = "instance a failed: no disk (then: tinwright instance retry a)";
+        assert_eq!(result, Some(Err(error.into())));
         assert_eq!(
-            Goal::Gone.reached("a", Some(&seen(pb::State::DeprovisionFailed))),
-            Some(Err(said.into()))
+            Goal::Gone.reached("a", Some(&instance(pb::State::DeprovisionFailed))),
+            Some(Err(error.into()))
         );
         assert_eq!(Goal::Active.reached("a", None), Some(Err("instance a is gone".into())));
     }

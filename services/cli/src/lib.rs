@@ -1,13 +1,14 @@
 //! The client commands of `tinwright`.
 //!
-//! - [`connect`]: finding the server and proving who we are.
-//! - [`noun`]: what can be done with every noun's objects; [`follow`]: watching them.
-//! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`]: each noun's calls, and what only it has.
-//! - [`boot`]: what machines boot and why, what they booted, and what they said.
-//! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware as Tinkerbell's users push it.
-//! - [`output`]: tables, JSON, YAML; [`failure`]: one line that says what to do.
-//! - [`metadata`]: whom the metadata service takes an address for.
-//! - [`osie`]: making what machines boot into; the one command that asks no server.
+//! - [`connect`]: finding the server, and the identity of the caller.
+//! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
+//! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`]: the calls of each resource, and its own commands.
+//! - [`boot`]: explanations, timelines and syslog of network boots.
+//! - [`metadata`]: explanations of the metadata service.
+//! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
+//! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
+//! - [`osie`]: building the installation environment; the only command without a server.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod boot;
 pub mod connect;
@@ -17,10 +18,10 @@ pub mod hardware;
 pub mod input;
 pub mod instance;
 pub mod metadata;
-pub mod noun;
 pub mod osie;
 pub mod output;
 pub mod power;
+pub mod resource;
 pub mod template;
 pub mod tinkerbell;
 pub mod workflow;
@@ -31,43 +32,47 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 pub use clap_complete::Shell;
+use connect::Connection;
 
-/// Commands that speak to a server.
+/// The client commands.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Machines the site owns
-    #[command(subcommand, visible_alias = "hw")]
-    Hardware(hardware::Command),
-    /// What machines are occupied by
+    /// Manage the site's machines
+    #[command(visible_alias = "hw")]
+    Hardware(ServerCommand<hardware::HardwareCommand>),
+    /// Manage instances, which occupy machines
+    Instance(ServerCommand<instance::InstanceCommand>),
+    /// Manage templates of workflows
+    Template(ServerCommand<template::TemplateCommand>),
+    /// Manage workflows, which provision machines
+    Workflow(ServerCommand<workflow::WorkflowCommand>),
+    /// Control the power and the boot device of machines, and manage their BMCs
+    Power(ServerCommand<power::PowerCommand>),
+    /// Explain and list network boots of machines
+    Boot(ServerCommand<boot::BootCommand>),
+    /// Explain responses of the metadata service
+    Metadata(ServerCommand<metadata::MetadataCommand>),
+    /// Build the installation environment
     #[command(subcommand)]
-    Instance(instance::Command),
-    /// Work that can be done on machines
-    #[command(subcommand)]
-    Template(template::Command),
-    /// Work on machines
-    #[command(subcommand)]
-    Workflow(workflow::Command),
-    /// Machines' power, what they boot, and their BMCs
-    #[command(subcommand)]
-    Power(power::Command),
-    /// What machines boot from the network, and why
-    #[command(subcommand)]
-    Boot(boot::Command),
-    /// What machines are told about themselves
-    #[command(subcommand)]
-    Metadata(metadata::Command),
-    /// The environment machines are provisioned from
-    #[command(subcommand)]
-    Osie(osie::Command),
+    Osie(osie::OsieCommand),
 }
 
-/// Carries out `command`; tells what went wrong in one line on standard error.
+/// A command that is sent to a server.
+#[derive(Debug, clap::Args)]
+pub struct ServerCommand<C: clap::Subcommand> {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: C,
+}
+
+/// Runs `command`, and prints an error as one line on standard error.
 pub fn run(command: Command) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let done = runtime
+    let result = runtime
         .context("starting")
-        .and_then(|runtime| runtime.block_on(carry_out(command, &mut std::io::stdout())));
-    match done {
+        .and_then(|runtime| runtime.block_on(run_command(command, &mut std::io::stdout())));
+    match result {
         Err(error) if !error.is::<output::Closed>() => {
             eprintln!("tinwright: {}", failure::line(&error));
             ExitCode::FAILURE
@@ -76,36 +81,48 @@ pub fn run(command: Command) -> ExitCode {
     }
 }
 
-async fn carry_out(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
-        Command::Hardware(command) => hardware::run(command, out).await,
-        Command::Instance(command) => instance::run(command, out).await,
-        Command::Template(command) => template::run(command, out).await,
-        Command::Workflow(command) => workflow::run(command, out).await,
-        Command::Power(command) => power::run(command, out).await,
-        Command::Boot(command) => boot::run(command, out).await,
-        Command::Metadata(command) => metadata::run(command, out).await,
+        Command::Hardware(it) => hardware::run(it.command, &it.connection.open().await?, out).await,
+        Command::Instance(it) => instance::run(it.command, &it.connection.open().await?, out).await,
+        Command::Template(it) => template::run(it.command, &it.connection.open().await?, out).await,
+        Command::Workflow(it) => workflow::run(it.command, &it.connection.open().await?, out).await,
+        Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
+        Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,
+        Command::Metadata(it) => metadata::run(it.command, &it.connection.open().await?, out).await,
         Command::Osie(command) => osie::run(command),
     }
 }
 
-/// Prints what makes `shell` complete the commands of `program`.
+/// Prints the completion script of `program` for `shell`.
 pub fn completions(shell: Shell, program: &mut clap::Command) {
     let mut script = Vec::new();
     clap_complete::generate(shell, program, "tinwright", &mut script);
-    // A shell that reads no further has all it wants.
-    drop(output::raw(&mut std::io::stdout(), &script));
+    // An error means that the shell reads no further.
+    drop(output::print_bytes(&mut std::io::stdout(), &script));
 }
 
-/// Where a server keeps its data if nobody says: the same for the server and for the client beside it.
+/// Returns the default data directory, the same for a server and for clients on its host.
 pub fn data() -> anyhow::Result<PathBuf> {
+    base_directory("/var/lib", "XDG_STATE_HOME", ".local/state", "--data")
+}
+
+/// Returns the directory `tinwright` in `system` for root. For other users, in the directory that the environment `variable`
+/// names, else in `home` below the home directory. The error recommends `option`.
+fn base_directory(
+    system: &str,
+    variable: &str,
+    home: &str,
+    option: &str,
+) -> anyhow::Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/tinwright"));
+        return Ok(PathBuf::from(system).join("tinwright"));
     }
-    let own = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let state = own.or_else(home).context("neither XDG_STATE_HOME nor HOME is set: give --data")?;
-    Ok(state.join("tinwright"))
+    let in_home = || std::env::var_os("HOME").map(|directory| PathBuf::from(directory).join(home));
+    let base = std::env::var_os(variable).map(PathBuf::from).or_else(in_home);
+    let base =
+        base.with_context(|| format!("neither {variable} nor HOME is set: give {option}"))?;
+    Ok(base.join("tinwright"))
 }
 
 #[cfg(test)]

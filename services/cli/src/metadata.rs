@@ -1,40 +1,39 @@
-//! Commands on the metadata service: whom it takes an address for, and why.
+//! Commands on the metadata service.
 
-use std::io::Write;
 use std::net::IpAddr;
 
 use tinwright::HardwareId;
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::explain_metadata_request::By;
 use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
+use tonic::transport::Channel;
 
-use crate::connect::Show;
-use crate::output::{self, Format, say};
+use crate::output::{self, Format, print_one};
 
-/// What can be asked about the metadata service.
+/// Commands on the metadata service.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
-    /// Say what a machine would be told if it asked now, and why
+pub enum MetadataCommand {
+    /// Explain what a machine would get from the metadata service now, and why
     Explain {
-        /// Which
+        /// The machine
         #[arg(value_name = "ID|ADDRESS|HOST")]
         machine: String,
-        /// Where to ask, and how to print
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
 }
 
-/// Carries out `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Command::Explain { machine, show } = command;
-    let mut client = MetadataServiceClient::new(show.connection.open().await?);
+/// Runs `command`.
+pub async fn run(
+    command: MetadataCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let MetadataCommand::Explain { machine, output } = command;
     let request = pb::ExplainMetadataRequest { by: Some(by(machine)) };
-    let told = client.explain_metadata(request).await?.into_inner();
-    match show.output {
-        Format::Table => say(out, &in_words(told)),
-        format @ (Format::Json | Format::Yaml) => say(out, &output::one(&told, format)?),
-    }
+    let response = MetadataServiceClient::new(channel.clone()).explain_metadata(request).await?;
+    print_one(out, response.get_ref(), output, explanation)
 }
 
 fn by(name: String) -> By {
@@ -47,45 +46,35 @@ fn by(name: String) -> By {
     }
 }
 
-/// A line for each fact, the addresses first.
-fn in_words(told: pb::ExplainMetadataResponse) -> String {
-    let pb::ExplainMetadataResponse { time: _, hardware_id, instance_id, sources, guard, feed } =
-        told;
-    let mut facts: Vec<(&str, String)> = Vec::new();
-    for pb::Source { address, answered: _, fact } in sources {
-        facts.push(("address", format!("{address}: {fact}")));
+/// Renders `response`: one field per line, the addresses first.
+fn explanation(response: &pb::ExplainMetadataResponse) -> String {
+    let sources = response.sources.iter();
+    let mut fields: Vec<_> =
+        sources.map(|source| ("address", format!("{}: {}", source.address, source.fact))).collect();
+    if !response.hardware_id.is_empty() {
+        fields.push(("hardware", response.hardware_id.clone()));
+        fields.push(("instance", response.instance_id.clone()));
     }
-    if !hardware_id.is_empty() {
-        facts.extend([("hardware", hardware_id), ("instance", instance_id)]);
-    }
-    if let Some(pb::Guard {
-        tokens,
-        source_check,
-        hop_limit,
-        tokens_revoke_time: _,
-        user_data_told,
-    }) = guard
-    {
-        let hops = if hop_limit == 0 { "not limited".into() } else { hop_limit.to_string() };
-        facts.extend([
-            ("tokens", tokens),
-            ("source check", source_check),
-            ("hop limit", hops),
-            ("user data", if user_data_told { "told" } else { "not told any more" }.into()),
+    if let Some(guard) = &response.guard {
+        let limit = guard.hop_limit;
+        fields.extend([
+            ("tokens", guard.tokens.clone()),
+            ("source check", guard.source_check.clone()),
+            ("hop limit", if limit == 0 { "not limited".into() } else { limit.to_string() }),
+            ("user data", if guard.user_data_told { "served" } else { "no longer served" }.into()),
         ]);
     }
-    facts.push(("feed", feed_in_words(&feed.unwrap_or_default())));
-    output::facts(&facts)
+    fields.push(("feed", feed(&response.feed.unwrap_or_default())));
+    output::fields(&fields)
 }
 
-fn feed_in_words(feed: &pb::Feed) -> String {
-    let pb::Feed { heard, live, age, secrets_told } = feed;
-    match (heard, live, secrets_told) {
-        (false, _, _) => "never heard".into(),
-        (true, true, _) => "live".into(),
-        (true, false, told) => {
-            let seconds = age.map_or(0, |age| age.seconds);
-            let secrets = if *told { "still told" } else { "withheld" };
+fn feed(feed: &pb::Feed) -> String {
+    match (feed.heard, feed.live) {
+        (false, _) => "not received yet".into(),
+        (true, true) => "live".into(),
+        (true, false) => {
+            let seconds = feed.age.map_or(0, |age| age.seconds);
+            let secrets = if feed.secrets_told { "still served" } else { "withheld" };
             format!("cut {seconds} s ago, secrets are {secrets}")
         }
     }
@@ -104,20 +93,20 @@ mod tests {
     }
 
     #[test]
-    fn an_address_nobody_has_is_told_in_two_lines() {
+    fn an_unknown_address_is_explained_in_two_lines() {
         let source = pb::Source {
             address: "192.0.2.7".into(),
             answered: false,
             fact: "no machine has this address: 404".into(),
         };
         let feed = pb::Feed { heard: true, live: true, age: None, secrets_told: true };
-        let told = pb::ExplainMetadataResponse {
+        let response = pb::ExplainMetadataResponse {
             sources: vec![source],
             feed: Some(feed),
             ..Default::default()
         };
-        let words = in_words(told);
-        assert!(words.contains("192.0.2.7: no machine has this address: 404"), "{words}");
-        assert!(words.contains("live") && !words.contains("tokens"), "{words}");
+        let text = explanation(&response);
+        assert!(text.contains("192.0.2.7: no machine has this address: 404"), "{text}");
+        assert!(text.contains("live") && !text.contains("tokens"), "{text}");
     }
 }

@@ -2,9 +2,8 @@
 
 pub mod bmc;
 pub mod job;
-mod words;
+mod operation_text;
 
-use std::io::Write;
 use std::time::SystemTime;
 
 use tinwright::power::v1 as pb;
@@ -12,42 +11,42 @@ use tinwright::power::v1::operation::{self, Power, What};
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tonic::transport::Channel;
 
-use crate::connect::{LARGEST, Show};
+use crate::connect::MAX_MESSAGE_BYTES;
 use crate::hardware;
-use crate::output::{self, Format, Row, say};
+use crate::output::{self, Format, Row, print_one};
 
 /// Commands on power.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
-    /// Baseboard management controllers
+pub enum PowerCommand {
+    /// Manage baseboard management controllers
     #[command(subcommand)]
-    Bmc(bmc::Command),
+    Bmc(bmc::BmcCommand),
     /// Show the power state and the boot override of a machine, read from its BMC
     Status {
         /// The machine
         #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
         machine: String,
-        /// Server and output format
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Switch a machine on
-    On(Switch),
+    On(JobOptions),
     /// Switch a machine off at once
-    Off(Switch),
+    Off(JobOptions),
     /// Shut a machine down; switch it off if its system does not react
-    SoftOff(Switch),
+    SoftOff(JobOptions),
     /// Switch a machine off, then on
-    Cycle(Switch),
+    Cycle(JobOptions),
     /// Restart a machine without waiting for its system
-    Reset(Switch),
+    Reset(JobOptions),
     /// Set what a machine boots next
     Boot {
-        /// The machine
+        /// Options of the job
         #[command(flatten)]
-        switch: Switch,
+        options: JobOptions,
         /// The boot device
-        device: Device,
+        device: BootDevice,
         /// Boot from it every time, not only the next time
         #[arg(long)]
         persistent: bool,
@@ -63,88 +62,87 @@ pub enum Command {
         /// The machine
         #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
         machine: Option<String>,
-        /// Server and output format
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Cancel a job before its next step
     Cancel {
         /// The job
         #[arg(value_name = "JOB")]
         id: String,
-        /// Server and output format
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
 }
 
-/// Arguments of a power job.
+/// Options of a power job.
 #[derive(Debug, clap::Args)]
-pub struct Switch {
+pub struct JobOptions {
     /// The machine
     #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
     machine: String,
     /// Wait until the job is verified; fail if it fails
     #[arg(long)]
     wait: bool,
-    /// Server and output format
-    #[command(flatten)]
-    show: Show,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
 }
 
 /// Boot devices.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Device {
+pub enum BootDevice {
     /// The network
-    Pxe,
+    Pxe = operation::boot::Device::Pxe as isize,
     /// Its disk
-    Disk,
+    Disk = operation::boot::Device::Disk as isize,
     /// Its own boot order
-    None,
+    None = operation::boot::Device::None as isize,
     /// A CD
-    Cdrom,
+    Cdrom = operation::boot::Device::Cdrom as isize,
     /// The firmware's set-up screen
-    BiosSetup,
+    BiosSetup = operation::boot::Device::BiosSetup as isize,
 }
 
 /// Runs `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
-    match command {
-        Command::Bmc(command) => bmc::run(command, out).await,
-        Command::Status { machine, show } => status(&machine, &show, out).await,
-        Command::On(switch) => job::start(switch, What::Power(Power::On.into()), out).await,
-        Command::Off(switch) => job::start(switch, What::Power(Power::Off.into()), out).await,
-        Command::SoftOff(switch) => {
-            job::start(switch, What::Power(Power::SoftOff.into()), out).await
+pub async fn run(
+    command: PowerCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let (options, what) = match command {
+        PowerCommand::Bmc(command) => return bmc::run(command, channel, out).await,
+        PowerCommand::Status { machine, output } => {
+            let hardware_id = hardware::id(channel, &machine).await?;
+            let request = pb::GetPowerStateRequest { hardware_id };
+            let state = client(channel).get_power_state(request).await?.into_inner();
+            let table = |state: &_| output::table(std::slice::from_ref(state));
+            return print_one(out, &state, output, table);
         }
-        Command::Cycle(switch) => job::start(switch, What::Power(Power::Cycle.into()), out).await,
-        Command::Reset(switch) => job::start(switch, What::Power(Power::Reset.into()), out).await,
-        Command::Boot { switch, device, persistent, uefi, legacy } => {
-            let mut boot = operation::Boot { persistent, ..operation::Boot::default() };
-            boot.set_device(device.into());
-            boot.set_mode(mode(uefi, legacy));
-            job::start(switch, What::Boot(boot), out).await
+        PowerCommand::Jobs { machine, output } => {
+            return job::list(machine, channel, output, out).await;
         }
-        Command::Jobs { machine, show } => job::list(machine.as_deref(), &show, out).await,
-        Command::Cancel { id, show } => job::cancel(id, &show, out).await,
-    }
-}
-
-async fn status(machine: &str, show: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
-    let channel = show.connection.open().await?;
-    let request = pb::GetPowerStateRequest { hardware_id: hardware::id(&channel, machine).await? };
-    let state = client(&channel).get_power_state(request).await?.into_inner();
-    match show.output {
-        Format::Table => say(out, &output::table(&[state])),
-        Format::Json | Format::Yaml => say(out, &output::one(&state, show.output)?),
-    }
+        PowerCommand::Cancel { id, output } => return job::cancel(id, channel, output, out).await,
+        PowerCommand::On(options) => (options, What::Power(Power::On.into())),
+        PowerCommand::Off(options) => (options, What::Power(Power::Off.into())),
+        PowerCommand::SoftOff(options) => (options, What::Power(Power::SoftOff.into())),
+        PowerCommand::Cycle(options) => (options, What::Power(Power::Cycle.into())),
+        PowerCommand::Reset(options) => (options, What::Power(Power::Reset.into())),
+        PowerCommand::Boot { options, device, persistent, uefi, legacy } => {
+            let (device, mode) = (device as i32, mode(uefi, legacy).into());
+            (options, What::Boot(operation::Boot { device, persistent, mode }))
+        }
+    };
+    job::start(options, what, channel, out).await
 }
 
 impl Row for pb::GetPowerStateResponse {
     const COLUMNS: &'static [&'static str] = &["POWER", "BOOT"];
 
     fn row(&self, _: SystemTime) -> Vec<String> {
-        let boot = self.boot.as_ref().map_or_else(String::new, words::boot);
+        let boot = self.boot.as_ref().map_or_else(String::new, operation_text::boot);
         vec![output::word(self.power_state().as_str_name(), "POWER_STATE_"), boot]
     }
 }
@@ -157,18 +155,6 @@ fn mode(uefi: bool, legacy: bool) -> operation::boot::Mode {
     }
 }
 
-impl From<Device> for operation::boot::Device {
-    fn from(device: Device) -> Self {
-        match device {
-            Device::Pxe => Self::Pxe,
-            Device::Disk => Self::Disk,
-            Device::None => Self::None,
-            Device::Cdrom => Self::Cdrom,
-            Device::BiosSetup => Self::BiosSetup,
-        }
-    }
-}
-
 fn client(channel: &Channel) -> PowerServiceClient<Channel> {
-    PowerServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+    PowerServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }

@@ -3,7 +3,6 @@
 //! A template's file is the template itself, with its placeholders; or our message, which may also have id, name and labels,
 //! and has the template as its `data`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -13,47 +12,55 @@ use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::get_template_request::By;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
-use crate::connect::{LARGEST, Show, View};
-use crate::follow::Watchable;
+use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::follow::{Watch, Watchable};
 use crate::input;
-use crate::noun::{self, Files, Noun, PAGE, Plain, Wanted, Written, answered};
-use crate::output::{self, Format, Row, say};
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
+};
 
 /// Commands on templates.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum TemplateCommand {
     /// Create templates: each file is a template, or our message with one as data
-    Create(Files),
+    Create(FileOptions),
     /// Replace a template's YAML; workflows that were made from it do not change
     Update {
-        /// Name or id of the template
+        /// The template
         #[arg(value_name = pb::Template::NAMES)]
         name: String,
-        /// File with the YAML; - for standard input
+        /// Read the YAML from this file; - for standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Connection and output
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
-    /// Commands of every resource
+    /// Commands that every resource has
     #[command(flatten)]
-    Noun(noun::Command<pb::Template>),
+    Resource(ResourceCommand<pb::Template>),
 }
 
 /// Runs `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn run(
+    command: TemplateCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
     match command {
-        Command::Create(files) => noun::create::<pb::Template>(files, out).await,
-        Command::Update { name, file, show } => {
-            let (data, channel) = (input::text(&file)?, show.connection.open().await?);
-            let found = pb::Template::find(&channel, &name, View::Full).await?;
-            let replaced = pb::Template { data, ..found }.update(&channel, None).await?;
-            say(out, &output::list(&[replaced], show.output)?)
+        TemplateCommand::Create(files) => {
+            resource::create::<pb::Template>(files, channel, out).await
         }
-        Command::Noun(command) => noun::run(command, out).await,
+        TemplateCommand::Update { name, file, output } => {
+            let data = input::text(&file)?;
+            let found = pb::Template::find(channel, &name, View::Full).await?;
+            let replaced = pb::Template { data, ..found }.update(channel, None).await?;
+            print_list(out, &[replaced], output)
+        }
+        TemplateCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
 
@@ -69,38 +76,29 @@ impl Row for pb::Template {
     const COLUMNS: &'static [&'static str] = &["ID", "NAME", "AGE", "CHANGED"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
-        let (created, changed) = (self.create_time, self.update_time);
-        vec![
-            self.id.clone(),
-            self.name.clone(),
-            output::age(created, now),
-            output::age(changed, now),
-        ]
+        let ages = [self.create_time, self.update_time].map(|time| output::age(time, now));
+        [self.id.clone(), self.name.clone()].into_iter().chain(ages).collect()
     }
 }
 
 impl Watchable for pb::Template {
-    type Told = pb::WatchTemplatesResponse;
+    type Response = pb::WatchTemplatesResponse;
 
     fn id(&self) -> &str {
         &self.id
     }
 
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        view: View,
-    ) -> Result<Streaming<Self::Told>, Status> {
-        let request = pb::WatchTemplatesRequest { id, view: view.into() };
+    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
+        let request = pb::WatchTemplatesRequest { id, view: view as i32 };
         Ok(client(channel).watch_templates(request).await?.into_inner())
     }
 }
 
-impl Noun for pb::Template {
-    type Choice = Plain;
-    type Sight = Plain;
-    type Removal = Plain;
-    const NOUN: &'static str = "template";
+impl Resource for pb::Template {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "template";
     const NAMES: &'static str = "NAME|ID";
 
     async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
@@ -108,56 +106,46 @@ impl Noun for pb::Template {
             Ok(_) => By::Id(name.into()),
             Err(_) => By::Name(name.into()),
         };
-        let found = client(channel).get_template(pb::GetTemplateRequest { by: Some(by) }).await?;
-        answered(found.into_inner().template)
+        let request = pb::GetTemplateRequest { by: Some(by) };
+        required(client(channel).get_template(request).await?.into_inner().template)
     }
 
-    async fn list(channel: &Channel, wanted: Wanted<Plain>) -> anyhow::Result<Vec<Self>> {
-        noun::pages(async |page_token| {
-            let (labels, view) = (wanted.labels.clone(), wanted.view.into());
-            let request = pb::ListTemplatesRequest { page_size: PAGE, page_token, labels, view };
-            let page = client(channel).list_templates(request).await?.into_inner();
-            Ok((page.templates, page.next_page_token))
-        })
-        .await
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
+        let request = pb::ListTemplatesRequest { page_size: PAGE_SIZE, page_token, labels, view };
+        let page = client(channel).list_templates(request).await?.into_inner();
+        Ok((page.templates, page.next_page_token))
     }
 
-    async fn delete(&self, channel: &Channel, _: &Plain) -> anyhow::Result<()> {
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
         let request = pb::DeleteTemplateRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_template(request).await?;
         Ok(())
     }
 
-    /// As a table, returns the YAML as its author wrote it.
-    fn shown(&self, format: Format) -> anyhow::Result<String> {
-        match format {
-            Format::Table => Ok(self.data.trim_end().to_owned()),
-            Format::Json | Format::Yaml => output::one(self, format),
-        }
+    /// Returns the YAML as its author wrote it.
+    async fn describe(&self, _: &Channel) -> anyhow::Result<String> {
+        Ok(self.data.clone())
     }
 }
 
-impl Written for pb::Template {
+impl FromFiles for pb::Template {
     fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
         let text = input::text(path)?;
         match messages_in(&text) {
-            Some(objects) => noun::messages(path, objects, input::message),
+            Some(objects) => resource::messages(path, objects, input::message),
             None => Ok(vec![(path.display().to_string(), Self { data: text, ..Self::default() })]),
         }
     }
 
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateTemplateRequest { template: Some(self), request_id: String::new() };
-        answered(client(channel).create_template(request).await?.into_inner().template)
+        required(client(channel).create_template(request).await?.into_inner().template)
     }
 
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateTemplateRequest { template: Some(self), update_mask };
-        answered(client(channel).update_template(request).await?.into_inner().template)
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
+        let request = pb::UpdateTemplateRequest { template: Some(self), update_mask: mask };
+        required(client(channel).update_template(request).await?.into_inner().template)
     }
 }
 
@@ -169,7 +157,7 @@ fn messages_in(text: &str) -> Option<Vec<serde_json::Value>> {
 }
 
 fn client(channel: &Channel) -> TemplateServiceClient<Channel> {
-    TemplateServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+    TemplateServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]
@@ -185,12 +173,5 @@ mod tests {
         );
         assert_eq!(messages_in("name: a\ndata: |\n  tasks: []\n").map(|all| all.len()), Some(1));
         assert_eq!(messages_in("{\"data\": \"x\"}\n---\ndata: y\n").map(|all| all.len()), Some(2));
-    }
-
-    #[test]
-    fn a_template_is_printed_as_it_was_written() {
-        let data = "version: \"0.1\" # ours\ntasks: []\n";
-        let template = pb::Template { data: data.into(), ..pb::Template::default() };
-        assert_eq!(template.shown(Format::Table).unwrap(), data.trim_end());
     }
 }

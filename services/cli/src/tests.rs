@@ -1,4 +1,4 @@
-//! Commands as they are typed, against small servers on a port of their own.
+//! Command lines, against fake servers on ports of their own.
 #![allow(clippy::unwrap_used)]
 
 mod hardware;
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::server::Router;
 
-use crate::{Command, carry_out};
+use crate::{Command, run_command};
 
 #[derive(Debug, Parser)]
 struct Program {
@@ -18,7 +18,7 @@ struct Program {
     command: Command,
 }
 
-/// Writes a service whose other calls are refused.
+/// Implements a service; the calls in `refuses` return `UNIMPLEMENTED`.
 macro_rules! fake {
     (
         impl $service:ident for $fake:ident { $($calls:tt)* }
@@ -40,36 +40,36 @@ macro_rules! fake {
 }
 use fake;
 
-/// What `client` answers, given the URL where `server` answers.
-async fn beside<T>(server: Router, client: impl AsyncFnOnce(String) -> T) -> T {
+/// Runs `client` with the URL of `server`.
+async fn with_server<T>(server: Router, client: impl AsyncFnOnce(String) -> T) -> T {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::select! {
         ended = server.serve_with_incoming(TcpListenerStream::new(listener)) => panic!("{ended:?}"),
-        answer = client(url) => answer,
+        result = client(url) => result,
     }
 }
 
-/// What `tinwright` with `arguments` prints, and how it ends, where `server` answers.
-async fn told(arguments: &str, server: Router) -> (String, Result<(), String>) {
-    beside(server, async |url| {
+/// Runs `tinwright` with `arguments` against `server`. Returns its output and its result.
+async fn tinwright(arguments: &str, server: Router) -> (String, Result<(), String>) {
+    with_server(server, async |url| {
         let words = ["tinwright"].into_iter().chain(arguments.split(' '));
         let words = words.chain(["--server", &url]);
         let command = Program::try_parse_from(words).unwrap().command;
         let mut out = Vec::new();
-        let ended = carry_out(command, &mut out).await;
-        (String::from_utf8(out).unwrap(), ended.map_err(|error| crate::failure::line(&error)))
+        let result = run_command(command, &mut out).await;
+        (String::from_utf8(out).unwrap(), result.map_err(|error| crate::failure::line(&error)))
     })
     .await
 }
 
 #[test]
-fn the_commands_fit_together() {
+fn the_definition_of_the_commands_is_valid() {
     Program::command().debug_assert();
 }
 
 #[test]
-fn a_new_instance_is_described_by_files_or_by_options_but_not_by_both() {
+fn instances_are_created_from_files_or_from_options_but_not_from_both() {
     let parsed = |text: &str| Program::try_parse_from(text.split(' ')).map(|_| ());
     assert!(parsed("tinwright instance create -f a.yaml").is_ok());
     assert!(parsed("tinwright instance create --hardware a --value k=v --wait").is_ok());
@@ -82,26 +82,26 @@ fn a_new_instance_is_described_by_files_or_by_options_but_not_by_both() {
 }
 
 #[test]
-fn the_machine_is_named_before_what_it_boots() {
+fn the_machine_comes_before_its_boot_device() {
     let parsed = |text: &str| Program::try_parse_from(text.split(' ')).map(|_| ());
     assert!(parsed("tinwright power boot 192.0.2.10 pxe --uefi --wait").is_ok());
     assert!(parsed("tinwright power boot 192.0.2.10 pxe --uefi --legacy").is_err());
 }
 
 #[test]
-fn a_password_is_no_argument() {
-    let typed = "tinwright power bmc create --hardware a --url b --username c --password d";
-    assert!(Program::try_parse_from(typed.split(' ')).is_err());
+fn a_password_is_not_an_argument() {
+    let line = "tinwright power bmc create --hardware a --url b --username c --password d";
+    assert!(Program::try_parse_from(line.split(' ')).is_err());
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_in_one_line_with_what_to_do() {
+async fn an_unreachable_server_is_one_line_with_a_hint() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{closed}");
     let words = ["tinwright", "hardware", "list", "--server", &url];
     let command = Program::try_parse_from(words).unwrap().command;
-    let error = carry_out(command, &mut Vec::new()).await.unwrap_err();
+    let error = run_command(command, &mut Vec::new()).await.unwrap_err();
     let line = crate::failure::line(&error);
-    let wanted = format!("no server at {url}: is it running, and is --server right?");
-    assert!(line.starts_with(&wanted) && line.ends_with("(os error 111)"), "{line}");
+    let expected = format!("no server at {url}: is it running, and is --server right?");
+    assert!(line.starts_with(&expected) && line.ends_with("(os error 111)"), "{line}");
 }

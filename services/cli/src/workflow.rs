@@ -4,129 +4,137 @@ mod logs;
 mod progress;
 mod table;
 
-use std::io::Write;
 use std::time::SystemTime;
 
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
-use crate::connect::{Connection, LARGEST, Show, View};
-use crate::follow::Watchable;
-use crate::noun::{self, Noun, PAGE, Plain, Wanted, answered};
-use crate::output::{self, Format, Row, say};
+use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
 use crate::{hardware, input, template};
 
 /// Commands on workflows.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum WorkflowCommand {
     /// Create a workflow from a template, on a machine
-    Create(Create),
+    Create(CreateWorkflow),
     /// End a workflow early; a running action is stopped first
     Cancel {
-        /// Id of the workflow
+        /// The workflow
         #[arg(value_name = pb::Workflow::NAMES)]
         id: String,
-        /// Connection and output
-        #[command(flatten)]
-        show: Show,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Print the logs of actions
     Logs {
-        /// Id of the workflow
+        /// The workflow
         #[arg(value_name = pb::Workflow::NAMES)]
         id: String,
-        /// Only this action: its name, TASK/NAME or id
+        /// Print only the log of this action: its name, TASK/NAME or id
         action: Option<String>,
         /// Continue until the workflow, or the action, has ended
         #[arg(short, long)]
         follow: bool,
-        /// Connection
-        #[command(flatten)]
-        connection: Connection,
     },
-    /// Commands of every resource
+    /// Commands that every resource has
     #[command(flatten)]
-    Noun(noun::Command<pb::Workflow>),
+    Resource(ResourceCommand<pb::Workflow>),
 }
 
-/// A new workflow.
+/// Options of a new workflow.
 #[derive(Debug, clap::Args)]
-pub struct Create {
-    /// The template
+pub struct CreateWorkflow {
+    /// Create it from this template
     #[arg(long, value_name = "NAME|ID")]
     template: String,
-    /// The machine
+    /// Run it on this machine
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
-    /// Value for a placeholder of the template; may be repeated
+    /// Set the value of a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
     values: Vec<(String, String)>,
-    /// Label; may be repeated
+    /// Add a label; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
     /// First boot the machine from the network, by its BMC
     #[arg(long)]
     netboot: bool,
-    /// Connection and output
-    #[command(flatten)]
-    show: Show,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
 }
 
-/// Selects workflows of a list.
+/// Filter of a list.
 #[derive(Debug, clap::Args)]
-pub struct Choice {
-    /// Only of this machine
+pub struct WorkflowFilter {
+    /// List only workflows of this machine
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: Option<String>,
 }
 
 /// Options of a watch.
 #[derive(Debug, clap::Args)]
-pub struct Sight {
+pub struct WatchWorkflowOptions {
     /// Show the progress of its actions until it ends; exit with an error unless it succeeds
     #[arg(long, requires = "name")]
     progress: bool,
 }
 
 /// Runs `command`.
-pub async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn run(
+    command: WorkflowCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
     match command {
-        Command::Create(options) => create(options, out).await,
-        Command::Cancel { id, show } => {
-            let channel = show.connection.open().await?;
-            let cancelled =
-                client(&channel).cancel_workflow(pb::CancelWorkflowRequest { id }).await?;
-            say(out, &output::list(cancelled.into_inner().workflow.as_slice(), show.output)?)
+        WorkflowCommand::Create(options) => create(options, channel, out).await,
+        WorkflowCommand::Cancel { id, output } => {
+            let request = pb::CancelWorkflowRequest { id };
+            let cancelled = client(channel).cancel_workflow(request).await?.into_inner();
+            print_list(out, cancelled.workflow.as_slice(), output)
         }
-        Command::Logs { id, action, follow, connection } => {
-            logs::print(&connection.open().await?, &id, action.as_deref(), follow, out).await
+        WorkflowCommand::Logs { id, action, follow } => {
+            logs::print(channel, &id, action.as_deref(), follow, out).await
         }
-        Command::Noun(noun::Command::Watch {
+        WorkflowCommand::Resource(ResourceCommand::Watch {
             name: Some(id),
-            sight: Sight { progress: true },
+            options: WatchWorkflowOptions { progress: true },
             view: _,
-            connection,
-        }) => progress::show(&connection.open().await?, &id).await,
-        Command::Noun(command) => noun::run(command, out).await,
+        }) => progress::show(channel, &id).await,
+        WorkflowCommand::Resource(ResourceCommand::List { query, output }) => {
+            let hardware = Some(hardware::id_or_all(channel, query.filter.hardware).await?);
+            let query = ListQuery { filter: WorkflowFilter { hardware }, ..query };
+            let command = ResourceCommand::<pb::Workflow>::List { query, output };
+            resource::run(command, channel, out).await
+        }
+        WorkflowCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
 
-async fn create(options: Create, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Create { template, hardware, values, labels, netboot, show } = options;
-    let channel = show.connection.open().await?;
+async fn create(
+    options: CreateWorkflow,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let CreateWorkflow { template, hardware, values, labels, netboot, output } = options;
     let mode = if netboot { pb::boot_options::Mode::Netboot } else { Default::default() };
     let request = pb::CreateWorkflowRequest {
-        template_id: template::id(&channel, &template).await?,
-        hardware_id: hardware::id(&channel, &hardware).await?,
+        template_id: template::id(channel, &template).await?,
+        hardware_id: hardware::id(channel, &hardware).await?,
         values: values.into_iter().collect(),
         labels: labels.into_iter().collect(),
         boot_options: Some(pb::BootOptions { mode: mode.into(), power_off_after: false }),
         ..pb::CreateWorkflowRequest::default()
     };
-    let made = client(&channel).create_workflow(request).await?.into_inner().workflow;
-    say(out, &output::list(made.as_slice(), show.output)?)
+    let created = client(channel).create_workflow(request).await?.into_inner();
+    print_list(out, created.workflow.as_slice(), output)
 }
 
 impl Row for pb::Workflow {
@@ -148,67 +156,54 @@ impl Row for pb::Workflow {
 }
 
 impl Watchable for pb::Workflow {
-    type Told = pb::WatchWorkflowsResponse;
+    type Response = pb::WatchWorkflowsResponse;
 
     fn id(&self) -> &str {
         &self.id
     }
 
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        view: View,
-    ) -> Result<Streaming<Self::Told>, Status> {
-        let request = pb::WatchWorkflowsRequest { id, view: view.into() };
+    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
+        let request = pb::WatchWorkflowsRequest { id, view: view as i32 };
         Ok(client(channel).watch_workflows(request).await?.into_inner())
     }
 }
 
-impl Noun for pb::Workflow {
-    type Choice = Choice;
-    type Sight = Sight;
-    type Removal = Plain;
-    const NOUN: &'static str = "workflow";
+impl Resource for pb::Workflow {
+    type Filter = WorkflowFilter;
+    type WatchOptions = WatchWorkflowOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "workflow";
     const NAMES: &'static str = "ID";
 
     async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
-        let request = pb::GetWorkflowRequest { id: name.to_owned(), view: view.into() };
-        answered(client(channel).get_workflow(request).await?.into_inner().workflow)
+        let request = pb::GetWorkflowRequest { id: name.to_owned(), view: view as i32 };
+        required(client(channel).get_workflow(request).await?.into_inner().workflow)
     }
 
-    async fn list(channel: &Channel, wanted: Wanted<Choice>) -> anyhow::Result<Vec<Self>> {
-        let hardware_id = match &wanted.choice.hardware {
-            Some(name) => hardware::id(channel, name).await?,
-            None => String::new(),
+    /// The filter has the id of a machine, or an empty one.
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let request = pb::ListWorkflowsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels: query.labels.iter().cloned().collect(),
+            hardware_id: query.filter.hardware.clone().unwrap_or_default(),
+            view: query.view as i32,
         };
-        noun::pages(async |page_token| {
-            let request = pb::ListWorkflowsRequest {
-                page_size: PAGE,
-                page_token,
-                labels: wanted.labels.clone(),
-                hardware_id: hardware_id.clone(),
-                view: wanted.view.into(),
-            };
-            let page = client(channel).list_workflows(request).await?.into_inner();
-            Ok((page.workflows, page.next_page_token))
-        })
-        .await
+        let page = client(channel).list_workflows(request).await?.into_inner();
+        Ok((page.workflows, page.next_page_token))
     }
 
-    async fn delete(&self, channel: &Channel, _: &Plain) -> anyhow::Result<()> {
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
         let request = pb::DeleteWorkflowRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_workflow(request).await?;
         Ok(())
     }
 
-    fn shown(&self, format: Format) -> anyhow::Result<String> {
-        match format {
-            Format::Table => Ok(table::workflow(self, SystemTime::now())),
-            Format::Json | Format::Yaml => output::one(self, format),
-        }
+    async fn describe(&self, _: &Channel) -> anyhow::Result<String> {
+        Ok(table::workflow(self, runtime::Clock::system().wall()))
     }
 }
 
 fn client(channel: &Channel) -> WorkflowServiceClient<Channel> {
-    WorkflowServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST)
+    WorkflowServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }

@@ -6,7 +6,7 @@ use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::custom_script::Source;
 use tinwright::netboot::v1::decision_inputs::{LeaseState, UnknownClients};
 
-use crate::output::{facts, word};
+use crate::output::{fields, word};
 
 /// Renders `response`.
 pub(super) fn explanation(response: &pb::ExplainBootResponse) -> String {
@@ -18,12 +18,12 @@ pub(super) fn explanation(response: &pb::ExplainBootResponse) -> String {
         let _ = writeln!(text, "feed cut: {cut}; the inputs may be old, and no boot is opened");
     }
     text.push('\n');
-    text.push_str(&facts(&[
+    text.push_str(&fields(&[
         ("DHCP", response.dhcp.as_ref().map_or_else(String::new, dhcp)),
         ("script", response.script.as_ref().map_or_else(String::new, script)),
     ]));
     text.push_str("\ninputs\n");
-    text.push_str(&facts(&[
+    text.push_str(&fields(&[
         ("machine", machine(&inputs)),
         ("interface", interface(&inputs)),
         ("history", history(&inputs)),
@@ -58,7 +58,7 @@ fn target(boot: pb::BootTarget) -> &'static str {
         pb::BootTarget::Generic => "boots the generic script",
         pb::BootTarget::Refused => "is refused: it does not boot from the network now",
         pb::BootTarget::Unknown => "gets no reply: it has no record",
-        pb::BootTarget::Later => "has to ask again: no boot is opened while a feed is cut",
+        pb::BootTarget::Later => "has to retry: no boot is opened while a feed is cut",
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
         let mut lines = text.lines();
         assert_eq!(
             lines.next(),
-            Some("node-1 id: has to ask again: no boot is opened while a feed is cut")
+            Some("node-1 id: has to retry: no boot is opened while a feed is cut")
         );
         assert_eq!(lines.next(), Some("because the control plane is out of reach"));
         assert_eq!(

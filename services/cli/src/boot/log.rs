@@ -1,4 +1,4 @@
-//! Syslog of a machine, a line each.
+//! Syslog of a machine.
 
 use std::io::Write;
 
@@ -6,15 +6,14 @@ use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::read_boot_log_request::By as Of;
 use tokio_stream::StreamExt as _;
-use tonic::Status;
 use tonic::transport::Channel;
 
 use super::{add_hint, by, client};
-use crate::follow::{PATIENCE, PAUSE, is_passing};
-use crate::output::say;
+use crate::follow::while_unavailable;
+use crate::output::print_line;
 
-/// Prints the latest `lines` (0: all) of `machine`, or of addresses of no machine. With `follow`, goes on, and waits for a
-/// server that is away.
+/// Prints the latest `lines` (0: all) of `machine`, or of addresses without a machine. With `follow`, continues with
+/// new lines, and after a disconnect.
 pub(super) async fn print(
     channel: &Channel,
     machine: Option<&str>,
@@ -29,36 +28,19 @@ pub(super) async fn print(
         Some(By::Address(address)) => Of::Address(address),
         Some(By::Hostname(name)) => Of::Hostname(name),
     };
-    let mut wanted = pb::ReadBootLogRequest { by: Some(of), lines, follow, after: 0 };
-    let mut failures = 0;
-    loop {
-        match stream(channel, &mut wanted, &mut failures, out).await {
-            Err(error) if follow && failures < PATIENCE && away(&error) => failures += 1,
-            other => return other,
+    let mut request = pb::ReadBootLogRequest { by: Some(of), lines, follow, after: 0 };
+    while_unavailable(follow, async |failures| {
+        let response = client(channel).read_boot_log(request.clone()).await.map_err(add_hint)?;
+        let mut lines = response.into_inner();
+        while let Some(line) = lines.next().await {
+            let line = line?;
+            print_line(out, &text(&line))?;
+            // A repeated request continues after the last line.
+            (request.after, request.lines, *failures) = (line.sequence, 0, 0);
         }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// Prints the stream, and records the last line in `wanted`.
-async fn stream(
-    channel: &Channel,
-    wanted: &mut pb::ReadBootLogRequest,
-    failures: &mut u32,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let mut lines =
-        client(channel).read_boot_log(wanted.clone()).await.map_err(add_hint)?.into_inner();
-    while let Some(line) = lines.next().await {
-        let line = line?;
-        say(out, &text(&line))?;
-        (wanted.after, wanted.lines, *failures) = (line.sequence, 0, 0);
-    }
-    Ok(())
-}
-
-fn away(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Status>().is_some_and(is_passing)
+        Ok(())
+    })
+    .await
 }
 
 /// Renders `line`.

@@ -6,12 +6,12 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use tinwright::netboot::v1 as pb;
 
-use crate::output::facts;
+use crate::output::fields;
 
 /// Renders `boot`.
 pub(super) fn text(boot: &pb::Boot) -> String {
     let began = boot.create_time.map(|time| time.to_string()).unwrap_or_default();
-    let mut text = facts(&[
+    let mut text = fields(&[
         ("boot", boot.id.clone()),
         ("machine", boot.hardware_id.clone()),
         ("interface", boot.mac.clone()),
@@ -28,13 +28,9 @@ pub(super) fn text(boot: &pb::Boot) -> String {
             0 | 1 => String::new(),
             count => format!(" ({count} times)"),
         };
-        let line = format!(
-            "{after:>8.1} s  {:>8}  {:<16} {:<15} {}{again}",
-            format!("+{since:.1}"),
-            step(event.kind()),
-            event.source,
-            event.detail
-        );
+        let (step, since) = (step(event.kind()), format!("+{since:.1}"));
+        let (source, detail) = (&event.source, &event.detail);
+        let line = format!("{after:>8.1} s  {since:>8}  {step:<16} {source:<15} {detail}{again}");
         let _ = writeln!(text, "{}", line.trim_end());
         last = event.last_time.or(event.time);
     }
@@ -57,13 +53,13 @@ pub(super) fn step(kind: pb::BootEventKind) -> &'static str {
         pb::BootEventKind::Started => "started",
         pb::BootEventKind::Failed => "failed",
         pb::BootEventKind::GateRefused => "refused",
-        pb::BootEventKind::PhoneHome => "called home",
+        pb::BootEventKind::PhoneHome => "phoned home",
         pb::BootEventKind::Declined => "address declined",
-        pb::BootEventKind::UnknownMachine => "nobody knows it",
+        pb::BootEventKind::UnknownMachine => "unknown machine",
     }
 }
 
-/// From one time to another; 0 where one is not known, or the clock was set back.
+/// Returns the seconds between two times; 0 if one is absent, or if the clock was set back.
 fn seconds(from: Option<Timestamp>, to: Option<Timestamp>) -> f64 {
     let time = |at: Option<Timestamp>| at.and_then(|at| SystemTime::try_from(at).ok());
     let between = time(from).zip(time(to)).and_then(|(from, to)| to.duration_since(from).ok());

@@ -1,23 +1,22 @@
 //! `instance create`: from files or from options.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use tinwright::instance::v1 as pb;
+use tonic::transport::Channel;
 
 use super::{Goal, wait};
-use crate::connect::Show;
-use crate::noun::{self, Files, Written as _};
-use crate::output::{self, say};
+use crate::output::{Format, print_list};
+use crate::resource::{self, FileOptions, FromFiles as _};
 use crate::{hardware, input, template};
 
-/// A new instance.
+/// Options of a new instance.
 #[derive(Debug, clap::Args)]
-pub struct Create {
-    /// YAML or JSON file with one or more instances; - for standard input
+pub struct CreateInstance {
+    /// Read one or more instances from this YAML or JSON file; - for standard input
     #[arg(short, long = "file", value_name = "FILE", required_unless_present = "machine")]
     files: Vec<PathBuf>,
-    /// The machine to occupy
+    /// Occupy this machine
     #[arg(
         long = "hardware",
         id = "machine",
@@ -25,58 +24,61 @@ pub struct Create {
         conflicts_with = "files"
     )]
     machine: Option<String>,
-    /// The template that installs the machine; without one nothing is installed
+    /// Install the machine with this template [default: install nothing]
     #[arg(long, value_name = "NAME|ID", requires = "machine")]
     template: Option<String>,
-    /// Host name [default: the machine's own]
+    /// Set the host name [default: the machine's own]
     #[arg(long, value_name = "NAME", requires = "machine")]
     hostname: Option<String>,
-    /// File with OpenSSH public keys; may be repeated
+    /// Read OpenSSH public keys from this file; may be repeated
     #[arg(long = "ssh-key", value_name = "FILE", requires = "machine")]
     ssh_keys: Vec<PathBuf>,
-    /// File with user data, for cloud-init and similar programs
+    /// Read user data, for cloud-init and similar programs, from this file
     #[arg(long, value_name = "FILE", requires = "machine")]
     userdata: Option<PathBuf>,
-    /// File with vendor data, for cloud-init
+    /// Read vendor data, for cloud-init, from this file
     #[arg(long, value_name = "FILE", requires = "machine")]
     vendor_data: Option<PathBuf>,
-    /// File with a network configuration (netplan, version 2), for cloud-init [default: made from the machine's record]
+    /// Read a network configuration (netplan, version 2), for cloud-init, from this file [default: generated from the machine's record]
     #[arg(long, value_name = "FILE", requires = "machine")]
     network_config: Option<PathBuf>,
-    /// Value for a placeholder of the template; may be repeated
+    /// Set the value of a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
     values: Vec<(String, String)>,
-    /// Label, for selecting; may be repeated
+    /// Add a label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
     labels: Vec<(String, String)>,
     /// Wait until it is active; fail if it fails
     #[arg(long, requires = "machine")]
     wait: bool,
-    /// Server and output format
-    #[command(flatten)]
-    show: Show,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
 }
 
 /// Creates the instances that `create` describes.
-pub(super) async fn run(create: Create, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) async fn run(
+    create: CreateInstance,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let CreateInstance { output, wait: until_active, .. } = create;
     let Some(machine) = &create.machine else {
-        let files = Files { files: create.files, show: create.show };
-        return noun::create::<pb::Instance>(files, out).await;
+        let files = FileOptions { files: create.files, output };
+        return resource::create::<pb::Instance>(files, channel, out).await;
     };
-    let mut instance = described(&create)?;
-    let channel = create.show.connection.open().await?;
-    instance.hardware_id = hardware::id(&channel, machine).await?;
+    let mut instance = from_options(&create)?;
+    instance.hardware_id = hardware::id(channel, machine).await?;
     if let Some(name) = &create.template {
-        instance.template_id = template::id(&channel, name).await?;
+        instance.template_id = template::id(channel, name).await?;
     }
-    let made = instance.create(&channel).await?;
-    let id = made.id.clone();
-    say(out, &output::list(&[made], create.show.output)?)?;
-    if create.wait { wait(&channel, &id, Goal::Active).await } else { Ok(()) }
+    let created = instance.create(channel).await?;
+    print_list(out, std::slice::from_ref(&created), output)?;
+    if until_active { wait(channel, &created.id, Goal::Active).await } else { Ok(()) }
 }
 
-/// Returns the instance, without what is looked up at the server.
-fn described(create: &Create) -> anyhow::Result<pb::Instance> {
+/// Returns the instance, without the ids that the server has to look up.
+fn from_options(create: &CreateInstance) -> anyhow::Result<pb::Instance> {
     let mut ssh_keys = Vec::new();
     for file in &create.ssh_keys {
         ssh_keys.extend(keys(&input::text(file)?));
@@ -96,7 +98,7 @@ fn described(create: &Create) -> anyhow::Result<pb::Instance> {
     })
 }
 
-/// Returns the keys in a file: one a line, without empty lines and comments, as sshd reads it.
+/// Returns the keys in a file, one per line, without empty lines and comments, as sshd does.
 fn keys(text: &str) -> Vec<String> {
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -1,14 +1,13 @@
-//! A file tree as the kernel unpacks it: a cpio archive in the "new ASCII" form (the kernel's
+//! A file tree as a cpio archive in the "new ASCII" format, which the kernel unpacks (the kernel's
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`).
 //!
-//! The same tree is the same bytes, whoever writes it, when and where: entries go by name, everything is root's and of
-//! no particular time, and inode numbers are places in the archive.
+//! Archives are reproducible: entries are in name order, everything belongs to root and has the time 0, and inode numbers
+//! are positions in the archive.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
-/// What the last entry is called.
-const TRAILER: &str = "TRAILER!!!";
+use cpio::newc;
 
 /// A file tree, by path from its root, without a leading slash.
 #[derive(Debug, Default)]
@@ -17,108 +16,70 @@ pub(super) struct Archive {
 }
 
 #[derive(Debug)]
-enum Entry {
-    Directory,
-    File { permissions: u32, content: Vec<u8> },
-    Link { target: String },
-}
-
-impl Entry {
+struct Entry {
     /// File type and permissions (inode(7)).
-    fn mode(&self) -> u32 {
-        match self {
-            Self::Directory => 0o040_755,
-            Self::File { permissions, .. } => 0o100_000 | permissions,
-            Self::Link { .. } => 0o120_777,
-        }
-    }
-
-    fn content(&self) -> &[u8] {
-        match self {
-            Self::Directory => &[],
-            Self::File { content, .. } => content,
-            Self::Link { target } => target.as_bytes(),
-        }
-    }
-
-    /// Names it has; a directory's own `.` is one, its subdirectories' `..` are left uncounted.
-    fn names(&self) -> u32 {
-        if matches!(self, Self::Directory) { 2 } else { 1 }
-    }
+    mode: u32,
+    content: Vec<u8>,
 }
+
+const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
+const PROGRAM: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
 
 impl Archive {
     /// Adds an empty directory.
     pub(super) fn directory(&mut self, path: &str) {
-        self.add(path, Entry::Directory);
+        self.add(path, DIRECTORY, []);
     }
 
-    /// Adds a file that anybody reads.
+    /// Adds a file.
     pub(super) fn file(&mut self, path: &str, content: impl Into<Vec<u8>>) {
-        self.add(path, Entry::File { permissions: 0o644, content: content.into() });
+        self.add(path, FILE, content);
     }
 
-    /// Adds a file that anybody reads and runs.
+    /// Adds an executable file.
     pub(super) fn program(&mut self, path: &str, content: impl Into<Vec<u8>>) {
-        self.add(path, Entry::File { permissions: 0o755, content: content.into() });
+        self.add(path, PROGRAM, content);
     }
 
     /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, target: &str) {
-        self.add(path, Entry::Link { target: target.into() });
+        self.add(path, LINK, target);
     }
 
-    /// Adds `entry` and the directories above it. By name, they come before what is in them.
-    fn add(&mut self, path: &str, entry: Entry) {
+    /// Adds an entry and the directories above it. In name order, these come first.
+    fn add(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
         for (slash, _) in path.match_indices('/') {
-            let above = path.get(..slash).unwrap_or_default();
-            self.entries.entry(above.into()).or_insert(Entry::Directory);
+            let directory = Entry { mode: DIRECTORY, content: Vec::new() };
+            let path = path.get(..slash).unwrap_or_default();
+            self.entries.entry(path.into()).or_insert(directory);
         }
-        self.entries.insert(path.into(), entry);
+        self.entries.insert(path.into(), Entry { mode, content: content.into() });
     }
 
-    /// Writes all of it. An entry has room for 4 GiB; `InvalidInput` names one that is longer.
-    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        for ((path, entry), inode) in self.entries.iter().zip(1..) {
-            write_entry(out, inode, path, entry)?;
+    /// Returns the archive. A file of 4 GiB or more is an error.
+    pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for ((path, Entry { mode, content }), inode) in self.entries.iter().zip(1..) {
+            let length = u32::try_from(content.len()).map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is too long"))
+            })?;
+            // A directory's own `.` is a name, too; the `..` of its subdirectories are not counted.
+            let names = if *mode == DIRECTORY { 2 } else { 1 };
+            let header = newc::Builder::new(path).ino(inode).mode(*mode).nlink(names);
+            let mut entry = header.write(&mut bytes, length);
+            entry.write_all(content)?;
+            entry.finish()?;
         }
-        let end = Entry::File { permissions: 0, content: Vec::new() };
-        write_entry(out, 0, TRAILER, &end)
+        newc::trailer(&mut bytes)?;
+        Ok(bytes)
     }
-}
-
-fn write_entry(out: &mut impl Write, inode: u32, path: &str, entry: &Entry) -> io::Result<()> {
-    let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is too long"));
-    let content = entry.content();
-    let name = path.len() + 1; // with the NUL that ends it
-    let (owner, time, device, checksum) = (0, 0, 0, 0);
-    let length = u32::try_from(content.len()).map_err(too_long)?;
-    let name_length = u32::try_from(name).map_err(too_long)?;
-    write!(out, "070701")?;
-    for field in [inode, entry.mode(), owner, owner, entry.names(), time, length] {
-        write!(out, "{field:08x}")?;
-    }
-    for field in [device, device, device, device, name_length, checksum] {
-        write!(out, "{field:08x}")?;
-    }
-    out.write_all(path.as_bytes())?;
-    out.write_all(&[0])?;
-    pad(out, HEADER + name)?;
-    out.write_all(content)?;
-    pad(out, content.len())
-}
-
-/// A magic number and thirteen fields.
-const HEADER: usize = 6 + 13 * 8;
-
-/// Fills up to a multiple of four after `length` bytes.
-fn pad(out: &mut impl Write, length: usize) -> io::Result<()> {
-    let missing = length.next_multiple_of(4) - length;
-    std::iter::repeat_n(0, missing).try_for_each(|zero| out.write_all(&[zero]))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -132,13 +93,7 @@ mod tests {
         tree
     }
 
-    fn bytes(archive: &Archive) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        archive.write(&mut bytes).unwrap();
-        bytes
-    }
-
-    /// What GNU cpio prints when it is given `archive`, in the directory `place`.
+    /// Runs GNU cpio with the input `archive` in the directory `place`. Returns its output.
     fn cpio(arguments: &[&str], archive: &[u8], place: &std::path::Path) -> String {
         let mut cpio = Command::new("cpio");
         cpio.args(arguments).current_dir(place).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -150,38 +105,38 @@ mod tests {
     }
 
     #[test]
-    fn cpio_lists_directories_before_what_is_in_them() {
+    fn cpio_lists_directories_before_their_contents() {
         let place = tempfile::tempdir().unwrap();
-        let listed = cpio(&["-it", "--quiet"], &bytes(&tree()), place.path());
+        let listed = cpio(&["-it", "--quiet"], &tree().bytes().unwrap(), place.path());
         let names: Vec<_> = listed.lines().collect();
         assert_eq!(names, ["bin", "bin/hello", "bin/sh", "etc", "etc/a", "etc/a/b", "proc"]);
     }
 
     #[test]
-    fn cpio_unpacks_what_went_in() {
+    fn cpio_unpacks_the_same_files() {
         let place = tempfile::tempdir().unwrap();
-        cpio(&["-i", "--quiet", "--no-preserve-owner"], &bytes(&tree()), place.path());
-        let said = Command::new(place.path().join("bin/sh")).output().unwrap().stdout;
-        assert_eq!(said, b"hello\n");
+        cpio(&["-i", "--quiet", "--no-preserve-owner"], &tree().bytes().unwrap(), place.path());
+        let output = Command::new(place.path().join("bin/sh")).output().unwrap().stdout;
+        assert_eq!(output, b"hello\n");
         assert_eq!(std::fs::read(place.path().join("etc/a/b")).unwrap(), b"five!");
     }
 
     #[test]
-    fn cpio_sees_root_s_files_of_no_particular_time() {
+    fn files_belong_to_root_and_have_the_time_0() {
         let place = tempfile::tempdir().unwrap();
-        let listed = cpio(&["-itvn", "--quiet"], &bytes(&tree()), place.path());
+        let listed = cpio(&["-itvn", "--quiet"], &tree().bytes().unwrap(), place.path());
         let hello = listed.lines().find(|line| line.ends_with("bin/hello")).unwrap();
         let words: Vec<_> = hello.split_whitespace().collect();
         assert_eq!(words, ["-rwxr-xr-x", "1", "0", "0", "21", "Jan", "1", "1970", "bin/hello"]);
     }
 
     #[test]
-    fn the_order_of_adding_leaves_no_trace() {
+    fn the_order_of_adding_has_no_effect() {
         let mut other = Archive::default();
         other.directory("proc");
         other.file("etc/a/b", "five!");
         other.link("bin/sh", "hello");
         other.program("bin/hello", "#!/bin/sh\necho hello\n");
-        assert!(bytes(&other) == bytes(&tree()));
+        assert!(other.bytes().unwrap() == tree().bytes().unwrap());
     }
 }

@@ -1,93 +1,69 @@
-//! Putting the environment together: which files are in it, and where they come from.
+//! Collects the files of the initramfs.
 //!
 //! ```text
 //! /init, /etc/udhcpc.sh            our scripts
 //! /bin/busybox                     Debian's, static; /init makes its links
-//! /bin/tinwright-worker            what all this is for
+//! /bin/tinwright-worker            the worker
 //! /sbin/mkfs.ext4, mkfs.ext3       Debian's mke2fs, with its libraries: busybox makes ext2 at most
-//! /lib/modules/VERSION/            chosen modules, and an index of just these
-//! /etc/modules                     those to load at start
-//! /etc/ssl/certs/                  whom image servers' certificates may come from
+//! /lib/modules/VERSION/            the included modules, and an index of only these
+//! /etc/modules                     modules to load at start
+//! /etc/ssl/certs/                  certificate authorities for image servers
 //! ```
 //!
-//! Programs are taken as they are given: a stripped worker is smaller, but that is for its own build to say.
+//! Programs are included unchanged: stripping the worker is up to its own build.
 
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
 use super::archive::Archive;
-use super::choice::{GROUPS, When};
 use super::kernel::Kernel;
-use super::modules::{self, Choice, Index, IndexError};
+use super::module_groups::{self, AT_START};
+use super::modules::{Index, ModuleSet};
 use super::program;
 
-/// Packs in a second; levels beyond take twenty times as long to save a tenth.
-const LEVEL: i32 = 9;
+/// Packs in a second; higher levels take twenty times as long to save a tenth.
+const ZSTD_LEVEL: i32 = 9;
 
-/// Why the environment cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("{} is not there: install busybox-static", .0.display())]
-    NoBusybox(PathBuf),
-    #[error("{} needs a loader and libraries: install busybox-static", .0.display())]
-    DynamicBusybox(PathBuf),
-    #[error("worker {} needs a loader and libraries: give one that is linked statically", .0.display())]
-    DynamicWorker(PathBuf),
-    #[error("the libraries of {}", path.display())]
-    Libraries { path: PathBuf, source: io::Error },
-    #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("cannot write {}", path.display())]
-    Write { path: PathBuf, source: io::Error },
-    #[error("the initramfs")]
-    Pack(#[source] io::Error),
-    #[error(transparent)]
-    Index(#[from] IndexError),
-    #[error(transparent)]
-    Modules(#[from] modules::Error),
-}
-
-/// What the environment is made from.
+/// The sources of the initramfs.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct Inputs {
     pub(super) kernel: Kernel,
-    /// Run once the machine has an address.
     pub(super) worker: PathBuf,
     pub(super) busybox: PathBuf,
-    /// Certificates of public authorities, in PEM; left out where there is no such file.
+    /// Certificates of public authorities, in PEM; may be missing.
     pub(super) authorities: PathBuf,
-    /// What makes ext3 and ext4; left out where there is no such file.
+    /// The program that makes ext3 and ext4; may be missing.
     pub(super) mke2fs: PathBuf,
 }
 
-/// An initramfs, packed.
+/// A packed initramfs.
 #[derive(Debug)]
 pub(super) struct Initramfs {
     pub(super) packed: Vec<u8>,
-    /// How many modules are in it.
+    /// Number of modules in it.
     pub(super) modules: usize,
-    /// Modules it was to have, but the kernel does not.
-    pub(super) absent: Vec<&'static str>,
-    /// Whether it knows public authorities.
+    /// Modules that are missing in the kernel.
+    missing: Vec<&'static str>,
+    /// True if it has the certificates of public authorities.
     pub(super) authorities: bool,
-    /// Whether it can make ext3 and ext4.
+    /// True if it can make ext3 and ext4.
     pub(super) ext4: bool,
 }
 
 impl Initramfs {
-    /// What `kernel` lacks, with the reason it was wanted, for people.
-    pub(super) fn lacks(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let groups =
-            GROUPS.iter().flat_map(|group| group.modules.iter().map(|it| (*it, group.reason)));
-        groups.filter(|(module, _)| self.absent.contains(module))
+    /// Returns modules that are missing in the kernel, with the reasons for including them.
+    pub(super) fn missing_modules(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        module_groups::all().filter(|(module, _)| self.missing.contains(module))
     }
 }
 
-/// A file that was made.
+/// A file that was written.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct Published {
     pub(super) path: PathBuf,
     /// In bytes.
     pub(super) size: usize,
@@ -95,49 +71,58 @@ pub(super) struct Made {
     pub(super) sha256: String,
 }
 
-impl Parts {
-    /// All but the kernel, as one archive. The same parts give the same bytes.
-    pub(super) fn initramfs(&self) -> Result<Initramfs, Error> {
+impl Inputs {
+    /// Builds the initramfs.
+    pub(super) fn initramfs(&self) -> anyhow::Result<Initramfs> {
         let mut tree = Archive::default();
-        skeleton(&mut tree);
-        self.programs(&mut tree)?;
+        add_constant_files(&mut tree);
+        self.add_programs(&mut tree)?;
         let authorities = self.authorities.exists();
         if authorities {
             tree.file("etc/ssl/certs/ca-certificates.crt", read(&self.authorities)?);
         }
         let ext4 = self.mke2fs.exists();
         if ext4 {
-            self.formatter(&mut tree)?;
+            self.add_mke2fs(&mut tree)?;
         }
         let index = Index::read(&self.kernel.modules)?;
-        let choice = Choice::new(&index, GROUPS)?;
-        self.modules(&mut tree, &index, &choice)?;
-        let packed = pack(&tree).map_err(Error::Pack)?;
-        Ok(Initramfs { packed, modules: choice.len(), absent: choice.absent, authorities, ext4 })
+        let modules = ModuleSet::new(&index, module_groups::all().map(|(module, _)| module))?;
+        self.add_modules(&mut tree, &index, &modules)?;
+        let packed = pack(&tree).context("the initramfs")?;
+        let (modules, missing) = (modules.len(), modules.missing);
+        Ok(Initramfs { packed, modules, missing, authorities, ext4 })
     }
 
-    fn programs(&self, tree: &mut Archive) -> Result<(), Error> {
-        if !self.busybox.exists() {
-            return Err(Error::NoBusybox(self.busybox.clone()));
+    fn add_programs(&self, tree: &mut Archive) -> anyhow::Result<()> {
+        let (busybox, worker) = (self.busybox.display(), self.worker.display());
+        anyhow::ensure!(self.busybox.exists(), "{busybox} is missing: install busybox-static");
+        let programs = [
+            (
+                &self.busybox,
+                "bin/busybox",
+                format!("{busybox} needs a loader and libraries: install busybox-static"),
+            ),
+            (
+                &self.worker,
+                "bin/tinwright-worker",
+                format!(
+                    "worker {worker} needs a loader and libraries: give one that is linked statically"
+                ),
+            ),
+        ];
+        for (path, place, error) in programs {
+            let content = read(path)?;
+            anyhow::ensure!(!program::needs_loader(&content), error);
+            tree.program(place, content);
         }
-        let (busybox, worker) = (read(&self.busybox)?, read(&self.worker)?);
-        if program::needs_loader(&busybox) {
-            return Err(Error::DynamicBusybox(self.busybox.clone()));
-        }
-        if program::needs_loader(&worker) {
-            return Err(Error::DynamicWorker(self.worker.clone()));
-        }
-        tree.program("bin/busybox", busybox);
-        tree.program("bin/tinwright-worker", worker);
         Ok(())
     }
 
-    /// It makes what the name says that it is called by.
-    fn formatter(&self, tree: &mut Archive) -> Result<(), Error> {
-        let of_its = |source| Error::Libraries { path: self.mke2fs.clone(), source };
-        for library in program::libraries(&self.mke2fs).map_err(of_its)? {
-            let place = library.to_string_lossy();
-            tree.program(place.trim_start_matches('/'), read(&library)?);
+    /// Adds mke2fs and its libraries. It picks the file system from argv[0], so it is linked as mkfs.ext3 and mkfs.ext4.
+    fn add_mke2fs(&self, tree: &mut Archive) -> anyhow::Result<()> {
+        let libraries = program::libraries(&self.mke2fs);
+        for path in libraries.with_context(|| format!("libraries of {}", self.mke2fs.display()))? {
+            tree.program(path.to_string_lossy().trim_start_matches('/'), read(&path)?);
         }
         tree.program("sbin/mkfs.ext4", read(&self.mke2fs)?);
         tree.link("sbin/mkfs.ext3", "mkfs.ext4");
@@ -145,23 +130,28 @@ impl Parts {
         Ok(())
     }
 
-    fn modules(&self, tree: &mut Archive, index: &Index, choice: &Choice) -> Result<(), Error> {
+    fn add_modules(
+        &self,
+        tree: &mut Archive,
+        index: &Index,
+        modules: &ModuleSet<'_>,
+    ) -> anyhow::Result<()> {
         let (from, to) = (&self.kernel.modules, format!("lib/modules/{}", self.kernel.version));
-        for path in choice.paths(index) {
+        for path in modules.paths(index) {
             tree.file(&format!("{to}/{path}"), read(&from.join(path))?);
         }
-        tree.file(&format!("{to}/modules.dep"), choice.dep(index));
-        tree.file(&format!("{to}/modules.alias"), choice.alias(index));
+        tree.file(&format!("{to}/modules.dep"), modules.dep(index));
+        tree.file(&format!("{to}/modules.alias"), modules.alias(index));
         tree.file(&format!("{to}/modules.builtin"), read(&from.join("modules.builtin"))?);
-        let always = GROUPS.iter().filter(|group| group.when == When::Always);
-        let always = always.flat_map(|group| group.modules).filter(|module| choice.holds(module));
-        tree.file("etc/modules", always.map(|module| format!("{module}\n")).collect::<String>());
+        let at_start = AT_START.iter().flat_map(|(_, modules)| *modules);
+        let at_start = at_start.filter(|module| modules.contains(module));
+        tree.file("etc/modules", at_start.map(|module| format!("{module}\n")).collect::<String>());
         Ok(())
     }
 }
 
-/// What is the same in every image.
-fn skeleton(tree: &mut Archive) {
+/// Adds the files that are the same in every image.
+fn add_constant_files(tree: &mut Archive) {
     for directory in ["dev", "proc", "root", "run", "sbin", "sys", "tmp", "usr/bin", "usr/sbin"] {
         tree.directory(directory);
     }
@@ -174,32 +164,26 @@ fn skeleton(tree: &mut Archive) {
     tree.file("etc/nsswitch.conf", "hosts: files dns\n");
 }
 
-/// Compresses on one thread, as several would cut the input where they please.
+/// Compresses `tree` on one thread: several threads would make the output depend on their timing.
 fn pack(tree: &Archive) -> io::Result<Vec<u8>> {
-    let mut packer = zstd::Encoder::new(Vec::new(), LEVEL)?;
+    let mut packer = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
     packer.include_checksum(true)?;
-    tree.write(&mut packer)?;
-    packer.flush()?;
+    packer.write_all(&tree.bytes()?)?;
     packer.finish()
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Puts `content` at `path` in one step: who serves this directory never hands out half a file.
-pub(super) fn publish(path: PathBuf, content: &[u8]) -> Result<Made, Error> {
-    match replace(&path, content) {
-        Err(source) => Err(Error::Write { path, source }),
-        Ok(()) => {
-            let sha256 = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-            Ok(Made { path, size: content.len(), sha256 })
-        }
-    }
+/// Replaces the file at `path` by `content` atomically: a server of this directory never sends half a file.
+pub(super) fn publish(path: PathBuf, content: &[u8]) -> anyhow::Result<Published> {
+    replace(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+    let sha256 = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Published { path, size: content.len(), sha256 })
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;
     let mut file = tempfile::Builder::new()

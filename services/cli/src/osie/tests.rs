@@ -1,4 +1,4 @@
-//! Building from small made-up kernels, and booting a real one.
+//! Builds with small fake kernels, and a boot with a real one.
 
 mod boot;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::failure;
 
-/// The files of a kernel package with one module that we want and one that we do not.
+/// The files of a kernel package with a module to include and another one.
 const KERNEL: &[(&str, &str)] = &[
     ("boot/vmlinuz-7", "the kernel"),
     ("lib/modules/7/kernel/virtio_net.ko", "a module"),
@@ -19,7 +19,7 @@ const KERNEL: &[(&str, &str)] = &[
     ("lib/modules/7/modules.builtin", "kernel/ext4.ko\n"),
 ];
 
-/// Puts `files` into `root`, last changed at `time`.
+/// Writes `files` into `root`, last changed at `time`.
 fn lay_out<'a>(root: &Path, files: impl Iterator<Item = &'a (&'a str, &'a str)>, time: SystemTime) {
     for (path, content) in files {
         let path = root.join(path);
@@ -29,12 +29,12 @@ fn lay_out<'a>(root: &Path, files: impl Iterator<Item = &'a (&'a str, &'a str)>,
     }
 }
 
-/// `tinwright osie build` with these options besides `--output`.
+/// Runs `tinwright osie build` with these options and `--output`.
 fn build(output: &Path, options: &[(&str, &Path)]) -> anyhow::Result<()> {
     #[derive(clap::Parser)]
     struct Line {
         #[command(subcommand)]
-        command: Command,
+        command: OsieCommand,
     }
     let output = [("--output", output)];
     let options =
@@ -43,7 +43,7 @@ fn build(output: &Path, options: &[(&str, &Path)]) -> anyhow::Result<()> {
     run(<Line as clap::Parser>::parse_from(words).command)
 }
 
-/// What a build from `files`, last changed at `time`, puts out: kernel and initramfs.
+/// Returns kernel and initramfs of a build from `files`, last changed at `time`.
 fn built<'a>(
     files: impl Iterator<Item = &'a (&'a str, &'a str)>,
     time: SystemTime,
@@ -58,7 +58,7 @@ fn built<'a>(
 }
 
 #[test]
-fn the_same_parts_give_the_same_bytes_elsewhere_and_later() {
+fn the_same_inputs_give_the_same_bytes_elsewhere_and_later() {
     let now = SystemTime::now();
     let one = built(KERNEL.iter(), now);
     let other = built(KERNEL.iter().rev(), now - Duration::from_secs(1_000_000));
@@ -67,7 +67,7 @@ fn the_same_parts_give_the_same_bytes_elsewhere_and_later() {
 }
 
 #[test]
-fn only_wanted_modules_are_in_the_image() {
+fn only_modules_of_the_groups_are_in_the_image() {
     let [_, initramfs] = built(KERNEL.iter(), SystemTime::now());
     let unpacked = zstd::decode_all(initramfs.as_slice()).unwrap();
     let holds = |text: &str| unpacked.windows(text.len()).any(|part| part == text.as_bytes());
@@ -75,29 +75,29 @@ fn only_wanted_modules_are_in_the_image() {
     assert!(!holds("kernel/floppy.ko"));
 }
 
-/// What a build with this worker and this busybox fails with, in one line.
+/// Returns the error of a build with this worker and this busybox, in one line.
 fn refused(worker: &str, busybox: &str) -> String {
     let root = tempfile::tempdir().unwrap();
     lay_out(root.path(), KERNEL.iter(), SystemTime::now());
     let kernel = Kernel::at(root.path()).unwrap();
     let (authorities, mke2fs) = (root.path().join("none"), root.path().join("none"));
-    let parts =
-        Parts { kernel, worker: worker.into(), busybox: busybox.into(), authorities, mke2fs };
-    failure::line(&parts.initramfs().unwrap_err().into())
+    let inputs =
+        Inputs { kernel, worker: worker.into(), busybox: busybox.into(), authorities, mke2fs };
+    failure::line(&inputs.initramfs().unwrap_err())
 }
 
 #[test]
-fn what_cannot_run_on_the_machine_is_refused_in_one_line() {
-    let told = "worker /bin/bash needs a loader and libraries: give one that is linked statically";
-    assert_eq!(refused("/bin/bash", "/bin/busybox"), told);
-    let told = "/nowhere is not there: install busybox-static";
-    assert_eq!(refused("/bin/busybox", "/nowhere"), told);
-    let told = "/bin/bash needs a loader and libraries: install busybox-static";
-    assert_eq!(refused("/bin/busybox", "/bin/bash"), told);
+fn programs_that_cannot_run_on_the_machine_are_refused() {
+    let error = "worker /bin/bash needs a loader and libraries: give one that is linked statically";
+    assert_eq!(refused("/bin/bash", "/bin/busybox"), error);
+    let error = "/nowhere is missing: install busybox-static";
+    assert_eq!(refused("/bin/busybox", "/nowhere"), error);
+    let error = "/bin/bash needs a loader and libraries: install busybox-static";
+    assert_eq!(refused("/bin/busybox", "/bin/bash"), error);
 }
 
 #[test]
 fn a_missing_worker_is_named() {
-    let told = "cannot read /nowhere: No such file or directory (os error 2)";
-    assert_eq!(refused("/nowhere", "/bin/busybox"), told);
+    let error = "cannot read /nowhere: No such file or directory (os error 2)";
+    assert_eq!(refused("/nowhere", "/bin/busybox"), error);
 }

@@ -1,7 +1,7 @@
 //! Commands on BMCs. A password comes from a file or from standard input, never from the command line, where other users
 //! of the computer could read it.
 
-use std::io::{IsTerminal as _, Write};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -9,67 +9,69 @@ use tinwright::BmcId;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::get_bmc_request::By;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use super::client;
-use crate::connect::{Show, View};
-use crate::follow::Watchable;
-use crate::noun::{self, Noun, PAGE, Plain, Wanted, answered};
-use crate::output::{self, Row, say};
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
 use crate::{hardware, input};
 
 /// Commands on BMCs.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum BmcCommand {
     /// Create the BMC of a machine; its password is read from standard input or from a file
-    Create(Create),
+    Create(CreateBmc),
     /// Commands that every resource has
     #[command(flatten)]
-    Noun(noun::Command<pb::Bmc>),
+    Resource(ResourceCommand<pb::Bmc>),
 }
 
-/// A new BMC.
+/// Options of a new BMC.
 #[derive(Debug, clap::Args)]
-pub struct Create {
-    /// The machine that it controls
+pub struct CreateBmc {
+    /// Control this machine
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
-    /// Root of its Redfish service, such as https://198.51.100.2
+    /// Set the root of its Redfish service, such as https://198.51.100.2
     #[arg(long, value_name = "URL")]
     url: String,
-    /// Id or name of the system, if the service has several
+    /// Select the system with this id or name, if the service has several
     #[arg(long, value_name = "NAME", default_value = "")]
     system: String,
-    /// User name
+    /// Log in as this user
     #[arg(long, value_name = "NAME")]
     username: String,
-    /// File with the password; - for standard input
+    /// Read the password from this file; - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     password_file: PathBuf,
-    /// SHA-256 of its certificate in hex [default: a certificate signed by a root that the server trusts]
+    /// Trust the certificate with this SHA-256 in hex [default: certificates signed by a root that the server trusts]
     #[arg(long, value_name = "HEX")]
     certificate_sha256: Option<String>,
-    /// Label, for selecting; may be repeated
+    /// Add a label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
-    /// Server and output format
-    #[command(flatten)]
-    show: Show,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
 }
 
 /// Runs `command`.
-pub(super) async fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
-    match command {
-        Command::Create(create) => self::create(create, out).await,
-        Command::Noun(command) => noun::run(command, out).await,
-    }
-}
-
-async fn create(create: Create, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) async fn run(
+    command: BmcCommand,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let create = match command {
+        BmcCommand::Create(create) => create,
+        BmcCommand::Resource(command) => return resource::run(command, channel, out).await,
+    };
     let password = password(&create.password_file)?;
-    let channel = create.show.connection.open().await?;
     let bmc = pb::Bmc {
-        hardware_id: hardware::id(&channel, &create.hardware).await?,
+        hardware_id: hardware::id(channel, &create.hardware).await?,
         redfish_url: create.url,
         system_id: create.system,
         username: create.username,
@@ -79,8 +81,8 @@ async fn create(create: Create, out: &mut dyn Write) -> anyhow::Result<()> {
         ..pb::Bmc::default()
     };
     let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new() };
-    let made = client(&channel).create_bmc(request).await?.into_inner().bmc;
-    say(out, &output::list(made.as_slice(), create.show.output)?)
+    let created = client(channel).create_bmc(request).await?.into_inner();
+    print_list(out, created.bmc.as_slice(), create.output)
 }
 
 fn password(file: &Path) -> anyhow::Result<String> {
@@ -112,35 +114,31 @@ impl Row for pb::Bmc {
 }
 
 impl Watchable for pb::Bmc {
-    type Told = pb::WatchBmcsResponse;
+    type Response = pb::WatchBmcsResponse;
 
     fn id(&self) -> &str {
         &self.id
     }
 
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        _: View,
-    ) -> Result<Streaming<Self::Told>, Status> {
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
         Ok(client(channel).watch_bmcs(pb::WatchBmcsRequest { id }).await?.into_inner())
     }
 }
 
-impl Noun for pb::Bmc {
-    type Choice = Plain;
-    type Sight = Plain;
-    type Removal = Plain;
-    const NOUN: &'static str = "BMC";
+impl Resource for pb::Bmc {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "BMC";
     const NAMES: &'static str = "ID|MACHINE";
 
     /// Finds a BMC by its id, else by its machine.
     async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         if name.parse::<BmcId>().is_err() {
             let machine = hardware::id(channel, name).await?;
-            return answered(get(channel, By::HardwareId(machine)).await?);
+            return required(get(channel, By::HardwareId(machine)).await?);
         }
-        answered(match get(channel, By::Id(name.into())).await {
+        required(match get(channel, By::Id(name.into())).await {
             Err(status) if status.code() == Code::NotFound => {
                 get(channel, By::HardwareId(name.into())).await.map_err(|_| status)?
             }
@@ -148,17 +146,14 @@ impl Noun for pb::Bmc {
         })
     }
 
-    async fn list(channel: &Channel, wanted: Wanted<Plain>) -> anyhow::Result<Vec<Self>> {
-        noun::pages(async |page_token| {
-            let labels = wanted.labels.clone();
-            let request = pb::ListBmcsRequest { page_size: PAGE, page_token, labels };
-            let page = client(channel).list_bmcs(request).await?.into_inner();
-            Ok((page.bmcs, page.next_page_token))
-        })
-        .await
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        let request = pb::ListBmcsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let page = client(channel).list_bmcs(request).await?.into_inner();
+        Ok((page.bmcs, page.next_page_token))
     }
 
-    async fn delete(&self, channel: &Channel, _: &Plain) -> anyhow::Result<()> {
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
         let request = pb::DeleteBmcRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_bmc(request).await?;
         Ok(())

@@ -7,72 +7,70 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::What;
 use tinwright::power::v1::power_job::State;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
-use super::{Switch, client, words};
-use crate::connect::{Show, View};
-use crate::follow::{self, Watchable};
+use super::{JobOptions, client, operation_text};
+use crate::connect::View;
+use crate::follow::{self, Watch, Watchable};
 use crate::hardware;
-use crate::noun::{PAGE, answered, pages};
-use crate::output::{self, Row, say};
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{PAGE_SIZE, pages, required};
 
 /// Creates a job with the operation `what`, waits for it if requested, and prints it.
-pub(super) async fn start(switch: Switch, what: What, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Switch { machine, wait, show } = switch;
-    let channel = show.connection.open().await?;
-    let hardware_id = hardware::id(&channel, &machine).await?;
-    let operations = vec![pb::Operation { what: Some(what) }];
+pub(super) async fn start(
+    options: JobOptions,
+    what: What,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let request = pb::CreatePowerJobRequest {
-        hardware_id,
-        operations,
+        hardware_id: hardware::id(channel, &options.machine).await?,
+        operations: vec![pb::Operation { what: Some(what) }],
         ..pb::CreatePowerJobRequest::default()
     };
-    let mut job =
-        answered(client(&channel).create_power_job(request).await?.into_inner().power_job)?;
-    if wait {
-        let id = job.id.clone();
-        job = follow::until(&channel, &id, |seen| ended(&id, seen))
-            .await?
-            .map_err(anyhow::Error::msg)?;
+    let created = client(channel).create_power_job(request).await?.into_inner();
+    let mut job = required(created.power_job)?;
+    if options.wait {
+        let id = job.id;
+        job = follow::until(channel, &id, |job| ended(&id, job)).await?;
     }
-    say(out, &output::list(&[job], show.output)?)
+    print_list(out, &[job], options.output)
 }
 
 /// Lists all jobs, or those of one machine.
 pub(super) async fn list(
-    machine: Option<&str>,
-    show: &Show,
+    machine: Option<String>,
+    channel: &Channel,
+    output: Format,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let channel = show.connection.open().await?;
-    let hardware_id = match machine {
-        Some(name) => hardware::id(&channel, name).await?,
-        None => String::new(),
-    };
+    let hardware_id = hardware::id_or_all(channel, machine).await?;
     let jobs = pages(async |page_token| {
-        let hardware_id = hardware_id.clone();
         let request = pb::ListPowerJobsRequest {
-            page_size: PAGE,
+            page_size: PAGE_SIZE,
             page_token,
-            hardware_id,
+            hardware_id: hardware_id.clone(),
             ..pb::ListPowerJobsRequest::default()
         };
-        let page = client(&channel).list_power_jobs(request).await?.into_inner();
+        let page = client(channel).list_power_jobs(request).await?.into_inner();
         Ok((page.power_jobs, page.next_page_token))
     });
-    say(out, &output::list(&jobs.await?, show.output)?)
+    print_list(out, &jobs.await?, output)
 }
 
 /// Cancels the job with `id`.
-pub(super) async fn cancel(id: String, show: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
-    let channel = show.connection.open().await?;
-    let cancelled = client(&channel).cancel_power_job(pb::CancelPowerJobRequest { id }).await?;
-    say(out, &output::list(cancelled.into_inner().power_job.as_slice(), show.output)?)
+pub(super) async fn cancel(
+    id: String,
+    channel: &Channel,
+    output: Format,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let cancelled = client(channel).cancel_power_job(pb::CancelPowerJobRequest { id }).await?;
+    print_list(out, cancelled.into_inner().power_job.as_slice(), output)
 }
 
 /// Returns the job once it has succeeded, an error once it has ended otherwise, and nothing before.
-fn ended(id: &str, seen: Option<pb::PowerJob>) -> Option<Result<pb::PowerJob, String>> {
-    let Some(job) = seen else { return Some(Err(format!("power job {id} is gone"))) };
+fn ended(id: &str, job: Option<pb::PowerJob>) -> Option<Result<pb::PowerJob, String>> {
+    let Some(job) = job else { return Some(Err(format!("power job {id} is gone"))) };
     match job.state() {
         State::Success => Some(Ok(job)),
         State::Failed => Some(Err(format!("power job {id} failed: {}", job.state_reason))),
@@ -86,7 +84,7 @@ impl Row for pb::PowerJob {
         &["ID", "HARDWARE", "OPERATIONS", "STATE", "DONE", "AGE", "REASON"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
-        let operations: Vec<_> = self.operations.iter().map(words::operation).collect();
+        let operations: Vec<_> = self.operations.iter().map(operation_text::operation).collect();
         let reasons = std::iter::once(&self.state_reason).chain(&self.downgrades);
         let reasons: Vec<_> = reasons.filter(|text| !text.is_empty()).map(String::as_str).collect();
         vec![
@@ -102,17 +100,13 @@ impl Row for pb::PowerJob {
 }
 
 impl Watchable for pb::PowerJob {
-    type Told = pb::WatchPowerJobsResponse;
+    type Response = pb::WatchPowerJobsResponse;
 
     fn id(&self) -> &str {
         &self.id
     }
 
-    async fn watch(
-        channel: &Channel,
-        id: String,
-        _: View,
-    ) -> Result<Streaming<Self::Told>, Status> {
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
         Ok(client(channel).watch_power_jobs(pb::WatchPowerJobsRequest { id }).await?.into_inner())
     }
 }
@@ -126,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_waited_for_until_it_ends_and_only_success_is_one() {
+    fn waiting_ends_with_the_job_and_only_success_is_no_error() {
         assert_eq!(ended("j", Some(job(State::Running))), None);
         assert!(matches!(ended("j", Some(job(State::Success))), Some(Ok(_))));
         assert_eq!(
@@ -137,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_verified_stands_beside_the_reason() {
+    fn operations_that_could_not_be_verified_are_shown_with_the_reason() {
         let mut done = job(State::Success);
         done.downgrades = vec!["once reads back as continuous".into()];
         let row = done.row(SystemTime::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Machines: what people see of what occupies them, and what programs get.
+//! Machines: effective states for people, and records for programs.
 
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
@@ -9,9 +9,9 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
-use super::{fake, told};
+use super::{fake, tinwright};
 
-type Told<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
+type Stream<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
 
 const IDS: [&str; 3] = [
     "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10",
@@ -19,7 +19,7 @@ const IDS: [&str; 3] = [
     "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a12",
 ];
 
-/// Three machines that may be used.
+/// Three provisionable machines.
 struct Machines;
 
 fn machine(id: &str) -> hw::Hardware {
@@ -34,7 +34,7 @@ mod machines {
 
     fake! {
         impl HardwareService for Machines {
-            type WatchHardwareStream = Told<pb::WatchHardwareResponse>;
+            type WatchHardwareStream = Stream<pb::WatchHardwareResponse>;
 
             async fn get_hardware(
                 &self,
@@ -70,7 +70,7 @@ mod machines {
     }
 }
 
-/// Three instances, each on a page of its own: two that occupy machines, and one that has let go of the first.
+/// Three instances, each on a page of its own: two that occupy machines, and one that released the first machine.
 struct Instances;
 
 fn instance(place: usize) -> inst::Instance {
@@ -93,7 +93,7 @@ mod instances {
 
     fake! {
         impl InstanceService for Instances {
-            type WatchInstancesStream = Told<pb::WatchInstancesResponse>;
+            type WatchInstancesStream = Stream<pb::WatchInstancesResponse>;
 
             async fn get_instance(
                 &self,
@@ -140,47 +140,47 @@ fn server() -> Router {
     alone().add_service(InstanceServiceServer::new(Instances))
 }
 
-/// A server whose instances cannot be asked.
+/// A server without the instance service.
 fn alone() -> Router {
     Server::builder().add_service(HardwareServiceServer::new(Machines))
 }
 
-/// The second word of each line after the first: machines have no names here.
+/// Returns the second word of each line after the first: the machines have no names.
 async fn states(server: Router) -> Vec<String> {
-    let (printed, ended) = told("hardware list", server).await;
-    assert_eq!(ended, Ok(()));
+    let (printed, result) = tinwright("hardware list", server).await;
+    assert_eq!(result, Ok(()));
     let word = |line: &str| line.split_whitespace().nth(1).unwrap().to_owned();
     printed.lines().skip(1).map(word).collect()
 }
 
 #[tokio::test]
-async fn a_machine_is_listed_with_what_its_instance_adds() {
+async fn machines_are_listed_with_effective_states() {
     assert_eq!(states(server()).await, ["in-use", "deprovisioning", "provisionable"]);
 }
 
 #[tokio::test]
-async fn machines_are_listed_with_their_own_states_when_instances_cannot_be_asked() {
+async fn without_the_instance_service_machines_are_listed_with_their_own_states() {
     assert_eq!(states(alone()).await, ["provisionable"; 3]);
 }
 
 #[tokio::test]
-async fn programs_get_the_machines_as_they_are() {
-    let (printed, _) = told("hardware list -o json", server()).await;
+async fn programs_get_the_records() {
+    let (printed, _) = tinwright("hardware list -o json", server()).await;
     let listed: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let states: Vec<_> = listed.as_array().unwrap().iter().map(|it| &it["state"]).collect();
     assert_eq!(states, ["STATE_PROVISIONABLE"; 3]);
-    let (printed, _) = told(&format!("hardware get {} -o yaml", IDS[0]), server()).await;
+    let (printed, _) = tinwright(&format!("hardware get {} -o yaml", IDS[0]), server()).await;
     assert!(printed.starts_with("id: "), "{printed}");
 }
 
 #[tokio::test]
-async fn one_machine_is_shown_under_a_line_on_its_instance() {
-    let (printed, ended) = told(&format!("hardware get {}", IDS[0]), server()).await;
-    assert_eq!(ended, Ok(()));
+async fn a_machine_is_shown_below_a_line_about_its_instance() {
+    let (printed, result) = tinwright(&format!("hardware get {}", IDS[0]), server()).await;
+    assert_eq!(result, Ok(()));
     assert!(printed.starts_with("# in-use: instance i0 is active\nid: "), "{printed}");
     for (id, server) in [(IDS[2], server()), (IDS[0], alone())] {
-        let (printed, ended) = told(&format!("hardware get {id}"), server).await;
-        assert_eq!(ended, Ok(()));
+        let (printed, result) = tinwright(&format!("hardware get {id}"), server).await;
+        assert_eq!(result, Ok(()));
         assert!(printed.starts_with("id: "), "{printed}");
     }
 }

@@ -1,4 +1,4 @@
-//! Templates: what every noun's commands do, on the smallest of them.
+//! Templates: the commands that every resource has.
 
 use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
@@ -8,12 +8,12 @@ use tonic::transport::server::Router;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use super::{beside, fake, told};
+use super::{fake, tinwright, with_server};
 use crate::follow;
 
 const ID: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
 
-/// Two templates on two pages. What is created is answered as it came; only `wipe` goes by its name.
+/// Two templates on two pages. A created template is returned unchanged. Only `wipe` is found by name.
 struct Templates;
 
 fn named(name: &str) -> pb::Template {
@@ -34,8 +34,8 @@ fake! {
             _: Request<pb::WatchTemplatesRequest>,
         ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
             let events = [WatchEvent::Put(named("wipe")), WatchEvent::Synced, WatchEvent::Deleted(ID.into())];
-            let told: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
-            Ok(Response::new(tokio_stream::iter(told)))
+            let responses: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
+            Ok(Response::new(tokio_stream::iter(responses)))
         }
 
         async fn list_templates(
@@ -91,24 +91,24 @@ fn server() -> Router {
 }
 
 #[tokio::test]
-async fn a_list_holds_every_page() {
-    let (printed, ended) = told("template list", server()).await;
+async fn a_list_has_the_objects_of_every_page() {
+    let (printed, result) = tinwright("template list", server()).await;
     let lines: Vec<_> = printed.lines().map(str::trim_end).collect();
     let row = |name: &str| format!("{ID}  {name}");
     assert_eq!(lines[1..], [row("wipe"), row("debian")]);
-    assert_eq!((lines[0].split_whitespace().nth(1), ended), (Some("NAME"), Ok(())));
+    assert_eq!((lines[0].split_whitespace().nth(1), result), (Some("NAME"), Ok(())));
 }
 
 #[tokio::test]
-async fn a_watch_prints_an_event_a_line() {
-    let (printed, ended) = told("template watch", server()).await;
+async fn a_watch_prints_one_event_per_line() {
+    let (printed, result) = tinwright("template watch", server()).await;
     let wanted = [
         format!(r#"{{"event":"put","object":{{"id":"{ID}","name":"wipe","data":"tasks: []\n"}}}}"#),
         r#"{"event":"synced","object":null}"#.to_owned(),
         format!(r#"{{"event":"deleted","object":{{"id":"{ID}"}}}}"#),
     ];
     assert_eq!(printed.lines().collect::<Vec<_>>(), wanted);
-    assert_eq!(ended, Ok(()));
+    assert_eq!(result, Ok(()));
 }
 
 #[tokio::test]
@@ -116,33 +116,36 @@ async fn a_file_is_the_template_itself() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "tasks:\n{{ range .X }}\n{{ end }}\n").unwrap();
     let path = file.path().display();
-    let (printed, _) = told(&format!("template create -o json -f {path}"), server()).await;
+    let (printed, _) = tinwright(&format!("template create -o json -f {path}"), server()).await;
     let made: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(made, serde_json::json!([{"data": "tasks:\n{{ range .X }}\n{{ end }}\n"}]));
 }
 
 #[tokio::test]
 async fn people_get_the_yaml_and_programs_the_message() {
-    let (people, _) = told("template get wipe", server()).await;
+    let (people, _) = tinwright("template get wipe", server()).await;
     assert_eq!(people, "tasks: []\n");
-    let (programs, _) = told("template get wipe -o json", server()).await;
+    let (programs, _) = tinwright("template get wipe -o json", server()).await;
     let object: serde_json::Value = serde_json::from_str(&programs).unwrap();
     assert_eq!(object["name"], "wipe");
 }
 
 #[tokio::test]
-async fn what_goes_by_a_name_is_removed_by_its_id() {
-    let (printed, ended) = told("template delete wipe debian", server()).await;
+async fn an_object_with_a_name_is_deleted_by_its_id() {
+    let (printed, result) = tinwright("template delete wipe debian", server()).await;
     assert_eq!(printed, format!("template {ID} deleted\n"));
-    assert_eq!(ended, Err("no template Some(Name(\"debian\")) (see what there is: list)".into()));
+    assert_eq!(
+        result,
+        Err("no template Some(Name(\"debian\")) (see the existing ones: list)".into())
+    );
 }
 
 #[tokio::test]
-async fn what_is_not_among_all_there_is_counts_as_gone() {
-    let gone = beside(server(), async |url| {
+async fn an_object_that_is_missing_at_the_beginning_of_a_watch_is_gone() {
+    let gone = with_server(server(), async |url| {
         let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
-        let judge = |seen: Option<pb::Template>| Some(seen.is_none());
-        follow::until(&channel, "another", judge).await.unwrap()
+        let is_gone = |template: Option<pb::Template>| Some(Ok(template.is_none()));
+        follow::until(&channel, "another", is_gone).await.unwrap()
     });
     assert!(gone.await);
 }

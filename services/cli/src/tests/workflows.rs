@@ -1,4 +1,4 @@
-//! Workflows: logs that are followed through a cut, and progress until the end.
+//! Workflows: logs across interruptions, and progress.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,11 +11,11 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
-use super::{fake, told};
+use super::{fake, tinwright};
 
-type Told<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
+type Stream<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// One workflow that runs, then ends as told. The first reading of its log is cut.
+/// One workflow that runs, then ends in the state `end`. The first stream of its log is interrupted.
 struct Workflows {
     end: WorkflowState,
     cut: AtomicBool,
@@ -44,8 +44,8 @@ fn chunk(offset: u64, data: &str) -> Result<pb::ReadLogResponse, Status> {
 
 fake! {
     impl WorkflowService for Workflows {
-        type WatchWorkflowsStream = Told<pb::WatchWorkflowsResponse>;
-        type ReadLogStream = Told<pb::ReadLogResponse>;
+        type WatchWorkflowsStream = Stream<pb::WatchWorkflowsResponse>;
+        type ReadLogStream = Stream<pb::ReadLogResponse>;
 
         async fn get_workflow(
             &self,
@@ -65,19 +65,19 @@ fake! {
                 WatchEvent::Put(workflow(WorkflowState::Running, ActionState::Running)),
                 WatchEvent::Put(workflow(self.end, ActionState::Success)),
             ];
-            let told: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
-            Ok(Response::new(tokio_stream::iter(told)))
+            let responses: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
+            Ok(Response::new(tokio_stream::iter(responses)))
         }
 
         async fn read_log(
             &self,
             _: Request<pb::ReadLogRequest>,
         ) -> Result<Response<Self::ReadLogStream>, Status> {
-            let told = match self.cut.swap(false, Ordering::Relaxed) {
+            let responses = match self.cut.swap(false, Ordering::Relaxed) {
                 true => vec![chunk(0, "par"), Err(Status::unavailable("the server is ending"))],
                 false => vec![chunk(0, "parti"), chunk(5, "tioned\n")],
             };
-            Ok(Response::new(tokio_stream::iter(told)))
+            Ok(Response::new(tokio_stream::iter(responses)))
         }
     }
     refuses {
@@ -95,28 +95,31 @@ fn server(end: WorkflowState) -> Router {
 }
 
 #[tokio::test]
-async fn a_followed_log_goes_on_after_a_cut_without_a_byte_twice() {
-    let (printed, ended) = told("workflow logs w1 -f", server(WorkflowState::Success)).await;
-    assert_eq!((printed.as_str(), ended), ("partitioned\n", Ok(())));
+async fn a_followed_log_continues_after_an_interruption_without_repetitions() {
+    let (printed, result) = tinwright("workflow logs w1 -f", server(WorkflowState::Success)).await;
+    assert_eq!((printed.as_str(), result), ("partitioned\n", Ok(())));
 }
 
 #[tokio::test]
-async fn a_log_that_is_not_followed_ends_where_it_is_cut() {
-    let (printed, ended) = told("workflow logs w1 write", server(WorkflowState::Success)).await;
+async fn a_log_that_is_not_followed_ends_with_the_interruption() {
+    let (printed, result) =
+        tinwright("workflow logs w1 write", server(WorkflowState::Success)).await;
     let wanted = Err("the server is ending (try again in a moment)".into());
-    assert_eq!((printed.as_str(), ended), ("par", wanted));
+    assert_eq!((printed.as_str(), result), ("par", wanted));
 }
 
 #[tokio::test]
-async fn progress_is_shown_until_the_end_which_decides_the_exit() {
-    let (_, ended) = told("workflow watch --progress w1", server(WorkflowState::Success)).await;
-    assert_eq!(ended, Ok(()));
-    let (_, ended) = told("workflow watch --progress w1", server(WorkflowState::Failed)).await;
-    assert_eq!(ended, Err("workflow w1 ended in failed: no disk".into()));
+async fn progress_is_shown_until_the_end_and_its_result_is_returned() {
+    let (_, result) =
+        tinwright("workflow watch --progress w1", server(WorkflowState::Success)).await;
+    assert_eq!(result, Ok(()));
+    let (_, result) =
+        tinwright("workflow watch --progress w1", server(WorkflowState::Failed)).await;
+    assert_eq!(result, Err("workflow w1 ended in failed: no disk".into()));
 }
 
 #[tokio::test]
-async fn progress_is_of_one_workflow() {
-    let typed = ["tinwright", "workflow", "watch", "--progress"];
-    assert!(<super::Program as clap::Parser>::try_parse_from(typed).is_err());
+async fn progress_needs_a_workflow() {
+    let line = ["tinwright", "workflow", "watch", "--progress"];
+    assert!(<super::Program as clap::Parser>::try_parse_from(line).is_err());
 }

@@ -5,14 +5,13 @@ use std::io::Write;
 use anyhow::Context as _;
 use tinwright::workflow::v1 as pb;
 use tokio_stream::StreamExt as _;
-use tonic::Status;
 use tonic::transport::Channel;
 
 use super::{client, table};
 use crate::connect::View;
 use crate::follow;
-use crate::noun::Noun as _;
-use crate::output::raw;
+use crate::output::print_bytes;
+use crate::resource::Resource as _;
 
 /// Prints the logs of the workflow with `id`: of all actions in the order they run, or of one. With `follow`, waits for each to
 /// start and to end; after an interruption it continues when the server is back, and prints no byte twice.
@@ -60,10 +59,10 @@ fn find_action<'a>(workflow: &'a pb::Workflow, name: &str) -> anyhow::Result<&'a
 async fn wait_for_start(channel: &Channel, workflow: &str, action: &str) -> anyhow::Result<bool> {
     use pb::ActionState as State;
     let started = |workflow: Option<pb::Workflow>| {
-        let Some(workflow) = workflow else { return Some(false) };
+        let Some(workflow) = workflow else { return Some(Ok(false)) };
         let state = workflow.actions.iter().find(|one| one.id == action).map(pb::Action::state);
         let waits = matches!(state, Some(State::Unspecified | State::Pending | State::Leased));
-        if waits && workflow.state().is_terminal() { Some(false) } else { (!waits).then_some(true) }
+        (!waits || workflow.state().is_terminal()).then_some(Ok(!waits))
     };
     follow::until(channel, workflow, started).await
 }
@@ -77,37 +76,17 @@ async fn log(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut printed = Printed::default();
-    let mut failures = 0;
-    loop {
-        match stream(channel, workflow, action, follow, &mut printed, out).await {
-            Err(error) if follow && failures < follow::PATIENCE && is_unavailable(&error) => {
-                failures += 1
-            }
-            other => return other,
-        }
-        tokio::time::sleep(follow::PAUSE).await;
-    }
-}
-
-async fn stream(
-    channel: &Channel,
-    workflow: &str,
-    action: &str,
-    follow: bool,
-    printed: &mut Printed,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
     let (workflow_id, action_id) = (workflow.to_owned(), action.to_owned());
     let request = pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow };
-    let mut chunks = client(channel).read_log(request).await?.into_inner();
-    while let Some(chunk) = chunks.next().await {
-        raw(out, printed.new_bytes(&chunk?))?;
-    }
-    Ok(())
-}
-
-fn is_unavailable(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Status>().is_some_and(follow::is_passing)
+    follow::while_unavailable(follow, async |failures| {
+        let mut chunks = client(channel).read_log(request.clone()).await?.into_inner();
+        while let Some(chunk) = chunks.next().await {
+            print_bytes(out, printed.new_bytes(&chunk?))?;
+            *failures = 0;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// The part of a log that was printed: the attempt, and its bytes.

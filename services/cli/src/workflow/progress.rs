@@ -26,7 +26,7 @@ pub(super) async fn show(channel: &Channel, id: &str) -> anyhow::Result<()> {
         }
         workflow.state().is_terminal().then(|| outcome(&workflow))
     };
-    follow::until(channel, id, result).await?.map_err(anyhow::Error::msg)
+    follow::until(channel, id, result).await
 }
 
 fn print(bars: Option<&Bars>, line: &str) {
@@ -82,7 +82,7 @@ fn line(text: &str, reason: &str) -> String {
     if reason.is_empty() { text.to_owned() } else { format!("{text}: {reason}") }
 }
 
-/// The phase of an action, and the tenth of it that is done.
+/// Returns the phase of an action, and the tenth of it that is done.
 fn step(action: &pb::Action) -> Option<String> {
     let progress = action.progress.as_ref().filter(|_| table::is_running(action))?;
     let tenths = u128::from(progress.bytes) * 10;
@@ -109,7 +109,7 @@ impl Bars {
     fn update(&mut self, workflow: &pb::Workflow) {
         for action in &workflow.actions {
             match action.progress.as_ref().filter(|_| table::is_running(action)) {
-                Some(progress) => self.bar(action).show(progress),
+                Some(progress) => show_progress(self.bar(action), progress),
                 None => self.each.remove(&action.id).iter().for_each(ProgressBar::finish_and_clear),
             }
         }
@@ -123,26 +123,19 @@ impl Bars {
     }
 }
 
-/// A bar that shows the progress of an action.
-trait ActionBar {
-    /// Shows `progress`. Rate and remaining time are reset with each phase.
-    fn show(&self, progress: &pb::Progress);
-}
-
-impl ActionBar for ProgressBar {
-    fn show(&self, progress: &pb::Progress) {
-        let phase = table::phase(progress);
-        if self.message() != phase {
-            self.reset();
-            self.set_message(phase);
-            self.set_style(style(progress.total_bytes > 0));
-        }
-        match progress.total_bytes {
-            0 => self.unset_length(),
-            total => self.set_length(total),
-        }
-        self.set_position(progress.bytes);
+/// Shows `progress` on `bar`. Rate and remaining time are reset with each phase.
+fn show_progress(bar: &ProgressBar, progress: &pb::Progress) {
+    let phase = table::phase(progress);
+    if bar.message() != phase {
+        bar.reset();
+        bar.set_message(phase);
+        bar.set_style(style(progress.total_bytes > 0));
     }
+    match progress.total_bytes {
+        0 => bar.unset_length(),
+        total => bar.set_length(total),
+    }
+    bar.set_position(progress.bytes);
 }
 
 fn style(bounded: bool) -> ProgressStyle {
@@ -214,10 +207,10 @@ mod tests {
         let bar = ProgressBar::hidden();
         let mut progress =
             pb::Progress { phase: Phase::Writing.into(), bytes: 70, total_bytes: 100, time: None };
-        bar.show(&progress);
+        show_progress(&bar, &progress);
         assert_eq!((bar.position(), bar.length()), (70, Some(100)));
         (progress.phase, progress.bytes, progress.total_bytes) = (Phase::Verifying.into(), 5, 0);
-        bar.show(&progress);
+        show_progress(&bar, &progress);
         assert_eq!((bar.position(), bar.length(), bar.message().as_str()), (5, None, "verifying"));
     }
 

@@ -9,7 +9,7 @@ use crate::output::{self, Row};
 
 /// Describes `workflow` and its actions.
 pub(super) fn workflow(workflow: &pb::Workflow, now: SystemTime) -> String {
-    let facts = output::facts(&[
+    let fields = output::fields(&[
         ("workflow", workflow.id.clone()),
         ("template", workflow.template_name.clone()),
         ("hardware", workflow.hardware_id.clone()),
@@ -20,25 +20,25 @@ pub(super) fn workflow(workflow: &pb::Workflow, now: SystemTime) -> String {
         ("behind", workflow.blocked_by.clone()),
         ("age", output::age(workflow.create_time, now)),
     ]);
-    format!("{facts}\n{}", output::table(&workflow.actions))
+    format!("{fields}\n{}", output::table(&workflow.actions))
 }
 
-/// The word for a workflow's state.
+/// Returns the word for a workflow's state.
 pub(super) fn state(state: pb::WorkflowState) -> String {
     output::word(state.as_str_name(), "WORKFLOW_STATE_")
 }
 
-/// The word for an action's state.
+/// Returns the word for an action's state.
 pub(super) fn action_state(state: pb::ActionState) -> String {
     output::word(state.as_str_name(), "ACTION_STATE_")
 }
 
-/// The word for a phase of an action's progress.
+/// Returns the word for the phase of an action's progress.
 pub(super) fn phase(progress: &pb::Progress) -> String {
     output::word(progress.phase().as_str_name(), "PHASE_")
 }
 
-/// The task and name of an action. The name alone is unique only in its task.
+/// Returns the task and the name of an action. The name alone is unique only in its task.
 pub(super) fn name(action: &pb::Action) -> String {
     format!("{}/{}", action.task_name, action.name)
 }

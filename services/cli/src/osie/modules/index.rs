@@ -1,137 +1,124 @@
-//! What `depmod` wrote down about a kernel's modules, read.
+//! Reads the indexes that `depmod` wrote about a kernel's modules.
 //!
-//! Modules go by the name the kernel has for them: the file's, without `.ko`, dashes written as underscores.
+//! Names of modules are those of the kernel: the file's name without `.ko`, with underscores instead of dashes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Why the files cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(in super::super) enum Error {
-    #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{} names `{line}`, which is no uncompressed module", path.display())]
-    Line { path: PathBuf, line: String },
-}
+use anyhow::Context as _;
 
 /// All modules of a kernel.
 #[derive(Debug, Default)]
 pub(in super::super) struct Index {
     modules: BTreeMap<String, Module>,
-    /// Patterns, and which module answers to each.
-    aliases: Vec<(String, String)>,
-    built_in: BTreeSet<String>,
+    /// Patterns of device names and other names, and the module for each.
+    pub(super) aliases: Vec<(String, String)>,
+    /// Modules that are built into the kernel.
+    pub(super) built_in: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Module {
     path: String,
     needs: Vec<String>,
-    prefers: Vec<String>,
+    soft_dependencies: Vec<String>,
 }
 
-/// The kernel's own spelling of a module's name.
-pub(super) fn normal(name: &str) -> String {
+/// Returns the kernel's spelling of a module's name.
+pub(super) fn normalized(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The name of the module whose file is at `path`.
-fn named(path: &str) -> Option<String> {
+/// Returns the name of the module whose file is at `path`.
+fn name_of(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
-    file.strip_suffix(".ko").filter(|name| !name.is_empty()).map(normal)
+    file.strip_suffix(".ko").filter(|name| !name.is_empty()).map(normalized)
 }
 
 impl Index {
     /// Reads `modules.dep`, `modules.softdep`, `modules.alias` and `modules.builtin` in `directory`.
-    pub(in super::super) fn read(directory: &Path) -> Result<Self, Error> {
+    pub(in super::super) fn read(directory: &Path) -> anyhow::Result<Self> {
         let text = |name: &str| {
             let path = directory.join(name);
-            std::fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
+            let text = std::fs::read_to_string(&path);
+            text.with_context(|| format!("cannot read {}", path.display()))
         };
         let mut index = Self::default();
-        index.take_dep(&text("modules.dep")?).map_err(|line| {
+        index.add_dep(&text("modules.dep")?).map_err(|line| {
             let path = directory.join("modules.dep");
-            Error::Line { path, line }
+            anyhow::anyhow!("{}: `{line}` is not an uncompressed module", path.display())
         })?;
-        index.take_alias(&text("modules.alias")?);
-        index.take_softdep(&text("modules.softdep")?);
-        index.built_in = text("modules.builtin")?.lines().filter_map(named).collect();
+        index.add_alias(&text("modules.alias")?);
+        index.add_softdep(&text("modules.softdep")?);
+        index.built_in = text("modules.builtin")?.lines().filter_map(name_of).collect();
         Ok(index)
     }
 
-    /// Lines like `kernel/a.ko: kernel/b.ko kernel/c.ko`; the one that cannot be understood, if any.
-    pub(super) fn take_dep(&mut self, text: &str) -> Result<(), String> {
+    /// Parses lines such as `kernel/a.ko: kernel/b.ko kernel/c.ko`. The error is the first line that is invalid.
+    pub(super) fn add_dep(&mut self, text: &str) -> Result<(), String> {
         for line in text.lines() {
-            let wrong = || line.to_owned();
-            let (path, needs) = line.split_once(':').ok_or_else(wrong)?;
-            let name = named(path).ok_or_else(wrong)?;
-            let needs: Option<_> = needs.split_whitespace().map(named).collect();
-            let needs = needs.ok_or_else(wrong)?;
-            self.modules.insert(name, Module { path: path.into(), needs, prefers: Vec::new() });
+            let parsed = line.split_once(':').and_then(|(path, needs)| {
+                let needs = needs.split_whitespace().map(name_of).collect::<Option<_>>()?;
+                let module = Module { path: path.into(), needs, soft_dependencies: Vec::new() };
+                Some((name_of(path)?, module))
+            });
+            let (name, module) = parsed.ok_or(line)?;
+            self.modules.insert(name, module);
         }
         Ok(())
     }
 
-    /// Lines like `alias pci:v00001AF4d* virtio_pci`.
-    pub(super) fn take_alias(&mut self, text: &str) {
+    /// Parses lines such as `alias pci:v00001AF4d* virtio_pci`.
+    pub(super) fn add_alias(&mut self, text: &str) {
         let lines = text.lines().filter_map(|line| line.strip_prefix("alias ")?.rsplit_once(' '));
-        self.aliases.extend(lines.map(|(pattern, module)| (pattern.into(), normal(module))));
+        self.aliases.extend(lines.map(|(pattern, module)| (pattern.into(), normalized(module))));
     }
 
-    /// Lines like `softdep ext4 pre: crypto-crc32c post: other`, whose names may be aliases. Needs all else.
-    pub(super) fn take_softdep(&mut self, text: &str) {
+    /// Parses lines such as `softdep ext4 pre: crypto-crc32c post: other`, whose names may be aliases. Comes after the others.
+    pub(super) fn add_softdep(&mut self, text: &str) {
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let (Some("softdep"), Some(module)) = (words.next(), words.next()) else { continue };
             let before = words.skip_while(|word| *word != "pre:").skip(1);
             let before = before.take_while(|word| *word != "post:");
-            let found: Vec<_> = before.filter_map(|wanted| self.answering(wanted)).collect();
-            if let Some(module) = self.modules.get_mut(&normal(module)) {
-                module.prefers.extend(found);
+            let found: Vec<_> = before.filter_map(|name| self.resolve(name)).collect();
+            if let Some(module) = self.modules.get_mut(&normalized(module)) {
+                module.soft_dependencies.extend(found);
             }
         }
     }
 
-    /// The module of this name, or the one that answers to it on every machine: of several, that is the generic one,
-    /// as the others are for processors with some feature and fail on those without.
-    fn answering(&self, wanted: &str) -> Option<String> {
+    /// Returns the module with this name or alias. Of several with the alias it is the generic one: the others are for
+    /// processors with certain features, and fail on those without.
+    fn resolve(&self, wanted: &str) -> Option<String> {
         if let Some(name) = self.name(wanted) {
             return Some(name.into());
         }
-        let answers = self.aliases.iter().filter(|(pattern, _)| pattern == wanted);
-        let answers: BTreeSet<_> = answers.map(|(_, module)| module).collect();
-        let generic = answers.iter().find(|module| module.ends_with("_generic"));
-        let only = answers.first().filter(|_| answers.len() == 1);
+        let found = self.aliases.iter().filter(|(pattern, _)| pattern == wanted);
+        let found: BTreeSet<_> = found.map(|(_, module)| module).collect();
+        let generic = found.iter().find(|module| module.ends_with("_generic"));
+        let only = found.first().filter(|_| found.len() == 1);
         generic.or(only).map(|module| (*module).clone())
     }
 
-    /// `module` as the kernel spells it, if it is one of these.
+    /// Returns the kernel's spelling of `module`, if there is such a module.
     pub(super) fn name(&self, module: &str) -> Option<&str> {
-        self.modules.get_key_value(&normal(module)).map(|(name, _)| name.as_str())
+        self.modules.get_key_value(&normalized(module)).map(|(name, _)| name.as_str())
     }
 
-    pub(super) fn is_built_in(&self, module: &str) -> bool {
-        self.built_in.contains(&normal(module))
+    /// Returns the path of `name`, or an empty text.
+    pub(super) fn path(&self, name: &str) -> &str {
+        self.modules.get(name).map_or("", |module| &module.path)
     }
 
-    pub(super) fn path(&self, name: &str) -> Option<&str> {
-        self.modules.get(name).map(|module| module.path.as_str())
-    }
-
-    /// What must be loaded before `name`, by name, there or not.
+    /// Returns the names that `name` needs, including missing modules.
     pub(super) fn needs(&self, name: &str) -> impl Iterator<Item = &str> {
         self.modules.get(name).into_iter().flat_map(|module| &module.needs).map(String::as_str)
     }
 
-    /// What had better be loaded before `name`.
-    pub(super) fn prefers(&self, name: &str) -> impl Iterator<Item = &str> {
-        let preferred = self.modules.get(name).into_iter().flat_map(|module| &module.prefers);
-        preferred.filter_map(|soft| self.name(soft))
-    }
-
-    /// Patterns, and the module that answers to each.
-    pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.aliases.iter().map(|(pattern, module)| (pattern.as_str(), module.as_str()))
+    /// Returns the modules that should be loaded before `name`.
+    pub(super) fn soft_dependencies(&self, name: &str) -> impl Iterator<Item = &str> {
+        let module = self.modules.get(name).into_iter();
+        module.flat_map(|module| &module.soft_dependencies).filter_map(|soft| self.name(soft))
     }
 }

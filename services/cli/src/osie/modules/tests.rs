@@ -1,20 +1,19 @@
-//! Choosing modules from small made-up kernels.
+//! Module sets of small fake kernels.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::osie::choice::When;
 
-fn group(modules: &'static [&'static str]) -> [Group; 1] {
-    [Group { reason: "a test", when: When::Asked, modules }]
+fn set<'a>(index: &'a Index, modules: &[&'static str]) -> Result<ModuleSet<'a>, Error> {
+    ModuleSet::new(index, modules.iter().copied())
 }
 
 fn index(dep: &str, alias: &str, softdep: &str) -> Index {
     let mut index = Index::default();
-    index.take_dep(dep).unwrap();
-    index.take_alias(alias);
-    index.take_softdep(softdep);
+    index.add_dep(dep).unwrap();
+    index.add_alias(alias);
+    index.add_softdep(softdep);
     index
 }
 
@@ -40,28 +39,28 @@ alias other-device other
 const SOFT: &str = "softdep libcrc32c pre: crypto-crc32c post: other\n";
 
 #[test]
-fn what_is_needed_comes_with_it_and_is_loaded_first() {
+fn dependencies_are_included_and_loaded_first() {
     let index = index(DEP, ALIAS, "");
-    let choice = Choice::new(&index, &group(&["virtio_net"])).unwrap();
+    let modules = set(&index, &["virtio_net"]).unwrap();
     let dep = "k/virtio.ko:\nk/net/virtio-net.ko: k/virtio_ring.ko k/virtio.ko\nk/virtio_ring.ko: k/virtio.ko\n";
-    assert_eq!(choice.dep(&index), dep);
-    assert_eq!(choice.paths(&index).count(), 3);
+    assert_eq!(modules.dep(&index), dep);
+    assert_eq!(modules.paths(&index).count(), 3);
 }
 
 #[test]
-fn what_depmod_left_to_be_followed_is_followed() {
+fn indirect_dependencies_are_included() {
     let index = index("a.ko: b.ko\nb.ko: c.ko\nc.ko:\n", "", "");
     assert_eq!(load_order(&index, "a"), Ok(vec!["c", "b", "a"]));
 }
 
 #[test]
-fn the_generic_one_of_several_soft_dependencies_comes_first_of_all() {
+fn of_several_modules_with_an_alias_the_generic_one_is_loaded() {
     let index = index(DEP, ALIAS, SOFT);
     assert_eq!(load_order(&index, "xfs"), Ok(vec!["crc32c_generic", "libcrc32c", "xfs"]));
 }
 
 #[test]
-fn soft_dependencies_upon_each_other_are_cut() {
+fn loops_of_soft_dependencies_are_cut() {
     let soft = "softdep a pre: b\nsoftdep b pre: a\n";
     let index = index("a.ko:\nb.ko:\n", "", soft);
     assert_eq!(load_order(&index, "a"), Ok(vec!["b", "a"]));
@@ -76,7 +75,7 @@ fn a_soft_dependency_that_needs_the_module_is_not_loaded_before_it() {
 }
 
 #[test]
-fn a_soft_dependency_that_the_kernel_lacks_is_passed_over() {
+fn missing_soft_dependencies_are_ignored() {
     let index = index("a.ko:\n", "", "softdep a pre: nowhere platform:nothing\n");
     assert_eq!(load_order(&index, "a"), Ok(vec!["a"]));
 }
@@ -90,42 +89,41 @@ fn modules_that_need_each_other_are_refused() {
 #[test]
 fn a_module_that_needs_a_missing_one_is_refused() {
     let index = index("a.ko: b.ko\n", "", "");
-    let error = Choice::new(&index, &group(&["a"])).unwrap_err();
+    let error = set(&index, &["a"]).unwrap_err();
     assert_eq!(error.to_string(), "module a needs b, which the kernel does not have");
 }
 
 #[test]
-fn only_aliases_of_the_chosen_are_kept() {
+fn only_aliases_of_included_modules_are_written() {
     let index = index(DEP, ALIAS, "");
-    let choice = Choice::new(&index, &group(&["virtio-net"])).unwrap();
-    assert_eq!(choice.alias(&index), "alias virtio:d00000001v* virtio_net\n");
+    let modules = set(&index, &["virtio-net"]).unwrap();
+    assert_eq!(modules.alias(&index), "alias virtio:d00000001v* virtio_net\n");
 }
 
 #[test]
-fn what_the_kernel_lacks_is_told() {
+fn missing_modules_are_returned() {
     let index = index(DEP, ALIAS, "");
-    let choice = Choice::new(&index, &group(&["other", "tg3"])).unwrap();
-    assert_eq!(choice.absent, ["tg3"]);
-    assert_eq!(Choice::new(&index, &group(&["tg3"])).unwrap_err(), Error::Nothing);
+    let modules = set(&index, &["other", "tg3"]).unwrap();
+    assert_eq!(modules.missing, ["tg3"]);
+    assert_eq!(set(&index, &["tg3"]).unwrap_err(), Error::Nothing);
 }
 
 #[test]
 fn a_compressed_module_is_refused() {
-    assert_eq!(Index::default().take_dep("a.ko.xz:\n"), Err("a.ko.xz:".into()));
+    assert_eq!(Index::default().add_dep("a.ko.xz:\n"), Err("a.ko.xz:".into()));
 }
 
-/// A kernel in a directory, as depmod leaves it.
 #[test]
-fn what_is_built_in_is_not_missed() {
+fn built_in_modules_are_not_missing() {
     let place = tempfile::tempdir().unwrap();
     let files = [("dep", "a.ko:\n"), ("alias", ""), ("softdep", ""), ("builtin", "k/loop-x.ko\n")];
     for (name, text) in files {
         std::fs::write(place.path().join(format!("modules.{name}")), text).unwrap();
     }
     let index = Index::read(place.path()).unwrap();
-    let choice = Choice::new(&index, &group(&["a", "loop_x"])).unwrap();
-    assert!(choice.absent.is_empty());
-    assert!(choice.holds("a") && !choice.holds("loop_x"));
+    let modules = set(&index, &["a", "loop_x"]).unwrap();
+    assert!(modules.missing.is_empty());
+    assert!(modules.contains("a") && !modules.contains("loop_x"));
 }
 
 /// Pairs of six modules.
@@ -139,18 +137,18 @@ fn graph(needs: &[(u8, u8)], prefers: &[(u8, u8)]) -> Index {
     for module in 0..6 {
         let needs = needs.iter().filter(|(from, _)| *from == module);
         let needs: String = needs.map(|(_, to)| format!(" m{to}.ko")).collect();
-        index.take_dep(&format!("m{module}.ko:{needs}\n")).unwrap();
+        index.add_dep(&format!("m{module}.ko:{needs}\n")).unwrap();
     }
     prefers
         .iter()
-        .for_each(|(from, to)| index.take_softdep(&format!("softdep m{from} pre: m{to}\n")));
+        .for_each(|(from, to)| index.add_softdep(&format!("softdep m{from} pre: m{to}\n")));
     index
 }
 
 proptest! {
     #[test]
-    fn modules_in_any_tangle_are_ordered_or_refused(needs in pairs(), prefers in pairs()) {
-        let _either = Choice::new(&graph(&needs, &prefers), &group(&["m0", "m1", "m2"]));
+    fn any_dependencies_are_ordered_or_refused(needs in pairs(), prefers in pairs()) {
+        let _either = set(&graph(&needs, &prefers), &["m0", "m1", "m2"]);
     }
 
     #[test]
@@ -165,10 +163,10 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read(text in "\\PC{0,80}") {
+    fn any_text_is_accepted(text in "\\PC{0,80}") {
         let mut index = Index::default();
-        let _either = index.take_dep(&text);
-        index.take_alias(&format!("alias {text}"));
-        index.take_softdep(&format!("softdep {text}"));
+        let _either = index.add_dep(&text);
+        index.add_alias(&format!("alias {text}"));
+        index.add_softdep(&format!("softdep {text}"));
     }
 }

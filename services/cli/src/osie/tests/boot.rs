@@ -1,6 +1,6 @@
-//! A machine of QEMU's boots the image, with Debian's kernel, on a network of the test's own.
+//! A virtual machine boots the image with Debian's kernel, in a network namespace of the test.
 //!
-//! It has two network cards, and only the second has a cable. The worker is a script that says what it finds, and ends.
+//! It has two network cards, and only the second has a cable. The worker is a script that prints what it finds, and ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use super::build;
 
 const MAC: &str = "52:54:00:00:00:11";
 
-/// How long the whole boot may take under emulation.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of the whole boot under emulation.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
 
 const WORKER: &str = r#"#!/bin/sh
 say() { echo "worker: $*"; }
@@ -32,7 +32,7 @@ exit 3
 "#;
 
 #[test]
-fn a_machine_boots_finds_its_network_and_disk_and_keeps_its_worker_running() {
+fn a_machine_boots_with_network_and_disk_and_restarts_its_worker() {
     let site = Site::new();
     // The last of two equal keys counts.
     let mac = MAC.to_uppercase();
@@ -57,7 +57,7 @@ fn a_machine_boots_finds_its_network_and_disk_and_keeps_its_worker_running() {
 }
 
 #[test]
-fn told_no_mac_it_asks_on_every_interface_with_the_tag_it_was_told() {
+fn without_a_mac_address_every_interface_is_used_with_the_vlan_tag() {
     let site = Site::new();
     let mut cable = site.command("tcpdump");
     cable.args("-i tap0 -n -e -l vlan 5 and udp dst port 67".split(' ')).stderr(Stdio::null());
@@ -68,7 +68,7 @@ fn told_no_mac_it_asks_on_every_interface_with_the_tag_it_was_told() {
     cable.says(&format!("Request from {MAC}"));
 }
 
-/// How many authorities this host trusts, and so the image.
+/// Returns the number of authorities that this host trusts, and the image too.
 fn authorities() -> usize {
     let bundle = std::fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap();
     bundle.lines().filter(|line| line.contains("BEGIN")).count()
@@ -76,7 +76,7 @@ fn authorities() -> usize {
 
 static SITES: AtomicU32 = AtomicU32::new(0);
 
-/// A namespace with the cable to the machine, and the files it boots. All is gone when it is dropped.
+/// A network namespace with the machine's cable, and the files to boot. Deleted when dropped.
 struct Site {
     namespace: String,
     place: tempfile::TempDir,
@@ -147,16 +147,16 @@ impl Site {
         Program::start(server)
     }
 
-    /// Starts the machine, with `told` on the kernel's command line.
-    fn boot(&self, told: &str) -> Program {
+    /// Starts the machine with `parameters` in the kernel's command line.
+    fn boot(&self, parameters: &str) -> Program {
         let mut qemu = self.command("qemu-system-x86_64");
         qemu.args("-accel tcg,thread=single -cpu max -m 512 -nodefaults -no-reboot".split(' '));
         qemu.args(["-display", "none", "-serial", "stdio"]);
         qemu.arg("-kernel").arg(self.path("vmlinuz-x86_64"));
         qemu.arg("-initrd").arg(self.path("initramfs-x86_64"));
-        // On a busy host an emulated timer is late, which a kernel that checks it calls broken, and stops.
+        // On a busy host an emulated timer is late; a kernel that checks it stops.
         let quick = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
-        qemu.arg("-append").arg(format!("{quick} {told}"));
+        qemu.arg("-append").arg(format!("{quick} {parameters}"));
         qemu.args(["-device", "e1000e,mac=52:54:00:00:00:10"]);
         qemu.args(["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no"]);
         qemu.args(["-device", &format!("virtio-net-pci,netdev=n,mac={MAC}")]);
@@ -172,7 +172,7 @@ impl Drop for Site {
     }
 }
 
-/// A running program and what it prints. It ends when this is dropped.
+/// A running program and its output. It is killed when dropped.
 struct Program {
     process: Child,
     lines: Receiver<String>,
@@ -183,16 +183,16 @@ impl Program {
     fn start(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let (told, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in output.split(b'\n').map_while(Result::ok) {
-                let _nobody_listens = told.send(String::from_utf8_lossy(&line).trim().to_owned());
+                let _closed = sender.send(String::from_utf8_lossy(&line).trim().to_owned());
             }
         });
-        Self { process, lines, until: Instant::now() + PATIENCE }
+        Self { process, lines, until: Instant::now() + BOOT_TIMEOUT }
     }
 
-    /// Waits for a line that has `text` in it; what came before is only printed.
+    /// Waits for a line that contains `text`; lines before it are only printed.
     fn says(&mut self, text: &str) -> String {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
@@ -213,7 +213,7 @@ impl Drop for Program {
     }
 }
 
-/// Runs `command` to its good end.
+/// Runs `command`, which must succeed.
 fn done(command: &mut Command) {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));

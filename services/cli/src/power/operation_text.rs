@@ -13,7 +13,7 @@ pub(super) fn operation(operation: &Operation) -> String {
             word(Power::try_from(*power).unwrap_or_default().as_str_name(), "POWER_")
         }
         Some(What::Boot(to)) => format!("boot {}", boot(to)),
-        None => String::new(), // of a kind that only a newer server knows
+        None => String::new(), // a kind that only a newer server knows
     }
 }
 
@@ -38,7 +38,7 @@ mod tests {
     use tinwright::power::v1::operation::boot::Device;
 
     #[test]
-    fn an_operation_is_told_as_the_command_that_asks_for_it() {
+    fn an_operation_is_shown_as_the_command_that_requests_it() {
         let soft_off = Operation { what: Some(What::Power(Power::SoftOff.into())) };
         assert_eq!(operation(&soft_off), "soft-off");
         let mut disk = Boot { persistent: true, ..Boot::default() };

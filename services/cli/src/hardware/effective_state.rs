@@ -1,0 +1,126 @@
+//! Machines with their effective state: their own, or that of the instance that occupies them.
+//!
+//! | the machine itself is | and its instance is | effective state |
+//! |---|---|---|
+//! | enrolled or provisionable | queued, provisioning or failed | provisioning |
+//! | | active | in-use |
+//! | | deprovisioning or deprovision-failed | deprovisioning |
+//! | failed, in maintenance or being deleted | anything | the machine's own state |
+//!
+//! If the instance service does not answer, machines are shown with their own states.
+
+use std::collections::HashMap;
+
+use runtime::Clock;
+use tinwright::hardware::v1 as pb;
+use tinwright::instance::v1::get_instance_request::By;
+use tinwright::instance::v1::{Instance, State};
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::connect::View;
+use crate::failure;
+use crate::instance::{get, state_word};
+use crate::output::{self, Format, Row};
+use crate::resource::{self, ListQuery, NoOptions, Resource as _};
+
+/// Returns `machines` as a table.
+pub(super) async fn table(channel: &Channel, machines: &[pb::Hardware]) -> String {
+    let occupants = or_print(occupants(channel).await).unwrap_or_default();
+    let now = Clock::system().wall();
+    let rows = machines.iter().map(|machine| {
+        super::row(machine, effective_state(machine, occupants.get(&machine.id)), now)
+    });
+    output::table_of(pb::Hardware::COLUMNS, rows)
+}
+
+/// Returns the whole record of `machine`, below a line about its instance if it has one.
+pub(super) async fn describe(channel: &Channel, machine: &pb::Hardware) -> anyhow::Result<String> {
+    let record = output::one(machine, Format::Yaml)?;
+    Ok(match or_print(occupant(channel, &machine.id).await).flatten() {
+        Some(instance) => {
+            let (state, its) = (effective_state(machine, Some(&instance)), state_word(&instance));
+            // A comment, so that the output is still a file for an update.
+            format!("# {state}: instance {} is {its}\n{record}", instance.id)
+        }
+        None => record,
+    })
+}
+
+/// Returns the effective state of `machine` with this occupant.
+fn effective_state(machine: &pb::Hardware, occupant: Option<&Instance>) -> String {
+    let added = match machine.state() {
+        pb::State::Unspecified | pb::State::Enrolled | pb::State::Provisionable => {
+            occupant.and_then(added_state)
+        }
+        // A state in which nobody may use the machine is more important than its instance.
+        pb::State::Failed | pb::State::Maintenance | pb::State::Deleting => None,
+    };
+    added.map_or_else(|| super::own_state(machine), str::to_owned)
+}
+
+/// Returns the state that the instance adds; nothing for a state unknown to this version.
+fn added_state(occupant: &Instance) -> Option<&'static str> {
+    match occupant.state() {
+        State::Queued | State::Provisioning | State::Failed => Some("provisioning"),
+        State::Active => Some("in-use"),
+        State::Deprovisioning | State::DeprovisionFailed => Some("deprovisioning"),
+        State::Unspecified | State::Deleted => None,
+    }
+}
+
+/// Returns all instances that occupy a machine, by the machine's id.
+async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance>> {
+    let all = ListQuery { labels: Vec::new(), view: View::Basic, filter: NoOptions {} };
+    let all = resource::pages(async |token| Instance::page(channel, &all, token).await).await?;
+    let occupants = all.into_iter().filter(|instance| !instance.released);
+    Ok(occupants.map(|instance| (instance.hardware_id.clone(), instance)).collect())
+}
+
+/// Returns the instance that occupies the machine `id`.
+async fn occupant(channel: &Channel, id: &str) -> anyhow::Result<Option<Instance>> {
+    match get(channel, By::HardwareId(id.to_owned()), View::Basic).await {
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        other => Ok(other?),
+    }
+}
+
+/// Returns the response of the instance service; prints a note on standard error if there is none.
+fn or_print<T>(response: anyhow::Result<T>) -> Option<T> {
+    let print = |error: &anyhow::Error| {
+        eprintln!("tinwright: without instances: {}", failure::line(error));
+    };
+    response.inspect_err(print).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effective(own: pb::State, instance: Option<i32>) -> String {
+        let machine = pb::Hardware { state: own.into(), ..pb::Hardware::default() };
+        let occupant = instance.map(|state| Instance { state, ..Instance::default() });
+        effective_state(&machine, occupant.as_ref())
+    }
+
+    #[test]
+    fn an_instance_adds_its_state_to_a_machine_that_may_be_used() {
+        let mut instances = [State::Queued, State::Failed, State::Active, State::DeprovisionFailed]
+            .map(i32::from)
+            .to_vec();
+        instances.push(1000);
+        let states: Vec<_> =
+            instances.into_iter().map(|it| effective(pb::State::Provisionable, Some(it))).collect();
+        let wanted = ["provisioning", "provisioning", "in-use", "deprovisioning", "provisionable"];
+        assert_eq!(states, wanted);
+        assert_eq!(effective(pb::State::Enrolled, Some(State::Active.into())), "in-use");
+        assert_eq!(effective(pb::State::Provisionable, None), "provisionable");
+    }
+
+    #[test]
+    fn a_machine_that_may_not_be_used_is_shown_with_its_own_state() {
+        let own = [pb::State::Failed, pb::State::Maintenance, pb::State::Deleting];
+        let states = own.map(|own| effective(own, Some(State::Active.into())));
+        assert_eq!(states, ["failed", "maintenance", "deleting"]);
+    }
+}
