@@ -35,6 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+pub use self::plaintext::HopLimit;
 use self::plaintext::Plaintext;
 use crate::client_address::TrustedProxies;
 use crate::identity::{Caller, Role, role_in_certificate};
@@ -45,8 +46,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// The delay after the system refused another connection.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// The most calls that one connection may have open: in the process, one connection carries all of a client's.
+/// The most calls that one connection may have open, unless limited: in the process, one connection carries all of a client's.
 const MAX_CONCURRENT_STREAMS: u32 = 4096;
+/// The largest head of an HTTP/1 request, unless limited: what hyper allows by itself.
+const MAX_HEAD_BYTES: usize = 408 * 1024;
 
 /// A service that answers requests: a router, or middleware around one. It is always ready, so `poll_ready` is not called.
 pub trait App:
@@ -77,8 +80,10 @@ pub enum Transport {
     Tls(Arc<ServerConfig>),
     /// Plaintext where the configuration says so, on loopback: every caller is an admin.
     TrustedPlaintext,
-    /// Plaintext for firmware and probes: no caller has a role.
+    /// Plaintext for firmware and probes: HTTP/1, and no caller has a role. Requests have a [`HopLimit`].
     Plaintext,
+    /// Plaintext for calls of machines: HTTP/1 or HTTP/2, and no caller has a role.
+    PlaintextCalls,
 }
 
 /// The addresses of a connection; in every request's extensions. A pipe inside the process has none.
@@ -104,15 +109,34 @@ impl Transport {
     }
 }
 
-/// Limits on connections from outside.
+/// Limits on connections from outside. By default their number is not limited.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
+    /// The most connections at a time.
+    pub total: usize,
     /// The most connections from one address at a time.
     pub per_address: usize,
-    /// Proxies, which have connections for many clients.
+    /// Proxies, which have connections for many clients: `per_address` is not for them.
     pub exempt: TrustedProxies,
     /// The largest head of an HTTP/1 request, 8192 at least.
     pub max_head_bytes: usize,
+    /// The longest time for the head of an HTTP/1 request, and between two of them.
+    pub head_timeout: Duration,
+    /// The most calls that one HTTP/2 connection may have open.
+    pub max_concurrent_streams: u32,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            total: usize::MAX,
+            per_address: usize::MAX,
+            exempt: TrustedProxies::default(),
+            max_head_bytes: MAX_HEAD_BYTES,
+            head_timeout: HANDSHAKE_TIMEOUT,
+            max_concurrent_streams: MAX_CONCURRENT_STREAMS,
+        }
+    }
 }
 
 /// Serves `app` on `listener` until `stop`; then ends open connections in order.
@@ -122,7 +146,7 @@ pub async fn tcp(
     app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    accept(listener, transport, Server::new(app, None), stop).await
+    limited_tcp(listener, transport, ConnectionLimits::default(), app, stop).await
 }
 
 /// Does the same within `limits`: a connection above them is closed at once.
@@ -133,15 +157,7 @@ pub async fn limited_tcp(
     app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    accept(listener, transport, Server::new(app, Some(limits)), stop).await
-}
-
-async fn accept(
-    listener: TcpListener,
-    transport: Transport,
-    server: Server<impl App>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
+    let server = Server::new(app, limits);
     // Else a small answer waits for the peer's delayed acknowledgement: 40 ms. Accepted sockets inherit it on Linux.
     let _best_effort = SockRef::from(&listener).set_tcp_nodelay(true);
     // Only on a wildcard address each connection has to be asked for its local address.
@@ -154,7 +170,8 @@ async fn accept(
             Ok((stream, remote)) => {
                 let local = bound.or_else(|| stream.local_addr().ok());
                 let Some(local) = local else { continue }; // it is closed already
-                let Some(place) = server.place(&open, remote.ip().to_canonical()) else {
+                let place = server.place(&open, remote.ip().to_canonical());
+                let Some(place) = place.filter(|_| tasks.len() < server.limits.total) else {
                     tracing::warn!(%remote, "too many connections; this one is closed");
                     continue;
                 };
@@ -177,7 +194,7 @@ pub async fn in_process(
     app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let server = Server::new(app, None);
+    let server = Server::new(app, ConnectionLimits::default());
     let mut tasks = JoinSet::new();
     let mut pipes = std::pin::pin!(pipes);
     while let Some(Some(pipe)) = stop.run_until_cancelled(pipes.next()).await {
@@ -192,7 +209,7 @@ pub async fn in_process(
 struct Server<A> {
     app: A,
     graceful: GracefulShutdown,
-    limits: Option<ConnectionLimits>,
+    limits: ConnectionLimits,
     /// The settings for connections that speak HTTP/1 only.
     http1: http1::Builder,
 }
@@ -216,22 +233,19 @@ impl Drop for Place {
 }
 
 impl<A: App> Server<A> {
-    fn new(app: A, limits: Option<ConnectionLimits>) -> Self {
+    fn new(app: A, limits: ConnectionLimits) -> Self {
         let mut http1 = http1::Builder::new();
         // Some clients close their sending side (nc does), and then wait for the answer.
-        http1.half_close(true).timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
-        if let Some(limits) = &limits {
-            http1.max_buf_size(limits.max_head_bytes);
-        }
+        http1.half_close(true).timer(TokioTimer::new()).header_read_timeout(limits.head_timeout);
+        http1.max_buf_size(limits.max_head_bytes);
         Self { app, graceful: GracefulShutdown::new(), limits, http1 }
     }
 
     /// Counts one more connection from `address`, unless there are too many.
     fn place(&self, open: &Open, address: IpAddr) -> Option<Place> {
-        let limits = self.limits.as_ref().filter(|limits| !limits.exempt.contains(address));
         let mut counted = open.lock().unwrap_or_else(PoisonError::into_inner);
         let per_address = counted.entry(address).or_insert(0);
-        if limits.is_some_and(|limits| *per_address >= limits.per_address) {
+        if *per_address >= self.limits.per_address && !self.limits.exempt.contains(address) {
             return None;
         }
         *per_address += 1;
@@ -255,16 +269,23 @@ impl<A: App> Server<A> {
                     drop(place);
                 });
             }
-            Transport::TrustedPlaintext => {
-                let connection = self.connection();
+            Transport::TrustedPlaintext | Transport::PlaintextCalls => {
+                let is_trusted = matches!(transport, Transport::TrustedPlaintext);
+                let (caller, connection) =
+                    (Caller(is_trusted.then_some(Role::Admin)), self.connection());
                 tasks.spawn(async move {
-                    connection.run(stream, Caller(Some(Role::Admin)), Some(peers)).await;
+                    connection.run(stream, caller, Some(peers)).await;
                     drop(place);
                 });
             }
             Transport::Plaintext => {
+                let (stream, hop_limit) = Plaintext::new(stream);
                 let app = with_caller(self.app.clone(), Caller(None), Some(peers));
-                let connection = self.http1.serve_connection(TokioIo::new(Plaintext(stream)), app);
+                let app = service_fn(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(hop_limit.clone());
+                    hyper::service::Service::call(&app, request)
+                });
+                let connection = self.http1.serve_connection(TokioIo::new(stream), app);
                 let served = self.graceful.watch(connection);
                 tasks.spawn(async move {
                     if let Err(error) = served.await {
@@ -277,8 +298,11 @@ impl<A: App> Server<A> {
     }
 
     fn connection(&self) -> Connection<A> {
-        let max_head_bytes = self.limits.as_ref().map(|limits| limits.max_head_bytes);
-        Connection { app: self.app.clone(), open: self.graceful.watcher(), max_head_bytes }
+        Connection {
+            app: self.app.clone(),
+            open: self.graceful.watcher(),
+            limits: self.limits.clone(),
+        }
     }
 
     async fn end(self, mut tasks: JoinSet<()>) {
@@ -291,7 +315,7 @@ impl<A: App> Server<A> {
 struct Connection<A> {
     app: A,
     open: Watcher,
-    max_head_bytes: Option<usize>,
+    limits: ConnectionLimits,
 }
 
 impl<A: App> Connection<A> {
@@ -322,11 +346,12 @@ impl<A: App> Connection<A> {
             .timer(TokioTimer::new())
             .keep_alive_interval(KEEP_ALIVE_INTERVAL)
             .keep_alive_timeout(KEEP_ALIVE_INTERVAL)
-            .max_concurrent_streams(MAX_CONCURRENT_STREAMS);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
-        if let Some(max_head_bytes) = self.max_head_bytes {
-            builder.http1().max_buf_size(max_head_bytes);
-        }
+            .max_concurrent_streams(self.limits.max_concurrent_streams);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_timeout)
+            .max_buf_size(self.limits.max_head_bytes);
         let app = with_caller(self.app, caller, peers);
         let connection = builder.serve_connection(TokioIo::new(io), app);
         if let Err(error) = self.open.watch(connection.into_owned()).await {

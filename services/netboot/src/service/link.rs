@@ -228,6 +228,7 @@ fn serve_http(
         per_address: of_one,
         exempt: site.serving.trusted_proxies.clone(),
         max_head_bytes: MAX_HEAD_BYTES,
+        ..ConnectionLimits::default()
     };
     let front = http.into_service();
     for (listener, door) in listeners {

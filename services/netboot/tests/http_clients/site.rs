@@ -180,6 +180,7 @@ impl Site {
             per_address: 64,
             exempt: site.serving.trusted_proxies.clone(),
             max_head_bytes: 16 * 1024,
+            ..ConnectionLimits::default()
         };
         let (fleet, index) = fleet(id);
         let boots = Arc::new(BootScripts::new(index, tokens, site));
