@@ -61,7 +61,10 @@ fn explanation(response: &pb::ExplainMetadataResponse) -> String {
             ("tokens", guard.tokens.clone()),
             ("source check", guard.source_check.clone()),
             ("hop limit", if limit == 0 { "not limited".into() } else { limit.to_string() }),
-            ("user data", if guard.user_data_told { "served" } else { "no longer served" }.into()),
+            (
+                "user data",
+                if guard.user_data_served { "served" } else { "no longer served" }.into(),
+            ),
         ]);
     }
     fields.push(("feed", feed(&response.feed.unwrap_or_default())));
@@ -69,12 +72,12 @@ fn explanation(response: &pb::ExplainMetadataResponse) -> String {
 }
 
 fn feed(feed: &pb::Feed) -> String {
-    match (feed.heard, feed.live) {
+    match (feed.synced, feed.live) {
         (false, _) => "not received yet".into(),
         (true, true) => "live".into(),
         (true, false) => {
             let seconds = feed.age.map_or(0, |age| age.seconds);
-            let secrets = if feed.secrets_told { "still served" } else { "withheld" };
+            let secrets = if feed.secrets_served { "still served" } else { "withheld" };
             format!("cut {seconds} s ago, secrets are {secrets}")
         }
     }
@@ -99,7 +102,7 @@ mod tests {
             answered: false,
             fact: "no machine has this address: 404".into(),
         };
-        let feed = pb::Feed { heard: true, live: true, age: None, secrets_told: true };
+        let feed = pb::Feed { synced: true, live: true, age: None, secrets_served: true };
         let response = pb::ExplainMetadataResponse {
             sources: vec![source],
             feed: Some(feed),

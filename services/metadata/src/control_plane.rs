@@ -5,19 +5,19 @@ use runtime::phone_home;
 use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tonic::transport::Channel;
 
-use crate::http::{Call, NotStored, PhoneHome};
+use crate::http::{NotStored, PhoneHome, PhoneHomeCall};
 
 /// Sends phone-home calls to the instance service.
 #[derive(Clone, Debug)]
-pub struct CallsHome(pub Channel);
+pub struct InstanceReports(pub Channel);
 
 #[async_trait]
-impl PhoneHome for CallsHome {
-    async fn report(&self, call: Call) -> Result<(), NotStored> {
-        let Call { hardware, instance_id, fields } = call;
+impl PhoneHome for InstanceReports {
+    async fn report(&self, call: PhoneHomeCall) -> Result<(), NotStored> {
+        let PhoneHomeCall { hardware, instance_id, fields } = call;
         let (host_keys, kind) = (phone_home::host_keys(&fields), phone_home::event_type(&fields));
         let hardware_id = hardware.to_string();
-        // A machine without an instance goes by its own id; nobody waits for its call.
+        // Without an instance, the machine has its own id as its instance id.
         let instance_id = if instance_id == hardware_id { String::new() } else { instance_id };
         let call = ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind };
         let stored = phone_home::report(self.0.clone(), call).await;

@@ -1,28 +1,28 @@
-//! What a machine may ask about itself: the EC2 metadata tree on 169.254.169.254 and its kin, and the call home.
+//! The metadata service: documents for the machine that requests them, such as the EC2 tree on 169.254.169.254, and the
+//! phone-home call.
 //!
-//! A machine needs no name and no password to ask: it is known by the address it asks from.
+//! A machine needs no name and no password: it is identified by the address of its request.
 //!
 //! ```text
-//! request ─▶ http ─ caller: which address ─▶ index: which machine ─▶ contents: path → value ─▶ answer
-//!              └── token: is this session the machine's own?
+//! request ─▶ http ─ client: address ─▶ index: machine ─▶ contents: path → document ─▶ response
+//!              ├── token: is this session the machine's own?
 //!              └── phone_home: the installed system is up ─▶ control plane
 //! ```
 //!
-//! - [`machine`]: what is known of one machine, and what follows from it; values, no I/O.
+//! - [`machine`]: the facts about one machine; values, no I/O.
 //! - [`path`]: request paths in normal form.
-//! - [`contents`]: everything there is to read: the tree, NoCloud's, OpenStack's and JSON documents.
-//! - [`endpoints`]: paths that the site adds, each a filter over the JSON document.
+//! - [`contents`]: all documents: the tree, NoCloud's, OpenStack's and JSON.
+//! - [`endpoints`]: custom paths of the site, each a filter over the JSON document.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
-//! - [`guard`], [`neighbour`], [`netlink`]: whether who has an address is the machine it was given to.
+//! - [`guard`], [`neighbour`], [`netlink`]: the check that the owner of an address is its machine.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
-//! - [`index`]: which machine an address speaks for, in memory, changed in one step.
-//! - [`http`]: the rules of the wire, the listener, and the trait through which a call home leaves.
-//! - [`link_local`]: being 169.254.169.254.
-//! - [`api`]: what people ask of it.
-//! - [`metrics`]: what is counted.
+//! - [`index`]: the machines by address, in memory, changed in one step.
+//! - [`http`]: requests, responses and listeners.
+//! - [`link_local`]: the address 169.254.169.254.
+//! - [`api`]: the gRPC API for operators; [`metrics`]: the metrics.
 //! - [`records`]: the contract's records as machines; [`control_plane`]: reports to the instance service.
 //!
-//! Nothing here calls upstream while a machine waits, except to store its call home.
+//! No request waits for another service, except for a phone-home call to be stored.
 
 pub mod api;
 pub mod contents;

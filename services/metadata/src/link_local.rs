@@ -1,7 +1,7 @@
-//! Being 169.254.169.254: the address is given to an interface for as long as we serve there.
+//! The addresses 169.254.169.254 and fd00:ec2::254, which an interface has while the service runs.
 //!
-//! What is set is written down first, in a file of the data directory. A process that is killed leaves both; the next one
-//! undoes what the file says before it does anything else. An address that was there before us is not ours to take away.
+//! Each address is recorded in a file of the data directory before it is added. A process that is killed leaves both; the
+//! next one removes the addresses in the file before anything else. An address that the interface had before stays.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::netlink::Netlink;
 
-/// Where EC2's machines ask.
+/// The address of EC2's metadata service.
 pub const IPV4: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 /// The same over IPv6.
 pub const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254));
 
-/// Why the addresses cannot be had.
+/// The reason why the addresses cannot be added or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such interface.
@@ -25,93 +25,90 @@ pub enum Error {
     Interface {
         /// Its name.
         interface: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody else on this host is there already.
+    /// Another interface of this host has the address.
     #[error("{address} is on interface {holder} already, not on {interface}")]
     Elsewhere {
         /// The address.
         address: IpAddr,
-        /// Who has it.
+        /// The interface that has it.
         holder: String,
-        /// Who was to have it.
+        /// The interface that it was to be added to.
         interface: String,
     },
-    /// The kernel refuses.
-    #[error("giving {interface} the address {address}")]
+    /// The kernel refuses the change.
+    #[error("changing the address {address} of interface {interface}")]
     Refused {
         /// The address.
         address: IpAddr,
-        /// Who was to have it.
+        /// The interface.
         interface: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// What is set cannot be written down, or what was set cannot be read.
-    #[error("the file {file}")]
+    /// The file of added addresses cannot be written or read.
+    #[error("the file {}", file.display())]
     File {
         /// Its path.
-        file: String,
-        /// Why not.
+        file: PathBuf,
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// What was set, as it is written down.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Set {
+struct AddedAddresses {
     interface: String,
     addresses: Vec<IpAddr>,
 }
 
-/// The addresses on their interface. Dropped, it takes away those that it set.
+/// The addresses on their interface. Removes those that it added when it is dropped.
 #[derive(Debug)]
 pub struct LinkLocal {
     netlink: Netlink,
     index: u32,
-    set: Set,
+    added: AddedAddresses,
     addresses: Vec<IpAddr>,
     file: PathBuf,
 }
 
 impl LinkLocal {
-    /// Gives `interface` the addresses, IPv6's where the interface speaks it, after undoing what `file` says.
-    pub fn set(interface: &str, file: &Path) -> Result<Self, Error> {
-        let netlink = Netlink::open().map_err(|e| no_interface(interface, e))?;
-        undo(&netlink, file)?;
-        let index = netlink.index_of(interface).map_err(|e| no_interface(interface, e))?;
-        let set = Set { interface: interface.to_owned(), addresses: Vec::new() };
-        let mut new = Self { netlink, index, set, addresses: Vec::new(), file: file.to_owned() };
-        new.have(IPV4)?;
-        if speaks_ipv6(interface) {
-            new.have(IPV6)?;
+    /// Removes the addresses in `file`, then adds the addresses to `interface`; the IPv6 one if IPv6 is enabled there.
+    pub fn add(interface: &str, file: &Path) -> Result<Self, Error> {
+        let error = |source| Error::Interface { interface: interface.to_owned(), source };
+        let netlink = Netlink::open().map_err(error)?;
+        remove_added(&netlink, file)?;
+        let index = netlink.index_of(interface).map_err(error)?;
+        let added = AddedAddresses { interface: interface.to_owned(), addresses: Vec::new() };
+        let mut new = Self { netlink, index, added, addresses: Vec::new(), file: file.to_owned() };
+        new.add_address(IPV4)?;
+        if has_ipv6(interface) {
+            new.add_address(IPV6)?;
         }
         Ok(new)
     }
 
-    /// Those that are there now.
+    /// Returns the addresses that the interface has now.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    fn have(&mut self, address: IpAddr) -> Result<(), Error> {
-        let refused = |interface: &str, source| Error::Refused {
-            address,
-            interface: interface.to_owned(),
-            source,
-        };
-        let holders = self.netlink.holders(address).map_err(|e| refused(&self.set.interface, e))?;
+    fn add_address(&mut self, address: IpAddr) -> Result<(), Error> {
+        let interface = self.added.interface.clone();
+        let refused = |source| Error::Refused { address, interface: interface.clone(), source };
+        let holders = self.netlink.interfaces_with(address).map_err(refused)?;
         if let Some(other) = holders.iter().find(|holder| **holder != self.index) {
-            let (holder, interface) = (self.netlink.name_of(*other), self.set.interface.clone());
+            let holder = self.netlink.name_of(*other);
             return Err(Error::Elsewhere { address, holder, interface });
         }
         if holders.is_empty() {
-            // Written down first: a process killed in between has written too much, which is harmless.
-            self.set.addresses.push(address);
-            write(&self.file, &self.set).map_err(|e| no_file(&self.file, e))?;
-            let added = self.netlink.add_address(self.index, address);
-            added.map_err(|e| refused(&self.set.interface, e))?;
+            // Recorded first: if the process is killed in between, an address too many in the file does no harm.
+            self.added.addresses.push(address);
+            write(&self.file, &self.added).map_err(file_error(&self.file))?;
+            self.netlink.add_address(self.index, address).map_err(refused)?;
         }
         self.addresses.push(address);
         Ok(())
@@ -120,54 +117,49 @@ impl LinkLocal {
 
 impl Drop for LinkLocal {
     fn drop(&mut self) {
-        if let Err(error) = undo(&self.netlink, &self.file) {
+        if let Err(error) = remove_added(&self.netlink, &self.file) {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the metadata address stays; the next start takes it away");
+            tracing::warn!(error, "metadata address not removed; the next start removes it");
         }
     }
 }
 
-/// Takes away what `file` says was set, then the file.
-fn undo(netlink: &Netlink, file: &Path) -> Result<(), Error> {
+/// Removes the addresses in `file`, then the file.
+fn remove_added(netlink: &Netlink, file: &Path) -> Result<(), Error> {
     let text = match fs::read(file) {
-        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(no_file(file, error)),
+        text => text.map_err(file_error(file))?,
     };
-    let set: Set = serde_json::from_slice(&text).map_err(|e| no_file(file, e.into()))?;
-    // An interface that is gone took its addresses along.
-    if let Ok(index) = netlink.index_of(&set.interface) {
-        for address in set.addresses {
+    let AddedAddresses { interface, addresses } =
+        serde_json::from_slice(&text).map_err(io::Error::from).map_err(file_error(file))?;
+    // A removed interface has no addresses.
+    if let Ok(index) = netlink.index_of(&interface) {
+        for address in addresses {
             match netlink.remove_address(index, address) {
-                Err(error) if error.kind() != io::ErrorKind::AddrNotAvailable => {
-                    let interface = set.interface;
-                    return Err(Error::Refused { address, interface, source: error });
+                Err(source) if source.kind() != io::ErrorKind::AddrNotAvailable => {
+                    return Err(Error::Refused { address, interface, source });
                 }
                 Ok(()) | Err(_) => {}
             }
         }
     }
-    fs::remove_file(file).map_err(|e| no_file(file, e))
+    fs::remove_file(file).map_err(file_error(file))
 }
 
-/// Whole or not at all, whatever happens in between.
-fn write(path: &Path, set: &Set) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec(set)?)?;
+/// Replaces the file atomically.
+fn write(path: &Path, added: &AddedAddresses) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = File::create(&draft)?;
+    file.write_all(&serde_json::to_vec(added)?)?;
     file.sync_all()?;
-    fs::rename(new, path)
+    fs::rename(draft, path)
 }
 
-fn speaks_ipv6(interface: &str) -> bool {
-    let off = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
-    fs::read_to_string(off).is_ok_and(|off| off.trim() == "0")
+fn has_ipv6(interface: &str) -> bool {
+    let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    fs::read_to_string(setting).is_ok_and(|disabled| disabled.trim() == "0")
 }
 
-fn no_interface(interface: &str, source: io::Error) -> Error {
-    Error::Interface { interface: interface.to_owned(), source }
-}
-
-fn no_file(file: &Path, source: io::Error) -> Error {
-    Error::File { file: file.display().to_string(), source }
+fn file_error(file: &Path) -> impl FnOnce(io::Error) -> Error {
+    |source| Error::File { file: file.to_owned(), source }
 }

@@ -1,8 +1,9 @@
-//! What is counted (metadata specification, section 15). No machine and no address of one is a label.
+//! Metrics. Neither machines nor their addresses are labels.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
@@ -10,24 +11,28 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
+use runtime::Clock;
 
 use crate::index::Index;
 
-/// Upper bounds of how long an answer took, in seconds: ten milliseconds is what clients are promised.
+/// Upper bounds of latencies, in seconds. The goal is ten milliseconds.
 const LATENCIES: [f64; 8] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0];
 
-/// The counters.
+/// The metrics of the service.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<Request, Counter>,
-    misses: Family<Segment, Counter>,
-    tokens: Family<Outcome, Counter>,
-    denied: Family<Reason, Counter>,
-    firsts: Family<Event, Counter>,
+    unknown_callers: Counters<String>,
+    tokens: Counters,
+    denied: Counters,
+    first_accesses: Counters,
     latency: Histogram,
-    subscriptions: Gauge,
+    pub(crate) subscriptions: Gauge,
 }
+
+/// Counters with one label.
+type Counters<V = &'static str> = Family<[(&'static str, V); 1], Counter>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
@@ -35,130 +40,91 @@ struct Request {
     code: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Segment {
-    segment: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Event {
-    event: &'static str,
-}
-
 impl Default for Metrics {
     fn default() -> Self {
-        Self {
-            requests: Family::default(),
-            misses: Family::default(),
-            tokens: Family::default(),
-            denied: Family::default(),
-            firsts: Family::default(),
-            latency: Histogram::new(LATENCIES),
-            subscriptions: Gauge::default(),
-        }
+        Self::registered(&mut Registry::default())
     }
 }
 
 impl Metrics {
-    /// Counters in `registry`, and what `index` knows of its feed.
-    pub fn new(registry: &mut Registry, index: Arc<Index>) -> Self {
-        let new = Self::default();
-        registry.register(
-            "metadata_requests",
-            "Requests, by route and status",
-            new.requests.clone(),
-        );
-        registry.register(
-            "metadata_lookup_misses",
-            "Requests from an address nobody has, by listener",
-            new.misses.clone(),
-        );
-        registry.register(
-            "metadata_tokens",
-            "Session tokens made or refused, by result",
-            new.tokens.clone(),
-        );
-        registry.register("metadata_denied", "Requests refused, by reason", new.denied.clone());
-        registry.register(
-            "metadata_firsts",
-            "Instances seen for the first time before and after they were installed, by what they did",
-            new.firsts.clone(),
-        );
-        registry.register("metadata_latency_seconds", "How long answers took", new.latency.clone());
-        registry.register(
-            "metadata_subscriptions",
-            "Streams that tell machines of changes",
-            new.subscriptions.clone(),
-        );
-        registry.register_collector(Box::new(Feed { index }));
-        new
+    /// Registers the metrics of the service, and those of the feeds of `index`.
+    pub fn new(registry: &mut Registry, index: Arc<Index>, clock: Clock) -> Self {
+        registry.register_collector(Box::new(FeedCollector { index, clock }));
+        Self::registered(registry)
     }
 
-    /// A request was answered after `took`.
-    pub(crate) fn answered(&self, route: &'static str, code: u16, took: Duration) {
+    fn registered(registry: &mut Registry) -> Self {
+        let latency = Histogram::new(LATENCIES);
+        registry.register("metadata_latency_seconds", "Time to answer a request", latency.clone());
+        let subscriptions = "Open subscriptions to a machine's document";
+        let unknown_callers = "Requests from an address that no machine has, by listener";
+        let first_accesses = "First accesses of an installation, by kind";
+        Self {
+            requests: register(registry, "metadata_requests", "Requests, by route and status"),
+            unknown_callers: register(registry, "metadata_lookup_misses", unknown_callers),
+            tokens: register(registry, "metadata_tokens", "Session tokens, by result"),
+            denied: register(registry, "metadata_denied", "Refused requests, by reason"),
+            first_accesses: register(registry, "metadata_firsts", first_accesses),
+            subscriptions: register(registry, "metadata_subscriptions", subscriptions),
+            latency,
+        }
+    }
+
+    /// Counts a request that was answered after `elapsed`.
+    pub(crate) fn answered(&self, route: &'static str, code: u16, elapsed: Duration) {
         self.requests.get_or_create(&Request { route, code }).inc();
-        self.latency.observe(took.as_secs_f64());
+        self.latency.observe(elapsed.as_secs_f64());
     }
 
-    /// Nobody has the address that asked the listener `segment`.
-    pub(crate) fn missed(&self, segment: String) {
-        self.misses.get_or_create(&Segment { segment }).inc();
+    /// Counts a request to this address of ours from an address that no machine has.
+    pub(crate) fn unknown_caller(&self, listener: Option<SocketAddr>) {
+        let segment = listener.map(|listener| listener.to_string()).unwrap_or_default();
+        self.unknown_callers.get_or_create(&[("segment", segment)]).inc();
     }
 
-    /// A token was asked for or sent.
+    /// Counts a session token that was created, accepted or refused.
     pub(crate) fn token(&self, result: &'static str) {
-        self.tokens.get_or_create(&Outcome { result }).inc();
+        self.tokens.get_or_create(&[("result", result)]).inc();
     }
 
-    /// A request was refused.
+    /// Counts a refused request.
     pub(crate) fn denied(&self, reason: &'static str) {
-        self.denied.get_or_create(&Reason { reason }).inc();
+        self.denied.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// There are `count` subscriptions now.
-    pub(crate) fn subscribed(&self, count: usize) {
-        self.subscriptions.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// An instance did something for the first time.
-    pub(crate) fn first(&self, event: &'static str) {
-        self.firsts.get_or_create(&Event { event }).inc();
+    /// Counts the first access of its kind of an instance.
+    pub(crate) fn first_access(&self, event: &'static str) {
+        self.first_accesses.get_or_create(&[("event", event)]).inc();
     }
 }
 
-/// How fresh the index is, as of when somebody looks.
-struct Feed {
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Reads the state of the feeds when the metrics are scraped.
+#[derive(Debug)]
+struct FeedCollector {
     index: Arc<Index>,
+    clock: Clock,
 }
 
-impl fmt::Debug for Feed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").finish_non_exhaustive()
-    }
-}
-
-impl Collector for Feed {
+impl Collector for FeedCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let age = self.index.feed_age(Instant::now());
-        let live = ConstGauge::new(i64::from(age == Some(Duration::ZERO)));
-        let mut gauge = |name, help, value: &ConstGauge<_>| {
+        let age = self.index.feed_age(self.clock.monotonic());
+        let mut gauge = |name, help, value| {
+            let value = ConstGauge::new(value);
             let kind = value.metric_type();
             value.encode(encoder.encode_descriptor(name, help, None, kind)?)
         };
-        gauge("metadata_feed_connected", "Whether the feed is live", &live)?;
-        // Before anything was heard there is no age.
+        let is_live = i64::from(age == Some(Duration::ZERO));
+        gauge("metadata_feed_connected", "1 if the feeds are connected", is_live)?;
+        // Before the first snapshot there is no age.
         let Some(age) = age else { return Ok(()) };
-        let age = ConstGauge::new(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
-        gauge("metadata_feed_age_seconds", "Since when the feed is cut, 0 where it is live", &age)
+        let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+        let help = "Time since the feeds were disconnected, 0 while they are connected";
+        gauge("metadata_feed_age_seconds", help, age)
     }
 }

@@ -1,130 +1,131 @@
-//! Who has an address, as the kernel sees it.
+//! The owners of addresses, from the kernel's neighbour table.
 //!
-//! Asked are the way to the address and its neighbour entry there: that is where our answer goes, whatever interface the
-//! question came in by.
+//! The kernel is asked for the route to the address, and for the neighbour entry there: that is where the response will be
+//! sent, whatever interface the request came in on.
 //!
-//! What the kernel said is kept until it tells that something changed (`memo`), which is looked at before each answer: so an
-//! answer from memory is the one that a question would get.
+//! The kernel's answers are cached until it notifies of a change (`cache`). Notifications are read before each lookup, so
+//! the cache never differs from the kernel.
 
-mod memo;
+mod cache;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::guard::Place;
-use crate::netlink::news::News;
-use crate::netlink::{Netlink, Way};
-use memo::Memo;
+use runtime::Clock;
 
-/// A port where nobody listens (RFC 863, discard): a datagram to it makes the kernel ask who has the address.
-const DISCARD: u16 = 9;
-/// How long an answer to that may take, and how often it is looked for.
-const LOOKS: u32 = 20;
-const BETWEEN: Duration = Duration::from_millis(10);
+use crate::guard::NeighbourCheck;
+use crate::netlink::notifications::Notifications;
+use crate::netlink::{Netlink, Route};
+use cache::NeighbourCache;
 
-/// Tells where addresses are.
+/// A port that nobody listens on (RFC 863, discard): a datagram to it makes the kernel resolve the address.
+const DISCARD_PORT: u16 = 9;
+/// The kernel has 200 ms to resolve an address: it is asked again so often, after this time.
+const RESOLVE_ATTEMPTS: u32 = 20;
+const RESOLVE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Looks up the owners of addresses.
 pub trait Neighbours: Send + Sync + 'static {
-    /// Where `address` is now, if that is known without waiting for its owner.
-    fn known(&self, address: IpAddr) -> Option<Place>;
+    /// Returns the owner of `address` if it is known without waiting.
+    fn lookup_cached(&self, address: IpAddr) -> Option<NeighbourCheck>;
 
-    /// Where `address` is now. May take a fifth of a second for an address the kernel has not met.
-    fn place(&self, address: IpAddr) -> Place;
+    /// Returns the owner of `address`. Blocks for up to 200 ms if the kernel has to resolve it.
+    fn lookup(&self, address: IpAddr) -> NeighbourCheck;
 }
 
-/// The kernel's neighbour table, of the network namespace it was opened in.
+/// The neighbour table of the kernel, in the network namespace it was opened in.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct NeighbourTable {
     netlink: Netlink,
-    memory: Mutex<Memory>,
+    cached: Mutex<Cached>,
+    clock: Clock,
     solicit_v4: UdpSocket,
-    /// None where the kernel has no IPv6.
+    /// None if the kernel has no IPv6.
     solicit_v6: Option<UdpSocket>,
 }
 
-/// What the kernel said, and what makes it wrong.
 #[derive(Debug)]
-struct Memory {
-    memo: Memo,
-    news: News,
+struct Cached {
+    cache: NeighbourCache,
+    notifications: Notifications,
 }
 
-impl Kernel {
+impl NeighbourTable {
     /// Opens the sockets, in the network namespace of this thread.
-    pub fn open() -> io::Result<Self> {
+    pub fn open(clock: Clock) -> io::Result<Self> {
         let solicit_v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let solicit_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok();
-        let memory = Mutex::new(Memory { memo: Memo::default(), news: News::open()? });
-        Ok(Self { netlink: Netlink::open()?, memory, solicit_v4, solicit_v6 })
+        let notifications = Notifications::open()?;
+        let cached = Mutex::new(Cached { cache: NeighbourCache::default(), notifications });
+        Ok(Self { netlink: Netlink::open()?, cached, clock, solicit_v4, solicit_v6 })
     }
 
-    /// What is remembered, once all news are heard.
-    fn memory(&self, now: Instant) -> MutexGuard<'_, Memory> {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let Memory { memo, news } = &mut *memory;
-        news.read(|change| memo.hear(change, now));
-        memory
+    /// Locks the cache, after removing from it what has changed.
+    fn lock(&self) -> MutexGuard<'_, Cached> {
+        let now = self.clock.monotonic();
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let Cached { cache, notifications } = &mut *cached;
+        notifications.read(|change| cache.invalidate(change, now));
+        cached
     }
 
-    /// Where the kernel said that `address` is, if nothing has changed since.
-    pub fn remembered(&self, address: IpAddr) -> Option<Place> {
-        let now = Instant::now();
-        self.memory(now).memo.get(address, now)
+    /// Returns the cached owner of `address`.
+    pub fn cached(&self, address: IpAddr) -> Option<NeighbourCheck> {
+        self.lock().cache.get(address, self.clock.monotonic())
     }
 
-    /// Where the kernel has `address`, if it has met it. A question takes microseconds.
-    fn ask(&self, address: IpAddr) -> io::Result<Option<Place>> {
-        let now = Instant::now();
-        let asked = self.memory(now).memo.ask(now);
-        let place = match self.netlink.way_to(address)? {
-            Way::Here => Some(Place::Here),
-            Way::Routed => Some(Place::Beyond),
-            Way::OnLink(interface) => self.netlink.neighbour(interface, address)?.map(Place::Holds),
-        };
-        if let Some(place) = place {
-            // What changed since is still to be heard, before anybody is told what is put here.
-            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            memory.memo.put(asked, address, place);
-        }
-        Ok(place)
-    }
-
-    fn look(&self, address: IpAddr) -> io::Result<Place> {
-        if let Some(place) = self.ask(address)? {
-            return Ok(place);
-        }
-        self.solicit(address)?;
-        for _ in 0..LOOKS {
-            std::thread::sleep(BETWEEN);
-            if let Some(place) = self.ask(address)? {
-                return Ok(place);
+    /// Returns the owner of `address` if the kernel has resolved it. Takes microseconds.
+    fn query(&self, address: IpAddr) -> io::Result<Option<NeighbourCheck>> {
+        let query = self.lock().cache.begin_query(self.clock.monotonic());
+        let neighbour = match self.netlink.route_to(address)? {
+            Route::Local => Some(NeighbourCheck::OwnHost),
+            Route::Gateway => Some(NeighbourCheck::Routed),
+            Route::OnLink(interface) => {
+                self.netlink.neighbour(interface, address)?.map(NeighbourCheck::Owner)
             }
+        };
+        if let Some(neighbour) = neighbour {
+            // Notifications of later changes are read before the cache is used again.
+            let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+            cached.cache.insert(query, address, neighbour);
         }
-        Ok(Place::Nobody)
+        Ok(neighbour)
     }
 
-    fn solicit(&self, address: IpAddr) -> io::Result<()> {
+    fn resolve(&self, address: IpAddr) -> io::Result<NeighbourCheck> {
+        if let Some(neighbour) = self.query(address)? {
+            return Ok(neighbour);
+        }
         let socket = match (address, &self.solicit_v6) {
             (IpAddr::V4(_), _) => &self.solicit_v4,
             (IpAddr::V6(_), Some(socket)) => socket,
             (IpAddr::V6(_), None) => return Err(io::ErrorKind::Unsupported.into()),
         };
-        socket.send_to(&[], (address, DISCARD)).map(drop)
+        socket.send_to(&[], (address, DISCARD_PORT))?;
+        for _ in 0..RESOLVE_ATTEMPTS {
+            std::thread::sleep(RESOLVE_INTERVAL);
+            if let Some(neighbour) = self.query(address)? {
+                return Ok(neighbour);
+            }
+        }
+        Ok(NeighbourCheck::NoOwner)
     }
 }
 
-impl Neighbours for Kernel {
-    fn known(&self, address: IpAddr) -> Option<Place> {
-        // What cannot be asked is asked again, and said, by who may wait.
-        self.remembered(address).or_else(|| self.ask(address).ok().flatten())
+impl Neighbours for NeighbourTable {
+    fn lookup_cached(&self, address: IpAddr) -> Option<NeighbourCheck> {
+        // After an error `lookup` asks again, and logs it.
+        self.cached(address).or_else(|| self.query(address).ok().flatten())
     }
 
-    fn place(&self, address: IpAddr) -> Place {
-        self.look(address).unwrap_or_else(|error| {
-            tracing::warn!(%address, error = &error as &dyn std::error::Error, "no neighbour was told");
-            // Nobody is let in for want of an answer.
-            Place::Nobody
+    fn lookup(&self, address: IpAddr) -> NeighbourCheck {
+        self.resolve(address).unwrap_or_else(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(%address, error, "neighbour lookup failed");
+            // An error must not admit anybody.
+            NeighbourCheck::NoOwner
         })
     }
 }

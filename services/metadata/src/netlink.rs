@@ -1,14 +1,14 @@
-//! The kernel's routes, neighbours and addresses, asked over rtnetlink (rtnetlink(7)).
+//! Routes, neighbours and addresses of the kernel, over rtnetlink (rtnetlink(7)).
 //!
-//! The kernel answers these requests while they are sent, so asking is a matter of microseconds and needs no task. The
-//! socket belongs to the network namespace of the thread that opened it.
+//! The kernel answers such requests while they are sent, in microseconds, so no task is needed. The socket belongs to the
+//! network namespace of the thread that opened it.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "the kernel tells more than we ask, and more every year"
+    reason = "the kernel sends more kinds of messages than are used here, and more every year"
 )]
 
-pub mod news;
+pub mod notifications;
 
 use std::io;
 use std::net::IpAddr;
@@ -16,8 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
@@ -29,30 +28,24 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::{AddressFamily as Family, SocketType, netdevice};
 use tinwright::Mac;
 
-/// Where packets to an address go.
+/// The route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Nowhere beyond this host.
-    Here,
-    /// Straight to its owner, on the interface with this index.
+pub enum Route {
+    /// The address is this host's.
+    Local,
+    /// The address is on the link of the interface with this index.
     OnLink(u32),
-    /// To a router.
-    Routed,
+    /// Through a router.
+    Gateway,
 }
 
-/// A question to the kernel at a time.
+/// A socket that sends one request to the kernel at a time.
 #[derive(Debug)]
 pub struct Netlink {
-    asking: Mutex<Asking>,
-    /// Any socket will do for interfaces' names; this one is in the same namespace.
+    /// The socket, and the sequence number of the last request, which its responses repeat.
+    exchange: Mutex<(Socket, u32)>,
+    /// Any socket can translate names of interfaces; this one is in the same namespace.
     names: OwnedFd,
-}
-
-/// The socket, and how many questions went out by it: an answer bears its question's number.
-#[derive(Debug)]
-struct Asking {
-    socket: Socket,
-    asked: u32,
 }
 
 impl Netlink {
@@ -62,42 +55,42 @@ impl Netlink {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         let names = rustix::net::socket(Family::INET, SocketType::DGRAM, None)?;
-        Ok(Self { asking: Mutex::new(Asking { socket, asked: 0 }), names })
+        Ok(Self { exchange: Mutex::new((socket, 0)), names })
     }
 
-    /// The index of the interface called `name`.
+    /// Returns the index of the interface with this name.
     pub fn index_of(&self, name: &str) -> io::Result<u32> {
         Ok(netdevice::name_to_index(&self.names, name)?)
     }
 
-    /// The name of an interface; its index where it has just gone.
+    /// Returns the name of an interface; its index if the interface was just removed.
     pub fn name_of(&self, index: u32) -> String {
         netdevice::index_to_name(&self.names, index).unwrap_or_else(|_| index.to_string())
     }
 
-    /// Where packets to `address` go; an error where the kernel has no route.
-    pub fn way_to(&self, address: IpAddr) -> io::Result<Way> {
-        let mut wanted = RouteMessage::default();
-        wanted.header.address_family = family(address);
-        wanted.header.destination_prefix_length = bits(address);
-        wanted.attributes.push(RouteAttribute::Destination(address.into()));
-        let found = self.ask(RouteNetlinkMessage::GetRoute(wanted), NLM_F_REQUEST)?;
+    /// Returns the route to `address`; an error if the kernel has none.
+    pub fn route_to(&self, address: IpAddr) -> io::Result<Route> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family(address);
+        request.header.destination_prefix_length = bits(address);
+        request.attributes.push(RouteAttribute::Destination(address.into()));
+        let found = self.send(RouteNetlinkMessage::GetRoute(request), 0)?;
         let route = found.into_iter().find_map(|message| match message {
-            RouteNetlinkMessage::NewRoute(route) => Some(route),
+            RouteNetlinkMessage::NewRoute(message) => route(&message),
             _ => None,
         });
-        route.as_ref().and_then(way).ok_or_else(|| io::Error::other("no route was told"))
+        route.ok_or_else(|| io::Error::other("the kernel's response contains no route"))
     }
 
-    /// The Ethernet address the kernel has for `address` on the interface, if it has a usable one.
+    /// Returns the Ethernet address of `address`'s neighbour entry on the interface, if there is a valid one.
     pub fn neighbour(&self, interface: u32, address: IpAddr) -> io::Result<Option<Mac>> {
-        let mut wanted = NeighbourMessage::default();
-        wanted.header.family = family(address);
-        wanted.header.ifindex = interface;
-        wanted.attributes.push(NeighbourAttribute::Destination(address.into()));
-        match self.ask(RouteNetlinkMessage::GetNeighbour(wanted), NLM_F_REQUEST) {
+        let mut request = NeighbourMessage::default();
+        request.header.family = family(address);
+        request.header.ifindex = interface;
+        request.attributes.push(NeighbourAttribute::Destination(address.into()));
+        match self.send(RouteNetlinkMessage::GetNeighbour(request), 0) {
             Ok(found) => Ok(found.into_iter().find_map(|message| match message {
-                RouteNetlinkMessage::NewNeighbour(entry) => holder(&entry),
+                RouteNetlinkMessage::NewNeighbour(entry) => owner(&entry),
                 _ => None,
             })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -105,101 +98,116 @@ impl Netlink {
         }
     }
 
-    /// The interfaces, by index, that have `address`.
-    pub fn holders(&self, address: IpAddr) -> io::Result<Vec<u32>> {
-        let mut wanted = AddressMessage::default();
-        wanted.header.family = family(address);
-        let message = RouteNetlinkMessage::GetAddress(wanted);
-        let found = self.ask(message, NLM_F_REQUEST | NLM_F_DUMP)?;
-        let holders = found.into_iter().filter_map(|message| match message {
+    /// Returns the indexes of the interfaces that have `address`.
+    pub fn interfaces_with(&self, address: IpAddr) -> io::Result<Vec<u32>> {
+        let mut request = AddressMessage::default();
+        request.header.family = family(address);
+        let found = self.send(RouteNetlinkMessage::GetAddress(request), NLM_F_DUMP)?;
+        let indexes = found.into_iter().filter_map(|message| match message {
             RouteNetlinkMessage::NewAddress(one) => has(&one, address).then_some(one.header.index),
             _ => None,
         });
-        Ok(holders.collect())
+        Ok(indexes.collect())
     }
 
-    /// Gives the interface `address`, alone in its network.
+    /// Adds `address` to the interface, as the only one in its network.
     pub fn add_address(&self, interface: u32, address: IpAddr) -> io::Result<()> {
-        let message = RouteNetlinkMessage::NewAddress(alone(interface, address));
-        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-        self.ask(message, flags).map(drop)
+        let request = RouteNetlinkMessage::NewAddress(host_address(interface, address));
+        self.send(request, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
-    /// Takes `address` from the interface.
+    /// Removes `address` from the interface.
     pub fn remove_address(&self, interface: u32, address: IpAddr) -> io::Result<()> {
-        let message = RouteNetlinkMessage::DelAddress(alone(interface, address));
-        self.ask(message, NLM_F_REQUEST | NLM_F_ACK).map(drop)
+        let request = RouteNetlinkMessage::DelAddress(host_address(interface, address));
+        self.send(request, NLM_F_ACK).map(drop)
     }
 
-    /// Everything the kernel answers.
-    fn ask(
+    /// Sends a request with these additional flags, and returns the kernel's responses.
+    fn send(
         &self,
-        message: RouteNetlinkMessage,
+        request: RouteNetlinkMessage,
         flags: u16,
     ) -> io::Result<Vec<RouteNetlinkMessage>> {
-        let mut request = NetlinkMessage::from(message);
-        request.header.flags = flags;
-        request.finalize();
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let Asking { socket, asked } = &mut *asking;
-        *asked = asked.wrapping_add(1);
-        request.header.sequence_number = *asked;
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        socket.send(&bytes, 0)?;
-        let mut answers = Vec::new();
-        while !read(&socket.recv_from_full()?.0, &request.header, &mut answers)? {}
-        Ok(answers)
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        let (socket, sequence) = &mut *exchange;
+        *sequence = sequence.wrapping_add(1);
+        socket.send(&encode(request, NLM_F_REQUEST | flags, *sequence), 0)?;
+        let mut responses = Vec::new();
+        while !read(&socket.recv_from_full()?.0, flags, *sequence, &mut responses)? {}
+        Ok(responses)
     }
 }
 
-/// Reads a datagram's messages into `answers`, and says whether what was `asked` is answered with it. What is left of an
-/// answer that was not read to its end is passed over.
-fn read(
+fn encode(inner: RouteNetlinkMessage, flags: u16, sequence: u32) -> Vec<u8> {
+    let mut message = NetlinkMessage::from(inner);
+    (message.header.flags, message.header.sequence_number) = (flags, sequence);
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+/// Returns the messages of a datagram, until the first that cannot be read.
+fn messages(
     mut datagram: &[u8],
-    asked: &NetlinkHeader,
-    answers: &mut Vec<RouteNetlinkMessage>,
-) -> io::Result<bool> {
-    let odd = |_| io::Error::from(io::ErrorKind::InvalidData);
-    let mut ours = false;
-    while !datagram.is_empty() {
-        let message = NetlinkMessage::deserialize(datagram).map_err(odd)?;
+) -> impl Iterator<Item = io::Result<NetlinkMessage<RouteNetlinkMessage>>> {
+    std::iter::from_fn(move || {
+        if datagram.is_empty() {
+            return None;
+        }
+        let Ok(message) = NetlinkMessage::deserialize(datagram) else {
+            datagram = &[];
+            return Some(Err(io::ErrorKind::InvalidData.into()));
+        };
         let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
         // Messages are padded to four bytes (netlink(7)).
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-        if message.header.sequence_number != asked.sequence_number {
+        Some(Ok(message))
+    })
+}
+
+/// Adds a datagram's messages to `responses`. True if the response to the request with these flags and this number is
+/// complete. Skips what was left unread of earlier responses.
+fn read(
+    datagram: &[u8],
+    flags: u16,
+    sequence: u32,
+    responses: &mut Vec<RouteNetlinkMessage>,
+) -> io::Result<bool> {
+    let mut is_ours = false;
+    for message in messages(datagram) {
+        let message = message?;
+        if message.header.sequence_number != sequence {
             continue;
         }
-        ours = true;
+        is_ours = true;
         match message.payload {
-            NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+            NetlinkPayload::InnerMessage(inner) => responses.push(inner),
             NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
             NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(true),
-            NetlinkPayload::Noop | NetlinkPayload::Overrun(_) => {}
             _ => {}
         }
     }
-    Ok(ours && asked.flags & (NLM_F_ACK | NLM_F_DUMP) == 0)
+    Ok(is_ours && flags & (NLM_F_ACK | NLM_F_DUMP) == 0)
 }
 
-fn way(route: &RouteMessage) -> Option<Way> {
-    if route.header.kind == RouteType::Local {
-        return Some(Way::Here);
+fn route(message: &RouteMessage) -> Option<Route> {
+    if message.header.kind == RouteType::Local {
+        return Some(Route::Local);
     }
-    let routed =
+    let is_gateway =
         |a: &RouteAttribute| matches!(a, RouteAttribute::Gateway(_) | RouteAttribute::Via(_));
-    if route.attributes.iter().any(routed) {
-        return Some(Way::Routed);
+    if message.attributes.iter().any(is_gateway) {
+        return Some(Route::Gateway);
     }
-    let out = |attribute: &RouteAttribute| match attribute {
-        RouteAttribute::Oif(index) => Some(Way::OnLink(*index)),
+    message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(Route::OnLink(*index)),
         _ => None,
-    };
-    route.attributes.iter().find_map(out)
+    })
 }
 
-/// Who holds an entry's address; an entry whose owner did not answer holds nobody.
-fn holder(entry: &NeighbourMessage) -> Option<Mac> {
+/// Returns the owner of an entry's address; none if it did not answer.
+fn owner(entry: &NeighbourMessage) -> Option<Mac> {
     if matches!(entry.header.state, NeighbourState::Incomplete | NeighbourState::Failed) {
         return None;
     }
@@ -216,12 +224,12 @@ fn has(message: &AddressMessage, address: IpAddr) -> bool {
     })
 }
 
-fn alone(interface: u32, address: IpAddr) -> AddressMessage {
+fn host_address(interface: u32, address: IpAddr) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(address);
     message.header.prefix_len = bits(address);
     message.header.scope = AddressScope::Universe;
-    // Usable at once: whoever else has it is meant to have it as well (RFC 4862 §5.4 would make us wait).
+    // Usable at once: other hosts may have the address on purpose (duplicate detection would delay it, RFC 4862 §5.4).
     message.header.flags = AddressHeaderFlags::Nodad;
     message.header.index = interface;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
@@ -240,41 +248,29 @@ fn bits(address: IpAddr) -> u8 {
 mod tests {
     use super::*;
 
-    /// The kernel's word that `address` is one of an interface, to the question with this number.
-    fn told(number: u32, address: [u8; 4]) -> Vec<u8> {
-        let message = RouteNetlinkMessage::NewAddress(alone(1, IpAddr::from(address)));
-        let mut message = NetlinkMessage::from(message);
-        message.header.sequence_number = number;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        bytes
+    /// The kernel's response that an interface has `address`, to the request with this number.
+    fn response(number: u32, address: [u8; 4]) -> Vec<u8> {
+        let inner = RouteNetlinkMessage::NewAddress(host_address(1, IpAddr::from(address)));
+        encode(inner, 0, number)
     }
 
     #[test]
-    fn what_is_left_of_another_answer_is_passed_over() {
-        let mut asked = NetlinkHeader::default();
-        (asked.flags, asked.sequence_number) = (NLM_F_REQUEST, 7);
-        let mut answers = Vec::new();
-        let old = told(6, [192, 0, 2, 6]);
-        assert!(!read(&old, &asked, &mut answers).unwrap(), "the answer is still to come");
-        let both = [old, told(7, [192, 0, 2, 7])].concat();
-        assert!(read(&both, &asked, &mut answers).unwrap());
-        let own = RouteNetlinkMessage::NewAddress(alone(1, [192, 0, 2, 7].into()));
-        assert_eq!(answers, [own]);
+    fn responses_to_another_request_are_skipped() {
+        let mut responses = Vec::new();
+        let old = response(6, [192, 0, 2, 6]);
+        assert!(!read(&old, 0, 7, &mut responses).unwrap(), "the response is still to come");
+        let both = [old, response(7, [192, 0, 2, 7])].concat();
+        assert!(read(&both, 0, 7, &mut responses).unwrap());
+        let own = RouteNetlinkMessage::NewAddress(host_address(1, [192, 0, 2, 7].into()));
+        assert_eq!(responses, [own]);
     }
 
     #[test]
-    fn a_question_after_an_answer_that_was_not_read_gets_its_own() {
+    fn a_request_after_an_unread_response_gets_its_own() {
         let netlink = Netlink::open().unwrap();
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let mut dump =
-            NetlinkMessage::from(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
-        dump.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        dump.finalize();
-        let mut bytes = vec![0; dump.buffer_len()];
-        dump.serialize(&mut bytes);
-        netlink.asking.lock().unwrap().socket.send(&bytes, 0).unwrap();
-        assert_eq!(netlink.way_to(here).unwrap(), Way::Here);
+        let dump = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let dump = encode(dump, NLM_F_REQUEST | NLM_F_DUMP, 0);
+        netlink.exchange.lock().unwrap().0.send(&dump, 0).unwrap();
+        assert_eq!(netlink.route_to([127, 0, 0, 1].into()).unwrap(), Route::Local);
     }
 }

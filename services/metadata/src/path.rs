@@ -4,25 +4,25 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// How many bytes of path are read; no path of ours comes near.
-const LONGEST: usize = 1024;
+/// The longest path. The service has none that is nearly as long.
+const MAX_PATH_BYTES: usize = 1024;
 
-/// A request's path: decoded once, without empty segments, so that a trailing or doubled slash changes nothing.
+/// The path of a request, percent-decoded once. Empty segments are left out, so a trailing or doubled slash changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a>(Cow<'a, str>);
 
 impl<'a> Path<'a> {
-    /// The path as it stood in the request line. `None` if it leads upwards, is too long, or is not text.
+    /// Parses the path of a request line. `None` if it has a `..` segment, is too long, or is not UTF-8.
     pub fn parse(raw: &'a str) -> Option<Self> {
-        if raw.len() > LONGEST {
+        if raw.len() > MAX_PATH_BYTES {
             return None;
         }
         let decoded = percent_decode_str(raw).decode_utf8().ok()?;
-        let upwards = decoded.split('/').any(|segment| segment == "..");
-        (!upwards).then_some(Self(decoded))
+        let has_parent = decoded.split('/').any(|segment| segment == "..");
+        (!has_parent).then_some(Self(decoded))
     }
 
-    /// Its segments, which is what everybody else means by a path; none for the root.
+    /// Returns its segments; none for the root. All other modules mean these by a path.
     pub fn segments(&self) -> Vec<&str> {
         self.0.split('/').filter(|segment| !segment.is_empty()).collect()
     }
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn slashes_at_the_end_or_doubled_change_nothing() {
+    fn trailing_and_doubled_slashes_change_nothing() {
         let plain = segments("/latest/meta-data");
         assert_eq!(plain.as_ref().unwrap(), &["latest", "meta-data"]);
         assert_eq!(segments("/latest/meta-data/"), plain);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_upwards_is_none() {
+    fn a_path_with_a_parent_segment_is_refused() {
         for raw in ["/latest/../x", "/%2e%2e/x", "/..", "/a%2f..%2fb"] {
             assert_eq!(Path::parse(raw), None, "{raw}");
         }
@@ -60,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_more_than_1024_bytes_is_none() {
+    fn a_path_of_more_than_1024_bytes_is_refused() {
         assert!(Path::parse(&"a".repeat(1024)).is_some());
         assert_eq!(Path::parse(&"a".repeat(1025)), None);
     }
 
     proptest! {
         #[test]
-        fn no_path_is_too_odd(raw: String) {
+        fn segments_are_never_empty_and_never_lead_upwards(raw: String) {
             for segment in Path::parse(&raw).iter().flat_map(Path::segments) {
                 prop_assert!(!segment.is_empty() && segment != ".." && !segment.contains('/'));
             }

@@ -1,55 +1,54 @@
-//! IMDSv2 session tokens. Nothing is stored: whoever holds the site key can make and check one, so every replica can.
+//! IMDSv2 session tokens. Nothing is stored: whoever has the site key can create and check them, so every replica can.
 //!
 //! ```text
-//! version (1) | made, unix milliseconds (8) | expiry, unix seconds (8) | nonce (16) | HMAC-SHA-256 of all that and the instance id (32)
+//! version (1) | created, unix milliseconds (8) | expiry, unix seconds (8) | nonce (16) | HMAC-SHA-256 of all that and the instance id (32)
 //! ```
 //!
-//! as base64url. The instance id is only in what is signed: a token says nothing to whoever finds it, and is worth
-//! nothing for the machine's next instance. The key is that of the day the token was made on, derived from the site key:
-//! today's or yesterday's, since no token lives longer than six hours; or tomorrow's, where the clock of the replica that
-//! made it is a little ahead of ours.
+//! as base64url. The instance id is signed, but not contained: a token reveals nothing, and is worthless for the machine's
+//! next instance. The key is derived from the site key for the day on which the token was created: today or yesterday, since no token
+//! lives longer than six hours; or tomorrow, if the clock of the replica that created it is a little ahead.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::{hkdf, hmac, rand};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
-/// How long a token may be asked to live, in seconds.
-pub const LONGEST: u32 = 21_600;
+/// The longest time to live of a token.
+pub const MAX_TTL_SECONDS: u32 = 21_600;
 
-/// How far ahead the clock of whoever made a token may be, in seconds.
-const AHEAD: u64 = 5 * 60;
+/// The most that the clock of another replica may be ahead.
+const MAX_SKEW_SECONDS: u64 = 5 * 60;
 const DAY: u64 = 86_400;
 const LABEL: &[u8] = b"tinwright metadata session token";
 const VERSION: u8 = 2;
 
-/// Makes and checks tokens.
+/// Creates and checks tokens.
 #[derive(Debug)]
 pub struct Tokens {
     site: hkdf::Prk,
 }
 
-/// No token can be made: the system gave no randomness, or the key could not be derived.
+/// No token can be created: the system has no randomness, or the key could not be derived.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no session token can be made")]
-pub struct Unavailable;
+#[error("no session token can be created")]
+pub struct MintError;
 
-/// Why a token is not good.
+/// The reason why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It is none of ours, or another instance's, or older than yesterday's key, or not made yet.
+pub enum TokenError {
+    /// It is not the site's or the instance's, is older than yesterday's key, or was created in the future.
     #[error("the session token is not this instance's")]
     Foreign,
-    /// It was good once.
+    /// Its time to live is over.
     #[error("the session token has expired")]
     Expired,
-    /// It was made before the machine's tokens were revoked.
+    /// It was created before the machine's tokens were revoked.
     #[error("the session token is revoked")]
     Revoked,
 }
 
-impl Refused {
-    /// Its name in metrics.
+impl TokenError {
+    /// Returns its label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Foreign => "foreign",
@@ -59,81 +58,81 @@ impl Refused {
     }
 }
 
-/// The part of a token in front of its signature.
+/// The part of a token before its signature.
 struct Claims {
-    made: u64,
+    created_millis: u64,
     expiry: u64,
     nonce: [u8; 16],
 }
 
 impl Claims {
-    /// With the instance id behind them, as they are signed.
+    /// Returns the bytes that are signed: the encoded claims and the instance id.
     fn signed(&self, instance_id: &str) -> Vec<u8> {
         [&self.encoded(), instance_id.as_bytes()].concat()
     }
 
     fn encoded(&self) -> Vec<u8> {
-        let (made, expiry) = (self.made.to_be_bytes(), self.expiry.to_be_bytes());
-        [&[VERSION][..], &made, &expiry, &self.nonce].concat()
+        let (created, expiry) = (self.created_millis.to_be_bytes(), self.expiry.to_be_bytes());
+        [&[VERSION][..], &created, &expiry, &self.nonce].concat()
     }
 
-    /// The day whose key it is signed with, if that key counts at `now`.
+    /// Returns the day whose key signs it, if that key is valid at `now`.
     fn day(&self, now: u64) -> Option<u64> {
-        let (made, yesterday) = (self.made / 1000, (now / DAY).saturating_sub(1));
-        let day = made / DAY;
-        (day >= yesterday && made <= now.saturating_add(AHEAD)).then_some(day)
+        let (created, yesterday) = (self.created_millis / 1000, (now / DAY).saturating_sub(1));
+        let day = created / DAY;
+        let is_valid = day >= yesterday && created <= now.saturating_add(MAX_SKEW_SECONDS);
+        is_valid.then_some(day)
     }
 
     fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let bytes = bytes.strip_prefix(&[VERSION])?;
-        let (made, bytes) = bytes.split_first_chunk()?;
+        let (created, bytes) = bytes.split_first_chunk()?;
         let (expiry, bytes) = bytes.split_first_chunk()?;
         let (nonce, signature) = bytes.split_first_chunk()?;
-        let (made, expiry) = (u64::from_be_bytes(*made), u64::from_be_bytes(*expiry));
-        Some((Self { made, expiry, nonce: *nonce }, signature))
+        let (created_millis, expiry) = (u64::from_be_bytes(*created), u64::from_be_bytes(*expiry));
+        Some((Self { created_millis, expiry, nonce: *nonce }, signature))
     }
 }
 
 impl Tokens {
-    /// Tokens under the site's key, of which 32 bytes are enough.
+    /// Tokens under the site's key, of at least 32 bytes.
     pub fn new(site_key: &[u8]) -> Self {
         Self { site: hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(site_key) }
     }
 
-    /// A token for this instance that is good for `ttl` seconds.
-    pub fn mint(
-        &self,
-        instance_id: &str,
-        ttl: u32,
-        now: SystemTime,
-    ) -> Result<String, Unavailable> {
-        let (made, now) = (milliseconds(now), seconds(now));
-        let mut claims = Claims { made, expiry: now + u64::from(ttl.min(LONGEST)), nonce: [0; 16] };
-        rand::fill(&mut claims.nonce).map_err(|_| Unavailable)?;
-        let key = self.key(now / DAY).ok_or(Unavailable)?;
+    /// Returns a token for this instance that is valid for `ttl` seconds.
+    pub fn mint(&self, instance_id: &str, ttl: u32, now: SystemTime) -> Result<String, MintError> {
+        let (created_millis, now) = (milliseconds(now), milliseconds(now) / 1000);
+        let expiry = now + u64::from(ttl.min(MAX_TTL_SECONDS));
+        let mut claims = Claims { created_millis, expiry, nonce: [0; 16] };
+        rand::fill(&mut claims.nonce).map_err(|_| MintError)?;
+        let key = self.key(now / DAY).ok_or(MintError)?;
         let signature = hmac::sign(&key, &claims.signed(instance_id));
         Ok(BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat()))
     }
 
-    /// Whether `token` was made for this instance, not before `revoked`, and still lives. Takes as long whichever byte is
-    /// wrong.
+    /// Checks that `token` was created for this instance, not before `revoked`, and has not expired. Takes the same time
+    /// whichever byte is wrong.
     pub fn check(
         &self,
         token: &str,
         instance_id: &str,
         revoked: Option<SystemTime>,
         now: SystemTime,
-    ) -> Result<(), Refused> {
-        let now = seconds(now);
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| Refused::Foreign)?;
-        let (claims, signature) = Claims::decode(&bytes).ok_or(Refused::Foreign)?;
-        let key = claims.day(now).and_then(|day| self.key(day)).ok_or(Refused::Foreign)?;
-        hmac::verify(&key, &claims.signed(instance_id), signature).map_err(|_| Refused::Foreign)?;
+    ) -> Result<(), TokenError> {
+        let now = milliseconds(now) / 1000;
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError::Foreign)?;
+        let (claims, signature) = Claims::decode(&bytes).ok_or(TokenError::Foreign)?;
+        let key = claims.day(now).and_then(|day| self.key(day)).ok_or(TokenError::Foreign)?;
+        hmac::verify(&key, &claims.signed(instance_id), signature)
+            .map_err(|_| TokenError::Foreign)?;
         if now >= claims.expiry {
-            return Err(Refused::Expired);
+            return Err(TokenError::Expired);
         }
-        let revoked = revoked.is_some_and(|revoked| claims.made < milliseconds(revoked));
-        if revoked { Err(Refused::Revoked) } else { Ok(()) }
+        match revoked.is_some_and(|revoked| claims.created_millis < milliseconds(revoked)) {
+            true => Err(TokenError::Revoked),
+            false => Ok(()),
+        }
     }
 
     fn key(&self, day: u64) -> Option<hmac::Key> {
@@ -142,11 +141,7 @@ impl Tokens {
     }
 }
 
-/// Unix time; a clock before 1970 stands still.
-fn seconds(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
-}
-
+/// Returns the time since 1970; 0 before that.
 fn milliseconds(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -166,69 +161,73 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_until_it_expires() {
+    fn a_token_is_valid_until_it_expires() {
         let token = tokens().mint("i-1", 60, at(1000)).unwrap();
         assert_eq!(tokens().check(&token, "i-1", None, at(1059)), Ok(()));
-        assert_eq!(tokens().check(&token, "i-1", None, at(1060)), Err(Refused::Expired));
+        assert_eq!(tokens().check(&token, "i-1", None, at(1060)), Err(TokenError::Expired));
     }
 
     #[test]
     fn a_token_of_another_instance_or_site_is_foreign() {
         let token = tokens().mint("i-1", 60, at(1000)).unwrap();
-        assert_eq!(tokens().check(&token, "i-2", None, at(1001)), Err(Refused::Foreign));
+        assert_eq!(tokens().check(&token, "i-2", None, at(1001)), Err(TokenError::Foreign));
         assert_eq!(
             Tokens::new(&[8; 32]).check(&token, "i-1", None, at(1001)),
-            Err(Refused::Foreign)
+            Err(TokenError::Foreign)
         );
     }
 
     #[test]
-    fn a_token_made_before_the_revocation_is_refused_and_a_new_one_is_not() {
+    fn only_a_token_from_before_the_revocation_is_refused() {
         let (old, new) = (tokens().mint("i-1", 60, at(1000)), tokens().mint("i-1", 60, at(1010)));
         let check =
             |token: &str, revoked| tokens().check(token, "i-1", Some(at(revoked)), at(1011)).err();
-        assert_eq!(check(&old.unwrap(), 1001), Some(Refused::Revoked));
+        assert_eq!(check(&old.unwrap(), 1001), Some(TokenError::Revoked));
         assert_eq!(check(&new.unwrap(), 1001), None);
     }
 
     #[test]
-    fn a_token_outlives_midnight_but_not_the_key_of_yesterday() {
-        let token = tokens().mint("i-1", LONGEST, at(DAY - 1)).unwrap();
+    fn a_token_is_valid_after_midnight_but_not_after_yesterdays_key() {
+        let token = tokens().mint("i-1", MAX_TTL_SECONDS, at(DAY - 1)).unwrap();
         assert_eq!(tokens().check(&token, "i-1", None, at(DAY + 3600)), Ok(()));
-        assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY - 1)), Err(Refused::Expired));
-        assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY)), Err(Refused::Foreign));
+        assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY - 1)), Err(TokenError::Expired));
+        assert_eq!(tokens().check(&token, "i-1", None, at(2 * DAY)), Err(TokenError::Foreign));
     }
 
     #[test]
-    fn a_token_of_a_replica_whose_clock_is_a_little_ahead_is_good_at_midnight_too() {
+    fn a_token_of_a_replica_whose_clock_is_a_little_ahead_is_valid_at_midnight_too() {
         let check = |made, now| {
             let token = tokens().mint("i-1", 60, at(made)).unwrap();
             tokens().check(&token, "i-1", None, at(now)).err()
         };
-        for (made, now) in [(DAY + 1, DAY - 1), (DAY, DAY - AHEAD), (1000, 1000 - AHEAD)] {
+        for (made, now) in
+            [(DAY + 1, DAY - 1), (DAY, DAY - MAX_SKEW_SECONDS), (1000, 1000 - MAX_SKEW_SECONDS)]
+        {
             assert_eq!(check(made, now), None, "{made} at {now}");
         }
-        for (made, now) in [(DAY, DAY - AHEAD - 1), (2 * DAY, DAY - 1), (1000, 999 - AHEAD)] {
-            assert_eq!(check(made, now), Some(Refused::Foreign), "{made} at {now}");
+        for (made, now) in
+            [(DAY, DAY - MAX_SKEW_SECONDS - 1), (2 * DAY, DAY - 1), (1000, 999 - MAX_SKEW_SECONDS)]
+        {
+            assert_eq!(check(made, now), Some(TokenError::Foreign), "{made} at {now}");
         }
     }
 
     #[test]
-    fn a_token_that_has_expired_is_refused_by_a_clock_of_yesterday_too() {
-        let mut claims = Claims { made: DAY * 1000, expiry: DAY - 10, nonce: [0; 16] };
+    fn an_expired_token_is_refused_by_a_clock_of_yesterday_too() {
+        let mut claims = Claims { created_millis: DAY * 1000, expiry: DAY - 10, nonce: [0; 16] };
         let refused = |claims: &Claims| {
             let signature = hmac::sign(&tokens().key(1).unwrap(), &claims.signed("i-1"));
             let token =
                 BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat());
             tokens().check(&token, "i-1", None, at(DAY - 5)).err()
         };
-        assert_eq!(refused(&claims), Some(Refused::Expired));
+        assert_eq!(refused(&claims), Some(TokenError::Expired));
         claims.expiry = DAY;
         assert_eq!(refused(&claims), None);
     }
 
     #[test]
-    fn a_token_is_short_and_goes_into_a_header() {
+    fn a_token_is_short_and_fits_into_a_header() {
         let token = tokens().mint("i-1", 60, at(1_800_000_000)).unwrap();
         assert!(token.len() <= 128, "{token}");
         assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-=".contains(&b)), "{token}");
@@ -241,19 +240,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bit_of_a_token_may_change(byte in 0usize..65, bit in 0u8..8) {
+        fn a_token_with_any_changed_bit_is_foreign(byte in 0usize..65, bit in 0u8..8) {
             let token = tokens().mint("i-1", 60, at(1000)).unwrap();
             let mut bytes = BASE64_URL_SAFE_NO_PAD.decode(token).unwrap();
             bytes[byte] ^= 1 << bit;
             let forged = BASE64_URL_SAFE_NO_PAD.encode(bytes);
-            prop_assert_eq!(tokens().check(&forged, "i-1", None, at(1001)), Err(Refused::Foreign));
+            prop_assert_eq!(tokens().check(&forged, "i-1", None, at(1001)), Err(TokenError::Foreign));
         }
 
         #[test]
-        fn no_text_is_too_odd(text: String, bytes: Vec<u8>) {
+        fn any_other_text_is_foreign(text: String, bytes: Vec<u8>) {
             let bytes = BASE64_URL_SAFE_NO_PAD.encode(bytes);
-            prop_assert_eq!(tokens().check(&text, "i-1", None, at(1)), Err(Refused::Foreign));
-            prop_assert_eq!(tokens().check(&bytes, "i-1", None, at(1)), Err(Refused::Foreign));
+            prop_assert_eq!(tokens().check(&text, "i-1", None, at(1)), Err(TokenError::Foreign));
+            prop_assert_eq!(tokens().check(&bytes, "i-1", None, at(1)), Err(TokenError::Foreign));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The clients that machines really run (curl, cloud-init's Ec2 data source and its call home, botocore) against the
-//! service at 169.254.169.254 of a network of their own. `peers.sh` fetches them once.
+//! The clients that machines run (curl, cloud-init's data sources and its phone-home call, botocore) against the service at
+//! 169.254.169.254 in a network of their own. `peers.sh` downloads them once.
 
 #[path = "fixture/image.rs"]
 mod image;
@@ -12,19 +12,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
-use metadata::http::{Call, NotStored};
+use metadata::http::{NotStored, PhoneHomeCall};
 use metadata::machine::{Bond, Nic, TokenPolicy};
-use metadata::token::Tokens;
-use metadata::{Config, Index, Machine, PhoneHome, Service, serve};
+use metadata::{Index, Machine, PhoneHome, serve};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use machines::{Feed as _, USER_DATA, node1};
+use machines::{Feed as _, USER_DATA, node1, service};
 use network::Network;
 
-/// Where the clients are.
+/// The directory of the clients.
 static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers.sh");
@@ -33,27 +32,27 @@ static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
     peers.canonicalize().expect("the clients")
 });
 
-/// The service, and the machine that asks it.
+/// The service, and the machine that is its client.
 struct Lab {
     network: Network,
     index: Arc<Index>,
-    calls: mpsc::UnboundedReceiver<Call>,
+    calls: mpsc::UnboundedReceiver<PhoneHomeCall>,
     directory: TempDir,
     stop: CancellationToken,
 }
 
-/// Passes calls on to the test.
-struct Told(mpsc::UnboundedSender<Call>);
+/// Sends phone-home calls to the test.
+struct Reports(mpsc::UnboundedSender<PhoneHomeCall>);
 
 #[async_trait::async_trait]
-impl PhoneHome for Told {
-    async fn report(&self, call: Call) -> Result<(), NotStored> {
+impl PhoneHome for Reports {
+    async fn report(&self, call: PhoneHomeCall) -> Result<(), NotStored> {
         self.0.send(call).map_err(|gone| NotStored(gone.into()))
     }
 }
 
 impl Lab {
-    /// A service that knows `machine`, in a network of its own.
+    /// A service for `machine`, in a network of its own.
     fn new(machine: Machine) -> Self {
         let network = Network::new();
         let listener = network.listen();
@@ -61,10 +60,8 @@ impl Lab {
         let listener = tokio::net::TcpListener::from_std(listener).expect("a socket for tokio");
         let index = Arc::new(Index::default());
         index.replace([machine]);
-        let (told, calls) = mpsc::unbounded_channel();
-        let tokens = Tokens::new(&[7; 32]);
-        let service =
-            Arc::new(Service::new(index.clone(), tokens, Arc::new(Told(told)), Config::default()));
+        let (reports, calls) = mpsc::unbounded_channel();
+        let service = Arc::new(service(index.clone(), Arc::new(Reports(reports))));
         let stop = CancellationToken::new();
         tokio::spawn(serve(listener, service, stop.clone()));
         Self { network, index, calls, directory: TempDir::new().expect("a directory"), stop }
@@ -86,13 +83,13 @@ impl Lab {
         self.run(&[&["curl", "--silent", "--max-time", "10"], arguments, &[&url]].concat())
     }
 
-    /// The status and the size of what curl is answered.
+    /// Returns the status and the size of the response that curl gets.
     fn status(&self, arguments: &[&str], path: &str) -> String {
         let outcome = ["--output", "/dev/null", "--write-out", "%{http_code} %{size_download}"];
         self.curl(&[&outcome, arguments].concat(), path)
     }
 
-    /// Runs one of the Python files beside this one, and reads the JSON it prints.
+    /// Runs one of the Python files in this directory, and parses the JSON it prints.
     fn python(&self, file: &str, arguments: &[&str]) -> Value {
         let python = PEERS.join("metadata-venv/bin/python");
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
@@ -100,16 +97,14 @@ impl Lab {
         serde_json::from_str(&self.run(&[&program, arguments].concat())).expect("JSON")
     }
 
-    /// What cloud-init makes of the service on hardware it takes for `platform`.
+    /// Returns what cloud-init finds on hardware that it identifies as `platform`.
     fn cloud_init(&self, platform: &str, then: &[&str]) -> Value {
         let library = PEERS.join("cloud-init/usr/lib/python3/dist-packages");
         let library = library.to_str().expect("text");
         self.python("cloud_init.py", &[&[library, platform], then].concat())
     }
-}
 
-impl Lab {
-    /// What cloud-init makes of another seed than EC2's.
+    /// Returns what cloud-init finds with another data source than EC2's.
     fn seed(&self, which: &[&str]) -> Value {
         let library = PEERS.join("cloud-init/usr/lib/python3/dist-packages");
         self.python("seeds.py", &[&[library.to_str().expect("text")], which].concat())
@@ -123,7 +118,7 @@ impl Drop for Lab {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_finds_its_way_from_the_root_to_a_leaf() {
+async fn curl_reads_listings_and_values() {
     let lab = Lab::new(node1());
     assert!(lab.curl(&[], "/").ends_with("\nlatest"));
     assert_eq!(lab.curl(&[], "/latest/"), "dynamic\nmeta-data\nuser-data");
@@ -138,7 +133,7 @@ async fn curl_finds_its_way_from_the_root_to_a_leaf() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_opens_a_session_and_keeps_it() {
+async fn curl_opens_a_session_and_uses_it() {
     let lab = Lab::with_tokens(TokenPolicy::Required);
     assert_eq!(lab.status(&[], "/latest/meta-data/instance-id"), "401 0");
     let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 60";
@@ -153,7 +148,7 @@ async fn curl_opens_a_session_and_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_nobody_has_finds_nothing_until_somebody_has_it() {
+async fn an_unknown_address_finds_nothing_until_a_machine_has_it() {
     let lab = Lab::new(node1());
     let from = ["--interface", "198.51.100.77"];
     assert_eq!(lab.status(&from, "/latest/meta-data/"), "404 0");
@@ -163,7 +158,7 @@ async fn an_address_nobody_has_finds_nothing_until_somebody_has_it() {
     assert_eq!(lab.curl(&from, "/latest/meta-data/instance-id"), "i-0001");
 }
 
-/// What cloud-init must find on node1, on whatever platform.
+/// Asserts what cloud-init finds on node1, on every platform.
 #[track_caller]
 fn assert_is_node1(found: &Value) {
     assert_eq!(found["instance_id"], "i-0001");
@@ -191,13 +186,13 @@ async fn cloud_init_on_what_looks_like_aws_finds_everything_with_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_on_bare_metal_cannot_do_where_tokens_are_required() {
+async fn cloud_init_on_bare_metal_finds_nothing_with_required_tokens() {
     let found = Lab::with_tokens(TokenPolicy::Required).cloud_init("unknown", &[]);
     assert_eq!(found, Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_finds_nothing_where_the_tree_is_closed() {
+async fn cloud_init_finds_nothing_in_a_closed_tree() {
     for platform in ["unknown", "aws"] {
         let found = Lab::with_tokens(TokenPolicy::Disabled).cloud_init(platform, &[]);
         assert_eq!(found, Value::Null, "{platform}");
@@ -205,7 +200,7 @@ async fn cloud_init_finds_nothing_where_the_tree_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_comes_up_on_a_machine_nobody_occupies() {
+async fn cloud_init_works_on_a_machine_without_an_instance() {
     let bare = Machine { instance: None, ..node1() };
     let found = Lab::new(bare).cloud_init("unknown", &[]);
     assert_eq!(found["instance_id"], node1().id.to_string());
@@ -213,7 +208,7 @@ async fn cloud_init_comes_up_on_a_machine_nobody_occupies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_finds_every_key_though_two_have_one_comment() {
+async fn cloud_init_finds_every_key_though_two_have_the_same_comment() {
     let keys = ["ssh-rsa AAAA me@laptop", "ssh-ed25519 BBBB me@laptop"];
     let mut machine = node1();
     machine.instance.as_mut().expect("an instance").ssh_keys = keys.map(String::from).into();
@@ -222,7 +217,7 @@ async fn cloud_init_finds_every_key_though_two_have_one_comment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_reads_every_tag_however_odd() {
+async fn cloud_init_reads_tags_with_special_characters() {
     let tags = ["a b=1", "50%=2", "ü=3", "q?x#y=4", "a/b=5", " lost =6"].map(String::from);
     let mut machine = node1();
     machine.instance.as_mut().expect("an instance").tags = tags.into();
@@ -232,7 +227,7 @@ async fn cloud_init_reads_every_tag_however_odd() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_calls_home_as_the_instance_it_was_told_it_is() {
+async fn cloud_init_phones_home_with_its_instance_id() {
     let mut lab = Lab::new(node1());
     lab.cloud_init("unknown", &["http://169.254.169.254/phone-home"]);
     let call = lab.calls.try_recv().expect("a call");
@@ -243,27 +238,27 @@ async fn cloud_init_calls_home_as_the_instance_it_was_told_it_is() {
     }
 }
 
-/// What docs/site.md tells makers of images, and what of it does not do (metadata specification, section 11).
+/// Settings of an image that make ds-identify start cloud-init, as docs/site.md lists them, and some that do not.
 #[test]
-fn ds_identify_starts_cloud_init_where_the_image_says_so() {
+fn ds_identify_starts_cloud_init_if_the_image_is_set_up_for_it() {
     let cloud_init = PEERS.join("cloud-init");
-    let sources = |line: &str, said: &[(&str, &str)]| image::sources(&cloud_init, line, said);
-    const SAID: &str = "etc/cloud/cloud.cfg.d/90-metadata.cfg";
+    let sources = |line: &str, files: &[(&str, &str)]| image::sources(&cloud_init, line, files);
+    const FILE: &str = "etc/cloud/cloud.cfg.d/90-metadata.cfg";
     let strict = "datasource: {Ec2: {strict_id: false}}\n";
     assert_eq!(sources("root=/dev/sda1 ci.ds=Ec2", &[]), "[ Ec2, None ]");
-    assert_eq!(sources("", &[(SAID, "datasource_list: [ Ec2 ]\n")]), "[ Ec2, None ]");
+    assert_eq!(sources("", &[(FILE, "datasource_list: [ Ec2 ]\n")]), "[ Ec2, None ]");
     let cfg = ("etc/cloud/ds-identify.cfg", "datasource: Ec2\n");
     assert_eq!(sources("", &[cfg]), "[ Ec2, None ]");
     let seed = "ds=nocloud;s=http://169.254.169.254/nocloud/";
     assert_eq!(sources(seed, &[]), "[ NoCloud, None ]");
-    for (line, said) in
+    for (line, text) in
         [("", ""), ("", strict), ("ds=ec2", ""), ("", "datasource_list: [ NoCloud, Ec2 ]\n")]
     {
-        assert_eq!(sources(line, &[(SAID, said)]), "", "{line} {said}");
+        assert_eq!(sources(line, &[(FILE, text)]), "", "{line} {text}");
     }
 }
 
-/// node1 with a second interface, both joined to one that is tagged.
+/// node1 with a bond of two interfaces and a VLAN on it.
 fn bonded() -> Machine {
     let mut machine = node1();
     let mac = "52:54:00:00:00:11".parse().expect("a MAC address");
@@ -276,7 +271,7 @@ fn bonded() -> Machine {
     machine
 }
 
-/// What cloud-init must find in either seed of node1.
+/// Asserts what cloud-init finds in either seed of node1.
 #[track_caller]
 fn assert_seeded(found: &Value) {
     assert_eq!(found["quick"], true, "{found}");
@@ -286,8 +281,8 @@ fn assert_seeded(found: &Value) {
     assert_eq!(found["user_data"], USER_DATA);
 }
 
-/// What its links are to be given, whichever notation of prefixes cloud-init keeps.
-fn given(found: &Value, link: &str) -> Vec<String> {
+/// Returns the addresses of a link, without the prefix length, which only some versions of cloud-init print.
+fn addresses_of(found: &Value, link: &str) -> Vec<String> {
     let all = found["network"][link].as_array().into_iter().flatten();
     let bare = |address: &str| address.split('/').next().unwrap_or_default().to_owned();
     all.filter_map(|address| Some(bare(address.as_str()?))).collect()
@@ -296,12 +291,12 @@ fn given(found: &Value, link: &str) -> Vec<String> {
 const ADDRESSES: [&str; 3] = ["198.51.100.50", "198.51.100.51", "2001:db8::50"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_finds_its_seed_by_address_and_by_secret_name() {
+async fn cloud_init_finds_its_seed_by_address_and_by_lookup_id() {
     let lab = Lab::new(node1());
     for path in ["".to_owned(), format!("{}/", machines::LOOKUP)] {
         let found = lab.seed(&["nocloud", &format!("http://169.254.169.254/nocloud/{path}")]);
         assert_seeded(&found);
-        assert_eq!(given(&found, "eth0"), ADDRESSES);
+        assert_eq!(addresses_of(&found, "eth0"), ADDRESSES);
     }
 }
 
@@ -309,21 +304,21 @@ async fn cloud_init_finds_its_seed_by_address_and_by_secret_name() {
 async fn cloud_init_finds_openstacks_documents() {
     let found = Lab::new(node1()).seed(&["openstack"]);
     assert_seeded(&found);
-    assert_eq!(given(&found, "eth0"), ADDRESSES);
+    assert_eq!(addresses_of(&found, "eth0"), ADDRESSES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cloud_init_joins_and_tags_as_the_record_says() {
+async fn cloud_init_sets_up_the_bond_and_the_vlan_of_the_record() {
     let lab = Lab::new(bonded());
     for seed in [&["nocloud", "http://169.254.169.254/nocloud/"][..], &["openstack"]] {
         let found = lab.seed(seed);
         assert_seeded(&found);
-        assert_eq!(given(&found, "bond0.100"), ADDRESSES, "{seed:?}");
-        assert!(given(&found, "eth0").is_empty() && found["network"]["bond0"].is_array());
+        assert_eq!(addresses_of(&found, "bond0.100"), ADDRESSES, "{seed:?}");
+        assert!(addresses_of(&found, "eth0").is_empty() && found["network"]["bond0"].is_array());
     }
 }
 
-/// What bosh-agent sends with whatever it asks (CPI specification, section 9.5).
+/// The headers of every request of bosh-agent.
 const BOSH: [&str; 6] = [
     "-H",
     "User-Agent: Go-http-client/1.1",
@@ -333,9 +328,9 @@ const BOSH: [&str; 6] = [
     "Connection: close",
 ];
 
-/// What it asks: on images for AWS with a token got anew for each item, on those for OpenStack without any.
-fn assert_answers_bosh(lab: &Lab, with_token: bool, asked: &[(&str, &str)]) {
-    for (path, wanted) in asked {
+/// Requests these paths as bosh-agent does: on images for AWS with a new token for each, on those for OpenStack without.
+fn assert_bosh_reads(lab: &Lab, with_token: bool, documents: &[(&str, &str)]) {
+    for (path, wanted) in documents {
         let mut get: Vec<String> = BOSH.map(String::from).into();
         if with_token {
             let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 300";
@@ -351,20 +346,20 @@ fn assert_answers_bosh(lab: &Lab, with_token: bool, asked: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bosh_agent_is_answered_at_once_with_or_without_a_key() {
+async fn a_bosh_agent_reads_its_documents_with_and_without_a_key() {
     let key = node1().ssh_keys()[0].to_owned();
     let (id, bare) = (node1().id.to_string(), Machine { instance: None, ..node1() });
     let (name, keys) = ("meta-data/instance-id", "meta-data/public-keys/0/openssh-key");
     for (tokens, with_token) in [(TokenPolicy::Required, true), (TokenPolicy::Optional, false)] {
-        let asked = [("user-data", USER_DATA), (keys, &key), (name, "i-0001")];
-        assert_answers_bosh(&Lab::with_tokens(tokens), with_token, &asked);
+        let documents = [("user-data", USER_DATA), (keys, &key), (name, "i-0001")];
+        assert_bosh_reads(&Lab::with_tokens(tokens), with_token, &documents);
         let lab = Lab::new(Machine { tokens, ..bare.clone() });
-        assert_answers_bosh(&lab, with_token, &[(keys, ""), (name, &id)]);
+        assert_bosh_reads(&lab, with_token, &[(keys, ""), (name, &id)]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn afterburn_splits_each_key_into_two_fields() {
+async fn afterburn_can_split_each_key_into_two_fields() {
     let mut machine = node1();
     let keys = ["ssh-rsa AAAA me=you@laptop", "ssh-ed25519 BBBB"].map(String::from);
     machine.instance.as_mut().expect("an instance").ssh_keys = keys.into();
@@ -383,7 +378,7 @@ async fn botocore_finds_the_region_and_no_account() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn botocore_does_without_where_the_tree_is_closed() {
+async fn botocore_finds_nothing_in_a_closed_tree() {
     let found = Lab::with_tokens(TokenPolicy::Disabled).python("sdk.py", &[]);
     assert_eq!(found, json!({ "region": null, "credentials": {}, "instance_id": null }));
 }

@@ -2,7 +2,7 @@
 
 usage: cloud_init.py LIBRARY unknown|aws [PHONE_HOME_URL]
 
-LIBRARY is the folder that holds the package cloudinit. On "unknown" hardware it never asks for a token. With a URL it
+LIBRARY is the folder that holds the package cloudinit. On "unknown" hardware it never requests a token. With a URL it
 then runs its module phone_home, as an installed system does at the end of its first boot.
 """
 

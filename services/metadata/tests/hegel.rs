@@ -1,20 +1,17 @@
-//! Hegel's calls, over real connections from several addresses of the loopback.
+//! Hegel's calls, over connections from several addresses of the loopback interface.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
 
 #[path = "fixture/machines.rs"]
 mod machines;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use metadata::http::{Call, NotStored};
-
 use metadata::machine::{TokenPolicy, UserData};
 use metadata::token::Tokens;
-use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve_calls};
+use metadata::{Hegel, Index, Machine, serve_calls};
 use serde_json::Value;
 use tinwright::hegel::hegel_client::HegelClient;
 use tinwright::hegel::{GetRequest, SubscribeRequest, SubscribeResponse};
@@ -26,25 +23,16 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use fleet::BoundLease;
-use machines::{Feed as _, USER_DATA, address, node1, node2};
+use machines::{Discard, Feed as _, USER_DATA, address, node1, node2, service};
 
-/// Longer than anything here takes, so that a failure is one and not a hang.
-const LONG: Duration = Duration::from_secs(30);
+/// Longer than every step of these tests takes.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const NODE1: &str = "127.0.0.50";
 const NODE2: &str = "127.0.0.60";
-const STRANGER: &str = "127.0.0.77";
+const UNKNOWN: &str = "127.0.0.77";
 const TOKEN: &str = "x-aws-ec2-metadata-token";
 
-struct Nowhere;
-
-#[async_trait::async_trait]
-impl PhoneHome for Nowhere {
-    async fn report(&self, _: Call) -> Result<(), NotStored> {
-        Ok(())
-    }
-}
-
-/// `machine` at `ip` alone.
+/// `machine` with no other address than `ip`.
 fn at(machine: Machine, ip: &str) -> Machine {
     let mut machine = machine;
     machine.nics[0].addresses = vec![address(ip, 8, false)];
@@ -62,18 +50,16 @@ struct Server {
     index: Arc<Index>,
     address: SocketAddr,
     stop: CancellationToken,
-    served: JoinHandle<io::Result<()>>,
+    served: JoinHandle<anyhow::Result<()>>,
 }
 
-/// A server that was told of `machines`, if of any.
+/// A server with a snapshot of `machines`, or before the first snapshot.
 async fn server_of(machines: Option<Vec<Machine>>) -> Server {
     let index = Arc::new(Index::default());
     if let Some(machines) = machines {
         index.replace(machines);
     }
-    let tokens = Tokens::new(&[7; 32]);
-    let service =
-        Arc::new(Service::new(index.clone(), tokens, Arc::new(Nowhere), Config::default()));
+    let service = Arc::new(service(index.clone(), Arc::new(Discard)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
     let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
@@ -87,7 +73,7 @@ async fn server() -> Server {
 }
 
 impl Server {
-    /// A client that calls from `from`, and takes in no more than a message before it reads.
+    /// A client at address `from`, which receives no more than one message before it reads.
     async fn client(&self, from: &str) -> HegelClient<Channel> {
         let endpoint = Endpoint::try_from(format!("http://{}", self.address)).unwrap();
         let endpoint = endpoint.local_address(Some(from.parse().unwrap()));
@@ -97,15 +83,16 @@ impl Server {
     }
 
     async fn get(&self, from: &str) -> Result<Value, Status> {
-        let told = self.client(from).await.get(GetRequest {}).await?.into_inner();
-        Ok(serde_json::from_str(&told.json).unwrap())
+        let response = self.client(from).await.get(GetRequest {}).await?.into_inner();
+        Ok(serde_json::from_str(&response.json).unwrap())
     }
 
     async fn get_with(&self, name: &'static str, value: &str) -> Result<Value, Code> {
         let mut request = Request::new(GetRequest {});
         request.metadata_mut().insert(name, value.parse().unwrap());
-        let told = self.client(NODE1).await.get(request).await;
-        told.map(|told| serde_json::from_str(&told.into_inner().json).unwrap())
+        let response = self.client(NODE1).await.get(request).await;
+        response
+            .map(|response| serde_json::from_str(&response.into_inner().json).unwrap())
             .map_err(|status| status.code())
     }
 
@@ -119,59 +106,60 @@ impl Server {
     }
 }
 
-/// The next message, or how the stream ended.
+/// The next message, or the end of the stream.
 async fn next(stream: &mut Streaming<SubscribeResponse>) -> Result<Option<Value>, Code> {
-    let message = tokio::time::timeout(LONG, stream.message()).await.expect("a message or an end");
+    let message =
+        tokio::time::timeout(TIMEOUT, stream.message()).await.expect("a message or an end");
     let message = message.map_err(|status| status.code())?;
     Ok(message.map(|message| serde_json::from_str(&message.json).unwrap()))
 }
 
 /// The host name in the next message.
 async fn hostname(stream: &mut Streaming<SubscribeResponse>) -> String {
-    let told = next(stream).await.unwrap().expect("a message");
-    told["hostname"].as_str().unwrap().to_owned()
+    let document = next(stream).await.unwrap().expect("a message");
+    document["hostname"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn a_machine_gets_its_own_hardware() {
+async fn a_caller_gets_its_own_hardware() {
     let server = server().await;
-    let told = server.get(NODE1).await.unwrap();
-    assert_eq!(told["id"], node1().id.to_string());
-    for instance in [&told["metadata"]["instance"], &told["instance"]] {
+    let document = server.get(NODE1).await.unwrap();
+    assert_eq!(document["id"], node1().id.to_string());
+    for instance in [&document["metadata"]["instance"], &document["instance"]] {
         assert_eq!((&instance["id"], &instance["userdata"]), (&"i-0001".into(), &USER_DATA.into()));
     }
-    assert!(!told.to_string().contains("$6$salt"));
+    assert!(!document.to_string().contains("$6$salt"));
     assert_eq!(server.get(NODE2).await.unwrap()["id"], node2().id.to_string());
 }
 
 #[tokio::test]
-async fn an_address_nobody_has_gets_nothing_and_that_not_often() {
+async fn an_unknown_caller_is_refused_and_rate_limited() {
     let server = server().await;
-    let mut client = server.client(STRANGER).await;
+    let mut client = server.client(UNKNOWN).await;
     let mut refused = Vec::new();
     for _ in 0..60 {
         refused.push(client.get(GetRequest {}).await.unwrap_err().code());
     }
     assert_eq!((refused[0], refused[59]), (Code::NotFound, Code::ResourceExhausted));
-    assert_eq!(server.subscribe(STRANGER).await.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(server.subscribe(UNKNOWN).await.unwrap_err().code(), Code::ResourceExhausted);
     assert!(server.get(NODE1).await.is_ok());
 }
 
 #[tokio::test]
-async fn nobody_is_answered_before_the_feed_has_caught_up() {
+async fn calls_are_unavailable_before_the_first_snapshot() {
     let server = server_of(None).await;
     assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::Unavailable);
 }
 
 #[tokio::test]
-async fn a_call_that_somebody_passed_on_is_refused() {
-    let passed_on = server().await.get_with("x-forwarded-for", "203.0.113.9").await;
-    assert_eq!(passed_on, Err(Code::PermissionDenied));
+async fn a_forwarded_call_is_refused() {
+    let forwarded = server().await.get_with("x-forwarded-for", "203.0.113.9").await;
+    assert_eq!(forwarded, Err(Code::PermissionDenied));
 }
 
 #[tokio::test]
-async fn where_tokens_are_required_a_call_needs_one() {
+async fn required_tokens_are_required_of_calls() {
     let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
     let server = server_of(Some(vec![machine])).await;
     assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
@@ -182,13 +170,13 @@ async fn where_tokens_are_required_a_call_needs_one() {
 }
 
 #[tokio::test]
-async fn a_subscriber_is_told_at_once_and_then_of_each_change_of_its_own() {
+async fn a_subscriber_gets_its_document_at_once_and_after_each_change() {
     let server = server().await;
     let mut stream = server.subscribe(NODE1).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "node1.lab");
     server.put(named("a"));
     assert_eq!(hostname(&mut stream).await, "a.lab");
-    // Another machine's change is none, and neither is one that does not show.
+    // Another machine's change sends no message, nor does one that does not change the document.
     server.put(Machine { plan: "other".into(), ..at(node2(), NODE2) });
     server.put(named("a"));
     assert_eq!(server.get(NODE2).await.unwrap()["plan_slug"], "other");
@@ -197,23 +185,23 @@ async fn a_subscriber_is_told_at_once_and_then_of_each_change_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_subscription_ends_with_the_lease_of_its_address_which_may_be_made_longer() {
+async fn a_subscription_ends_with_the_lease_which_may_be_renewed() {
     let server = server_of(Some(vec![at(node1(), "127.0.0.51")])).await;
     let mac = node1().nics[0].mac;
     let until = |millis| Instant::now() + Duration::from_millis(millis);
-    let lent = |until| (STRANGER.parse().unwrap(), BoundLease { mac, until, at_port: false });
-    server.index.replace_leases([lent(until(200))]);
-    let mut stream = server.subscribe(STRANGER).await.unwrap();
+    let lease = |until| (UNKNOWN.parse().unwrap(), BoundLease { mac, until, at_port: false });
+    server.index.replace_leases([lease(until(200))]);
+    let mut stream = server.subscribe(UNKNOWN).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "node1.lab");
     let end = until(600);
-    server.index.replace_leases([lent(end)]);
-    // Nobody tells of the end.
+    server.index.replace_leases([lease(end)]);
+    // The index does not change at the end of a lease.
     assert_eq!(next(&mut stream).await, Err(Code::NotFound));
     assert!(Instant::now() >= end);
 }
 
 #[tokio::test]
-async fn a_subscription_ends_with_the_address_and_tells_nothing_of_who_has_it_next() {
+async fn a_subscription_ends_with_the_address_and_sends_nothing_of_the_next_owner() {
     let server = server().await;
     let mut stream = server.subscribe(NODE1).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "node1.lab");
@@ -222,16 +210,16 @@ async fn a_subscription_ends_with_the_address_and_tells_nothing_of_who_has_it_ne
 
     let mut stream = server.subscribe(NODE2).await.unwrap();
     assert_eq!(hostname(&mut stream).await, "rack1-slot7.lab");
-    let next_one = at(node1(), NODE2);
+    let next_owner = at(node1(), NODE2);
     server.index.views.update(|snapshot| {
         snapshot.remove(node2().id);
-        snapshot.put(next_one.id, vec![next_one], &[]);
+        snapshot.put(next_owner.id, vec![next_owner], &[]);
     });
     assert_eq!(next(&mut stream).await, Err(Code::NotFound));
 }
 
 #[tokio::test]
-async fn a_token_that_is_revoked_ends_the_subscription_it_opened() {
+async fn a_subscription_ends_when_its_token_becomes_invalid() {
     let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
     let server = server_of(Some(vec![machine.clone()])).await;
     let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
@@ -246,7 +234,7 @@ async fn a_token_that_is_revoked_ends_the_subscription_it_opened() {
 }
 
 #[tokio::test]
-async fn who_reads_slowly_gets_the_latest() {
+async fn a_slow_reader_gets_the_latest_document() {
     let server = server().await;
     let big = |hostname: &str| {
         let mut machine = named(hostname);
@@ -259,15 +247,15 @@ async fn who_reads_slowly_gets_the_latest() {
         server.put(big(&n.to_string()));
         tokio::task::yield_now().await;
     }
-    let mut told = Vec::new();
-    while told.last().map(String::as_str) != Some("20.lab") {
-        told.push(hostname(&mut stream).await);
+    let mut received = Vec::new();
+    while received.last().map(String::as_str) != Some("20.lab") {
+        received.push(hostname(&mut stream).await);
     }
-    assert!(told.len() < 10, "{told:?}");
+    assert!(received.len() < 10, "{received:?}");
 }
 
 #[tokio::test]
-async fn a_machine_has_eight_subscriptions_and_gives_them_back() {
+async fn a_machine_has_at_most_eight_subscriptions_at_a_time() {
     let server = server().await;
     let mut streams = Vec::new();
     for _ in 0..8 {
@@ -277,11 +265,11 @@ async fn a_machine_has_eight_subscriptions_and_gives_them_back() {
     assert!(server.subscribe(NODE2).await.is_ok());
     streams.clear();
     let again = async { while server.subscribe(NODE1).await.is_err() {} };
-    tokio::time::timeout(LONG, again).await.expect("a place");
+    tokio::time::timeout(TIMEOUT, again).await.expect("a free slot");
 }
 
 #[tokio::test]
-async fn who_names_another_machine_is_refused() {
+async fn the_id_of_another_machine_is_refused() {
     let server = server().await;
     let mut client = server.client(NODE1).await;
     for (id, code) in [
@@ -289,8 +277,8 @@ async fn who_names_another_machine_is_refused() {
         (node2().id.to_string(), Some(Code::PermissionDenied)),
         ("nobody".into(), Some(Code::PermissionDenied)),
     ] {
-        let told = client.subscribe(SubscribeRequest { id }).await;
-        assert_eq!(told.err().map(|status| status.code()), code);
+        let subscribed = client.subscribe(SubscribeRequest { id }).await;
+        assert_eq!(subscribed.err().map(|status| status.code()), code);
     }
 }
 
@@ -301,5 +289,5 @@ async fn a_stop_ends_subscriptions_in_order() {
     assert_eq!(hostname(&mut stream).await, "node1.lab");
     server.stop.cancel();
     assert_eq!(next(&mut stream).await, Ok(None));
-    tokio::time::timeout(LONG, server.served).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, server.served).await.unwrap().unwrap().unwrap();
 }

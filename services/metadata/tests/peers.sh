@@ -1,21 +1,21 @@
 #!/bin/sh
-# Fetches the clients that tests/clients.rs drives: cloud-init's own library and botocore, beside a Python to run them.
+# Downloads the clients of tests/clients.rs: cloud-init's library and botocore, with a Python environment to run them.
 #
 # usage: peers.sh DIRECTORY
-# Does nothing where DIRECTORY is complete already. Needs apt (Debian 12), python3 with venv, and a network.
+# Does nothing if DIRECTORY is complete. Needs apt (Debian 12), python3 with venv, and a network.
 set -eu
 
 peers=$1
 mkdir -p "$peers"
 peers=$(cd "$peers" && pwd)
 
-# Two test runs may arrive here together.
+# Two test runs may do this at the same time.
 exec 9>"$peers/metadata.lock"
 flock 9
 
 if [ ! -e "$peers/cloud-init/usr/lib/python3/dist-packages/cloudinit/version.py" ]; then
     packages=$(mktemp -d "$peers/deb.XXXXXX")
-    # apt hands downloads to an unprivileged user, who could not write here.
+    # apt downloads as an unprivileged user, who cannot write here.
     (cd "$packages" && apt-get -o APT::Sandbox::User=root -qq download cloud-init)
     dpkg-deb --extract "$packages"/cloud-init_*.deb "$packages/root"
     rm -rf "$peers/cloud-init"
@@ -23,7 +23,7 @@ if [ ! -e "$peers/cloud-init/usr/lib/python3/dist-packages/cloudinit/version.py"
     rm -rf "$packages"
 fi
 
-# The mark is written last: an environment without it was interrupted, and is made anew.
+# The mark is written last: an environment without it is incomplete, and is created again.
 if [ ! -e "$peers/metadata-venv/complete" ]; then
     rm -rf "$peers/metadata-venv"
     python3 -m venv "$peers/metadata-venv"

@@ -1,4 +1,4 @@
-//! Where the service is, who gets its answers, and how far they go: on links of network namespaces.
+//! Link-local addresses, neighbour checks and hop limits, on links of network namespaces.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
 
@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt as _;
 use hyper_util::rt::TokioIo;
-use metadata::guard::{Guard, Place, SourceCheck};
-use metadata::http::{Call, NotStored};
+use metadata::guard::{Guard, NeighbourCheck, SourceCheck};
 use metadata::machine::TokenPolicy;
-use metadata::neighbour::{Kernel, Neighbours as _};
-use metadata::token::Tokens;
-use metadata::{Config, Hegel, Index, Machine, PhoneHome, Service, serve, serve_calls};
+use metadata::neighbour::{NeighbourTable, Neighbours as _};
+use metadata::{Hegel, Index, Machine, Service, serve, serve_calls};
+use runtime::Clock;
 use tinwright::hegel::GetRequest;
 use tinwright::hegel::hegel_client::HegelClient;
 use tokio_util::sync::CancellationToken;
@@ -27,42 +26,35 @@ use tonic::service::Routes;
 use tonic::transport::{Endpoint, Uri};
 
 use lan::{Lan, SERVICE};
-use machines::{Feed as _, USER_DATA, node1};
+use machines::{Discard, Feed as _, USER_DATA, node1};
 
 const MAC: &str = "52:54:00:00:00:01";
 const OTHER: &str = "52:54:00:00:00:99";
 const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds: 60";
 
-struct Nowhere;
-
-#[async_trait::async_trait]
-impl PhoneHome for Nowhere {
-    async fn report(&self, _: Call) -> Result<(), NotStored> {
-        Ok(())
-    }
+fn neighbour_table(lan: &Lan) -> NeighbourTable {
+    lan.within(SERVICE, || NeighbourTable::open(Clock::system()).unwrap())
 }
 
-/// A service that knows `machine`, at `address` of the link, until the token is dropped.
-fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
+/// A service for `machine` in the service's namespace.
+fn service(lan: &Lan, machine: Machine) -> Arc<Service> {
     let index = Arc::new(Index::default());
     index.replace([machine]);
-    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
-    let tokens = Tokens::new(&[7; 32]);
-    let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
-    let service = Arc::new(service.watching(Arc::new(kernel)));
+    let mut service = machines::service(index, Arc::new(Discard));
+    service.neighbours = Some(Arc::new(neighbour_table(lan)));
+    Arc::new(service)
+}
+
+/// Serves `machine` at `address` of the link, until the token is dropped.
+fn start(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
     let stop = CancellationToken::new();
-    tokio::spawn(serve(lan.listen(address), service, stop.clone()));
+    tokio::spawn(serve(lan.listen(address), service(lan, machine), stop.clone()));
     stop.drop_guard()
 }
 
-/// The same, over Hegel's gRPC.
+/// Does the same over Hegel's gRPC.
 fn start_calls(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util::sync::DropGuard {
-    let index = Arc::new(Index::default());
-    index.replace([machine]);
-    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
-    let tokens = Tokens::new(&[7; 32]);
-    let service = Service::new(index, tokens, Arc::new(Nowhere), Config::default());
-    let service = Arc::new(service.watching(Arc::new(kernel)));
+    let service = service(lan, machine);
     let (stop, listener) = (CancellationToken::new(), lan.listen(address));
     let hegel = Hegel::new(service.clone(), stop.clone()).into_service();
     let (calls, until) = (Routes::new(hegel).into_axum_router(), stop.clone());
@@ -70,7 +62,7 @@ fn start_calls(lan: &Lan, machine: Machine, address: &'static str) -> tokio_util
     stop.drop_guard()
 }
 
-/// What a call from `host` is answered.
+/// Returns the response to a call from `host`.
 async fn call(lan: &Lan, host: &str, address: &'static str) -> Result<String, Code> {
     let stream = lan.within(host, move || TcpStream::connect(address).unwrap());
     stream.set_nonblocking(true).unwrap();
@@ -82,69 +74,69 @@ async fn call(lan: &Lan, host: &str, address: &'static str) -> Result<String, Co
     });
     let endpoint = Endpoint::from_static("http://hegel");
     let channel = endpoint.connect_with_connector(once).await.unwrap();
-    let told = HegelClient::new(channel).get(GetRequest {}).await;
-    told.map(|told| told.into_inner().json).map_err(|status| status.code())
+    let response = HegelClient::new(channel).get(GetRequest {}).await;
+    response.map(|response| response.into_inner().json).map_err(|status| status.code())
 }
 
 const CALLS: &str = "198.51.100.1:42115";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_an_address_with_another_mac_is_refused_by_calls_too() {
+async fn calls_from_an_address_with_another_mac_are_refused() {
     let mut lan = Lan::new();
     lan.plug("a", MAC, "198.51.100.50/24");
     let _service = start_calls(&lan, node1(), CALLS);
-    let told = call(&lan, "a", CALLS).await.unwrap();
-    assert!(told.contains(&node1().id.to_string()), "{told}");
+    let document = call(&lan, "a", CALLS).await.unwrap();
+    assert!(document.contains(&node1().id.to_string()), "{document}");
     lan.ip("-n a link set eth0 down");
     lan.plug("b", OTHER, "198.51.100.50/24");
     lan.ip("-n s neigh flush dev br0");
     assert_eq!(call(&lan, "b", CALLS).await, Err(Code::PermissionDenied));
 }
 
-/// What is remembered of `address`, once it is: a link's change takes a second to settle.
-fn remembered(kernel: &Kernel, address: IpAddr) -> Place {
+/// Waits until the owner of `address` is cached, which begins a second after a change of a link.
+fn wait_until_cached(table: &NeighbourTable, address: IpAddr) {
     let began = Instant::now();
     loop {
-        kernel.place(address);
-        if let Some(place) = kernel.remembered(address) {
-            return place;
+        table.lookup(address);
+        if table.cached(address).is_some() {
+            return;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "nothing is remembered of {address}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{address} is not cached");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn what_the_kernel_said_of_an_address_is_remembered_until_it_changes() {
+fn an_owner_is_cached_until_it_changes() {
     let mut lan = Lan::new();
     lan.plug("a", MAC, "198.51.100.50/24");
-    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
+    let table = neighbour_table(&lan);
     let address = "198.51.100.50".parse().unwrap();
-    let holds = |mac: &str| Place::Holds(mac.parse().unwrap());
+    let holds = |mac: &str| NeighbourCheck::Owner(mac.parse().unwrap());
     let replace = format!("-n s neigh replace 198.51.100.50 lladdr {OTHER} dev br0 nud reachable");
-    for (change, place) in [
+    for (change, owner) in [
         (replace.as_str(), holds(OTHER)),
         ("-n s neigh del 198.51.100.50 dev br0", holds(MAC)),
         ("-n s neigh flush dev br0", holds(MAC)),
-        ("-n s route add 198.51.100.50/32 via 198.51.100.2", Place::Beyond),
+        ("-n s route add 198.51.100.50/32 via 198.51.100.2", NeighbourCheck::Routed),
         ("-n s route del 198.51.100.50/32", holds(MAC)),
-        ("-n s addr add 198.51.100.50/32 dev br0", Place::Here),
+        ("-n s addr add 198.51.100.50/32 dev br0", NeighbourCheck::OwnHost),
     ] {
-        remembered(&kernel, address);
+        wait_until_cached(&table, address);
         lan.ip(change);
-        assert_eq!(kernel.remembered(address), None, "{change}");
-        assert_eq!(kernel.place(address), place, "{change}");
+        assert_eq!(table.cached(address), None, "{change}");
+        assert_eq!(table.lookup(address), owner, "{change}");
     }
 }
 
 #[test]
-fn more_news_than_there_is_room_for_forget_everything() {
+fn a_notification_queue_that_overflows_clears_the_cache() {
     let mut lan = Lan::new();
     lan.plug("a", MAC, "198.51.100.50/24");
-    let kernel = lan.within(SERVICE, || Kernel::open().unwrap());
+    let table = neighbour_table(&lan);
     let address = "198.51.100.50".parse().unwrap();
-    remembered(&kernel, address);
-    // Filled with news of others, the queue has no room for the one that counts.
+    wait_until_cached(&table, address);
+    // Notifications about other addresses fill the queue before the one that counts.
     let (folder, mut others) = (tempfile::tempdir().unwrap(), String::new());
     for host in 0..1000 {
         let (third, fourth) = (host / 250, host % 250);
@@ -154,8 +146,8 @@ fn more_news_than_there_is_room_for_forget_everything() {
     let file = folder.path().join("batch");
     std::fs::write(&file, others).unwrap();
     lan.ip(&format!("-n s -batch {}", file.to_str().unwrap()));
-    assert_eq!(kernel.remembered(address), None);
-    assert_eq!(kernel.place(address), Place::Holds(OTHER.parse().unwrap()));
+    assert_eq!(table.cached(address), None);
+    assert_eq!(table.lookup(address), NeighbourCheck::Owner(OTHER.parse().unwrap()));
 }
 
 const ON_LINK: &str = "198.51.100.1:50061";
@@ -163,7 +155,7 @@ const INSTANCE_ID: &str = "http://198.51.100.1:50061/latest/meta-data/instance-i
 const USER: &str = "http://198.51.100.1:50061/latest/user-data";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_an_address_with_another_mac_is_told_nothing() {
+async fn requests_from_an_address_with_another_mac_are_refused() {
     let mut lan = Lan::new();
     lan.plug("a", MAC, "198.51.100.50/24");
     let _service = start(&lan, node1(), ON_LINK);
@@ -179,7 +171,7 @@ async fn who_takes_an_address_with_another_mac_is_told_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_alone_is_enough_where_the_machines_policy_says_so() {
+async fn a_policy_may_accept_an_address_alone() {
     let mut lan = Lan::new();
     lan.plug("b", OTHER, "198.51.100.50/24");
     let source = Some(SourceCheck::Address);
@@ -206,7 +198,7 @@ fn behind_a_router() -> Lan {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_of_one_hop_dies_at_the_first_router() {
+async fn a_token_with_a_hop_limit_of_one_does_not_pass_a_router() {
     let put = ["-X", "PUT", "-H", TTL, "http://198.51.100.1:50061/latest/api/token"];
     for (hop_limit, arrives) in [(Some(1), false), (Some(2), true), (None, true)] {
         let lan = behind_a_router();
@@ -214,7 +206,7 @@ async fn a_token_of_one_hop_dies_at_the_first_router() {
         let _service = start(&lan, Machine { guard, ..node1() }, ON_LINK);
         assert_eq!(lan.curl("a", &[INSTANCE_ID]).as_deref(), Ok("i-0001"));
         let token = lan.curl("a", &put);
-        // 28: curl waited in vain.
+        // 28: curl timed out.
         assert_eq!(token.is_ok(), arrives, "{hop_limit:?}: {token:?}");
         assert!(arrives || token == Err(28), "{token:?}");
         assert_eq!(lan.curl("a", &[INSTANCE_ID]).as_deref(), Ok("i-0001"));
@@ -222,7 +214,7 @@ async fn a_token_of_one_hop_dies_at_the_first_router() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_router_a_neighbour_check_admits_nobody() {
+async fn a_neighbour_check_refuses_machines_behind_a_router() {
     let lan = behind_a_router();
     let guard = Guard { source: Some(SourceCheck::Neighbour), ..Guard::default() };
     let machine = Machine { guard, tokens: TokenPolicy::Optional, ..node1() };
@@ -232,16 +224,16 @@ async fn behind_a_router_a_neighbour_check_admits_nobody() {
 
 const LINK_LOCAL: &str = "169.254.169.254:80";
 
-/// Gives `interface` of the service's namespace the metadata address, as `file` keeps it.
-fn set(
+/// Adds the metadata addresses to `interface` of the service's namespace, recorded in `file`.
+fn add_link_local(
     lan: &Lan,
     interface: &'static str,
     file: &std::path::Path,
 ) -> Result<metadata::link_local::LinkLocal, String> {
     let file = file.to_owned();
     lan.within(SERVICE, move || {
-        let set = metadata::link_local::LinkLocal::set(interface, &file);
-        set.map_err(|error| error.to_string())
+        let added = metadata::link_local::LinkLocal::add(interface, &file);
+        added.map_err(|error| error.to_string())
     })
 }
 
@@ -251,25 +243,25 @@ fn addresses(lan: &Lan, interface: &str) -> Vec<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_address_is_there_for_as_long_as_it_is_held_and_no_longer() {
+async fn the_addresses_are_removed_when_they_are_dropped() {
     let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
-    let file = folder.path().join("set.json");
-    let held = set(&lan, "br0", &file).unwrap();
+    let file = folder.path().join("added.json");
+    let held = add_link_local(&lan, "br0", &file).unwrap();
     assert_eq!((addresses(&lan, "br0"), held.addresses().len()), (vec![true, true], 2));
     drop(held);
     assert_eq!((addresses(&lan, "br0"), file.exists()), (vec![false, false], false));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_process_left_is_undone_by_the_next() {
+async fn addresses_of_a_killed_process_are_removed_by_the_next() {
     let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
-    let file = folder.path().join("set.json");
+    let file = folder.path().join("added.json");
     lan.ip("-n s link add other type bridge");
     lan.ip("-n s link set other up");
-    // A killed process drops nothing.
-    std::mem::forget(set(&lan, "other", &file).unwrap());
+    // A killed process runs no destructor.
+    std::mem::forget(add_link_local(&lan, "other", &file).unwrap());
     assert_eq!(addresses(&lan, "other"), [true, true]);
-    let held = set(&lan, "br0", &file).unwrap();
+    let held = add_link_local(&lan, "br0", &file).unwrap();
     assert_eq!((addresses(&lan, "other"), addresses(&lan, "br0")), (vec![false; 2], vec![true; 2]));
     drop(held);
 }
@@ -278,41 +270,41 @@ async fn what_a_killed_process_left_is_undone_by_the_next() {
 async fn an_address_that_was_there_before_stays() {
     let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
     lan.ip("-n s addr add 169.254.169.254/32 dev br0");
-    drop(set(&lan, "br0", &folder.path().join("set.json")).unwrap());
+    drop(add_link_local(&lan, "br0", &folder.path().join("added.json")).unwrap());
     assert_eq!(addresses(&lan, "br0"), [true, false]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_is_elsewhere_and_an_interface_that_is_not_are_named() {
+async fn errors_name_the_other_interface_and_a_missing_one() {
     let (lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
-    let file = folder.path().join("set.json");
+    let file = folder.path().join("added.json");
     lan.ip("-n s addr add 169.254.169.254/32 dev lo");
-    let error = set(&lan, "br0", &file).unwrap_err();
+    let error = add_link_local(&lan, "br0", &file).unwrap_err();
     assert_eq!(error, "169.254.169.254 is on interface lo already, not on br0");
-    assert_eq!(set(&lan, "nic9", &file).unwrap_err(), "interface nic9");
+    assert_eq!(add_link_local(&lan, "nic9", &file).unwrap_err(), "interface nic9");
 }
 
-/// Ways A, B, C and D of the specification, section 13: what the machine's side needs for each.
+/// Routes of the machine to the address: its default route, a host route, and a route of the link-local network.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_way_to_the_address_leads_to_the_right_machine() {
-    for (way, route) in [
-        ("A", None),
-        ("B", Some("-n a route add 169.254.169.254/32 via 198.51.100.1")),
-        ("C", Some("-n a route add 169.254.0.0/16 dev eth0 src 198.51.100.50")),
+async fn every_route_to_the_address_identifies_the_machine() {
+    for (name, route) in [
+        ("default", None),
+        ("host", Some("-n a route add 169.254.169.254/32 via 198.51.100.1")),
+        ("link-local", Some("-n a route add 169.254.0.0/16 dev eth0 src 198.51.100.50")),
     ] {
         let (mut lan, folder) = (Lan::new(), tempfile::tempdir().unwrap());
         lan.plug("a", MAC, "198.51.100.50/24");
-        let held = set(&lan, "br0", &folder.path().join("set.json")).unwrap();
+        let held = add_link_local(&lan, "br0", &folder.path().join("added.json")).unwrap();
         route.map(|route| lan.ip(route));
         let _service = start(&lan, node1(), LINK_LOCAL);
         let path = "http://169.254.169.254/latest/meta-data/instance-id";
-        assert_eq!(lan.curl("a", &[path]).as_deref(), Ok("i-0001"), "way {way}");
+        assert_eq!(lan.curl("a", &[path]).as_deref(), Ok("i-0001"), "{name}");
         drop(held);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_in_the_gateway_leads_there_too() {
+async fn a_redirect_in_the_gateway_identifies_the_machine() {
     let mut lan = Lan::new();
     lan.plug("a", MAC, "198.51.100.50/24");
     let rules = "table ip imds {\n chain pre {\n  type nat hook prerouting priority dstnat; policy accept;\n  \

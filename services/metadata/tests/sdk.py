@@ -1,17 +1,17 @@
-"""Asks botocore, which every AWS tool in Python asks, where it is and who it is; prints its answers as JSON."""
+"""Prints region, credentials and instance id as botocore, the library of AWS tools in Python, finds them, as JSON."""
 
 import json
 
 from botocore import utils
 
-patience = {"timeout": 5, "num_attempts": 2}
-fetcher = utils.IMDSFetcher(**patience)
+limits = {"timeout": 5, "num_attempts": 2}
+fetcher = utils.IMDSFetcher(**limits)
 
 
 def instance_id():
     try:
         token = fetcher._fetch_metadata_token()
-        # botocore tries again while this says so.
+        # botocore retries while this is true.
         empty = lambda response: response.status_code != 200
         return fetcher._get_request("latest/meta-data/instance-id", empty, token=token).text
     except fetcher._RETRIES_EXCEEDED_ERROR_CLS:
@@ -21,8 +21,8 @@ def instance_id():
 print(
     json.dumps(
         {
-            "region": utils.InstanceMetadataRegionFetcher(**patience).retrieve_region(),
-            "credentials": utils.InstanceMetadataFetcher(**patience).retrieve_iam_role_credentials(),
+            "region": utils.InstanceMetadataRegionFetcher(**limits).retrieve_region(),
+            "credentials": utils.InstanceMetadataFetcher(**limits).retrieve_iam_role_credentials(),
             "instance_id": instance_id(),
         }
     )

@@ -28,13 +28,13 @@ if kind == "nocloud":
     source = nocloud.DataSourceNoCloudNet(config, distro, paths)
     source.ds_cfg = {"seedfrom": sys.argv[3], "fs_label": None}
 else:
-    # Told by "ci.ds=OpenStack" on a kernel command line; the hardware here is whoever's.
+    # As with "ci.ds=OpenStack" on the kernel command line; the hardware here is not OpenStack's.
     openstack.detect_openstack = lambda **_: True
     source = openstack.DataSourceOpenStack(config, distro, paths)
 
 
 def network():
-    """The network as cloud-init's renderers are given it. 22.4.2 does not fetch NoCloud's by itself yet."""
+    """Returns the network as cloud-init's renderers get it. Version 22.4.2 does not fetch NoCloud's by itself."""
     if kind == "nocloud":
         from cloudinit import url_helper, util
 

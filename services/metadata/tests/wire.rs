@@ -1,4 +1,4 @@
-//! The listener, over real sockets on the loopback.
+//! The HTTP listener, over connections on the loopback interface.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
 
@@ -10,28 +10,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metadata::http::{Call, NotStored};
-use metadata::token::Tokens;
-use metadata::{Config, Index, PhoneHome, Service, serve};
+use metadata::http::{NotStored, PhoneHomeCall};
+use metadata::{Index, PhoneHome, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use machines::{Feed as _, address, node1};
+use machines::{Feed as _, address, node1, service};
 
-/// Longer than anything here takes, so that a failure is one and not a hang.
-const LONG: Duration = Duration::from_secs(30);
+/// Longer than every step of these tests takes.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Server {
     address: SocketAddr,
     stop: CancellationToken,
-    served: JoinHandle<io::Result<()>>,
-    home: Arc<Gated>,
+    served: JoinHandle<anyhow::Result<()>>,
+    reports: Arc<Gated>,
 }
 
-/// Says when a call arrives, and stores it once the test opens the gate.
+/// Counts calls that arrive, and stores each once the test opens the gate.
 struct Gated {
     arrived: Semaphore,
     gate: Semaphore,
@@ -39,7 +38,7 @@ struct Gated {
 
 #[async_trait::async_trait]
 impl PhoneHome for Gated {
-    async fn report(&self, _: Call) -> Result<(), NotStored> {
+    async fn report(&self, _: PhoneHomeCall) -> Result<(), NotStored> {
         self.arrived.add_permits(1);
         let open = self.gate.acquire().await.map_err(|closed| NotStored(closed.into()))?;
         open.forget();
@@ -47,19 +46,18 @@ impl PhoneHome for Gated {
     }
 }
 
-/// A server for a machine that asks from 127.0.0.1.
+/// A server for a machine at 127.0.0.1.
 async fn server() -> Server {
     let mut machine = node1();
     machine.nics[0].addresses.push(address("127.0.0.1", 8, false));
     let index = Arc::new(Index::default());
     index.replace([machine]);
-    let home = Arc::new(Gated { arrived: Semaphore::new(0), gate: Semaphore::new(0) });
-    let service =
-        Arc::new(Service::new(index, Tokens::new(&[7; 32]), home.clone(), Config::default()));
+    let reports = Arc::new(Gated { arrived: Semaphore::new(0), gate: Semaphore::new(0) });
+    let service = Arc::new(service(index, reports.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
     let served = tokio::spawn(serve(listener, service, stop.clone()));
-    Server { address, stop, served, home }
+    Server { address, stop, served, reports }
 }
 
 impl Server {
@@ -68,12 +66,12 @@ impl Server {
     }
 }
 
-/// Everything until the server hangs up.
+/// Reads until the server closes the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut text = String::new();
-    let read = tokio::time::timeout(LONG, stream.read_to_string(&mut text)).await;
-    // A server that hangs up on unread bytes resets the connection.
-    match read.expect("the server hangs up") {
+    let read = tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut text)).await;
+    // A server that closes the connection with unread bytes resets it.
+    match read.expect("the server closes the connection") {
         Ok(_) => text,
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => text,
         Err(error) => panic!("{error}"),
@@ -87,7 +85,7 @@ async fn exchange(request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_client_of_1996_is_answered_and_let_go() {
+async fn a_client_of_http_1_0_is_answered_and_disconnected() {
     let answer = exchange("GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n").await;
     assert!(
         answer.starts_with("HTTP/1.0 200 OK\r\n") && answer.ends_with("\r\n\r\ni-0001"),
@@ -96,20 +94,24 @@ async fn a_client_of_1996_is_answered_and_let_go() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_said_all_it_will_is_answered() {
+async fn a_client_that_closes_its_sending_side_is_answered() {
     let server = server().await;
     let mut stream = server.connect().await;
     stream.write_all(b"POST /phone-home HTTP/1.0\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     stream.shutdown().await.unwrap();
-    tokio::time::timeout(LONG, server.home.arrived.acquire()).await.unwrap().unwrap().forget();
+    tokio::time::timeout(TIMEOUT, server.reports.arrived.acquire())
+        .await
+        .unwrap()
+        .unwrap()
+        .forget();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    server.home.gate.add_permits(1);
+    server.reports.gate.add_permits(1);
     let answer = rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_until_the_client_wants_it_closed() {
+async fn a_connection_stays_open_until_the_client_closes_it() {
     let get = "GET /latest/meta-data/instance-id HTTP/1.1\r\nHost: x\r\n";
     let answers = exchange(&format!("{get}\r\n{get}Connection: close\r\n\r\n")).await;
     assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{answers}");
@@ -117,7 +119,7 @@ async fn a_connection_is_kept_until_the_client_wants_it_closed() {
 }
 
 #[tokio::test]
-async fn head_says_all_but_the_body() {
+async fn head_has_the_headers_of_get() {
     let close = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let head = exchange(&format!("HEAD /latest/meta-data/instance-id {close}")).await;
     let get = exchange(&format!("GET /latest/meta-data/instance-id {close}")).await;
@@ -130,7 +132,7 @@ async fn head_says_all_but_the_body() {
 }
 
 #[tokio::test]
-async fn no_answer_is_chunked_or_packed() {
+async fn no_response_is_chunked_or_compressed() {
     let accept = "Accept-Encoding: gzip\r\nTE: chunked\r\nConnection: close\r\n\r\n";
     for path in ["/latest/meta-data/", "/latest/user-data", "/nothing"] {
         let answer = exchange(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n{accept}")).await;
@@ -140,7 +142,7 @@ async fn no_answer_is_chunked_or_packed() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_is_not_waited_for() {
+async fn an_incomplete_head_times_out() {
     let answer = exchange("GET /latest/meta-data/instance-id HTTP/1.1\r\nHost:").await;
     assert!(!answer.contains("200 OK"), "{answer}");
 }
@@ -156,7 +158,7 @@ async fn a_head_of_a_megabyte_is_refused() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_of_an_address_is_closed() {
+async fn an_address_has_at_most_32_connections() {
     let server = server().await;
     let mut held = Vec::new();
     for _ in 0..32 {
@@ -169,21 +171,21 @@ async fn one_connection_too_many_of_an_address_is_closed() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_a_request_finish_and_takes_no_other() {
-    let Server { address, stop, served, home } = server().await;
+async fn a_stop_lets_an_open_request_finish_and_accepts_no_other() {
+    let Server { address, stop, served, reports } = server().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let call = b"POST /phone-home HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     stream.write_all(call).await.unwrap();
-    tokio::time::timeout(LONG, home.arrived.acquire()).await.unwrap().unwrap().forget();
+    tokio::time::timeout(TIMEOUT, reports.arrived.acquire()).await.unwrap().unwrap().forget();
     stop.cancel();
     let refused = async {
         while TcpStream::connect(address).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LONG, refused).await.expect("the listener is closed");
+    tokio::time::timeout(TIMEOUT, refused).await.expect("the listener is closed");
     assert!(!served.is_finished());
-    home.gate.add_permits(1);
+    reports.gate.add_permits(1);
     assert!(rest(&mut stream).await.starts_with("HTTP/1.1 200 OK\r\n"));
-    tokio::time::timeout(LONG, served).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, served).await.unwrap().unwrap().unwrap();
 }

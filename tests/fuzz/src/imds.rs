@@ -10,10 +10,11 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use fleet::Fleet;
-use metadata::http::{Call, Config, NotStored, PhoneHome, Service, TrustedProxies};
+use metadata::Index;
+use metadata::http::{Config, NotStored, PhoneHome, PhoneHomeCall, Service, TrustedProxies};
 use metadata::path::Path;
 use metadata::token::Tokens;
-use metadata::{Contents, Index};
+use runtime::Clock;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::policy::MetadataTokens;
 use tinwright::hardware::v1::{Hardware, Policy};
@@ -32,7 +33,7 @@ struct Nowhere;
 
 #[async_trait]
 impl PhoneHome for Nowhere {
-    async fn report(&self, _: Call) -> Result<(), NotStored> {
+    async fn report(&self, _: PhoneHomeCall) -> Result<(), NotStored> {
         Ok(())
     }
 }
@@ -62,7 +63,7 @@ impl Imds {
     ) -> anyhow::Result<Option<(StatusCode, Vec<u8>)>> {
         let Some(request) = request(input) else { return Ok(None) };
         let answer = self.runtime.block_on(async {
-            let answer = service.answer(SocketAddr::new(who(input), 4711), request).await;
+            let answer = service.respond(SocketAddr::new(who(input), 4711), request).await;
             let (head, body) = answer.into_parts();
             anyhow::Ok((head.status, to_bytes(body, usize::MAX).await?.to_vec()))
         });
@@ -167,8 +168,8 @@ fn service(tokens: MetadataTokens, rate_limits: bool) -> anyhow::Result<Service>
     let relay = Ipv4Addr::from(RELAY);
     let trusted_proxies = TrustedProxies::new([format!("{relay}/32").parse()?])?;
     let config = Config { trusted_proxies, rate_limits, ..Config::default() };
-    let service = Service::new(index, Tokens::new(&[7; 32]), Arc::new(Nowhere), config);
-    Ok(service.with(Contents::default()))
+    let tokens = Tokens::new(&[7; 32]);
+    Ok(Service::new(index, tokens, Arc::new(Nowhere), config, Clock::system()))
 }
 
 /// Headers with tokens: one of each machine's, one that has ended, and another site's.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use axum::Router;
 use fleet::Observer;
-use metadata::control_plane::CallsHome;
+use metadata::control_plane::InstanceReports;
 use metadata::link_local::LinkLocal;
 use metadata::metrics::Metrics;
-use metadata::neighbour::Kernel;
+use metadata::neighbour::NeighbourTable;
 use metadata::token::Tokens;
 use metadata::tree::signed::Signer;
 use metadata::{Api, Contents, Hegel, Index, Service, serve, serve_calls};
+use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token;
 use runtime::listen::Sockets;
@@ -33,7 +34,7 @@ pub(crate) struct Bound {
     grpc: Vec<TcpListener>,
     /// Taken away once nobody listens there.
     link_local: Option<LinkLocal>,
-    neighbours: Kernel,
+    neighbours: NeighbourTable,
     settings: metadata::Config,
     tokens: Tokens,
     contents: Contents,
@@ -60,7 +61,7 @@ impl Bound {
             Some(interface) => {
                 std::fs::create_dir_all(&config.data)
                     .with_context(|| format!("making {}", config.data.display()))?;
-                let set = LinkLocal::set(interface, &config.data.join("metadata-link-local.json"));
+                let set = LinkLocal::add(interface, &config.data.join("metadata-link-local.json"));
                 Some(set.context("metadata_link_local")?)
             }
             None => None,
@@ -72,7 +73,8 @@ impl Bound {
         }
         let listeners = bind_all("metadata", &addresses).await?;
         let grpc = bind_all("metadata_grpc", &config.metadata.grpc_listen).await?;
-        let neighbours = Kernel::open().context("looking at the kernel's neighbours")?;
+        let neighbours = NeighbourTable::open(Clock::system())
+            .context("opening the kernel's neighbour table")?;
         let said = &config.metadata;
         let settings = metadata::Config {
             trusted_proxies: said.trusted_proxies.clone(),
@@ -90,10 +92,12 @@ impl Bound {
     pub(super) fn wire(self, reach: &Reach, vitals: &Diagnostics) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
         let index = Arc::new(Index::default());
-        let calls = Arc::new(CallsHome(reach.instance.clone()));
-        let metrics = vitals.register(|registry| Metrics::new(registry, index.clone()));
-        let service = Service::new(index.clone(), tokens, calls, settings);
-        let service = service.watching(Arc::new(neighbours)).counted(metrics).with(contents);
+        let (reports, clock) = (InstanceReports(reach.instance.clone()), Clock::system());
+        let mut service =
+            Service::new(index.clone(), tokens, Arc::new(reports), settings, clock.clone());
+        service.neighbours = Some(Arc::new(neighbours));
+        service.metrics = vitals.register(|registry| Metrics::new(registry, index.clone(), clock));
+        service.contents = contents;
         Metadata { listeners, grpc, link_local, index, service: Arc::new(service) }
     }
 }
@@ -101,7 +105,7 @@ impl Bound {
 impl Metadata {
     /// What people may ask of it.
     pub(crate) fn api(&self) -> Api {
-        Api::new(self.service.clone())
+        Api(self.service.clone())
     }
 
     /// Returns the observer that keeps its machines up to date.
@@ -118,12 +122,11 @@ impl Metadata {
         };
         for listener in grpc {
             let (service, calls, until) = (service.clone(), calls.clone(), tier.stop.clone());
-            tier.tasks
-                .spawn(async move { Ok(serve_calls(listener, &service, calls, until).await?) });
+            tier.tasks.spawn(async move { serve_calls(listener, &service, calls, until).await });
         }
         for listener in listeners {
             let (service, until) = (service.clone(), tier.stop.clone());
-            tier.tasks.spawn(async { Ok(serve(listener, service, until).await?) });
+            tier.tasks.spawn(serve(listener, service, until));
         }
         let stop = tier.stop.clone();
         tier.tasks.spawn(async move {

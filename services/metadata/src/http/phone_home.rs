@@ -1,7 +1,7 @@
-//! The call home: the installed system is up.
+//! The phone-home call, by which the installed system reports that it is up.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
@@ -9,107 +9,103 @@ use axum::response::Response;
 use tinwright::HardwareId;
 
 use super::Service;
-use super::answer;
+use super::first_access::AccessEvent;
 use super::refusal::Refusal;
-use super::seen::Event;
+use super::request::Client;
+use super::response;
 use crate::machine::Machine;
 
-/// What a caller is told once its call is stored.
-pub(super) const THANKS: &str = "{}";
+/// The largest body of a call; cloud-init's three host keys are 2 KiB.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// How many bytes a call may have; cloud-init's three host keys are 2 KiB.
-const LARGEST: usize = 64 * 1024;
+/// The longest time for the body to arrive, and for the call to be stored. Clients repeat it.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a call may take to arrive, and how long to be stored. Callers try again.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Where calls home go.
+/// Stores phone-home calls.
 #[async_trait]
 pub trait PhoneHome: Send + Sync + 'static {
-    /// Stores the call, and returns once it is durable. Callers repeat themselves until they hear so.
-    async fn report(&self, call: Call) -> Result<(), NotStored>;
+    /// Stores the call, and returns once it is durable. Clients repeat it until it is.
+    async fn report(&self, call: PhoneHomeCall) -> Result<(), NotStored>;
 }
 
-/// A machine that calls home.
+/// A phone-home call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The machine, by the address it called from.
+pub struct PhoneHomeCall {
+    /// The machine that has the client's address.
     pub hardware: HardwareId,
-    /// What it goes by: the instance on it, or itself when there is none.
+    /// The id of the instance on it, or its own if there is none.
     pub instance_id: String,
-    /// What it said, by name: cloud-init's host keys, host name and the like; nothing for an empty call. A value that
-    /// came as JSON and is no text is JSON still.
+    /// The fields of the body: cloud-init's host keys, host name and the like. A JSON value that is no text is in JSON still.
     pub fields: BTreeMap<String, String>,
 }
 
 /// The call is not stored.
 #[derive(Debug, thiserror::Error)]
-#[error("the call home is not stored")]
+#[error("the phone-home call is not stored")]
 pub struct NotStored(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
 impl Service {
-    /// Stores that `machine` called home, and says so.
-    pub(super) async fn phoned_home(
+    /// Stores a phone-home call of `machine`.
+    pub(super) async fn accept_phone_home(
         &self,
         machine: &Machine,
+        client: &Client<'_>,
         body: Body,
     ) -> Result<Response, Refusal> {
-        let fields = self.said(machine, body).await?;
+        let fields = self.fields(machine, client, body).await?;
         let instance_id = machine.instance_id().into_owned();
         if let Some(claimed) = fields.get("instance_id").filter(|id| **id != instance_id) {
-            tracing::warn!(claimed, "a machine called home as another instance: a copied image?");
+            tracing::warn!(
+                claimed,
+                "phone-home call refused: another instance's id, perhaps in a copied image"
+            );
             return Err(Refusal::Conflict);
         }
         let host_keys = fields.keys().filter(|name| name.starts_with("pub_key_")).count();
         let kind = runtime::phone_home::event_type(&fields);
-        tracing::debug!(host_keys, kind, "a machine called home");
-        self.store(Call { hardware: machine.id, instance_id, fields }).await?;
-        // An installer's word is not the installed system's.
+        tracing::debug!(host_keys, kind, "phone-home call");
+        self.store(PhoneHomeCall { hardware: machine.id, instance_id, fields }).await?;
+        // With a type it is not the installed system's call, but for example its installer's.
         if kind.is_empty() {
-            self.note(machine, Event::CalledHome);
+            self.record_access(machine, AccessEvent::PhonedHome, client);
         }
-        Ok(answer::json(THANKS))
+        Ok(response::json("{}"))
     }
 
-    /// Writes down how far a system says it is (Ignition's and Equinix Metal's `events`). Nothing follows from it.
-    pub(super) async fn reported(
+    /// Logs the progress that a system reports (Ignition's and Equinix Metal's `events`). It has no other effect.
+    pub(super) async fn log_progress(
         &self,
         machine: &Machine,
+        client: &Client<'_>,
         body: Body,
     ) -> Result<Response, Refusal> {
-        let fields = self.said(machine, body).await?;
+        let fields = self.fields(machine, client, body).await?;
         let short = |name| fields.get(name).map(|text| text.chars().take(200).collect::<String>());
         let (state, message) = (short("state"), short("message"));
-        tracing::info!(code = ?short("code"), ?state, ?message, "a machine tells how far it is");
-        Ok(answer::json(THANKS))
+        tracing::info!(code = ?short("code"), ?state, ?message, "progress reported");
+        Ok(response::json("{}"))
     }
 
-    /// What a call says, unless the machine calls too often.
-    async fn said(
+    /// Returns the fields of a call's body, unless the machine calls too often.
+    async fn fields(
         &self,
         machine: &Machine,
+        client: &Client<'_>,
         body: Body,
     ) -> Result<BTreeMap<String, String>, Refusal> {
-        self.limits.calls.take(machine.id, Instant::now())?;
-        let arrived = tokio::time::timeout(PATIENCE, to_bytes(body, LARGEST)).await;
-        let body = arrived.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
+        self.limits.phone_home.take(machine.id, client.now)?;
+        let body = tokio::time::timeout(TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await;
+        let body = body.ok().and_then(Result::ok).ok_or(Refusal::Malformed)?;
         runtime::phone_home::parse_fields(&body).ok_or(Refusal::Malformed)
     }
 
-    async fn store(&self, call: Call) -> Result<(), Refusal> {
-        match tokio::time::timeout(PATIENCE, self.phone_home.report(call)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the caller will try again"
-                );
-                Err(Refusal::NotReady)
-            }
-            Err(_) => {
-                tracing::warn!(patience = ?PATIENCE, "a call home took too long to store; the caller will try again");
-                Err(Refusal::NotReady)
-            }
-        }
+    async fn store(&self, call: PhoneHomeCall) -> Result<(), Refusal> {
+        let stored = tokio::time::timeout(TIMEOUT, self.phone_home.report(call)).await;
+        let stored = stored.unwrap_or_else(|timeout| Err(NotStored(timeout.into())));
+        stored.map_err(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "phone-home call not stored; the client repeats it");
+            Refusal::NotReady
+        })
     }
 }

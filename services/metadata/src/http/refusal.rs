@@ -1,36 +1,38 @@
-//! Why a request gets no answer.
+//! Reasons to refuse a request, as HTTP and gRPC statuses.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tonic::Status;
+use runtime::client_address::MalformedForwarding;
+use runtime::rate_limit::TooManyRequests;
+use tonic::{Code, Status};
 
 use crate::endpoints::Failure;
 
-/// A refusal. Its body is empty: the BOSH agent, for one, takes what stands in an error's body for the key it asked.
+/// A refusal. Its body is empty: the BOSH agent, for one, takes the body of an error for the value that it requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// A header or body that makes no sense.
+    /// A header or the body cannot be read.
     Malformed,
-    /// The session token is missing, or not good.
+    /// The session token is missing or invalid.
     NoSession,
-    /// Closed to this machine, or to this way of asking; why, as it is counted.
+    /// Not allowed, for this reason (a label in metrics).
     Forbidden(&'static str),
-    /// There is nothing there, or nobody.
+    /// There is no such document or machine.
     NotFound,
-    /// Only these methods.
+    /// Only these methods are allowed.
     Method(&'static str),
-    /// Another instance's id was given as the machine's own: a copied image.
+    /// The caller names another instance than the machine's: a copied image.
     Conflict,
-    /// Too many at once.
+    /// A rate limit or a maximum number is reached.
     TooMany,
-    /// Nothing is known yet, or nothing can be stored: ask again.
+    /// Nothing is known yet, or nothing can be stored: to be repeated.
     NotReady,
-    /// What the site put there makes nothing of this machine.
+    /// A custom endpoint's filter fails on this machine.
     Failed,
 }
 
 impl Refusal {
-    /// What it is counted as among the requests denied, if it is one.
+    /// Returns the label in the metric of denied requests; `None` if it is not counted there.
     pub(super) fn reason(self) -> Option<&'static str> {
         match self {
             Self::NoSession => Some("session"),
@@ -44,16 +46,21 @@ impl Refusal {
     }
 
     pub(super) fn status(self) -> StatusCode {
+        StatusCode::from_u16(self.statuses().0).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Returns the status over HTTP, and code and message over gRPC. The last three are for paths, which no call has.
+    fn statuses(self) -> (u16, Code, &'static str) {
         match self {
-            Self::Malformed => StatusCode::BAD_REQUEST,
-            Self::NoSession => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Conflict => StatusCode::CONFLICT,
-            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Malformed => (400, Code::InvalidArgument, "malformed header"),
+            Self::NoSession => (401, Code::Unauthenticated, "no valid session token"),
+            Self::Forbidden(_) => (403, Code::PermissionDenied, "not allowed for this caller"),
+            Self::NotFound => (404, Code::NotFound, "no machine has this address"),
+            Self::TooMany => (429, Code::ResourceExhausted, "too many requests"),
+            Self::NotReady => (503, Code::Unavailable, "no machine records yet"),
+            Self::Method(_) => (405, Code::Internal, "method not allowed"),
+            Self::Conflict => (409, Code::Internal, "conflict"),
+            Self::Failed => (500, Code::Internal, "custom endpoint failed"),
         }
     }
 }
@@ -67,45 +74,39 @@ impl From<Failure> for Refusal {
     }
 }
 
-impl From<runtime::client_address::MalformedForwarding> for Refusal {
-    fn from(_: runtime::client_address::MalformedForwarding) -> Self {
+impl From<MalformedForwarding> for Refusal {
+    fn from(_: MalformedForwarding) -> Self {
         Self::Malformed
+    }
+}
+
+impl From<TooManyRequests> for Refusal {
+    fn from(_: TooManyRequests) -> Self {
+        Self::TooMany
     }
 }
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Malformed => Self::invalid_argument("a header makes no sense"),
-            Refusal::NoSession => Self::unauthenticated("a good session token is needed"),
-            Refusal::Forbidden(_) => Self::permission_denied("this is not for whoever calls"),
-            Refusal::NotFound => Self::not_found("no machine has this address"),
-            Refusal::TooMany => Self::resource_exhausted("too many at once"),
-            Refusal::NotReady => Self::unavailable("nothing is known of machines yet"),
-            // These are for paths, and no call has one.
-            Refusal::Method(_) | Refusal::Conflict | Refusal::Failed => Self::internal("no path"),
-        }
+        let (_, code, message) = refusal.statuses();
+        Self::new(code, message)
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = self.status().into_response();
-        let headers = response.headers_mut();
-        match self {
-            Self::Method(allowed) => {
-                headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
-            }
+        let header = match self {
+            Self::Method(allowed) => Some((header::ALLOW, HeaderValue::from_static(allowed))),
             Self::NotReady | Self::TooMany => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                Some((header::RETRY_AFTER, HeaderValue::from_static("1")))
             }
             Self::Malformed
             | Self::NoSession
             | Self::Forbidden(_)
             | Self::NotFound
             | Self::Conflict
-            | Self::Failed => {}
-        }
-        response
+            | Self::Failed => None,
+        };
+        (self.status(), HeaderMap::from_iter(header)).into_response()
     }
 }

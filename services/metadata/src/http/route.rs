@@ -1,33 +1,33 @@
-//! Which of the service's few faces a path is.
+//! The routes of the service.
 
 use axum::http::Method;
 use axum::response::Response;
 
 use super::refusal::Refusal;
-use super::{answer, phone_home};
+use super::response;
 use crate::contents;
 
-/// A face of the service.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The installed system is up.
+    /// The installed system reports that it is up.
     PhoneHome,
-    /// A system tells how far it is.
+    /// A system reports its progress.
     Events,
-    /// A session token is wanted.
+    /// Creates a session token.
     Token,
     /// The same under a dated version, where EC2 has none.
     DatedToken,
-    /// How the service is.
+    /// The health of the service.
     Health,
-    /// Where an OpenStack instance may leave its password.
+    /// An OpenStack instance may post its password.
     Password,
-    /// Everything else.
+    /// All documents.
     Tree,
 }
 
 impl Route {
-    /// The face at `path`.
+    /// Returns the route of `path`.
     pub(super) fn of(path: &[&str]) -> Self {
         match path {
             ["phone-home"] | ["latest" | "2009-04-04", "meta-data", "phone-home"] => {
@@ -42,15 +42,12 @@ impl Route {
         }
     }
 
-    /// Whether it does more than tell: what happens there is worth a word as a rule.
-    pub(super) fn acts(self) -> bool {
-        match self {
-            Self::PhoneHome | Self::Events | Self::Token | Self::DatedToken => true,
-            Self::Health | Self::Password | Self::Tree => false,
-        }
+    /// True if it does more than serve a document: such requests are usually logged.
+    pub(super) fn has_effects(self) -> bool {
+        matches!(self, Self::PhoneHome | Self::Events | Self::Token | Self::DatedToken)
     }
 
-    /// What requests to this face, for `path`, are counted as.
+    /// Returns the label for `path` in metrics.
     pub(super) fn label(self, path: &[&str]) -> &'static str {
         match self {
             Self::PhoneHome => "phone_home",
@@ -69,22 +66,25 @@ impl Route {
         }
     }
 
-    /// Refuses what is no method of this face. OPTIONS is none anywhere: no page of another site has business here.
-    pub(super) fn admit(self, method: &Method) -> Result<(), Refusal> {
-        let reads = method == Method::GET || method == Method::HEAD;
-        let (good, allowed) = match self {
-            Self::PhoneHome | Self::Events => (method == Method::POST, "POST"),
-            Self::Token | Self::DatedToken => (method == Method::PUT, "PUT"),
-            Self::Tree | Self::Health => (reads, "GET, HEAD"),
-            Self::Password => (reads || method == Method::POST, "GET, HEAD, POST"),
+    /// Refuses other methods than the route's. OPTIONS is never allowed: pages of other sites must not read from here.
+    pub(super) fn check_method(self, method: &Method) -> Result<(), Refusal> {
+        let allowed = match self {
+            Self::PhoneHome | Self::Events => "POST",
+            Self::Token | Self::DatedToken => "PUT",
+            Self::Tree | Self::Health => "GET, HEAD",
+            Self::Password => "GET, HEAD, POST",
         };
-        if good { Ok(()) } else { Err(Refusal::Method(allowed)) }
+        match allowed.split(", ").any(|name| name == method.as_str()) {
+            true => Ok(()),
+            false => Err(Refusal::Method(allowed)),
+        }
     }
 
-    /// The answer to an address nobody has. Who calls home is thanked even so: old clients try until they are.
-    pub(super) fn for_nobody(self) -> Result<Response, Refusal> {
+    /// Returns the response to an address that no machine has. Phone-home calls succeed even so: old clients repeat them until
+    /// they do.
+    pub(super) fn response_to_unknown_caller(self) -> Result<Response, Refusal> {
         match self {
-            Self::PhoneHome | Self::Events => Ok(answer::json(phone_home::THANKS)),
+            Self::PhoneHome | Self::Events => Ok(response::json("{}")),
             Self::Token | Self::DatedToken | Self::Health | Self::Password | Self::Tree => {
                 Err(Refusal::NotFound)
             }
@@ -92,7 +92,7 @@ impl Route {
     }
 }
 
-/// True if the service itself answers at `path`, so that no endpoint of the site may be there.
+/// True if the service itself answers at `path`, so that no custom endpoint may be there.
 pub fn is_reserved_path(path: &[&str]) -> bool {
     contents::is_ours(path) || Route::of(path) != Route::Tree
 }

@@ -1,58 +1,56 @@
-//! IMDSv2 sessions: a token is asked for with PUT, and sent with every GET.
-
-use std::time::SystemTime;
+//! IMDSv2 sessions: a client requests a token with PUT, and sends it with each GET.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::Service;
 use super::refusal::Refusal;
+use super::request::Client;
 use crate::machine::{Machine, TokenPolicy};
-use crate::token::{LONGEST, Refused};
-use runtime::client_address::ClientAddress;
+use crate::token::{MAX_TTL_SECONDS, TokenError};
 
 const TTL: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
 const TOKEN: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");
 
 impl Service {
-    /// A new token. Whoever is passed on by somebody gets none: a request forged through a proxy is what tokens are
-    /// against.
+    /// Returns a new token. A forwarded request gets none: tokens protect against requests forged through a proxy.
     pub(super) fn open_session(
         &self,
         machine: &Machine,
-        caller: ClientAddress,
-        headers: &HeaderMap,
-        now: SystemTime,
+        client: &Client<'_>,
     ) -> Result<Response, Refusal> {
         if machine.tokens == TokenPolicy::Disabled {
             return Err(Refusal::Forbidden("disabled"));
         }
-        if caller.forwarded {
+        if client.forwarded {
             self.metrics.token("forwarded");
             return Err(Refusal::Forbidden("forwarded"));
         }
-        let Some(ttl) = ttl(headers) else {
+        let Some(ttl) = ttl(client.headers) else {
             self.metrics.token("malformed");
             return Err(Refusal::Malformed);
         };
-        let token = self.tokens.mint(&machine.instance_id(), ttl, now).map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "session refused");
-            Refusal::NotReady
-        })?;
+        let token =
+            self.tokens.mint(&machine.instance_id(), ttl, client.wall).map_err(|error| {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "session token not created"
+                );
+                Refusal::NotReady
+            })?;
         self.metrics.token("made");
-        // The Rust SDK takes an answer that does not repeat the time to live for no answer.
+        // The Rust SDK rejects a response that does not repeat the time to live.
         Ok(([(TTL, ttl.to_string()), (header::CONTENT_TYPE, "text/plain".into())], token)
             .into_response())
     }
 
-    /// Whether a request with these headers may go on.
+    /// Refuses a request without a session token that the machine's policy requires, or with an invalid one.
     pub(super) fn check_session(
         &self,
         machine: &Machine,
-        headers: &HeaderMap,
-        now: SystemTime,
+        client: &Client<'_>,
     ) -> Result<(), Refusal> {
-        let mut tokens = headers.get_all(TOKEN).iter();
+        let mut tokens = client.headers.get_all(TOKEN).iter();
         match (machine.tokens, tokens.next(), tokens.next()) {
             (TokenPolicy::Disabled, _, _) => Err(Refusal::Forbidden("disabled")),
             (TokenPolicy::Optional, None, _) => Ok(()),
@@ -60,23 +58,23 @@ impl Service {
             (TokenPolicy::Optional | TokenPolicy::Required, Some(token), None) => {
                 let token = token.to_str().map_err(|_| Refusal::NoSession)?;
                 let (id, revoked) = (machine.instance_id(), machine.guard.tokens_revoked);
-                let checked = self.tokens.check(token, &id, revoked, now);
-                self.metrics.token(checked.map_or_else(Refused::label, |()| "good"));
+                let checked = self.tokens.check(token, &id, revoked, client.wall);
+                self.metrics.token(checked.map_or_else(TokenError::label, |()| "good"));
                 checked.map_err(|_| Refusal::NoSession)
             }
         }
     }
 }
 
-/// Whether a token was sent, good or not.
+/// True if there is a token, valid or not.
 pub(super) fn has_token(headers: &HeaderMap) -> bool {
     headers.contains_key(TOKEN)
 }
 
-/// How long the token is to live, in seconds: said once, in digits, 1 to [`LONGEST`].
+/// Returns the requested time to live in seconds: one header of digits, 1 to [`MAX_TTL_SECONDS`].
 fn ttl(headers: &HeaderMap) -> Option<u32> {
-    let mut said = headers.get_all(TTL).iter();
-    let (Some(ttl), None) = (said.next(), said.next()) else { return None };
+    let mut values = headers.get_all(TTL).iter();
+    let (Some(ttl), None) = (values.next(), values.next()) else { return None };
     let ttl = ttl.to_str().ok().filter(|ttl| ttl.bytes().all(|byte| byte.is_ascii_digit()))?;
-    ttl.parse().ok().filter(|ttl| (1..=LONGEST).contains(ttl))
+    ttl.parse().ok().filter(|ttl| (1..=MAX_TTL_SECONDS).contains(ttl))
 }

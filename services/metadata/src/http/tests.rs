@@ -1,4 +1,4 @@
-//! The wire's rules, without a wire.
+//! Requests and responses, without a connection.
 
 mod contents;
 mod endpoints;
@@ -17,23 +17,23 @@ use crate::fixture::{Feed as _, USER_DATA, any_machine, node1, node2};
 use crate::machine::TokenPolicy;
 
 const NODE1: &str = "198.51.100.50";
-const STRANGER: &str = "198.51.100.77";
+const UNKNOWN: &str = "198.51.100.77";
 const PROXY: &str = "192.0.2.1";
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN: &str = "x-aws-ec2-metadata-token";
 
-/// Keeps what it is told, or fails to.
+/// Stores phone-home calls, or fails to.
 #[derive(Default)]
-struct Told {
-    calls: Mutex<Vec<Call>>,
+struct Reports {
+    calls: Mutex<Vec<PhoneHomeCall>>,
     broken: bool,
 }
 
 #[async_trait::async_trait]
-impl PhoneHome for Told {
-    async fn report(&self, call: Call) -> Result<(), NotStored> {
+impl PhoneHome for Reports {
+    async fn report(&self, call: PhoneHomeCall) -> Result<(), NotStored> {
         if self.broken {
-            return Err(NotStored("the store is away".into()));
+            return Err(NotStored("the store is unavailable".into()));
         }
         self.calls.lock().unwrap().push(call);
         Ok(())
@@ -42,25 +42,26 @@ impl PhoneHome for Told {
 
 struct Site {
     index: Arc<Index>,
-    told: Arc<Told>,
+    reports: Arc<Reports>,
     service: Arc<Service>,
 }
 
-/// A service that knows `machines`.
-fn site_with(machines: Vec<Machine>, told: Told, config: Config) -> Site {
-    let (index, told) = (Arc::new(Index::default()), Arc::new(told));
+/// A service with `machines`.
+fn site_with(machines: Vec<Machine>, reports: Reports, config: Config) -> Site {
+    let (index, reports) = (Arc::new(Index::default()), Arc::new(reports));
     index.replace(machines);
     let tokens = Tokens::new(&[7; 32]);
-    let service = Arc::new(Service::new(index.clone(), tokens, told.clone(), config));
-    Site { index, told, service }
+    let clock = Clock::system();
+    let service = Arc::new(Service::new(index.clone(), tokens, reports.clone(), config, clock));
+    Site { index, reports, service }
 }
 
 fn site() -> Site {
-    site_with(vec![node1(), node2()], Told::default(), Config::default())
+    site_with(vec![node1(), node2()], Reports::default(), Config::default())
 }
 
 fn site_of(tokens: TokenPolicy) -> Site {
-    site_with(vec![Machine { tokens, ..node1() }], Told::default(), Config::default())
+    site_with(vec![Machine { tokens, ..node1() }], Reports::default(), Config::default())
 }
 
 struct Answer {
@@ -74,14 +75,14 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// A refusal as every refusal must be: nothing in it.
+    /// Asserts a refusal, which has no body.
     #[track_caller]
     fn refused(&self, status: u16) {
         assert_eq!((self.status, self.body.as_str()), (status, ""));
     }
 
     #[track_caller]
-    fn says(&self, body: &str) {
+    fn assert_body(&self, body: &str) {
         assert_eq!((self.status, self.body.as_str()), (200, body));
     }
 }
@@ -105,7 +106,7 @@ impl Site {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(body.to_owned())).unwrap();
-        let response = self.service.answer(peer, request).await;
+        let response = self.service.respond(peer, request).await;
         let (head, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.unwrap();
         let body = String::from_utf8(body.to_vec()).unwrap();
@@ -133,28 +134,28 @@ impl Site {
 }
 
 #[tokio::test]
-async fn a_machine_is_told_its_own() {
-    site().get("/latest/meta-data/instance-id").await.says("i-0001");
+async fn a_machine_reads_its_own_metadata() {
+    site().get("/latest/meta-data/instance-id").await.assert_body("i-0001");
     let answer = site().send("198.51.100.60", "GET", "/latest/meta-data/instance-id", &[]).await;
-    answer.says("0197f0a0-0000-7000-8000-000000000002");
+    answer.assert_body("0197f0a0-0000-7000-8000-000000000002");
 }
 
 #[tokio::test]
-async fn an_unknown_address_and_a_wrong_path_look_alike() {
+async fn an_unknown_address_and_a_wrong_path_get_the_same_response() {
     let site = site();
-    let stranger = site.send(STRANGER, "GET", "/latest/meta-data/", &[]).await;
+    let unknown = site.send(UNKNOWN, "GET", "/latest/meta-data/", &[]).await;
     let lost = site.get("/latest/nothing").await;
-    stranger.refused(404);
+    unknown.refused(404);
     lost.refused(404);
-    assert_eq!(stranger.headers, lost.headers);
+    assert_eq!(unknown.headers, lost.headers);
 }
 
 #[tokio::test]
-async fn before_the_first_listing_everybody_is_told_to_come_again() {
-    let told = Arc::new(Told::default());
-    let service =
-        Service::new(Arc::default(), Tokens::new(&[7; 32]), told.clone(), Config::default());
-    let site = Site { index: Arc::default(), told, service: Arc::new(service) };
+async fn before_the_first_snapshot_every_request_is_to_be_repeated() {
+    let (tokens, reports) = (Tokens::new(&[7; 32]), Arc::new(Reports::default()));
+    let (config, clock) = (Config::default(), Clock::system());
+    let service = Service::new(Arc::default(), tokens, reports.clone(), config, clock);
+    let site = Site { index: Arc::default(), reports, service: Arc::new(service) };
     for (method, path) in
         [("GET", "/latest/"), ("PUT", "/latest/api/token"), ("POST", "/phone-home")]
     {
@@ -165,7 +166,7 @@ async fn before_the_first_listing_everybody_is_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn each_face_has_its_methods() {
+async fn each_route_has_its_methods() {
     let site = site();
     for (method, path, allowed) in [
         ("POST", "/latest/meta-data/", "GET, HEAD"),
@@ -181,9 +182,9 @@ async fn each_face_has_its_methods() {
 }
 
 #[tokio::test]
-async fn answers_say_what_they_are_and_are_not_kept() {
+async fn responses_have_a_type_and_forbid_caching() {
     let text = site().get("/latest/meta-data/hostname").await;
-    text.says("node1.lab");
+    text.assert_body("node1.lab");
     for (name, value) in [
         ("content-type", "text/plain; charset=utf-8"),
         ("server", "tinwright"),
@@ -193,11 +194,11 @@ async fn answers_say_what_they_are_and_are_not_kept() {
         assert_eq!(text.header(name), Some(value));
     }
     let bytes = site().get("/latest/user-data").await;
-    bytes.says(USER_DATA);
+    bytes.assert_body(USER_DATA);
     assert_eq!(bytes.header("content-type"), Some("application/octet-stream"));
 }
 
-/// Follows every listing below `path`, as a client does; the names that end in no slash at the top are directories too.
+/// Follows every listing below `path`, as a client does. At the top, names without a final slash are directories too.
 async fn crawl(site: &Site, path: String) -> usize {
     let (bare, slashed) = (path.trim_end_matches('/'), format!("{}/", path.trim_end_matches('/')));
     let body = site.get(&slashed).await;
@@ -217,18 +218,18 @@ async fn crawl(site: &Site, path: String) -> usize {
 }
 
 #[tokio::test]
-async fn every_listed_name_is_found_under_every_version() {
+async fn every_listed_name_exists_under_every_version() {
     let versions = site().get("/").await.body;
     assert_eq!(versions.lines().count(), 29);
     for version in versions.lines() {
-        // A service of its own, since a crawl of them all is more than a machine may ask at once.
+        // Each on a service of its own: a crawl of all versions exceeds the rate limit.
         let found = crawl(&site(), format!("/{version}")).await;
         assert!(found > 60, "{version}: {found}");
     }
 }
 
 #[tokio::test]
-async fn what_the_client_has_is_not_sent_again() {
+async fn a_document_that_the_client_has_is_not_sent_again() {
     let site = site();
     let path = "/latest/user-data";
     let tag = site.get(path).await.header("etag").unwrap().to_owned();
@@ -237,59 +238,61 @@ async fn what_the_client_has_is_not_sent_again() {
         answer.refused(304);
         assert_eq!(answer.header("etag"), Some(tag.as_str()));
     }
-    site.send(NODE1, "GET", path, &[("if-none-match", "\"x\"")]).await.says(USER_DATA);
+    site.send(NODE1, "GET", path, &[("if-none-match", "\"x\"")]).await.assert_body(USER_DATA);
 }
 
 #[tokio::test]
-async fn secrets_are_kept_from_who_asks_through_the_machine() {
-    let through = [("x-forwarded-for", "203.0.113.9")];
+async fn secrets_are_refused_to_forwarded_requests() {
+    let forwarded = [("x-forwarded-for", "203.0.113.9")];
     let site = site();
     for path in ["/latest/user-data", "/latest/meta-data/public-keys/0/openssh-key"] {
-        site.send(NODE1, "GET", path, &through).await.refused(403);
+        site.send(NODE1, "GET", path, &forwarded).await.refused(403);
     }
-    site.send(NODE1, "GET", "/latest/meta-data/instance-id", &through).await.says("i-0001");
+    site.send(NODE1, "GET", "/latest/meta-data/instance-id", &forwarded)
+        .await
+        .assert_body("i-0001");
     let config = Config { refuse_forwarded: false, ..Config::default() };
-    let lax = site_with(vec![node1()], Told::default(), config);
-    lax.send(NODE1, "GET", "/latest/user-data", &through).await.says(USER_DATA);
+    let lax = site_with(vec![node1()], Reports::default(), config);
+    lax.send(NODE1, "GET", "/latest/user-data", &forwarded).await.assert_body(USER_DATA);
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_asks_for_whom_it_names() {
+async fn a_trusted_proxys_header_names_the_client() {
     let trusted_proxies = TrustedProxies::new([format!("{PROXY}/32").parse().unwrap()]).unwrap();
     let config = Config { trusted_proxies, ..Config::default() };
-    let site = site_with(vec![node1()], Told::default(), config);
+    let site = site_with(vec![node1()], Reports::default(), config);
     let path = "/latest/user-data";
-    site.send(PROXY, "GET", path, &[("x-forwarded-for", NODE1)]).await.says(USER_DATA);
-    site.send(PROXY, "GET", path, &[("x-forwarded-for", STRANGER)]).await.refused(404);
+    site.send(PROXY, "GET", path, &[("x-forwarded-for", NODE1)]).await.assert_body(USER_DATA);
+    site.send(PROXY, "GET", path, &[("x-forwarded-for", UNKNOWN)]).await.refused(404);
     site.send(PROXY, "GET", path, &[("x-forwarded-for", "?")]).await.refused(400);
-    site.send(STRANGER, "GET", path, &[("x-forwarded-for", NODE1)]).await.refused(404);
+    site.send(UNKNOWN, "GET", path, &[("x-forwarded-for", NODE1)]).await.refused(404);
 }
 
 #[tokio::test]
-async fn only_an_allowed_host_is_answered_for() {
+async fn only_an_allowed_host_is_accepted() {
     let allowed_hosts = vec!["169.254.169.254".to_owned(), "metadata.lab".to_owned()];
     let config = Config { allowed_hosts, ..Config::default() };
-    let site = site_with(vec![node1()], Told::default(), config);
+    let site = site_with(vec![node1()], Reports::default(), config);
     for host in ["169.254.169.254", "169.254.169.254:80", "Metadata.LAB:50061"] {
         let answer = site.send(NODE1, "GET", "/latest/meta-data/mac", &[("host", host)]).await;
-        answer.says("52:54:00:00:00:01");
+        answer.assert_body("52:54:00:00:00:01");
     }
     site.send(NODE1, "GET", "/latest/", &[("host", "rebound.example")]).await.refused(403);
     site.send(NODE1, "GET", "/latest/", &[]).await.refused(403);
 }
 
 #[tokio::test]
-async fn a_stranger_who_keeps_asking_is_put_off() {
+async fn an_unknown_caller_is_rate_limited() {
     let site = site();
     for _ in 0..30 {
-        site.send(STRANGER, "GET", "/latest/", &[]).await.refused(404);
+        site.send(UNKNOWN, "GET", "/latest/", &[]).await.refused(404);
     }
-    site.send(STRANGER, "GET", "/latest/", &[]).await.refused(429);
+    site.send(UNKNOWN, "GET", "/latest/", &[]).await.refused(429);
 }
 
 proptest! {
     #[test]
-    fn no_request_is_too_odd(
+    fn no_request_is_an_internal_error(
         machine in any_machine(),
         method in prop::sample::select(&["GET", "HEAD", "PUT", "POST", "DELETE"][..]),
         path in "/[ -~]{0,40}",
@@ -297,14 +300,14 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
-        let asked = machine.addresses().next().unwrap_or(STRANGER.parse().unwrap());
-        let site = site_with(vec![machine], Told::default(), Config::default());
+        let source = machine.addresses().next().unwrap_or(UNKNOWN.parse().unwrap());
+        let site = site_with(vec![machine], Reports::default(), Config::default());
         let mut request = Request::builder().method(method).uri(uri);
         for name in [TTL, TOKEN, "forwarded", "host", "if-none-match"] {
             request = request.header(name, &header);
         }
         let request = request.body(Body::from(header)).unwrap();
-        let answer = site.service.answer(SocketAddr::new(asked, 1), request);
+        let answer = site.service.respond(SocketAddr::new(source, 1), request);
         let status = runtime.block_on(answer).status();
         prop_assert!(status != StatusCode::INTERNAL_SERVER_ERROR);
     }

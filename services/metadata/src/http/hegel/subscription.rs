@@ -1,103 +1,92 @@
-//! One stream of documents, and how many there are.
+//! A stream of documents, and the limits on the number of streams.
 //!
-//! A document is made when the caller has room for it, so who reads slowly gets the latest and holds up nobody. What is
-//! kept of it in between is its hash.
+//! A document is rendered when the caller can take it, so a slow reader gets the latest one and delays nobody. Between two
+//! documents only the hash of the last one is stored.
 
 use std::collections::HashMap;
-use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use tinwright::HardwareId;
 use tokio_util::sync::CancellationToken;
 
-use super::{Asker, Refusal, Service};
-use fleet::BoundLease;
-
+use super::{Caller, Refusal, Service};
 use crate::index::{Changes, Lookup};
 use crate::machine::Machine;
 use crate::metrics::Metrics;
 
-/// How many subscriptions there may be at once.
-const ALL: usize = 4096;
-/// How many of one machine.
-const OF_ONE: usize = 8;
+const MAX_SUBSCRIPTIONS: usize = 4096;
+const MAX_SUBSCRIPTIONS_PER_MACHINE: usize = 8;
 
-/// Tells one caller of its machine until that is not its machine any more.
+/// The documents of one machine for one caller, until the caller's address is not the machine's any more.
 pub(super) struct Subscription {
     service: Arc<Service>,
-    asker: Asker,
+    caller: Caller,
     machine: HardwareId,
     changes: Changes,
-    /// What was looked at last.
-    seen: Option<Arc<Machine>>,
-    /// The hash of what was told last.
-    told: Option<Vec<u8>>,
-    /// What is to be told next.
-    news: Option<String>,
+    /// The record that the last document was rendered from.
+    rendered: Option<Arc<Machine>>,
+    /// The hash of the last document that was sent.
+    sent: Option<Vec<u8>>,
+    /// The next document.
+    pending: Option<String>,
     stop: CancellationToken,
-    _place: Place,
+    _slot: Slot,
 }
 
 impl Subscription {
-    /// Nothing is told yet.
     pub(super) fn new(
         service: Arc<Service>,
-        asker: Asker,
+        caller: Caller,
         machine: HardwareId,
-        place: Place,
+        slot: Slot,
         stop: CancellationToken,
     ) -> Self {
         let changes = service.index.changes();
-        let (seen, told, news, _place) = (None, None, None, place);
-        Self { service, asker, machine, changes, seen, told, news, stop, _place }
+        let (rendered, sent, pending, _slot) = (None, None, None, slot);
+        Self { service, caller, machine, changes, rendered, sent, pending, stop, _slot }
     }
 
-    /// The document, once it is another than was told last; `None` at the end.
+    /// Returns the document once it differs from the last one; `None` at the stop.
     pub(super) async fn next(&mut self) -> Result<Option<String>, Refusal> {
         loop {
-            self.look().await?;
-            if let Some(news) = self.news.take() {
-                self.told = Some(hash(&news));
-                return Ok(Some(news));
+            self.refresh().await?;
+            if let Some(document) = self.pending.take() {
+                self.sent = Some(hash(&document));
+                return Ok(Some(document));
             }
-            let ends = self.service.index.lease(self.asker.caller.address, Instant::now());
+            let client = self.caller.client(&self.service)?;
+            let lease = self.service.index.lease(client.address, client.now);
+            let lease_end = async {
+                match lease {
+                    // The end of a lease is no change of the index.
+                    Some(lease) => tokio::time::sleep_until(lease.until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = self.stop.cancelled() => return Ok(None),
                 () = self.changes.next() => {}
-                () = ended(ends) => {}
+                () = lease_end => {}
             }
         }
     }
 
-    /// Looks whether there are news, or why there never will be.
-    pub(super) async fn look(&mut self) -> Result<(), Refusal> {
-        let machine = self.current()?;
-        if self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &machine)) {
+    /// Renders the document if the machine's record has changed, or refuses it.
+    pub(super) async fn refresh(&mut self) -> Result<(), Refusal> {
+        let client = self.caller.client(&self.service)?;
+        let machine = match self.service.index.lookup(client.address, client.now) {
+            Lookup::Found { machine, .. } if machine.id == self.machine => machine,
+            Lookup::Found { .. } | Lookup::Unknown => return Err(Refusal::NotFound),
+            Lookup::NotReady => return Err(Refusal::NotReady),
+        };
+        if self.rendered.as_ref().is_some_and(|rendered| Arc::ptr_eq(rendered, &machine)) {
             return Ok(());
         }
-        let document = self.service.export(&self.asker, &machine).await?;
-        self.seen = Some(machine);
-        self.news = (self.told.as_deref() != Some(&hash(&document))).then_some(document);
+        let document = self.service.export(&machine, &client).await?;
+        self.rendered = Some(machine);
+        self.pending = (self.sent.as_deref() != Some(&hash(&document))).then_some(document);
         Ok(())
-    }
-
-    /// The machine, if the caller's address is still its.
-    fn current(&self) -> Result<Arc<Machine>, Refusal> {
-        match self.service.index.lookup(self.asker.caller.address, Instant::now()) {
-            Lookup::Found { machine, .. } if machine.id == self.machine => Ok(machine),
-            Lookup::Found { .. } | Lookup::Unknown => Err(Refusal::NotFound),
-            Lookup::NotReady => Err(Refusal::NotReady),
-        }
-    }
-}
-
-/// Resolves when `lease` has ended, of which nobody tells.
-async fn ended(lease: Option<BoundLease>) {
-    match lease {
-        Some(lease) => tokio::time::sleep_until(lease.until.into()).await,
-        None => pending().await,
     }
 }
 
@@ -105,52 +94,43 @@ fn hash(document: &str) -> Vec<u8> {
     digest(&SHA256, document.as_bytes()).as_ref().to_vec()
 }
 
-/// How many there are.
+/// The open subscriptions.
 #[derive(Debug)]
 pub(super) struct Subscriptions {
-    open: Mutex<HashMap<HardwareId, usize>>,
+    /// For each machine a reference that its slots share.
+    open: Mutex<HashMap<HardwareId, Arc<()>>>,
     metrics: Metrics,
 }
 
-/// One subscription's place among them. It is given back when this is dropped.
-pub(super) struct Place {
-    all: Arc<Subscriptions>,
-    machine: HardwareId,
+/// One open subscription, which is counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    _machine: Arc<()>,
+    metrics: Metrics,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.metrics.subscriptions.dec();
+    }
 }
 
 impl Subscriptions {
-    /// None yet, to be counted in `metrics`.
     pub(super) fn new(metrics: Metrics) -> Self {
         Self { open: Mutex::default(), metrics }
     }
 
-    /// A place for one more of `machine`'s.
-    pub(super) fn place(self: &Arc<Self>, machine: HardwareId) -> Result<Place, Refusal> {
+    /// Returns a slot for one more subscription of the machine.
+    pub(super) fn open(&self, machine: HardwareId) -> Result<Slot, Refusal> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, of_one) = (open.values().sum::<usize>(), open.get(&machine).copied());
-        if all >= ALL || of_one.is_some_and(|of_one| of_one >= OF_ONE) {
+        open.retain(|_, slots| Arc::strong_count(slots) > 1);
+        let total = open.values().map(|slots| Arc::strong_count(slots) - 1).sum::<usize>();
+        let slots = open.entry(machine).or_default();
+        if total >= MAX_SUBSCRIPTIONS || Arc::strong_count(slots) > MAX_SUBSCRIPTIONS_PER_MACHINE {
             return Err(Refusal::TooMany);
         }
-        *open.entry(machine).or_default() += 1;
-        self.metrics.subscribed(all + 1);
-        Ok(Place { all: self.clone(), machine })
-    }
-
-    fn give_back(&self, machine: HardwareId) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of_one) = open.get_mut(&machine) {
-            *of_one -= 1;
-            if *of_one == 0 {
-                open.remove(&machine);
-            }
-        }
-        self.metrics.subscribed(open.values().sum());
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.all.give_back(self.machine);
+        self.metrics.subscriptions.inc();
+        Ok(Slot { _machine: slots.clone(), metrics: self.metrics.clone() })
     }
 }
 
@@ -159,25 +139,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_has_as_many_places_as_it_may_and_gets_them_back() {
-        let all = Arc::new(Subscriptions::new(Metrics::default()));
+    fn a_machine_has_eight_slots_which_are_free_again_after_use() {
+        let all = Subscriptions::new(Metrics::default());
         let (one, other) = (HardwareId::new(), HardwareId::new());
-        let mut places: Vec<_> = (0..OF_ONE).map(|_| all.place(one).ok()).collect();
-        assert!(places.iter().all(Option::is_some));
-        assert_eq!(all.place(one).err(), Some(Refusal::TooMany));
-        let others = all.place(other);
-        assert!(others.is_ok());
-        places.pop();
-        assert!(all.place(one).is_ok());
-        drop((places, others));
-        assert!(all.open.lock().unwrap().is_empty());
+        let mut slots: Vec<_> =
+            (0..MAX_SUBSCRIPTIONS_PER_MACHINE).map(|_| all.open(one).unwrap()).collect();
+        assert_eq!(all.open(one).err(), Some(Refusal::TooMany));
+        let others = all.open(other).unwrap();
+        slots.pop();
+        let again = all.open(one).unwrap();
+        assert_eq!(all.metrics.subscriptions.get(), 9);
+        drop((slots, others, again));
+        assert_eq!(all.metrics.subscriptions.get(), 0);
+        all.open(other).unwrap();
+        assert_eq!(all.open.lock().unwrap().len(), 1);
     }
 
     #[test]
-    fn all_machines_together_have_no_more_places_than_there_are() {
-        let all = Arc::new(Subscriptions::new(Metrics::default()));
-        let places: Vec<_> = (0..ALL).map(|_| all.place(HardwareId::new()).ok()).collect();
-        assert!(places.iter().all(Option::is_some));
-        assert_eq!(all.place(HardwareId::new()).err(), Some(Refusal::TooMany));
+    fn all_machines_together_have_a_limited_number_of_slots() {
+        let all = Subscriptions::new(Metrics::default());
+        let _slots: Vec<_> =
+            (0..MAX_SUBSCRIPTIONS).map(|_| all.open(HardwareId::new()).unwrap()).collect();
+        assert_eq!(all.open(HardwareId::new()).err(), Some(Refusal::TooMany));
     }
 }

@@ -1,39 +1,43 @@
-//! Who is refused, for how long what is told, and what is counted.
+//! Source checks, the user data window, metrics, and explanations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::guard::Guard;
+use crate::guard::NeighbourCheck;
 use crate::neighbour::Neighbours;
 use fleet::BoundLease;
+use tinwright::metadata::v1 as pb;
+use tinwright::metadata::v1::explain_metadata_request::By;
+use tinwright::metadata::v1::metadata_service_server::MetadataService as _;
+use tonic::Code;
 
-/// Every address is here.
-struct At(Place);
+/// Every address has this owner.
+struct OneOwner(NeighbourCheck);
 
-impl Neighbours for At {
-    fn known(&self, _: std::net::IpAddr) -> Option<Place> {
+impl Neighbours for OneOwner {
+    fn lookup_cached(&self, _: std::net::IpAddr) -> Option<NeighbourCheck> {
         None
     }
 
-    fn place(&self, _: std::net::IpAddr) -> Place {
+    fn lookup(&self, _: std::net::IpAddr) -> NeighbourCheck {
         self.0
     }
 }
 
-/// A service that counts, for node1 as `guard` has it, whose address is at `place`.
-fn counted(guard: Guard, place: Place) -> (Site, Registry) {
-    let (index, told) = (Arc::new(Index::default()), Arc::new(Told::default()));
-    index.replace([Machine { guard, ..node1() }]);
+/// A service with metrics for node1 with this guard, whose address has the owner `neighbour`.
+fn guarded(guard: Guard, neighbour: NeighbourCheck) -> (Site, Registry) {
+    let machine = Machine { guard, ..node1() };
+    let mut site = site_with(vec![machine], Reports::default(), Config::default());
     let mut registry = Registry::default();
-    let metrics = Metrics::new(&mut registry, index.clone());
-    let tokens = Tokens::new(&[7; 32]);
-    let service = Service::new(index.clone(), tokens, told.clone(), Config::default());
-    let service = Arc::new(service.counted(metrics).watching(Arc::new(At(place))));
-    (Site { index, told, service }, registry)
+    let service = Arc::get_mut(&mut site.service).unwrap();
+    service.metrics = Metrics::new(&mut registry, site.index.clone(), Clock::system());
+    service.neighbours = Some(Arc::new(OneOwner(neighbour)));
+    (site, registry)
 }
 
 fn page(registry: &Registry) -> String {
@@ -43,9 +47,9 @@ fn page(registry: &Registry) -> String {
 }
 
 #[tokio::test]
-async fn a_machine_with_another_ones_ethernet_address_gets_nothing_at_any_path() {
-    let stranger = Place::Holds("52:54:00:00:00:99".parse().unwrap());
-    let (site, registry) = counted(Guard::default(), stranger);
+async fn a_foreign_ethernet_address_is_refused_at_every_path() {
+    let other = NeighbourCheck::Owner("52:54:00:00:00:99".parse().unwrap());
+    let (site, registry) = guarded(Guard::default(), other);
     for path in ["/latest/", "/latest/user-data", "/latest/meta-data/mac"] {
         site.get(path).await.refused(403);
     }
@@ -53,16 +57,16 @@ async fn a_machine_with_another_ones_ethernet_address_gets_nothing_at_any_path()
     site.call_home("").await.refused(403);
     let stolen = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
     site.get_with(&stolen).await.refused(403);
-    assert!(site.told.calls.lock().unwrap().is_empty());
+    assert!(site.reports.calls.lock().unwrap().is_empty());
     let page = page(&registry);
     assert!(page.contains("metadata_denied_total{reason=\"foreign_neighbour\"} 6"), "{page}");
 }
 
 #[tokio::test]
-async fn a_token_made_before_the_revocation_opens_nothing() {
+async fn a_token_from_before_the_revocation_is_refused() {
     let site = site_of(TokenPolicy::Required);
     let token = site.token().await;
-    site.get_with(&token).await.says("i-0001");
+    site.get_with(&token).await.assert_body("i-0001");
     let tokens_revoked = Some(SystemTime::now() + Duration::from_secs(1));
     let guard = Guard { tokens_revoked, ..Guard::default() };
     let tokens = TokenPolicy::Required;
@@ -70,7 +74,7 @@ async fn a_token_made_before_the_revocation_opens_nothing() {
     site.get_with(&token).await.refused(401);
 }
 
-/// User data is told for `seconds` after the first reading, by an instance that was installed at `installed`.
+/// User data is served for `seconds` after the first read by an instance that was installed at `installed`.
 fn windowed(seconds: u64, installed: Option<u64>) -> Guard {
     let installed = installed.map(|at| SystemTime::UNIX_EPOCH + Duration::from_secs(at));
     let user_data_window = Some(Duration::from_secs(seconds));
@@ -78,98 +82,98 @@ fn windowed(seconds: u64, installed: Option<u64>) -> Guard {
 }
 
 impl Site {
-    /// node1's record says this from now on.
+    /// Changes the guard of node1.
     fn put(&self, guard: Guard) {
         self.index.put(Machine { guard, ..node1() });
     }
 }
 
 #[tokio::test]
-async fn user_data_is_told_until_the_machine_has_called_home() {
+async fn user_data_is_served_until_the_machine_has_phoned_home() {
     let guard = windowed(3600, Some(1));
-    let (site, _) = counted(guard, Place::Unseen);
-    site.get("/latest/user-data").await.says(USER_DATA);
-    site.get("/latest/user-data").await.says(USER_DATA);
+    let (site, _) = guarded(guard, NeighbourCheck::Unchecked);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
     assert_eq!(site.call_home("").await.status, 200);
     site.get("/latest/user-data").await.refused(404);
-    site.get("/latest/").await.says("dynamic\nmeta-data");
-    let (site, _) = counted(Guard { called_home: true, ..guard }, Place::Unseen);
+    site.get("/latest/").await.assert_body("dynamic\nmeta-data");
+    let (site, _) = guarded(Guard { called_home: true, ..guard }, NeighbourCheck::Unchecked);
     site.get("/latest/user-data").await.refused(404);
 }
 
 #[tokio::test]
-async fn user_data_is_told_for_as_long_as_the_policy_says() {
+async fn user_data_is_served_for_the_window_of_the_policy() {
     let guard = windowed(0, Some(1));
-    let (site, _) = counted(guard, Place::Unseen);
-    site.get("/latest/meta-data/instance-id").await.says("i-0001");
-    site.get("/latest/user-data").await.says(USER_DATA);
+    let (site, _) = guarded(guard, NeighbourCheck::Unchecked);
+    site.get("/latest/meta-data/instance-id").await.assert_body("i-0001");
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
     site.get("/latest/user-data").await.refused(404);
-    // The next instance has a time of its own.
+    // The next instance has a window of its own.
     let mut next = Machine { guard, ..node1() };
     next.instance.as_mut().unwrap().id = "i-0002".into();
     site.index.put(next);
-    site.get("/latest/user-data").await.says(USER_DATA);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
 }
 
 #[tokio::test]
-async fn what_the_installer_reads_is_not_taken_from_the_installed_system() {
-    let (site, _) = counted(windowed(0, None), Place::Unseen);
+async fn reads_of_the_installer_do_not_begin_the_window() {
+    let (site, _) = guarded(windowed(0, None), NeighbourCheck::Unchecked);
     for path in ["/latest/user-data", "/userdata", "/latest/user-data"] {
-        site.get(path).await.says(USER_DATA);
+        site.get(path).await.assert_body(USER_DATA);
     }
     site.put(Guard { called_home: true, ..windowed(0, None) });
-    site.get("/latest/user-data").await.says(USER_DATA);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
     site.put(windowed(0, Some(1)));
-    site.get("/latest/user-data").await.says(USER_DATA);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
     site.get("/latest/user-data").await.refused(404);
 }
 
 #[tokio::test]
-async fn an_instance_that_is_installed_anew_has_a_time_of_its_own() {
-    let (site, _) = counted(windowed(0, Some(1)), Place::Unseen);
-    site.get("/latest/user-data").await.says(USER_DATA);
+async fn an_instance_that_is_installed_again_has_a_new_window() {
+    let (site, _) = guarded(windowed(0, Some(1)), NeighbourCheck::Unchecked);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
     site.get("/latest/user-data").await.refused(404);
     site.put(windowed(0, None));
-    site.get("/latest/user-data").await.says(USER_DATA);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
     for installed in [2, 3] {
         site.put(windowed(0, Some(installed)));
-        site.get("/latest/user-data").await.says(USER_DATA);
+        site.get("/latest/user-data").await.assert_body(USER_DATA);
         site.get("/latest/user-data").await.refused(404);
     }
 }
 
 #[tokio::test]
-async fn a_call_home_takes_nothing_from_the_next_installation() {
-    let (site, _) = counted(windowed(3600, Some(1)), Place::Unseen);
+async fn a_phone_home_call_does_not_close_the_window_of_the_next_installation() {
+    let (site, _) = guarded(windowed(3600, Some(1)), NeighbourCheck::Unchecked);
     assert_eq!(site.call_home("").await.status, 200);
     site.get("/latest/user-data").await.refused(404);
     for installed in [None, Some(2)] {
         site.put(windowed(3600, installed));
-        site.get("/latest/user-data").await.says(USER_DATA);
+        site.get("/latest/user-data").await.assert_body(USER_DATA);
     }
 }
 
 #[tokio::test]
-async fn how_far_a_system_is_changes_nothing() {
+async fn reported_progress_changes_nothing() {
     let site = site();
     for path in ["/events", "/phone-home/events"] {
-        let said = site.send_body(NODE1, "POST", path, &[], r#"{"state":"running"}"#).await;
-        said.says("{}");
+        let answer = site.send_body(NODE1, "POST", path, &[], r#"{"state":"running"}"#).await;
+        answer.assert_body("{}");
         site.get(path).await.refused(405);
     }
-    assert!(site.told.calls.lock().unwrap().is_empty());
+    assert!(site.reports.calls.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn everything_that_is_counted_moves() {
-    let (site, registry) = counted(Guard::default(), Place::Unseen);
+async fn every_metric_counts() {
+    let (site, registry) = guarded(Guard::default(), NeighbourCheck::Unchecked);
     let token = site.token().await;
-    site.get_with(&token).await.says("i-0001");
-    site.get_with(&token).await.says("i-0001");
+    site.get_with(&token).await.assert_body("i-0001");
+    site.get_with(&token).await.assert_body("i-0001");
     site.get_with("bad").await.refused(401);
-    site.get("/latest/user-data").await.says(USER_DATA);
-    site.call_home("").await.says("{}");
-    site.send(STRANGER, "GET", "/latest/", &[]).await.refused(404);
+    site.get("/latest/user-data").await.assert_body(USER_DATA);
+    site.call_home("").await.assert_body("{}");
+    site.send(UNKNOWN, "GET", "/latest/", &[]).await.refused(404);
     let live = page(&registry);
     for line in [
         "metadata_requests_total{route=\"meta_data\",code=\"200\"} 2",
@@ -195,8 +199,8 @@ async fn everything_that_is_counted_moves() {
     assert!(cut.contains("metadata_feed_age_seconds 9"), "{cut}");
 }
 
-/// node2 with an instance and node1's address.
-fn node2_at_node1s() -> Machine {
+/// node2 with an instance and the address of node1.
+fn node2_at_node1() -> Machine {
     let mut machine = Machine { nics: node1().nics, ..node2() };
     machine.instance = node1().instance;
     let instance = machine.instance.as_mut().unwrap();
@@ -205,14 +209,14 @@ fn node2_at_node1s() -> Machine {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_changes_hands_never_tells_the_old_owner_a_byte_of_the_new_ones() {
+async fn a_reassigned_address_never_serves_the_new_owners_data_to_the_old_one() {
     let site = site_of(TokenPolicy::Required);
     let token = site.token().await;
     let (index, done) = (site.index.clone(), Arc::new(AtomicBool::new(false)));
     let ended = done.clone();
     let writer = std::thread::spawn(move || {
         let old = Machine { tokens: TokenPolicy::Required, ..node1() };
-        let new = Machine { tokens: TokenPolicy::Required, ..node2_at_node1s() };
+        let new = Machine { tokens: TokenPolicy::Required, ..node2_at_node1() };
         for _ in 0..2000 {
             index.views.update(|snapshot| {
                 snapshot.remove(old.id);
@@ -227,67 +231,65 @@ async fn an_address_that_changes_hands_never_tells_the_old_owner_a_byte_of_the_n
     while !done.load(Ordering::Relaxed) {
         let answer = site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await;
         match answer.status {
-            200 => answer.says(USER_DATA),
+            200 => answer.assert_body(USER_DATA),
             status => answer.refused(status),
         }
         *answers.entry(answer.status).or_default() += 1;
     }
     writer.join().unwrap();
-    site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await.says(USER_DATA);
+    site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await.assert_body(USER_DATA);
     assert!(!answers.is_empty());
 }
 
-/// A service for node1 as `guard` has it, whose address is at `place`.
-fn explained(guard: Guard, place: Place) -> Service {
-    let index = Arc::new(Index::default());
-    index.replace([Machine { guard, ..node1() }]);
-    let tokens = Tokens::new(&[7; 32]);
-    let service = Service::new(index, tokens, Arc::new(Told::default()), Config::default());
-    service.watching(Arc::new(At(place)))
-}
-
-#[tokio::test]
-async fn what_is_explained_is_what_is_answered() {
-    let own = Place::Holds(node1().nics[0].mac);
-    for (place, answered) in [(own, true), (Place::Nobody, false), (Place::Beyond, true)] {
-        let service = explained(Guard::default(), place);
-        let subject = Subject::Address(NODE1.parse().unwrap());
-        let told = service.explain(&subject, SystemTime::now()).await.unwrap();
-        assert_eq!(told.sources[0].answered, answered, "{told:?}");
-        assert_eq!((told.instance_id.as_str(), told.sources.len()), ("i-0001", 1));
-        let peer = SocketAddr::new(NODE1.parse().unwrap(), 1);
-        let request = Request::get("/latest/meta-data/mac").body(Body::empty()).unwrap();
-        let asked = service.answer(peer, request).await;
-        assert_eq!(asked.status() == StatusCode::OK, answered);
+impl Site {
+    /// Calls the API.
+    async fn explain(&self, by: By) -> Result<pb::ExplainMetadataResponse, Code> {
+        let request = tonic::Request::new(pb::ExplainMetadataRequest { by: Some(by) });
+        let explained = crate::Api(self.service.clone()).explain_metadata(request).await;
+        explained.map(tonic::Response::into_inner).map_err(|status| status.code())
     }
 }
 
 #[tokio::test]
-async fn a_machine_is_explained_by_any_of_its_names() {
+async fn explanations_agree_with_responses() {
+    let own = NeighbourCheck::Owner(node1().nics[0].mac);
+    for (neighbour, answered) in
+        [(own, true), (NeighbourCheck::NoOwner, false), (NeighbourCheck::Routed, true)]
+    {
+        let (site, _) = guarded(Guard::default(), neighbour);
+        let explained = site.explain(By::Address(NODE1.into())).await.unwrap();
+        assert_eq!(explained.sources[0].answered, answered, "{explained:?}");
+        assert_eq!((explained.instance_id.as_str(), explained.sources.len()), ("i-0001", 1));
+        assert_eq!(site.get("/latest/meta-data/mac").await.status == 200, answered);
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_explained_by_id_host_name_or_address() {
     let hop_limit = Some(1);
-    let service = explained(Guard { hop_limit, ..Guard::default() }, Place::Unseen);
-    for subject in [Subject::Hardware(node1().id), Subject::Hostname("node1.lab".into())] {
-        let told = service.explain(&subject, SystemTime::now()).await.unwrap();
-        assert_eq!((told.hardware_id, told.sources.len()), (node1().id.to_string(), 4));
-        let guard = told.guard.unwrap();
-        assert_eq!((guard.hop_limit, guard.user_data_told), (1, true));
-        assert!(told.feed.unwrap().live);
+    let (site, _) = guarded(Guard { hop_limit, ..Guard::default() }, NeighbourCheck::Unchecked);
+    for by in [By::HardwareId(node1().id.to_string()), By::Hostname("node1.lab".into())] {
+        let explained = site.explain(by).await.unwrap();
+        assert_eq!((explained.hardware_id, explained.sources.len()), (node1().id.to_string(), 4));
+        let guard = explained.guard.unwrap();
+        assert_eq!((guard.hop_limit, guard.user_data_served), (1, true));
+        assert!(explained.feed.unwrap().live);
     }
-    assert_eq!(service.explain(&Subject::Hostname("x".into()), SystemTime::now()).await, None);
-    let stranger = Subject::Address(STRANGER.parse().unwrap());
-    let told = service.explain(&stranger, SystemTime::now()).await.unwrap();
-    assert_eq!((told.hardware_id.as_str(), told.guard), ("", None));
-    assert_eq!(told.sources[0].fact, "no machine has this address: 404");
+    assert_eq!(site.explain(By::Hostname("x".into())).await, Err(Code::NotFound));
+    assert_eq!(site.explain(By::HardwareId("x".into())).await, Err(Code::InvalidArgument));
+    let explained = site.explain(By::Address(UNKNOWN.into())).await.unwrap();
+    assert_eq!((explained.hardware_id.as_str(), explained.guard), ("", None));
+    assert_eq!(explained.sources[0].fact, "no machine has this address: 404");
 }
 
-/// A service for node1 without an address of its own, which is lent one as `lease` says, and asks from `place`.
-fn lending(guard: Guard, place: Place, lease: BoundLease) -> Site {
-    let (site, _) = counted(guard, place);
+/// A service for node1 without an address of its own, but with a lease of one, which has the owner `neighbour`.
+fn leasing(guard: Guard, neighbour: NeighbourCheck, lease: BoundLease) -> Site {
+    let (site, _) = guarded(guard, neighbour);
     let mut machine = Machine { guard, ..node1() };
     machine.nics[0].addresses.clear();
     machine.instance.as_mut().unwrap().addresses.clear();
     site.index.replace([machine]);
-    site.index.replace_leases([(STRANGER.parse().unwrap(), lease)]);
+    site.index.replace_leases([(UNKNOWN.parse().unwrap(), lease)]);
     site
 }
 
@@ -297,39 +299,39 @@ fn lease(at_port: bool) -> BoundLease {
 }
 
 #[tokio::test]
-async fn under_a_lent_address_a_machine_is_itself_and_its_neighbour_is_not() {
-    let own = Place::Holds(node1().nics[0].mac);
-    let site = lending(Guard::default(), own, lease(false));
-    let get = |path| site.send(STRANGER, "GET", path, &[]);
-    get("/latest/meta-data/instance-id").await.says("i-0001");
-    get("/latest/user-data").await.says(USER_DATA);
-    get("/latest/meta-data/local-ipv4").await.says(STRANGER);
+async fn a_leased_address_identifies_its_machine_and_not_its_neighbour() {
+    let own = NeighbourCheck::Owner(node1().nics[0].mac);
+    let site = leasing(Guard::default(), own, lease(false));
+    let get = |path| site.send(UNKNOWN, "GET", path, &[]);
+    get("/latest/meta-data/instance-id").await.assert_body("i-0001");
+    get("/latest/user-data").await.assert_body(USER_DATA);
+    get("/latest/meta-data/local-ipv4").await.assert_body(UNKNOWN);
     let macs = "/latest/meta-data/network/interfaces/macs/52:54:00:00:00:01/local-ipv4s";
-    get(macs).await.says(STRANGER);
-    let stranger = Place::Holds("52:54:00:00:00:99".parse().unwrap());
-    let site = lending(Guard::default(), stranger, lease(false));
-    site.send(STRANGER, "GET", "/latest/user-data", &[]).await.refused(403);
+    get(macs).await.assert_body(UNKNOWN);
+    let other = NeighbourCheck::Owner("52:54:00:00:00:99".parse().unwrap());
+    let site = leasing(Guard::default(), other, lease(false));
+    site.send(UNKNOWN, "GET", "/latest/user-data", &[]).await.refused(403);
 }
 
 #[tokio::test]
-async fn a_lent_address_is_set_up_by_dhcp_and_by_nothing_else() {
-    let site = lending(Guard::default(), Place::Unseen, lease(false));
-    let said = site.send(STRANGER, "GET", "/nocloud/network-config", &[]).await;
+async fn a_leased_address_is_configured_by_dhcp_only() {
+    let site = leasing(Guard::default(), NeighbourCheck::Unchecked, lease(false));
+    let answer = site.send(UNKNOWN, "GET", "/nocloud/network-config", &[]).await;
     assert!(
-        said.body.contains(r#""dhcp4": true"#) && !said.body.contains(STRANGER),
+        answer.body.contains(r#""dhcp4": true"#) && !answer.body.contains(UNKNOWN),
         "{}",
-        said.body
+        answer.body
     );
 }
 
 #[tokio::test]
-async fn where_the_relay_port_is_asked_for_the_lease_has_to_come_from_there() {
+async fn the_port_check_requires_a_lease_from_the_relay_port() {
     let guard = Guard { source: Some(SourceCheck::Port), ..Guard::default() };
     let path = "/latest/meta-data/instance-id";
-    let site = lending(guard, Place::Beyond, lease(true));
-    site.send(STRANGER, "GET", path, &[]).await.says("i-0001");
-    let site = lending(guard, Place::Beyond, lease(false));
-    site.send(STRANGER, "GET", path, &[]).await.refused(403);
-    let (site, _) = counted(guard, Place::Beyond);
+    let site = leasing(guard, NeighbourCheck::Routed, lease(true));
+    site.send(UNKNOWN, "GET", path, &[]).await.assert_body("i-0001");
+    let site = leasing(guard, NeighbourCheck::Routed, lease(false));
+    site.send(UNKNOWN, "GET", path, &[]).await.refused(403);
+    let (site, _) = guarded(guard, NeighbourCheck::Routed);
     site.get(path).await.refused(403);
 }

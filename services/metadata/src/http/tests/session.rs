@@ -1,4 +1,6 @@
-//! IMDSv2: who gets a token, and who needs one.
+//! IMDSv2 sessions.
+
+use std::time::SystemTime;
 
 use super::*;
 
@@ -10,7 +12,7 @@ async fn a_token_repeats_its_time_to_live() {
 }
 
 #[tokio::test]
-async fn a_time_to_live_out_of_range_or_unclear_is_malformed() {
+async fn a_time_to_live_out_of_range_or_ambiguous_is_malformed() {
     let site = site();
     for ttl in ["", "0", "21601", "x", "+5", " 1.5", "99999999999999999999"] {
         site.send(NODE1, "PUT", "/latest/api/token", &[(TTL, ttl)]).await.refused(400);
@@ -20,7 +22,7 @@ async fn a_time_to_live_out_of_range_or_unclear_is_malformed() {
 }
 
 #[tokio::test]
-async fn a_token_is_given_neither_through_a_stranger_nor_under_a_date() {
+async fn a_token_is_refused_to_forwarded_requests_and_under_a_dated_version() {
     let site = site();
     for header in ["x-forwarded-for", "forwarded"] {
         let headers = [(TTL, "60"), (header, "for=198.51.100.50")];
@@ -30,28 +32,28 @@ async fn a_token_is_given_neither_through_a_stranger_nor_under_a_date() {
 }
 
 #[tokio::test]
-async fn where_tokens_are_optional_only_a_bad_one_is_refused() {
+async fn optional_tokens_are_refused_only_if_invalid() {
     let site = site_of(TokenPolicy::Optional);
-    site.get("/latest/meta-data/instance-id").await.says("i-0001");
-    site.get_with(&site.token().await).await.says("i-0001");
+    site.get("/latest/meta-data/instance-id").await.assert_body("i-0001");
+    site.get_with(&site.token().await).await.assert_body("i-0001");
     site.get_with("bad").await.refused(401);
 }
 
 #[tokio::test]
-async fn where_tokens_are_required_only_a_good_one_is_let_in() {
+async fn required_tokens_must_be_valid() {
     let site = site_of(TokenPolicy::Required);
     for path in ["/", "/latest/meta-data/instance-id", "/latest/user-data", "/latest/nothing"] {
         site.get(path).await.refused(401);
     }
     let token = site.token().await;
-    site.get_with(&token).await.says("i-0001");
+    site.get_with(&token).await.assert_body("i-0001");
     site.get_with("bad").await.refused(401);
     let twice = [(TOKEN, token.as_str()), (TOKEN, "bad")];
     site.send(NODE1, "GET", "/latest/user-data", &twice).await.refused(401);
 }
 
 #[tokio::test]
-async fn where_tokens_are_disabled_the_tree_is_closed() {
+async fn disabled_tokens_close_the_tree() {
     let site = site_of(TokenPolicy::Disabled);
     site.get("/latest/meta-data/instance-id").await.refused(403);
     site.get_with("bad").await.refused(403);
@@ -59,7 +61,7 @@ async fn where_tokens_are_disabled_the_tree_is_closed() {
 }
 
 #[tokio::test]
-async fn a_token_ends_with_its_instance() {
+async fn a_token_is_invalid_for_the_next_instance() {
     let site = site();
     let token = site.token().await;
     let mut next = node1();
@@ -68,26 +70,26 @@ async fn a_token_ends_with_its_instance() {
     site.send(NODE1, "GET", "/latest/user-data", &[(TOKEN, &token)]).await.refused(401);
 }
 
-/// A good token of an instance, or of whom it says, made so long ago.
-fn made(instance_id: &str, site_key: u8, ago: u64) -> String {
+/// A token of this instance and site that was created `ago` seconds ago.
+fn minted(instance_id: &str, site_key: u8, ago: u64) -> String {
     let then = SystemTime::now() - std::time::Duration::from_secs(ago);
     Tokens::new(&[site_key; 32]).mint(instance_id, 60, then).unwrap()
 }
 
 #[tokio::test]
-async fn a_token_that_is_stale_or_another_machines_opens_nothing() {
+async fn a_token_that_is_expired_or_of_another_machine_is_refused() {
     let site = site();
     let other = node2().instance_id().into_owned();
-    site.get_with(&made("i-0001", 7, 0)).await.says("i-0001");
-    for token in [made("i-0001", 7, 61), made(&other, 7, 0), made("i-0001", 8, 0)] {
+    site.get_with(&minted("i-0001", 7, 0)).await.assert_body("i-0001");
+    for token in [minted("i-0001", 7, 61), minted(&other, 7, 0), minted("i-0001", 8, 0)] {
         site.get_with(&token).await.refused(401);
     }
 }
 
 #[tokio::test]
-async fn a_stolen_token_opens_nothing_from_another_address_whatever_it_says() {
-    let (site, stolen) = (site(), made("i-0001", 7, 0));
-    for (thief, status) in [("198.51.100.60", 401), (STRANGER, 404)] {
+async fn a_stolen_token_is_refused_from_another_address_whatever_the_headers() {
+    let (site, stolen) = (site(), minted("i-0001", 7, 0));
+    for (thief, status) in [("198.51.100.60", 401), (UNKNOWN, 404)] {
         for header in ["accept", "x-forwarded-for", "forwarded"] {
             let headers = [(TOKEN, stolen.as_str()), (header, "for=198.51.100.50")];
             for path in ["/latest/user-data", "/latest/meta-data/instance-id"] {
