@@ -32,8 +32,6 @@ const IMPURE_PATHS: [&str; 7] = [
     "std::fs",
     "std::thread",
 ];
-/// Crates that still have import cycles of more than two modules, and the size of the largest.
-const KNOWN_CYCLES: [(&str, usize); 1] = [("dhcp", 7)];
 
 fn members() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
@@ -125,16 +123,13 @@ fn no_more_than_two_modules_import_each_other() {
         let imports: Vec<_> = roots.map(|root| module_imports(&root)).collect();
         let cycles = imports.iter().map(|imports| (largest_cycle(imports), imports));
         let (cycle, imports) = cycles.max_by_key(|(cycle, _)| cycle.len()).unwrap();
-        let known = KNOWN_CYCLES.iter().find(|(crate_, _)| *crate_ == name(&package));
-        if cycle.len() > known.map_or(2, |(_, size)| *size) {
+        if cycle.len() > 2 {
             wrong.push(format!("{}: these import each other:", name(&package)));
             wrong.extend(
                 cycle
                     .iter()
                     .map(|module| format!("  {module} imports {:?}", &imports[module] & &cycle)),
             );
-        } else if known.is_some() && cycle.len() <= 2 {
-            wrong.push(format!("{}: solved, take it off the list", name(&package)));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,4 +1,4 @@
-//! The settings of a link and the reservation of a machine, from which replies are made.
+//! The settings of a link, and the reservation of a machine.
 
 use std::net::Ipv4Addr;
 
@@ -17,17 +17,6 @@ pub struct StaticRoute {
     pub gateway: Ipv4Addr,
 }
 
-/// The boot decision as far as DHCP carries it out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BootOffer {
-    /// A loader for firmware, a script for iPXE.
-    Offered,
-    /// A loader for iPXE too, because it is a network interface's firmware.
-    Chainload,
-    /// A reply that makes firmware go on to its next boot device at once.
-    Refused,
-}
-
 /// The part of a reservation that exists only for a pool address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTerms {
@@ -38,7 +27,7 @@ pub struct PoolTerms {
 }
 
 /// The DHCP part of a machine's record, for one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
     /// The interface.
     pub mac: MacAddress,
@@ -77,27 +66,9 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// A reservation of `address` for `mac`; everything else is left to the link.
+    /// Returns a reservation of `address` for `mac`; everything else is left to the link.
     pub fn new(mac: MacAddress, address: Option<Ipv4Net>) -> Self {
-        Self {
-            mac,
-            disabled: false,
-            proxy: false,
-            port: None,
-            address,
-            gateway: None,
-            hostname: String::new(),
-            domain: String::new(),
-            lease_seconds: 0,
-            name_servers: Vec::new(),
-            time_servers: Vec::new(),
-            routes: Vec::new(),
-            mtu: None,
-            loader: None,
-            tftp_server: None,
-            boot_file: None,
-            pool: None,
-        }
+        Self { mac, address, ..Self::default() }
     }
 }
 
@@ -119,8 +90,6 @@ pub enum Mode {
 pub struct Link {
     /// Our address there: server identifier and next server.
     pub id: Ipv4Addr,
-    /// The same as text, for option 66.
-    pub id_text: String,
     /// The server that assigns addresses.
     pub mode: Mode,
     /// Networks of the link. Empty: any.
@@ -170,11 +139,10 @@ const RASPBERRY_VENDORS: [[u8; 3]; 6] = [
 ];
 
 impl Link {
-    /// A link where we are `id` and assign addresses, and our HTTP server is at `base_url`.
+    /// Returns a link where we are `id` and assign addresses, and our HTTP server is at `base_url`.
     pub fn new(id: Ipv4Addr, base_url: impl Into<String>) -> Self {
         Self {
             id,
-            id_text: id.to_string(),
             mode: Mode::Reservation,
             networks: Vec::new(),
             base_url: base_url.into(),

@@ -36,7 +36,7 @@ const ESSENTIAL: [u8; 9] = [
 #[error("the reply does not fit into {0} octets")]
 pub struct TooLarge(pub usize);
 
-/// The largest UDP payload that the sender of `request` accepts, in octets.
+/// Returns the largest UDP payload that the sender of `request` accepts, in octets.
 pub fn max_payload(request: &Packet) -> usize {
     let size =
         request.options.get(code::MAXIMUM_MESSAGE_SIZE).and_then(|value| value.try_into().ok());
@@ -48,131 +48,97 @@ impl Packet {
     /// Encodes the packet into at most `max_octets`, padded to BOOTP's least size.
     pub fn encode(&self, max_octets: usize) -> Result<Vec<u8>, TooLarge> {
         let room = max_octets.saturating_sub(HEADER_OCTETS);
-        let fields = Fields::fill(self, room).ok_or(TooLarge(max_octets))?;
-        let size = HEADER_OCTETS + length(&fields.options);
+        let packet = fit(self, room).ok_or(TooLarge(max_octets))?;
+        let size = HEADER_OCTETS + length(&packet.options);
         let mut bytes = Vec::with_capacity(size.max(MIN_PACKET_OCTETS));
-        bytes.extend([self.op, self.htype, self.hlen, self.hops]);
-        bytes.extend(self.xid.to_be_bytes());
-        bytes.extend(self.secs.to_be_bytes());
-        bytes.extend(self.flags.to_be_bytes());
-        for address in [self.ciaddr, self.yiaddr, self.siaddr, self.giaddr] {
+        bytes.extend([packet.op, packet.htype, packet.hlen, packet.hops]);
+        bytes.extend(packet.xid.to_be_bytes());
+        bytes.extend(packet.secs.to_be_bytes());
+        bytes.extend(packet.flags.to_be_bytes());
+        for address in [packet.ciaddr, packet.yiaddr, packet.siaddr, packet.giaddr] {
             bytes.extend(address.octets());
         }
-        bytes.extend(self.chaddr);
-        write_field(&mut bytes, &self.sname, &fields.sname);
-        write_field(&mut bytes, &self.file, &fields.file);
+        bytes.extend(packet.chaddr);
+        bytes.extend(packet.sname);
+        bytes.extend(packet.file);
         bytes.extend(COOKIE);
-        write(&mut bytes, &fields.options);
+        write(&mut bytes, &packet.options);
         bytes.resize(bytes.len().max(MIN_PACKET_OCTETS), code::PAD);
         Ok(bytes)
     }
 }
 
-/// Writes a header field: its own text, or the options that were moved there.
-fn write_field(bytes: &mut Vec<u8>, text: &[u8], options: &Options) {
-    if options.is_empty() {
-        return bytes.extend(text);
+/// Returns `packet` with options that fit into `room` octets.
+fn fit(packet: &Packet, room: usize) -> Option<Cow<'_, Packet>> {
+    if length(&packet.options) <= room {
+        return Some(Cow::Borrowed(packet));
     }
-    let end = bytes.len() + text.len();
-    write(bytes, options);
-    bytes.resize(end, code::PAD);
-}
-
-/// The options by the field that they are written to.
-struct Fields<'a> {
-    options: Cow<'a, Options>,
-    file: Options,
-    sname: Options,
-}
-
-impl<'a> Fields<'a> {
-    fn fill(packet: &'a Packet, room: usize) -> Option<Self> {
-        let (file, sname) = Default::default();
-        if length(&packet.options) <= room {
-            return Some(Self { options: Cow::Borrowed(&packet.options), file, sname });
+    let mut fitted = packet.clone();
+    for (code, _) in packet.options.iter().rev().filter(|(code, _)| !ESSENTIAL.contains(code)) {
+        if length(&fitted.options) <= room {
+            break;
         }
-        let mut options = packet.options.clone();
-        for (code, _) in packet.options.iter().rev() {
-            if length(&options) <= room {
-                break;
+        fitted.options.remove(code);
+    }
+    if length(&fitted.options) > room {
+        overload(&mut fitted, room)?;
+    }
+    Some(Cow::Owned(fitted))
+}
+
+/// Moves whole options into unused header fields until the rest fits, the longest first, since it fits in the fewest
+/// fields. The message type stays where a client without support for overload finds it, and the relay's option stays
+/// last (RFC 3046 section 2.1).
+fn overload(packet: &mut Packet, room: usize) -> Option<()> {
+    let Packet { file, sname, options, .. } = packet;
+    let mut movable: Vec<_> = options.iter().map(|(code, value)| (code, value.to_vec())).collect();
+    movable.retain(|(code, _)| !matches!(*code, code::MESSAGE_TYPE | code::RELAY_AGENT));
+    movable.sort_by_key(|(_, value)| Reverse(value.len()));
+    // The field's number in option 52, the field, and its options.
+    let mut fields = [(1_u8, &mut file[..], Options::default()), (2, sname, Options::default())];
+    for (code, value) in movable {
+        let has_room = |(_, field, moved): &&mut (u8, &mut [u8], Options)| {
+            let unused = field.iter().all(|octet| *octet == 0);
+            unused && length(moved) + wire_length(&value) <= field.len()
+        };
+        let Some((_, _, moved)) = fields.iter_mut().find(has_room) else { continue };
+        moved.set(code, &value);
+        options.remove(code);
+        let used = || fields.iter().filter(|(_, _, moved)| !moved.is_empty());
+        options.set(code::OVERLOAD, [used().map(|(number, ..)| number).sum()]);
+        if length(options) <= room {
+            for (_, field, moved) in fields.iter_mut().filter(|(_, _, moved)| !moved.is_empty()) {
+                let mut bytes = Vec::new();
+                write(&mut bytes, moved);
+                field.iter_mut().zip(bytes).for_each(|(octet, written)| *octet = written);
             }
-            if !ESSENTIAL.contains(&code) {
-                options.remove(code);
-            }
+            return Some(());
         }
-        if length(&options) > room {
-            return Self::overload(packet, options, room);
-        }
-        Some(Self { options: Cow::Owned(options), file, sname })
     }
-
-    /// Moves whole options into unused header fields until the rest fits, the longest first, since it fits in the fewest
-    /// places. The message type stays where a client without support for overload finds it, and the relay's option stays
-    /// last (RFC 3046 section 2.1).
-    fn overload(packet: &Packet, mut options: Options, room: usize) -> Option<Self> {
-        let (mut file, mut sname) = (SpareField::of(&packet.file), SpareField::of(&packet.sname));
-        let mut movable: Vec<_> =
-            options.iter().map(|(code, value)| (code, value.to_vec())).collect();
-        movable.retain(|(code, _)| !matches!(*code, code::MESSAGE_TYPE | code::RELAY_AGENT));
-        movable.sort_by_key(|(_, value)| Reverse(value.len()));
-        for (code, value) in movable {
-            let place = match (file.fits(&value), sname.fits(&value)) {
-                (true, _) => &mut file,
-                (false, true) => &mut sname,
-                (false, false) => continue,
-            };
-            place.options.set(code, &value);
-            options.remove(code);
-            let [file_used, sname_used] = [&file, &sname].map(|place| !place.options.is_empty());
-            options.set(code::OVERLOAD, [u8::from(file_used) | u8::from(sname_used) << 1]);
-            if length(&options) <= room {
-                let options = Cow::Owned(options);
-                return Some(Self { options, file: file.options, sname: sname.options });
-            }
-        }
-        None
-    }
+    None
 }
 
-/// A header field that options can move to.
-struct SpareField {
-    options: Options,
-    room: usize,
-}
-
-impl SpareField {
-    fn of(text: &[u8]) -> Self {
-        let unused = text.iter().all(|byte| *byte == 0);
-        Self { options: Options::default(), room: if unused { text.len() } else { 0 } }
-    }
-
-    fn fits(&self, value: &[u8]) -> bool {
-        length(&self.options) + wire_length(value) <= self.room
-    }
-}
-
-/// The encoded length of `options` with the end mark, in octets.
+/// Returns the encoded length of `options` with the end mark, in octets.
 fn length(options: &Options) -> usize {
     1 + options.iter().map(|(_, value)| wire_length(value)).sum::<usize>()
 }
 
-/// The encoded length of one option in octets. An option over 255 octets is split (RFC 3396).
+/// Returns the encoded length of one option in octets. An option over 255 octets is split (RFC 3396).
 fn wire_length(value: &[u8]) -> usize {
     value.len() + 2 * value.len().div_ceil(255).max(1)
 }
 
 /// Writes `options`: message type and server identifier first, as clients expect; the relay's option last; the end mark.
 fn write(bytes: &mut Vec<u8>, options: &Options) {
-    const FIRST: [u8; 2] = [code::MESSAGE_TYPE, code::SERVER_IDENTIFIER];
-    let named = |code| Some((code, options.get(code)?));
-    let others =
-        options.iter().filter(|(code, _)| !FIRST.contains(code) && *code != code::RELAY_AGENT);
-    let all = FIRST.into_iter().filter_map(named).chain(others).chain(named(code::RELAY_AGENT));
+    let mut all: Vec<_> = options.iter().collect();
+    all.sort_by_key(|(code, _)| match *code {
+        code::MESSAGE_TYPE => 0,
+        code::SERVER_IDENTIFIER => 1,
+        code::RELAY_AGENT => 3,
+        _ => 2,
+    });
     for (code, value) in all {
-        if value.is_empty() {
-            bytes.extend([code, 0]);
-        }
-        for fragment in value.chunks(255) {
+        for fragment in value.chunks(255).chain(value.is_empty().then_some(value)) {
             bytes.extend([code, u8::try_from(fragment.len()).unwrap_or(u8::MAX)]);
             bytes.extend(fragment);
         }

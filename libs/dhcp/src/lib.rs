@@ -10,7 +10,7 @@
 //!
 //! - [`packet`], [`options`], [`encode`]: the codec. [`request`]: a parsed request and its sender's class.
 //! - [`relay`]: option 82. [`architecture`]: loaders by option 93.
-//! - [`config`]: a link's settings and a machine's reservation.
+//! - [`config`]: a link's settings and a machine's reservation. [`ReplyInputs`]: these and the boot decision.
 //! - [`reply`](reply()): the reply to a request; `message_rules` selects its type, `reply_options` and `boot_file` fill it.
 //! - [`chainload`]: which iPXE is sent to another loader.
 
@@ -18,7 +18,9 @@ pub mod architecture;
 mod boot_file;
 pub mod chainload;
 pub mod config;
+mod drop_reason;
 pub mod encode;
+mod inputs;
 mod message_rules;
 pub mod options;
 pub mod packet;
@@ -28,9 +30,11 @@ mod reply_options;
 pub mod request;
 
 pub use boot_file::REFUSED_FILE;
-pub use config::{BootOffer, Link, Mode, PoolTerms, Reservation, StaticRoute};
+pub use config::{Link, Mode, PoolTerms, Reservation, StaticRoute};
+pub use drop_reason::DropReason;
+pub use inputs::{BootOffer, ReplyInputs};
 pub use packet::{MacAddress, Malformed, MessageType, Packet};
-pub use reply::{Destination, DropReason, Reply, ReplyInputs, reply};
+pub use reply::{Reply, reply};
 pub use request::{ClientClass, ListenPort, Received, Request};
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! DHCP options by number, with fragments joined.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// The options of a usual packet, for which memory is reserved at once.
-const RESERVED_OPTIONS: usize = 24;
-const RESERVED_OCTETS: usize = 512;
+use smallvec::SmallVec;
 
 /// The option numbers that are read or written (RFC 2132 unless another RFC is named).
 pub mod code {
@@ -55,53 +54,32 @@ pub mod code {
     pub const END: u8 = 255;
 }
 
-/// Options by number. Fragments of one option are one value here (RFC 3396).
-///
-/// All values are in one buffer in the order of their arrival; `places` locates them in the order of their numbers. Replaced
-/// and removed values stay in the buffer: a packet lives only until it is read once.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    places: Vec<Place>,
-    values: Vec<u8>,
-}
+/// Options in the order of their numbers. Fragments of one option are one value here (RFC 3396).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options(BTreeMap<u8, Value>);
 
-/// The location of an option's value.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    code: u8,
-    start: usize,
-    end: usize,
-}
+/// The value of an option. Most are short, and need no memory of their own.
+type Value = SmallVec<[u8; 32]>;
 
 /// An option is longer than the rest of its field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("an option runs past the end")]
 pub struct Overrun;
 
 impl Options {
-    /// No options, with memory reserved for those of a usual packet.
-    pub fn with_capacity() -> Self {
-        Self {
-            places: Vec::with_capacity(RESERVED_OPTIONS),
-            values: Vec::with_capacity(RESERVED_OCTETS),
-        }
-    }
-
-    /// The value of option `code`.
+    /// Returns the value of option `code`.
     pub fn get(&self, code: u8) -> Option<&[u8]> {
-        let Place { start, end, .. } = self.place(code)?;
-        self.values.get(start..end)
+        self.0.get(&code).map(Value::as_slice)
     }
 
-    /// Option `code` as one address, if its length is four octets.
+    /// Returns option `code` as one address, if its length is four octets.
     pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
         <[u8; 4]>::try_from(self.get(code)?).ok().map(Ipv4Addr::from)
     }
 
     /// Sets or replaces option `code`.
     pub fn set(&mut self, code: u8, value: impl AsRef<[u8]>) {
-        let start = self.values.len();
-        self.values.extend_from_slice(value.as_ref());
-        self.put(Place { code, start, end: self.values.len() });
+        self.0.insert(code, value.as_ref().into());
     }
 
     /// Sets option `code` if there is a value and it is not empty.
@@ -113,29 +91,22 @@ impl Options {
 
     /// Sets option `code` to `addresses`, one after another, as in options 3, 6, 42 and 150. Without addresses nothing is set.
     pub fn set_addresses(&mut self, code: u8, addresses: &[Ipv4Addr]) {
-        let start = self.values.len();
-        addresses.iter().for_each(|address| self.values.extend_from_slice(&address.octets()));
-        if !addresses.is_empty() {
-            self.put(Place { code, start, end: self.values.len() });
-        }
+        self.set_some(code, Some(addresses.iter().flat_map(Ipv4Addr::octets).collect::<Value>()));
     }
 
     /// Removes option `code`.
     pub fn remove(&mut self, code: u8) {
-        if let Ok(at) = self.find(code) {
-            self.places.remove(at);
-        }
+        self.0.remove(&code);
     }
 
     /// True if there are no options.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.0.is_empty()
     }
 
-    /// All options in the order of their numbers.
+    /// Returns all options in the order of their numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u8, &[u8])> {
-        let value = |place: &Place| (place.code, self.values.get(place.start..place.end));
-        self.places.iter().map(value).map(|(code, value)| (code, value.unwrap_or_default()))
+        self.0.iter().map(|(code, value)| (*code, value.as_slice()))
     }
 
     /// Reads one field of options up to its end mark; a missing end mark is accepted. Existing options are continued
@@ -148,52 +119,14 @@ impl Options {
                 code => {
                     let (length, rest) = rest.split_first().ok_or(Overrun)?;
                     let (value, rest) = rest.split_at_checked((*length).into()).ok_or(Overrun)?;
-                    self.extend(code, value);
+                    self.0.entry(code).or_default().extend_from_slice(value);
                     rest
                 }
             };
         }
         Ok(())
     }
-
-    /// Appends to option `code`, or creates it.
-    fn extend(&mut self, code: u8, more: &[u8]) {
-        let mut start = self.values.len();
-        if let Some(Place { start: first, end, .. }) = self.place(code) {
-            if end < start {
-                self.values.extend_from_within(first..end);
-            } else {
-                start = first;
-            }
-        }
-        self.values.extend_from_slice(more);
-        self.put(Place { code, start, end: self.values.len() });
-    }
-
-    fn place(&self, code: u8) -> Option<Place> {
-        self.places.get(self.find(code).ok()?).copied()
-    }
-
-    /// Records the location of an option.
-    fn put(&mut self, place: Place) {
-        match self.find(place.code) {
-            Ok(at) => self.places.get_mut(at).into_iter().for_each(|old| *old = place),
-            Err(at) => self.places.insert(at, place),
-        }
-    }
-
-    fn find(&self, code: u8) -> Result<usize, usize> {
-        self.places.binary_search_by_key(&code, |place| place.code)
-    }
 }
-
-impl PartialEq for Options {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
-    }
-}
-
-impl Eq for Options {}
 
 /// Finds a sub-option: options 43, 82 and 175 are encoded like the options field, without its padding rules.
 pub fn sub_option(encapsulated: &[u8], wanted: u8) -> Option<&[u8]> {
@@ -260,7 +193,7 @@ mod tests {
     proptest! {
         #[test]
         fn options_are_a_map_from_numbers_to_values(
-            steps in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40), 0..3_u8), 0..60),
+            steps in prop::collection::vec((1..255_u8, prop::collection::vec(any::<u8>(), 0..40), 0..3_u8), 0..60),
         ) {
             let (mut options, mut map) = (Options::default(), BTreeMap::<u8, Vec<u8>>::new());
             for (code, value, step) in steps {
@@ -270,7 +203,8 @@ mod tests {
                         map.remove(&code);
                     }
                     1 => {
-                        options.extend(code, &value);
+                        let length = u8::try_from(value.len()).unwrap_or_default();
+                        prop_assert_eq!(options.read(&[&[code, length], &value[..]].concat()), Ok(()));
                         map.entry(code).or_default().extend(value);
                     }
                     _ => {

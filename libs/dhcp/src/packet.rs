@@ -18,7 +18,7 @@ const INFINIBAND: u8 = 32;
 /// An Ethernet address.
 pub type MacAddress = [u8; 6];
 
-/// `mac` in lower case with dashes, as in the URLs of boot files.
+/// Returns `mac` in lower case with dashes, as in the URLs of boot files.
 pub(crate) fn dashed(mac: MacAddress) -> String {
     let [a, b, c, d, e, f] = mac;
     format!("{a:02x}-{b:02x}-{c:02x}-{d:02x}-{e:02x}-{f:02x}")
@@ -31,10 +31,12 @@ fn is_unicast(mac: MacAddress) -> bool {
 }
 
 /// The message type (option 53).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)] // the names are RFC 2132's
+#[repr(u8)]
 pub enum MessageType {
-    Discover,
+    Discover = 1,
     Offer,
     Request,
     Decline,
@@ -43,38 +45,12 @@ pub enum MessageType {
     Release,
     Inform,
     /// FORCERENEW, lease queries, and later types.
-    Other(u8),
-}
-
-impl From<u8> for MessageType {
-    fn from(number: u8) -> Self {
-        match number {
-            1 => Self::Discover,
-            2 => Self::Offer,
-            3 => Self::Request,
-            4 => Self::Decline,
-            5 => Self::Ack,
-            6 => Self::Nak,
-            7 => Self::Release,
-            8 => Self::Inform,
-            other => Self::Other(other),
-        }
-    }
+    Other,
 }
 
 impl From<MessageType> for u8 {
     fn from(kind: MessageType) -> Self {
-        match kind {
-            MessageType::Discover => 1,
-            MessageType::Offer => 2,
-            MessageType::Request => 3,
-            MessageType::Decline => 4,
-            MessageType::Ack => 5,
-            MessageType::Nak => 6,
-            MessageType::Release => 7,
-            MessageType::Inform => 8,
-            MessageType::Other(other) => other,
-        }
+        kind as Self
     }
 }
 
@@ -114,7 +90,8 @@ pub struct Packet {
 }
 
 /// The reason why a datagram is not a client's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)] // the messages document the variants
 pub enum Malformed {
     #[error("shorter than a header")]
@@ -129,10 +106,12 @@ pub enum Malformed {
     Cookie,
     #[error("hardware address is not one interface's")]
     HardwareAddress,
-    #[error("an option runs past the end")]
-    Overrun,
+    #[error("the client has no Ethernet address")]
+    Hardware,
+    #[error(transparent)]
+    OptionOverrun(#[from] Overrun),
     #[error("option 52 is not 1, 2 or 3")]
-    Overload,
+    OptionOverload,
     #[error("no message type")]
     MessageType,
     #[error("too many relays")]
@@ -140,31 +119,14 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The reason as a metric label.
+    /// Returns the reason as a metric label.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::NotRequest => "not_request",
-            Self::HardwareType => "hardware_type",
-            Self::HardwareLength => "hardware_length",
-            Self::Cookie => "cookie",
-            Self::HardwareAddress => "hardware_address",
-            Self::Overrun => "option_overrun",
-            Self::Overload => "option_overload",
-            Self::MessageType => "message_type",
-            Self::Hops => "hops",
-        }
-    }
-}
-
-impl From<Overrun> for Malformed {
-    fn from(_: Overrun) -> Self {
-        Self::Overrun
+        self.into()
     }
 }
 
 impl Packet {
-    /// A client's request with its message type and nothing else.
+    /// Returns a client's request with its message type and nothing else.
     pub fn request(kind: MessageType, mac: MacAddress) -> Self {
         let (mut chaddr, mut options) = ([0; 16], Options::default());
         chaddr.iter_mut().zip(mac).for_each(|(octet, own)| *octet = own);
@@ -195,12 +157,8 @@ impl Packet {
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let mut packet = reader.header().ok_or(Malformed::Short)?;
-        if reader.take::<4>() != Some(COOKIE) {
-            return Err(if bytes.len() < HEADER_OCTETS {
-                Malformed::Short
-            } else {
-                Malformed::Cookie
-            });
+        if reader.take().ok_or(Malformed::Short)? != COOKIE {
+            return Err(Malformed::Cookie);
         }
         packet.options.read(reader.0)?;
         packet.unfold()?;
@@ -228,15 +186,13 @@ impl Packet {
         Ok(packet)
     }
 
-    /// Option 53, if it is one octet long.
+    /// Returns option 53, if it is one octet long.
     pub fn kind(&self) -> Option<MessageType> {
-        match self.options.get(code::MESSAGE_TYPE) {
-            Some([number]) => Some((*number).into()),
-            _ => None,
-        }
+        let [number] = *self.options.get(code::MESSAGE_TYPE)? else { return None };
+        Some(MessageType::from_repr(number).unwrap_or(MessageType::Other))
     }
 
-    /// The client's Ethernet address, if it has one.
+    /// Returns the client's Ethernet address, if it has one.
     pub fn mac(&self) -> Option<MacAddress> {
         let [a, b, c, d, e, f, ..] = self.chaddr;
         (self.hlen == 6).then_some([a, b, c, d, e, f])
@@ -247,7 +203,7 @@ impl Packet {
         let overload = match self.options.get(code::OVERLOAD) {
             None => return Ok(()),
             Some([overload @ 1..=3]) => *overload,
-            Some(_) => return Err(Malformed::Overload),
+            Some(_) => return Err(Malformed::OptionOverload),
         };
         if overload & 1 != 0 {
             self.options.read(&self.file)?;
@@ -289,7 +245,7 @@ impl Reader<'_> {
             chaddr: self.take()?,
             sname: self.take()?,
             file: self.take()?,
-            options: Options::with_capacity(),
+            options: Options::default(),
         })
     }
 }

@@ -1,10 +1,8 @@
-//! Option 82, the relay agent information (RFC 3046), and the rules for trusting it.
+//! Option 82, the relay agent information (RFC 3046), and switch ports.
 
 use std::net::Ipv4Addr;
 
-use crate::config::Link;
-use crate::options::{code, sub_option};
-use crate::request::Request;
+use crate::options::sub_option;
 
 /// Sub-option 1: the port that the request came in by.
 pub const CIRCUIT_ID: u8 = 1;
@@ -31,22 +29,12 @@ pub struct Relayed<'a> {
 }
 
 impl<'a> Relayed<'a> {
-    /// Reads option 82 of `request` as far as `link` trusts it: from listed relays, and from switches if those are trusted.
-    pub fn of(request: &'a Request, link: &Link) -> Self {
-        let packet = &request.packet;
-        let trusted = match request.relay() {
-            None => link.trust_switches,
-            Some(relay) => {
-                link.relays.contains(&relay) || link.relays.contains(request.received.source.ip())
-            }
-        };
-        let Some(option) = packet.options.get(code::RELAY_AGENT).filter(|_| trusted) else {
-            return Self::default();
-        };
+    /// Reads `option`, a trusted option 82 that came through `relay`.
+    pub(crate) fn parse(option: &'a [u8], relay: Option<Ipv4Addr>) -> Self {
         let address =
             |code| <[u8; 4]>::try_from(sub_option(option, code)?).ok().map(Ipv4Addr::from);
         Self {
-            relay: request.relay(),
+            relay,
             circuit_id: sub_option(option, CIRCUIT_ID),
             remote_id: sub_option(option, REMOTE_ID),
             link: address(LINK_SELECTION),
@@ -54,7 +42,7 @@ impl<'a> Relayed<'a> {
         }
     }
 
-    /// The whole circuit id, then its part before the last colon: some relays append a changing suffix.
+    /// Returns the whole circuit id, then its part before the last colon: some relays append a changing suffix.
     pub fn circuits(&self) -> impl Iterator<Item = &'a [u8]> {
         let whole = self.circuit_id;
         let colon = whole.and_then(|whole| whole.iter().rposition(|octet| *octet == b':'));
@@ -87,7 +75,7 @@ impl RelayPort {
         circuit && remote && self.link.is_none_or(|link| addresses.contains(&Some(link)))
     }
 
-    /// The number of fields besides the circuit id that must match.
+    /// Returns the number of fields besides the circuit id that must match.
     pub fn specificity(&self) -> usize {
         usize::from(!self.remote_id.is_empty()) + usize::from(self.link.is_some())
     }

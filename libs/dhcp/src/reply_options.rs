@@ -5,11 +5,10 @@ use std::ops::RangeInclusive;
 
 use ipnet::Ipv4Net;
 
-use crate::boot_file::BootPart;
 use crate::config::{Link, Reservation, StaticRoute};
 use crate::options::{Options, code};
 use crate::packet::Packet;
-use crate::request::ClientClass;
+use crate::request::{ClientClass, Request};
 
 /// The MTUs that are sent: from the least that IPv4 requires to the most that Ethernet carries.
 const SENT_MTU_OCTETS: RangeInclusive<u16> = 576..=9216;
@@ -24,21 +23,6 @@ const DEFAULT_ROUTE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0);
 pub(crate) fn echo(options: &mut Options, request: &Packet) {
     for code in [code::CLIENT_IDENTIFIER, code::RELAY_AGENT, code::CLIENT_UUID] {
         options.set_some(code, request.options.get(code));
-    }
-}
-
-/// Sets the header fields and options about booting.
-pub(crate) fn boot(packet: &mut Packet, boot: &BootPart<'_>) {
-    let options = &mut packet.options;
-    options.set_some(code::VENDOR_CLASS, boot.vendor_class);
-    options.set_some(code::VENDOR_SPECIFIC, Some(&boot.vendor_specific[..]));
-    options.set_some(code::TFTP_SERVER_NAME, boot.server_name);
-    options.set_some(code::BOOT_FILE_NAME, boot.file.as_deref());
-    packet.siaddr = boot.next_server.unwrap_or(Ipv4Addr::UNSPECIFIED);
-    let file = boot.file.as_deref().unwrap_or_default().as_bytes();
-    // A name that leaves no room for its NUL stands in option 67 alone, never cut.
-    if let Some((head, [_, ..])) = packet.file.split_at_mut_checked(file.len()) {
-        head.copy_from_slice(file);
     }
 }
 
@@ -74,17 +58,19 @@ pub(crate) fn network(options: &mut Options, request: &Packet, own: &Reservation
     }
 }
 
-/// The record's own servers, or the link's.
+/// Returns the record's own servers, or the link's.
 fn either<'a>(own: &'a [Ipv4Addr], link: &'a [Ipv4Addr]) -> &'a [Ipv4Addr] {
     if own.is_empty() { link } else { own }
 }
 
 /// Sets the boot options that are sent only where we assign the address too.
-pub(crate) fn boot_extras(options: &mut Options, request: &Packet, boot: &BootPart<'_>) {
-    if let Some(server) = boot.next_server.filter(|_| lists(request, code::TFTP_SERVERS)) {
-        options.set(code::TFTP_SERVERS, server.octets());
+pub(crate) fn boot_extras(packet: &mut Packet, request: &Request) {
+    if !packet.siaddr.is_unspecified() && lists(&request.packet, code::TFTP_SERVERS) {
+        packet.options.set(code::TFTP_SERVERS, packet.siaddr.octets());
     }
-    options.set_some(code::IPXE, boot.no_proxy.then_some(NO_PROXY));
+    if let ClientClass::Ipxe { .. } = request.class {
+        packet.options.set(code::IPXE, NO_PROXY);
+    }
 }
 
 /// Sets the lease times. A lease is never of zero seconds.
@@ -116,7 +102,7 @@ fn wants(request: &Packet, wanted: u8) -> bool {
     request.options.get(code::PARAMETER_REQUEST_LIST).is_none() || lists(request, wanted)
 }
 
-/// Option 121. It repeats the default route: a client that takes this option ignores option 3 (RFC 3442).
+/// Returns option 121. It repeats the default route: a client that takes this option ignores option 3 (RFC 3442).
 fn routes(own: &Reservation, link: &Link) -> Vec<u8> {
     let near = |router: &Ipv4Addr| own.address.is_none_or(|own| own.contains(router));
     // A client behind a relay could not reach it: the router has to be its neighbour.
@@ -138,7 +124,7 @@ fn routes(own: &Reservation, link: &Link) -> Vec<u8> {
     encoded
 }
 
-/// Option 119: domain names in DNS encoding, uncompressed. Names that DNS cannot encode are left out.
+/// Returns option 119: domain names in DNS encoding, uncompressed. Names that DNS cannot encode are left out.
 fn search_list(domains: &[String]) -> Vec<u8> {
     domains.iter().filter_map(|domain| dns_name(domain)).flatten().collect()
 }

@@ -7,7 +7,6 @@ use crate::config::Link;
 use crate::options::{code, sub_option};
 use crate::packet::{MacAddress, Malformed, MessageType, Packet};
 use crate::relay::Relayed;
-use crate::reply::DropReason;
 
 /// iPXE's user class (option 77).
 const IPXE: &[u8] = b"iPXE";
@@ -72,30 +71,11 @@ pub struct Request {
     pub received: Received,
 }
 
-/// The datagram is not a request that can be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It is not a well-formed request.
-    Malformed(Malformed),
-    /// Its client has no Ethernet address.
-    NoEthernetAddress,
-}
-
-impl Unreadable {
-    /// The reason as a metric label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Malformed(malformed) => malformed.label(),
-            Self::NoEthernetAddress => DropReason::Hardware.label(),
-        }
-    }
-}
-
 impl Request {
     /// Parses a datagram that was received on `link`.
-    pub fn parse(datagram: &[u8], received: Received, link: &Link) -> Result<Self, Unreadable> {
-        let packet = Packet::parse_request(datagram).map_err(Unreadable::Malformed)?;
-        Self::new(packet, received, link).ok_or(Unreadable::NoEthernetAddress)
+    pub fn parse(datagram: &[u8], received: Received, link: &Link) -> Result<Self, Malformed> {
+        let packet = Packet::parse_request(datagram)?;
+        Self::new(packet, received, link).ok_or(Malformed::Hardware)
     }
 
     /// Classifies a request that was received on `link`. None if the client has no Ethernet address.
@@ -111,35 +91,47 @@ impl Request {
         Some(Self { packet, mac, class, is_site_build, received })
     }
 
-    /// The message type (option 53).
+    /// Returns the message type (option 53).
     pub fn kind(&self) -> Option<MessageType> {
         self.packet.kind()
     }
 
-    /// The relay's address; none if the client is on our own link.
+    /// Returns the relay's address; none if the client is on our own link.
     pub fn relay(&self) -> Option<Ipv4Addr> {
         address(self.packet.giaddr)
     }
 
-    /// The address that the client uses already.
+    /// Returns the server identifier of replies: the relay's override, so that renewals pass through it, or our address.
+    pub fn server_id(&self, link: &Link) -> Ipv4Addr {
+        self.relayed(link).server.unwrap_or(link.id)
+    }
+
+    /// Returns the address that the client uses already.
     pub fn client_address(&self) -> Option<Ipv4Addr> {
         address(self.packet.ciaddr)
     }
 
-    /// Option 93 in the client's order of preference. Never read from option 60: iPXE repeats there what it was
-    /// answered last.
+    /// Returns option 93 in the client's order of preference. Never read from option 60: iPXE repeats there the
+    /// value of the last reply.
     pub fn architectures(&self) -> impl Iterator<Item = u16> {
         architectures(&self.packet)
     }
 
-    /// The SMBIOS UUID (option 97) in its wire order, if it is what RFC 4578 describes; some NICs send garbage.
+    /// Returns the SMBIOS UUID (option 97) in its wire order, if it is what RFC 4578 describes; some NICs send garbage.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.packet.options.get(code::CLIENT_UUID)?.strip_prefix(&[0])?.try_into().ok()
     }
 
-    /// Option 82 as far as `link` trusts it.
+    /// Returns option 82 as far as `link` trusts it: from listed relays, and from switches if those are trusted.
     pub fn relayed(&self, link: &Link) -> Relayed<'_> {
-        Relayed::of(self, link)
+        let trusted = match self.relay() {
+            None => link.trust_switches,
+            Some(relay) => {
+                [relay, *self.received.source.ip()].iter().any(|it| link.relays.contains(it))
+            }
+        };
+        let option = self.packet.options.get(code::RELAY_AGENT).filter(|_| trusted);
+        option.map(|option| Relayed::parse(option, self.relay())).unwrap_or_default()
     }
 }
 
@@ -174,11 +166,12 @@ fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
 /// True if a user class is `name`: raw as iPXE sends it, or an element of the list of RFC 3004.
 fn lists(user_class: &[u8], name: &[u8]) -> bool {
     let mut list = user_class;
-    let mut listed = false;
-    while let Some((length, rest)) = list.split_first() {
-        let Some((element, rest)) = rest.split_at_checked((*length).into()) else { break };
+    let mut listed = user_class == name;
+    while let Some((length, rest)) = list.split_first()
+        && let Some((element, rest)) = rest.split_at_checked((*length).into())
+    {
         listed |= element == name;
         list = rest;
     }
-    listed || user_class == name
+    listed
 }

@@ -20,6 +20,7 @@ const US: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const OURS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 50);
 const OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 77);
 const RELAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
+const BROADCAST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
 
 fn packet(kind: MessageType) -> Packet {
     let mut packet = Packet::request(kind, MAC);

@@ -232,12 +232,12 @@ impl Allocator {
         match request.kind() {
             Some(MessageType::Discover) => {
                 if enrolment_is_exhausted {
-                    return Err(DropReason::TooMany);
+                    return Err(DropReason::EnrolmentRate);
                 }
                 effects.enrols = enrols;
                 let chosen = table.choose(subnet, mac, wanted, usable, now.wall);
                 effects.offer = chosen;
-                chosen.map(Some).ok_or(DropReason::Exhausted)
+                chosen.map(Some).ok_or(DropReason::PoolExhausted)
             }
             // An offer from before our restart is still valid if nobody has the address.
             Some(MessageType::Request)
@@ -246,7 +246,7 @@ impl Allocator {
                 let free = |address| table.state(address, now.wall).is_none_or(Lease::leaves_free);
                 let own = wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own));
                 if own.is_some() && enrolment_is_exhausted {
-                    return Err(DropReason::TooMany);
+                    return Err(DropReason::EnrolmentRate);
                 }
                 effects.enrols = enrols && own.is_some();
                 Ok(own)
@@ -264,7 +264,7 @@ impl Allocator {
     ) -> Result<(), NotApplied> {
         if effects.enrols {
             let taken = self.enrolments.take((), now.monotonic);
-            taken.map_err(|_| NotApplied::Dropped(DropReason::TooMany))?;
+            taken.map_err(|_| NotApplied::Dropped(DropReason::EnrolmentRate))?;
         }
         match effects.offer {
             Some(address) if !self.leases.offer(address, Mac(request.mac), now.wall) => {

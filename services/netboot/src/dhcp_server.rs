@@ -39,7 +39,6 @@ use crate::datagram::{Arrival, Socket};
 use crate::leases::{Claim, ReturnedAddress};
 use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
-use crate::ra::Booting;
 use crate::timeline::{BootStep, BootSubject, Event};
 
 /// The longest request that is read.
@@ -61,8 +60,6 @@ pub struct Server {
     clock: Clock,
     /// Receives the ids of machines whose firmware has begun a new boot.
     boot_signs: mpsc::Sender<String>,
-    /// Machines whose iPXE was answered.
-    booting: Booting,
     /// There is no limit on all clients together: a rack that is powered on at once is not an attack.
     client_limits: RateLimiter<Mac>,
     unknown_limit: Mutex<TokenBucket>,
@@ -88,20 +85,13 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
 }
 
 impl Server {
-    /// Answers from `view`; `boot_signs` receives the ids of machines whose firmware has begun a new boot, and `booting` those
-    /// whose iPXE was answered.
-    pub fn new(
-        view: View,
-        metrics: Metrics,
-        boot_signs: mpsc::Sender<String>,
-        booting: Booting,
-    ) -> Self {
+    /// Answers from `view`; `boot_signs` receives the ids of machines whose firmware has begun a new boot.
+    pub fn new(view: View, metrics: Metrics, boot_signs: mpsc::Sender<String>) -> Self {
         Self {
             view,
             metrics,
             clock: Clock::system(),
             boot_signs,
-            booting,
             client_limits: RateLimiter::new(CLIENT_RATE),
             unknown_limit: Mutex::new(TokenBucket::new(UNKNOWN_CLIENTS_RATE)),
             replies: ReplyCache::default(),
@@ -194,7 +184,7 @@ impl Server {
             let ack = DeferredAck { request, interface: arrival.interface, reply, claim };
             return Some(Outcome::Deferred(Box::new(ack)));
         }
-        let encoded = (reply.encode().ok()?, reply.to.into());
+        let encoded = (reply.encode().ok()?, reply.to);
         self.replies.put(mac, hash, now.monotonic, encoded.clone());
         Some(Outcome::Immediate(encoded))
     }
@@ -262,11 +252,12 @@ impl Server {
         if let Some(allocator) = scripts.allocator() {
             allocator.apply(request, &effects.allocation, now)?;
         }
-        if let (Some(grants), Some(loader)) = (link_state.grants(), effects.loader) {
-            let applied = grants.apply(request, loader, now.monotonic);
-            applied.map_err(|link_state::StaleGrant| NotApplied::Conflict)?;
+        match (link_state.grants(), effects.loader) {
+            (Some(grants), Some(loader)) if !grants.apply(request, loader, now.monotonic) => {
+                Err(NotApplied::Conflict)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn record_unknown(&self, request: &Request, now: Timestamps) {
@@ -293,7 +284,7 @@ impl Server {
             let _full = self.boot_signs.try_send(machine.hardware.id.clone());
         }
         if effects.solicits_router {
-            self.booting.record(mac, now.monotonic);
+            self.view.link_state.record_booting(mac, now.monotonic);
         }
         for step in effects.boot_steps.iter_mut().filter_map(Option::take) {
             if matches!(step, BootStep::Unknown(_)) {

@@ -1,13 +1,11 @@
-//! Router advertisements for machines that boot (netboot specification, section 3.13; RFC 4861).
+//! Router advertisements for booting machines (RFC 4861).
 //!
-//! After DHCP has given it an address iPXE still waits for an IPv6 router, 16 s at every boot, and in vain where there is
-//! none. An advertisement that advertises nothing ends the wait: it gives nobody an address or a route (section 6.3.4). So
-//! one is sent to whoever solicits it and is booting by our DHCP; to nobody else, and to nobody where a router is heard.
+//! After DHCP has given it an address, iPXE waits 16 s for an IPv6 router at every boot, in vain where there is none. An
+//! advertisement without a router lifetime, prefixes or routes ends the wait: it gives no host an address or a route (section
+//! 6.3.4). So one is sent to each host that solicits routers and is booting by our DHCP; to no other host, and to none on a link
+//! that has a router.
 //!
-//! - [`booting`]: who boots; [`packet`]: the two messages; [`server`]: the socket.
+//! [`packet`]: the two messages; [`server`]: the socket.
 
-pub mod booting;
 pub mod packet;
 pub mod server;
-
-pub use booting::Booting;

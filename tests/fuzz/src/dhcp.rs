@@ -14,7 +14,6 @@ use netboot::dhcp_server::link_state::LinkState;
 use netboot::dhcp_server::{Server, View};
 use netboot::leases::Leases;
 use netboot::pool::{Subnet, Unknown};
-use netboot::ra::Booting;
 use netboot::unknown_clients::UnknownClients;
 use store::memory::MemoryStore;
 use tokio::runtime::Runtime;
@@ -161,7 +160,7 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
         link: Arc::new(link),
         link_state: Arc::new(LinkState::new(Some(Arc::default()))),
     };
-    Ok(Arc::new(Server::new(view, Metrics::default(), firmware, Booting::default())))
+    Ok(Arc::new(Server::new(view, Metrics::default(), firmware)))
 }
 
 /// How `datagram` may come: from its relay or a client without an address to everybody; and to our own address, from who

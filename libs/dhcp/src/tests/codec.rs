@@ -25,7 +25,7 @@ fn a_datagram_that_is_not_a_request_is_dropped_with_its_reason() {
     assert_eq!(changed(28, 0x01), Malformed::HardwareAddress);
     assert_eq!(changed(236, 0), Malformed::Cookie);
     assert_eq!(changed(240, 12), Malformed::MessageType);
-    assert_eq!(changed(241, 200), Malformed::Overrun);
+    assert_eq!(changed(241, 200), Malformed::OptionOverrun(super::super::options::Overrun));
     assert_eq!(Packet::parse_request(&good[..239]), Err(Malformed::Short));
 }
 
@@ -50,7 +50,7 @@ fn overloaded_fields_are_parsed_in_their_order_and_emptied() {
 fn an_impossible_overload_is_refused() {
     for overload in [&[0][..], &[4], &[], &[1, 1]] {
         let packet = with(packet(MessageType::Discover), &[(code::OVERLOAD, overload)]);
-        assert_eq!(Packet::parse(&encoded(&packet)), Err(Malformed::Overload));
+        assert_eq!(Packet::parse(&encoded(&packet)), Err(Malformed::OptionOverload));
     }
 }
 

@@ -90,7 +90,7 @@ async fn unknown_clients_without_a_discover_are_limited_like_others() {
         match allocate(&site, &request, now) {
             Ok(Allocation::Address(own)) => own.address.is_some(),
             other => {
-                assert_eq!(other, Err(DropReason::TooMany));
+                assert_eq!(other, Err(DropReason::EnrolmentRate));
                 false
             }
         }

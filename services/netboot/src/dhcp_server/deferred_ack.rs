@@ -67,12 +67,12 @@ impl Server {
                 Some((other, other_claim)) => (reply, claim) = (other, other_claim),
             }
         }
-        self.log_drop(DropReason::NotStored, &request);
+        self.log_drop(DropReason::LeaseNotStored, &request);
     }
 
     async fn send_reply(&self, socket: &Socket, reply: &Reply, interface: u32) {
         if let Ok(datagram) = reply.encode() {
-            self.send(socket, &datagram, reply.to.into(), interface).await;
+            self.send(socket, &datagram, reply.to, interface).await;
         }
     }
 }

@@ -1,29 +1,28 @@
-//! The state of clients on a link: loaders that they were sent to, and declined addresses.
+//! The state of clients on a link: loaders that they were sent to, declined addresses, and iPXE that is booting.
 
+use std::hash::Hash;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dhcp::chainload::{BootMessage, LOADER_INTERVAL, LoaderGrant};
-use dhcp::{ClientClass, Request, Reservation};
+use dhcp::chainload::{GrantChange, LOADER_INTERVAL, LoaderGrant};
+use dhcp::{Request, Reservation};
 use runtime::bounded_map::ExpiringMap;
 
 use crate::Mac;
 
 /// The time after a DECLINE until the address is offered again.
 const DECLINE_HOLD: Duration = Duration::from_secs(60);
+/// The time for which iPXE counts as booting after DHCP answered it.
+const BOOTING_TIME: Duration = Duration::from_secs(60);
 /// The number of interfaces whose loader is remembered. Further ones get scripts and no loaders.
 const MAX_LOADER_GRANTS: usize = 8192;
-/// The number of declined addresses that are remembered.
-const MAX_DECLINED: usize = 65_536;
+/// The number of declined addresses, and of booting machines, that are remembered.
+const MAX_ENTRIES: usize = 65_536;
 
 /// The last loader of each interface. Shared by all links, since a machine may be on several.
 #[derive(Debug)]
 pub struct LoaderGrants(Mutex<ExpiringMap<Mac, LoaderGrant>>);
-
-/// The grant was changed by another request: evaluate the request again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StaleGrant;
 
 impl Default for LoaderGrants {
     fn default() -> Self {
@@ -35,45 +34,26 @@ impl LoaderGrants {
     /// Decides whether `request` is answered with a loader because it is from iPXE in a NIC's ROM. Records nothing. None if
     /// the request does not matter for loaders.
     pub fn decide(&self, request: &Request, now: Instant) -> Option<bool> {
-        let (mac, mut all) = (Mac(request.mac), self.all());
+        let (mac, mut all) = (Mac(request.mac), lock(&self.0));
         let before = all.get(&mac, now).copied();
-        let (_, loader) = grant_after(before, request, now)?;
+        let change = LoaderGrant::after(before, request)?;
         all.remove_expired(now);
-        let has_room = before.is_some() || all.len() < MAX_LOADER_GRANTS;
-        Some(loader && has_room)
+        Some(change.loader && (before.is_some() || all.len() < MAX_LOADER_GRANTS))
     }
 
-    /// Records what [`decide`](Self::decide) decided; fails if it would decide otherwise now.
-    pub fn apply(&self, request: &Request, loader: bool, now: Instant) -> Result<(), StaleGrant> {
-        let (mac, mut all) = (Mac(request.mac), self.all());
+    /// Records what [`decide`](Self::decide) decided. Returns false if it would decide otherwise now, since another request
+    /// changed the grant: evaluate the request again.
+    pub fn apply(&self, request: &Request, loader: bool, now: Instant) -> bool {
+        let (mac, mut all) = (Mac(request.mac), lock(&self.0));
         let before = all.get(&mac, now).copied();
-        let Some((grant, current)) = grant_after(before, request, now) else { return Ok(()) };
-        let recorded = if grant.age(now).is_zero() {
+        let Some(change) = LoaderGrant::after(before, request) else { return true };
+        let GrantChange { grant, is_new, loader: current } = change;
+        let recorded = if is_new {
             all.try_insert(mac, grant, now).is_ok()
         } else {
             all.get_mut(&mac, now).map(|own| *own = grant).is_some()
         };
-        if (current && recorded) == loader { Ok(()) } else { Err(StaleGrant) }
-    }
-
-    fn all(&self) -> MutexGuard<'_, ExpiringMap<Mac, LoaderGrant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The grant after `request`, and true if it is answered with a loader although it is from iPXE.
-fn grant_after(
-    before: Option<LoaderGrant>,
-    request: &Request,
-    now: Instant,
-) -> Option<(LoaderGrant, bool)> {
-    let message = BootMessage::of(request)?;
-    match request.class {
-        ClientClass::Pxe | ClientClass::Http => {
-            Some((LoaderGrant::to_firmware(message, now), false))
-        }
-        ClientClass::Ipxe { .. } => Some(LoaderGrant::to_ipxe(before, message, now)),
-        ClientClass::Ordinary => None,
+        (current && recorded) == loader
     }
 }
 
@@ -85,6 +65,7 @@ pub struct LinkState {
     /// The reserved addresses that were declined lately. Keyed by address, not by MAC: clients at a machine's switch port
     /// get its record, with any number of MACs.
     declined: Mutex<ExpiringMap<Ipv4Addr, ()>>,
+    booting: Mutex<ExpiringMap<Mac, ()>>,
 }
 
 impl Default for LinkState {
@@ -96,7 +77,9 @@ impl Default for LinkState {
 impl LinkState {
     /// With `grants`, iPXE in a NIC's ROM gets another loader.
     pub fn new(grants: Option<Arc<LoaderGrants>>) -> Self {
-        Self { grants, declined: Mutex::new(ExpiringMap::new(MAX_DECLINED, DECLINE_HOLD)) }
+        let declined = Mutex::new(ExpiringMap::new(MAX_ENTRIES, DECLINE_HOLD));
+        let booting = Mutex::new(ExpiringMap::new(MAX_ENTRIES, BOOTING_TIME));
+        Self { grants, declined, booting }
     }
 
     /// The loaders that interfaces were sent to, if iPXE in a NIC's ROM gets another one.
@@ -108,43 +91,56 @@ impl LinkState {
     pub fn record_fetched(&self, mac: Mac, now: Instant) {
         if let Some(grants) = self.grants() {
             // Without room the interface gets the script in any case.
-            let _full = grants.all().try_insert(mac, LoaderGrant::fetched(now), now);
+            let _full = lock(&grants.0).try_insert(mac, LoaderGrant::FETCHED, now);
         }
     }
 
-    /// The time since the interface `mac` was sent to a loader, if that prevents another one.
+    /// Returns the time since the interface `mac` was sent to a loader, if that prevents another one.
     pub fn loader_age(&self, mac: Mac, now: Instant) -> Option<Duration> {
-        let grant = self.grants()?.all().get(&mac, now).copied()?;
-        grant.is_current(now).then(|| grant.age(now))
+        lock(&self.grants()?.0).age(&mac, now)
     }
 
     /// Records that a client declined `address`, which a record reserves.
     pub fn record_declined(&self, address: Ipv4Addr, now: Instant) {
-        self.declined().insert(address, (), now);
+        lock(&self.declined).insert(address, (), now);
     }
 
-    /// The time since the reserved address was declined, if it is not offered yet because of that.
+    /// Returns the time since the reserved address was declined, if it is not offered yet because of that.
     pub fn declined_age(&self, reservation: &Reservation, now: Instant) -> Option<Duration> {
-        self.declined().age(&reservation.address?.addr(), now)
+        lock(&self.declined).age(&reservation.address?.addr(), now)
     }
 
-    fn declined(&self) -> MutexGuard<'_, ExpiringMap<Ipv4Addr, ()>> {
-        self.declined.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Records that DHCP answered iPXE at `mac`.
+    pub fn record_booting(&self, mac: Mac, now: Instant) {
+        lock(&self.booting).insert(mac, (), now);
     }
 
-    /// The number of remembered DECLINEs.
+    /// True if iPXE at `mac` was answered less than a minute ago.
+    pub fn is_booting(&self, mac: Mac, now: Instant) -> bool {
+        lock(&self.booting).get(&mac, now).is_some()
+    }
+
+    /// Returns the number of remembered DECLINEs.
     #[cfg(test)]
     pub(super) fn declined_count(&self) -> usize {
-        self.declined().len()
+        lock(&self.declined).len()
     }
+}
+
+fn lock<K: Eq + Hash + Clone, V>(
+    map: &Mutex<ExpiringMap<K, V>>,
+) -> MutexGuard<'_, ExpiringMap<K, V>> {
+    map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use dhcp::chainload::MAX_LOADER_REPLIES;
     use dhcp::options::code;
     use dhcp::{Link, ListenPort, MessageType, Packet, Received};
+    use proptest::prelude::*;
 
     fn discover(number: u32) -> Request {
         let [a, b, c, d] = number.to_be_bytes();
@@ -160,15 +156,15 @@ mod tests {
         let (grants, now) = (LoaderGrants::default(), Instant::now());
         let loaders = (0..20_000).filter(|number| {
             let loader = grants.decide(&discover(*number), now).unwrap();
-            assert_eq!(grants.apply(&discover(*number), loader, now), Ok(()));
+            assert!(grants.apply(&discover(*number), loader, now));
             loader
         });
         assert_eq!(loaders.count(), MAX_LOADER_GRANTS);
-        assert_eq!(grants.all().len(), MAX_LOADER_GRANTS);
+        assert_eq!(lock(&grants.0).len(), MAX_LOADER_GRANTS);
         let later = now + LOADER_INTERVAL;
         assert_eq!(grants.decide(&discover(1 << 20), later), Some(true));
-        assert_eq!(grants.apply(&discover(1 << 20), true, later), Ok(()));
-        assert_eq!(grants.all().len(), 1);
+        assert!(grants.apply(&discover(1 << 20), true, later));
+        assert_eq!(lock(&grants.0).len(), 1);
     }
 
     #[test]
@@ -177,8 +173,8 @@ mod tests {
         let (one, mut other) = (discover(1), discover(1));
         other.packet.xid = 7;
         assert_eq!([&one, &other].map(|it| grants.decide(it, now)), [Some(true); 2]);
-        assert_eq!(grants.apply(&one, true, now), Ok(()));
-        assert_eq!(grants.apply(&other, true, now), Err(StaleGrant));
+        assert!(grants.apply(&one, true, now));
+        assert!(!grants.apply(&other, true, now));
         assert_eq!(grants.decide(&other, now), Some(false));
     }
 
@@ -194,5 +190,55 @@ mod tests {
         assert_eq!(state.declined_age(&own(1), now + held), Some(held));
         assert_eq!(state.declined_age(&own(2), now), None);
         assert_eq!(state.declined_age(&own(1), now + DECLINE_HOLD), None);
+    }
+
+    #[test]
+    fn ipxe_boots_for_a_minute_after_its_reply() {
+        let (state, now) = (LinkState::default(), Instant::now());
+        let mac = |n: u16| Mac([2, 0, 0, 0, n.to_be_bytes()[0], n.to_be_bytes()[1]]);
+        (0..2000).for_each(|n| state.record_booting(mac(n), now));
+        assert!(state.is_booting(mac(7), now + BOOTING_TIME - Duration::from_secs(1)));
+        assert!(!state.is_booting(mac(7), now + BOOTING_TIME));
+        state.record_booting(mac(7), now + BOOTING_TIME);
+        assert_eq!(lock(&state.booting).len(), 1);
+    }
+
+    /// Steps of a client: seconds of waiting, then a message.
+    fn steps() -> impl Strategy<Value = Vec<(u64, MessageType, u32)>> {
+        let kind = prop_oneof![Just(MessageType::Discover), Just(MessageType::Request)];
+        prop::collection::vec((0..100_u64, kind, 0..3_u32), 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn there_are_never_two_loaders_in_a_row(steps in steps()) {
+            let (grants, mut now) = (LoaderGrants::default(), Instant::now());
+            // The exchange that got the last loader, its beginning, and whether it has been requested.
+            let mut last: Option<(Instant, u32, bool)> = None;
+            let mut replies = 0;
+            for (wait, kind, xid) in steps {
+                now += Duration::from_secs(wait);
+                let mut request = discover(1);
+                request.packet.options.set(code::MESSAGE_TYPE, [kind.into()]);
+                request.packet.xid = xid;
+                let loader = grants.decide(&request, now).unwrap();
+                prop_assert!(grants.apply(&request, loader, now));
+                if !loader {
+                    continue;
+                }
+                match &mut last {
+                    Some((began, of, requested))
+                        if now.saturating_duration_since(*began) < LOADER_INTERVAL =>
+                    {
+                        prop_assert_eq!(*of, xid, "another exchange");
+                        prop_assert!(!*requested || kind == MessageType::Request, "another boot");
+                        *requested |= kind == MessageType::Request;
+                        replies += 1;
+                        prop_assert!(replies <= MAX_LOADER_REPLIES);
+                    }
+                    _ => (last, replies) = (Some((now, xid, kind == MessageType::Request)), 1),
+                }
+            }
+        }
     }
 }

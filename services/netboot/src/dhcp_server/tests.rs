@@ -25,7 +25,7 @@ fn server() -> (Server, mpsc::Receiver<String>) {
 
 fn server_on(scripts: Arc<BootScripts>, link: Link, signs: mpsc::Sender<String>) -> Server {
     let view = View { scripts, link: Arc::new(link), link_state: Arc::default() };
-    Server::new(view, Metrics::default(), signs, Booting::default())
+    Server::new(view, Metrics::default(), signs)
 }
 
 /// A message of UEFI firmware at `mac` through its relay.

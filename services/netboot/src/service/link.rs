@@ -22,7 +22,7 @@ use crate::dhcp_server::{self, View};
 use crate::http::Http;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
-use crate::ra::{self, Booting};
+use crate::ra;
 use crate::site::Site;
 use crate::syslog::{self, Lines};
 use crate::tftp::{FileSource, FinishedRequest, Server, admission, server};
@@ -141,7 +141,6 @@ impl LinkServer {
     ) -> anyhow::Result<()> {
         let view = self.view(&common.served)?;
         let Self { boots, link_state, sockets } = self;
-        let booting = Booting::default();
         if let Some(socket) = sockets.syslog {
             let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
             let (index, allocator) = (common.index.clone(), common.allocator.clone());
@@ -150,8 +149,8 @@ impl LinkServer {
             tasks.spawn(receiver.run(socket, stop.clone()));
         }
         if let Some(socket) = sockets.advertisements {
-            let (booting, metrics) = (booting.clone(), common.metrics.clone());
-            let advertiser = ra::server::Server { booting, metrics };
+            let (link_state, metrics) = (link_state.clone(), common.metrics.clone());
+            let advertiser = ra::server::Server { link_state, metrics, clock: Clock::system() };
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = view.link.loaders.present.clone();
@@ -162,7 +161,7 @@ impl LinkServer {
             clock: Clock::system(),
         };
         let (metrics, signs) = (common.metrics.clone(), common.reports.firmware.clone());
-        let dhcp = Arc::new(dhcp_server::Server::new(view, metrics, signs, booting));
+        let dhcp = Arc::new(dhcp_server::Server::new(view, metrics, signs));
         for (socket, port) in
             [(sockets.dhcp, ListenPort::Dhcp), (sockets.boot_service, ListenPort::BootService)]
         {

@@ -1,12 +1,14 @@
 //! Router solicitations of a real client.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netboot::Metrics;
-use netboot::ra::Booting;
+use netboot::dhcp_server::link_state::LinkState;
 use netboot::ra::server::{Server, Socket};
 use prometheus_client::registry::Registry;
+use runtime::clock::Clock;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::network::{MAC, Network};
@@ -19,21 +21,21 @@ struct Site {
     network: Network,
     /// At the machine.
     loader: Socket,
-    booting: Booting,
+    link_state: Arc<LinkState>,
     registry: Registry,
     _stop: DropGuard,
 }
 
 fn site() -> Site {
-    let (network, booting) = (Network::new(), Booting::default());
+    let (network, link_state) = (Network::new(), Arc::<LinkState>::default());
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let socket = network.at_server(|| Socket::open("v0")).unwrap();
     let stop = CancellationToken::new();
-    let server = Server { booting: booting.clone(), metrics };
+    let server = Server { link_state: link_state.clone(), metrics, clock: Clock::system() };
     tokio::spawn(server.run(socket, stop.clone()));
     let loader = network.at_machine(|| Socket::open("eth0")).unwrap();
-    Site { network, loader, booting, registry, _stop: stop.drop_guard() }
+    Site { network, loader, link_state, registry, _stop: stop.drop_guard() }
 }
 
 impl Site {
@@ -76,7 +78,7 @@ impl Site {
 async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     let site = site();
     assert_eq!(site.solicit().await, None, "it is not booting");
-    site.booting.record(MAC, Instant::now());
+    site.link_state.record_booting(MAC, Instant::now());
     let told = site.solicit().await.expect("an answer");
     for wanted in
         ["Hop limit                 :    undefined", "Router lifetime           :            0"]
@@ -91,14 +93,14 @@ async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
 #[tokio::test]
 async fn where_a_router_is_heard_booting_machines_are_left_to_it() {
     let mut site = site();
-    site.booting.record(MAC, Instant::now());
+    site.link_state.record_booting(MAC, Instant::now());
     let told = site.solicit().await.expect("an answer of ours");
     assert!(!told.contains("2001:db8::/64"), "{told}");
     site.network.route();
     let routed = async {
         let mut quiet = 0;
         while quiet < 5 {
-            site.booting.record(MAC, Instant::now());
+            site.link_state.record_booting(MAC, Instant::now());
             let before = site.advertised();
             let told = site.solicit().await.expect("an answer of somebody's");
             let theirs = told.contains("2001:db8::/64") && site.advertised() == before;
