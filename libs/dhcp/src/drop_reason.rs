@@ -41,6 +41,8 @@ pub enum DropReason {
     Proxy,
     #[error("it does not boot by PXE")]
     NotBooting,
+    #[error("its reply does not fit")]
+    TooLarge,
     #[error("every address of the pool is taken")]
     PoolExhausted,
     #[error("too many machines without a record are enrolled at once")]

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use crate::boot_file;
 use crate::config::{Mode, Reservation};
 use crate::drop_reason::DropReason;
-use crate::encode::{TooLarge, max_payload};
+use crate::encode::max_payload;
 use crate::inputs::ReplyInputs;
 use crate::message_rules::{self, ReplyKind};
 use crate::options::{Options, code};
@@ -25,6 +25,8 @@ const BROADCAST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PO
 pub struct Reply {
     /// The packet.
     pub packet: Packet,
+    /// The encoded packet.
+    pub datagram: Vec<u8>,
     /// Its destination. It is sent by the interface and from the socket that received the request.
     pub to: SocketAddrV4,
     /// The largest UDP payload that the client accepts, in octets.
@@ -34,14 +36,15 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Replaces the lease time.
-    pub fn set_lease_seconds(&mut self, seconds: u32) {
+    /// Returns the reply with another lease time.
+    pub fn with_lease_seconds(mut self, seconds: u32) -> Result<Self, DropReason> {
         reply_options::lease_times(&mut self.packet.options, seconds);
+        self.encoded()
     }
 
-    /// Encodes the datagram.
-    pub fn encode(&self) -> Result<Vec<u8>, TooLarge> {
-        self.packet.encode(self.max_payload)
+    fn encoded(self) -> Result<Self, DropReason> {
+        let datagram = self.packet.encode(self.max_payload).map_err(|_| DropReason::TooLarge)?;
+        Ok(Self { datagram, ..self })
     }
 
     /// Returns the message type as text for logs and metric labels.
@@ -66,7 +69,7 @@ pub fn reply(request: &Request, inputs: ReplyInputs<'_>) -> Result<Reply, DropRe
     }
     let builder = Builder { request, inputs };
     let proxy = reservation.is_some_and(|own| own.proxy);
-    match (request.received.port, mode) {
+    let reply = match (request.received.port, mode) {
         (_, Mode::Disabled) => Err(DropReason::Off),
         (ListenPort::BootService, _) => builder.boot_service(),
         (ListenPort::Dhcp, Mode::Proxy | Mode::AutoProxy) => builder.proxy(),
@@ -74,7 +77,8 @@ pub fn reply(request: &Request, inputs: ReplyInputs<'_>) -> Result<Reply, DropRe
         (ListenPort::Dhcp, Mode::Reservation) => {
             builder.assign(reservation.ok_or(DropReason::Unknown)?)
         }
-    }
+    };
+    reply?.encoded()
 }
 
 struct Builder<'a> {
@@ -183,7 +187,8 @@ impl Builder<'_> {
             options,
             ..*request
         };
-        Reply { packet, to: self.destination(), max_payload: max_payload(request), no_loader: None }
+        let (to, max_payload) = (self.destination(), max_payload(request));
+        Reply { packet, datagram: Vec::new(), to, max_payload, no_loader: None }
     }
 
     /// Returns the destination of everything but a NAK and the answer to an INFORM. A client without an address is reached by

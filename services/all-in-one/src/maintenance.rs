@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use runtime::authority::SiteAuthority;
+use runtime::clock::Clock;
 use store::ScopedStore;
 use store::records::CheckReport;
 use tinwright::in_process;
@@ -21,7 +22,7 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     // Nobody is called: looking at records takes no peer.
     let nobody = Reach::inside(&in_process::pair().0);
     let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
-    let leases = netboot::leases::Leases::new(store.clone()).check(mend).await?;
+    let leases = netboot::leases::Leases::new(store.clone(), Clock::system()).check(mend).await?;
     let boots =
         netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     Ok(services.check(mend).await?.and(boots.check(mend).await?).and(leases))

@@ -12,13 +12,14 @@ use dhcp::{DropReason, Link, MessageType, Mode, PoolTerms, Request, Reservation}
 use ipnet::Ipv4Net;
 use runtime::clock::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
+use tinwright::netboot::v1::UnknownMachine;
 
 use crate::Mac;
 use crate::leases::Leases;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
-use crate::pool::{Lease, Subnet, Table, Unknown};
-use crate::unknown_clients::{UnknownClient, UnknownClients};
+use crate::pool::{Lease, State, Subnet, Table, Unknown};
+use crate::unknown_clients::UnknownClients;
 
 /// The interval at which pool metrics are updated.
 const METRICS_INTERVAL: Duration = Duration::from_secs(30);
@@ -73,7 +74,7 @@ pub enum Allocation {
 }
 
 impl Allocation {
-    /// The reservation and the mode that answer the request; `record` is the machine's and `mode` the link's.
+    /// Returns the reservation and the mode that answer the request; `record` is the machine's and `mode` the link's.
     pub fn effective<'a>(
         &'a self,
         record: Option<&'a Reservation>,
@@ -98,15 +99,6 @@ pub struct AllocationEffects {
     pub offer: Option<Ipv4Addr>,
 }
 
-/// The changes could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotApplied {
-    /// Another request was given the address meanwhile: evaluate the request again.
-    Conflict,
-    /// The request is dropped.
-    Dropped(DropReason),
-}
-
 impl Allocator {
     /// Allocates in `subnets` and stores `leases`; addresses that `index` reserves are left out.
     pub fn new(
@@ -119,19 +111,19 @@ impl Allocator {
         Self { subnets, leases, index, unknown, enrolments }
     }
 
-    /// The leases.
+    /// Returns the leases.
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
 
     /// Updates the metrics of pools and unknown clients repeatedly, and logs an error if a pool is exhausted.
-    pub async fn report(&self, metrics: Metrics) {
+    pub async fn report(&self, metrics: Metrics, clock: Clock) {
         let mut tick = tokio::time::interval(METRICS_INTERVAL);
         loop {
             tick.tick().await;
             for subnet in self.subnets.iter().filter(|subnet| !subnet.is_empty()) {
                 let name = subnet.network.to_string();
-                let free = self.leases.read(|table| table.free(subnet, SystemTime::now()));
+                let free = self.leases.read(|table| table.free(subnet, clock.wall()));
                 if free == 0 {
                     tracing::error!(subnet = name, "pool exhausted: every address is taken");
                 }
@@ -141,7 +133,7 @@ impl Allocator {
         }
     }
 
-    /// The client that leases `source`.
+    /// Returns the client that leases `source`.
     pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
         match source {
             IpAddr::V4(source) => self.leases.holder(source, now),
@@ -162,7 +154,7 @@ impl Allocator {
         }
     }
 
-    /// The client's subnet, and the address that it has there or had last.
+    /// Returns the client's subnet, and the address that it has there or had last.
     pub fn pool(
         &self,
         applicant: Applicant<'_>,
@@ -200,7 +192,7 @@ impl Allocator {
         let address = self.leases.read(|table| {
             let had = table.of(subnet, Mac(request.mac), now.wall);
             // Until leases and records have been read once, it is not known which addresses are taken.
-            let renews = matches!(had, Some((_, Lease::Bound { .. })));
+            let renews = had.is_some_and(|(_, lease)| lease.state == State::Bound);
             if !self.leases.is_ready() || !(self.index.is_told() || renews) {
                 return Err(DropReason::NotReady);
             }
@@ -224,8 +216,7 @@ impl Allocator {
         let wanted = options.address(code::REQUESTED_ADDRESS);
         let reserved = |address: Ipv4Addr| self.index.is_reserved(address.into());
         let usable = |address| address != link.id && !reserved(address);
-        let declined = |lease| matches!(lease, Lease::Declined { .. });
-        let had = had.filter(|(address, lease)| usable(*address) && !declined(*lease));
+        let had = had.filter(|(own, lease)| usable(*own) && lease.state != State::Declined);
         let enrols = had.is_none() && record.is_none();
         // Checked before the search: a forged MAC must not cost a search of a full pool.
         let enrolment_is_exhausted = enrols && self.enrolments.is_exhausted(&(), now.monotonic);
@@ -243,8 +234,9 @@ impl Allocator {
             Some(MessageType::Request)
                 if had.is_none() && options.get(code::SERVER_IDENTIFIER).is_some() =>
             {
-                let free = |address| table.state(address, now.wall).is_none_or(Lease::leaves_free);
-                let own = wanted.filter(|own| subnet.lends(*own) && usable(*own) && free(*own));
+                let free = |address| table.state(address, now.wall).is_none_or(Lease::is_over);
+                let own =
+                    wanted.filter(|own| subnet.pool_contains(*own) && usable(*own) && free(*own));
                 if own.is_some() && enrolment_is_exhausted {
                     return Err(DropReason::EnrolmentRate);
                 }
@@ -255,26 +247,24 @@ impl Allocator {
         }
     }
 
-    /// Makes the changes of an allocation, except [`record_unknown`](Self::record_unknown).
+    /// Makes the changes of an allocation, except [`record_unknown`](Self::record_unknown). [`DropReason::Busy`]: another
+    /// request was given the address meanwhile; evaluate the request again.
     pub fn apply(
         &self,
         request: &Request,
         effects: &AllocationEffects,
         now: Timestamps,
-    ) -> Result<(), NotApplied> {
+    ) -> Result<(), DropReason> {
         if effects.enrols {
             let taken = self.enrolments.take((), now.monotonic);
-            taken.map_err(|_| NotApplied::Dropped(DropReason::EnrolmentRate))?;
+            taken.map_err(|_| DropReason::EnrolmentRate)?;
         }
-        match effects.offer {
-            Some(address) if !self.leases.offer(address, Mac(request.mac), now.wall) => {
-                Err(NotApplied::Conflict)
-            }
-            Some(_) | None => Ok(()),
-        }
+        let mac = Mac(request.mac);
+        let offered = effects.offer.is_none_or(|own| self.leases.offer(own, mac, now.wall));
+        offered.then_some(()).ok_or(DropReason::Busy)
     }
 
-    /// The client's subnet.
+    /// Returns the client's subnet.
     fn subnet_of(&self, applicant: Applicant<'_>) -> Option<&Subnet> {
         let Applicant { request, link, .. } = applicant;
         let selected = request.relayed(link).link;
@@ -289,14 +279,14 @@ impl Allocator {
     pub fn record_unknown(&self, applicant: Applicant<'_>, now: SystemTime) {
         let Applicant { request, link, .. } = applicant;
         let vendor_class = request.packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
-        let client = UnknownClient {
-            mac: Mac(request.mac),
-            relay: request.relay(),
+        let client = UnknownMachine {
+            relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
             circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
-            architectures: request.architectures().collect(),
+            architectures: request.architectures().map(u32::from).collect(),
             vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
+            ..UnknownMachine::default()
         };
-        let is_logged = self.unknown.record(client, now);
+        let is_logged = self.unknown.record(Mac(request.mac), client, now);
         let subnet = self.subnet_of(applicant);
         if is_logged && subnet.is_some_and(|subnet| subnet.unknown != Unknown::Ignore) {
             let (mac, relay) = (Mac(request.mac), request.packet.giaddr);
@@ -305,7 +295,7 @@ impl Allocator {
     }
 }
 
-/// The reservation of `address`, which may be none, for a client of `subnet`.
+/// Returns the reservation of `address`, which may be none, for a client of `subnet`.
 fn reservation(
     applicant: Applicant<'_>,
     subnet: &Subnet,
@@ -318,7 +308,8 @@ fn reservation(
     let boots = request.class.boots();
     let pool = PoolTerms {
         lease_seconds: if boots { max.min(link.boot_lease_seconds.max(1)) } else { max },
-        is_authoritative: record.is_some() || wanted.is_some_and(|wanted| subnet.lends(wanted)),
+        is_authoritative: record.is_some()
+            || wanted.is_some_and(|wanted| subnet.pool_contains(wanted)),
     };
     let mut own = record.cloned().unwrap_or_else(|| Reservation::new(request.mac, None));
     let or = |own: &mut Vec<Ipv4Addr>, default: &[Ipv4Addr]| {

@@ -1,7 +1,7 @@
 //! The DHCP sockets: receives requests, sends replies.
 //!
 //! ```text
-//! datagram ─▶ dhcp::Request ─▶ reply cache ─▶ respond(view, request) ─▶ effects applied ─▶ reply sent
+//! datagram ─▶ dhcp::Request ─▶ reply cache ─▶ respond(view, request) ─▶ effects applied ─▶ reply sent ─▶ timeline
 //!                                                                          └─ claim ─▶ committed ─┘
 //! ```
 //!
@@ -17,11 +17,11 @@ pub mod reply_cache;
 pub mod respond;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use dhcp::{DropReason, ListenPort, Received, Reply, Request};
+use dhcp::{DropReason, Link, ListenPort, Received, Reply, Request};
 use runtime::clock::Clock;
 use runtime::rate_limit::{Rate, RateLimiter, TokenBucket};
 use socket2::{Domain, Protocol, Type};
@@ -30,15 +30,19 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::deferred_ack::{DeferredAck, MAX_DEFERRED_ACKS};
+pub use self::deferred_ack::DeferredAck;
+use self::deferred_ack::MAX_DEFERRED_ACKS;
+use self::link_state::LinkState;
 use self::reply_cache::{EncodedReply, ReplyCache};
-pub use self::respond::{Effects, PoolChange, Response, View, respond};
+pub use self::respond::{Effects, Response, respond};
 use crate::Mac;
-use crate::allocation::{Applicant, NotApplied, Timestamps};
+use crate::allocation::{Allocator, Applicant, Timestamps};
+use crate::bootscripts::BootScripts;
 use crate::datagram::{Arrival, Socket};
-use crate::leases::{Claim, ReturnedAddress};
+use crate::leases::{Claim, Leases, ReturnedAddress};
 use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
+use crate::pool;
 use crate::timeline::{BootStep, BootSubject, Event};
 
 /// The longest request that is read.
@@ -68,10 +72,43 @@ pub struct Server {
     deferred: Arc<Semaphore>,
 }
 
-/// The result of a datagram that is answered.
-enum Outcome {
-    Immediate(EncodedReply),
-    Deferred(Box<DeferredAck>),
+/// Everything that requests on one link are answered from.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Boot decisions, records and pools.
+    pub scripts: Arc<BootScripts>,
+    /// The link's settings.
+    pub link: Arc<Link>,
+    /// The state of its clients.
+    pub link_state: Arc<LinkState>,
+}
+
+impl View {
+    /// Returns the machine that sent `request`: by its MAC, else by its switch port.
+    pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
+        let index = self.scripts.index();
+        index.by_mac(Mac(request.mac)).or_else(|| index.by_port(&request.relayed(&self.link)))
+    }
+
+    /// True if `address` is in a network of the link.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else { return false };
+        self.link.networks.iter().any(|network| network.contains(&address))
+    }
+
+    /// Returns the time since the machine's reserved address was declined, if it is not offered yet.
+    pub fn declined_age(&self, machine: Option<&MachineView>, now: Timestamps) -> Option<Duration> {
+        self.link_state.declined_age(machine?.reservation(), now.monotonic)
+    }
+}
+
+/// The work that remains after a datagram is answered.
+#[derive(Debug, Default)]
+pub struct Remaining {
+    /// An ACK that waits for the store.
+    pub ack: Option<Box<DeferredAck>>,
+    /// Steps for the boot's timeline.
+    pub events: Vec<Event>,
 }
 
 /// Binds `port` on an interface. The port is not shared: another server on this host would take datagrams unnoticed.
@@ -116,12 +153,13 @@ impl Server {
             {
                 left -= 1;
                 let datagram = buffer.get(..arrival.length).unwrap_or_default();
-                match self.answer(datagram, &arrival, port) {
-                    None => {}
-                    Some(Outcome::Immediate((reply, to))) => {
-                        self.send(&socket, &reply, to, arrival.interface).await;
-                    }
-                    Some(Outcome::Deferred(ack)) => self.defer(&mut deferred, &socket, *ack),
+                let mut remaining = Remaining::default();
+                if let Some((reply, to)) = self.reply(datagram, &arrival, port, &mut remaining) {
+                    self.send(&socket, &reply, to, arrival.interface).await;
+                }
+                self.record_events(remaining.events);
+                if let Some(ack) = remaining.ack {
+                    self.defer(&mut deferred, &socket, *ack);
                 }
             }
             while deferred.try_join_next().is_some() {}
@@ -132,37 +170,27 @@ impl Server {
         Ok(())
     }
 
-    /// The immediate reply to a datagram, and its destination.
-    pub fn reply(
-        &self,
-        datagram: &[u8],
-        arrival: &Arrival,
-        port: ListenPort,
-    ) -> Option<EncodedReply> {
-        match self.answer(datagram, arrival, port)? {
-            Outcome::Immediate(reply) => Some(reply),
-            Outcome::Deferred(_) => None,
-        }
-    }
-
     async fn send(&self, socket: &Socket, reply: &[u8], to: SocketAddrV4, interface: u32) {
         if let Err(error) = socket.send(reply, to, self.view.link.id, interface).await {
             tracing::warn!(error = &error as &dyn std::error::Error, %to, "DHCP reply not sent");
         }
     }
 
-    /// Answers a datagram: parses it, checks the rate limits and the reply cache, and responds.
-    fn answer(&self, datagram: &[u8], arrival: &Arrival, port: ListenPort) -> Option<Outcome> {
+    /// Answers a datagram: parses it, checks the rate limits and the reply cache, and responds. Returns the reply and its
+    /// destination, if it can be sent at once.
+    pub fn reply(
+        &self,
+        datagram: &[u8],
+        arrival: &Arrival,
+        port: ListenPort,
+        remaining: &mut Remaining,
+    ) -> Option<EncodedReply> {
         let now = Timestamps::from(&self.clock);
         let broadcast = arrival.to.is_broadcast();
         let received = Received { source: arrival.source, broadcast, port };
-        let request = match Request::parse(datagram, received, &self.view.link) {
-            Ok(request) => request,
-            Err(unreadable) => {
-                self.metrics.dropped(unreadable.label());
-                return None;
-            }
-        };
+        let parsed = Request::parse(datagram, received, &self.view.link);
+        let request =
+            parsed.inspect_err(|malformed| self.metrics.dropped(malformed.label())).ok()?;
         let (mac, machine) = (Mac(request.mac), self.view.machine(&request));
         if self.is_over_limit(mac, machine.is_some(), now.monotonic) {
             self.metrics.dropped("rate");
@@ -171,22 +199,26 @@ impl Server {
         let hash = self.replies.hash(datagram, received);
         if let Some(reply) = self.replies.get(mac, hash, now.monotonic) {
             self.metrics.replied("again");
-            return Some(Outcome::Immediate(reply));
+            return Some(reply);
         }
-        let answered = self.respond(&request, machine.as_deref(), now);
+        let answered = self.respond(&request, machine.as_deref(), &mut remaining.events, now);
         self.metrics.judged(self.clock.monotonic().saturating_duration_since(now.monotonic));
-        let Some((reply, claim)) = answered else {
+        match answered {
             // A client that released its address may repeat its earlier request, and gets a new reply.
-            self.replies.remove(mac);
-            return None;
-        };
-        if let Some(claim) = claim {
-            let ack = DeferredAck { request, interface: arrival.interface, reply, claim };
-            return Some(Outcome::Deferred(Box::new(ack)));
+            None => {
+                self.replies.remove(mac);
+                None
+            }
+            Some((reply, Some(claim))) => {
+                let ack = DeferredAck { request, interface: arrival.interface, reply, claim };
+                remaining.ack = Some(Box::new(ack));
+                None
+            }
+            Some((Reply { datagram, to, .. }, None)) => {
+                self.replies.put(mac, hash, now.monotonic, (datagram.clone(), to));
+                Some((datagram, to))
+            }
         }
-        let encoded = (reply.encode().ok()?, reply.to);
-        self.replies.put(mac, hash, now.monotonic, encoded.clone());
-        Some(Outcome::Immediate(encoded))
     }
 
     /// Takes one token of the client's rate limit. Clients without a record share another limit.
@@ -203,68 +235,55 @@ impl Server {
         &self,
         request: &Request,
         machine: Option<&MachineView>,
+        events: &mut Vec<Event>,
         now: Timestamps,
     ) -> Option<(Reply, Option<Claim>)> {
-        for attempt in 0..MAX_ATTEMPTS {
-            let mut response = respond(&self.view, machine, request, now);
-            if attempt == 0 && response.effects.allocation.is_unknown {
-                self.record_unknown(request, now);
+        let response = self.reserve(request, machine, now).and_then(|mut response| {
+            self.record(request, machine, &mut response, events, now);
+            let reply = response.reply?;
+            Ok((reply, response.decision, response.offer, response.effects.claim))
+        });
+        let (reply, decision, offer, claim) = match response {
+            Ok(response) => response,
+            Err(reason) => {
+                self.log_drop(reason, request);
+                return None;
             }
-            match self.reserve(request, &response.effects, now) {
-                Err(NotApplied::Conflict) => continue,
-                Err(NotApplied::Dropped(reason)) => {
-                    self.log_drop(reason, request);
-                    return None;
-                }
-                Ok(()) => {}
-            }
-            self.record(request, machine, &mut response.effects, now);
-            let Response { reply, decision, offer, effects, .. } = response;
-            return match reply {
-                Err(reason) => {
-                    self.log_drop(reason, request);
-                    None
-                }
-                Ok(reply) => {
-                    let (kind, mac) = (reply.kind_label(), Mac(request.mac));
-                    self.metrics.replied(kind);
-                    let by_port = machine.is_some_and(|machine| machine.mac != mac);
-                    let id = machine.map(|machine| machine.hardware.id.as_str());
-                    let xid = request.packet.xid;
-                    tracing::info!(hardware.id = id, %mac, dhcp.xid = xid, kind, boot = %decision.fact, ?offer, by_port, "DHCP request answered");
-                    Some((reply, effects.claim))
-                }
-            };
-        }
-        self.log_drop(DropReason::Busy, request);
-        None
+        };
+        let (kind, mac, xid) = (reply.kind_label(), Mac(request.mac), request.packet.xid);
+        self.metrics.replied(kind);
+        let by_port = machine.is_some_and(|machine| machine.mac != mac);
+        let id = machine.map(|machine| machine.hardware.id.as_str());
+        tracing::info!(hardware.id = id, %mac, dhcp.xid = xid, kind, boot = %decision.fact, ?offer, by_port, "DHCP request answered");
+        Some((reply, claim))
     }
 
-    /// Makes the changes that other requests may have made impossible.
+    /// Responds to a request, and makes the changes that other requests may make impossible meanwhile.
     fn reserve(
         &self,
         request: &Request,
-        effects: &Effects,
+        machine: Option<&MachineView>,
         now: Timestamps,
-    ) -> Result<(), NotApplied> {
-        let View { scripts, link_state, .. } = &self.view;
-        // The allocation first: a loader that is not sent must not count as given.
-        if let Some(allocator) = scripts.allocator() {
-            allocator.apply(request, &effects.allocation, now)?;
-        }
-        match (link_state.grants(), effects.loader) {
-            (Some(grants), Some(loader)) if !grants.apply(request, loader, now.monotonic) => {
-                Err(NotApplied::Conflict)
+    ) -> Result<Response, DropReason> {
+        let View { scripts, link, link_state } = &self.view;
+        for attempt in 0..MAX_ATTEMPTS {
+            let response = respond(&self.view, machine, request, now);
+            // The allocation first: a loader that is not sent must not count as given.
+            if let Some(allocator) = scripts.allocator() {
+                if attempt == 0 && response.effects.allocation.is_unknown {
+                    allocator.record_unknown(Applicant { request, record: None, link }, now.wall);
+                }
+                match allocator.apply(request, &response.effects.allocation, now) {
+                    Err(DropReason::Busy) => continue,
+                    applied => applied?,
+                }
             }
-            _ => Ok(()),
+            let loader = link_state.grants().zip(response.effects.loader);
+            if loader.is_none_or(|(grants, loader)| grants.apply(request, loader, now.monotonic)) {
+                return Ok(response);
+            }
         }
-    }
-
-    fn record_unknown(&self, request: &Request, now: Timestamps) {
-        if let Some(allocator) = self.view.scripts.allocator() {
-            let applicant = Applicant { request, record: None, link: &self.view.link };
-            allocator.record_unknown(applicant, now.wall);
-        }
+        Err(DropReason::Busy)
     }
 
     /// Makes the changes that always succeed.
@@ -272,10 +291,12 @@ impl Server {
         &self,
         request: &Request,
         machine: Option<&MachineView>,
-        effects: &mut Effects,
+        response: &mut Response,
+        events: &mut Vec<Event>,
         now: Timestamps,
     ) {
-        let (scripts, mac) = (&self.view.scripts, Mac(request.mac));
+        let View { scripts, link_state, .. } = &self.view;
+        let (mac, effects) = (Mac(request.mac), &mut response.effects);
         if let (Some(machine), Some(uuid)) = (machine, effects.uuid) {
             scripts.history.record_uuid(machine, uuid);
         }
@@ -284,30 +305,44 @@ impl Server {
             let _full = self.boot_signs.try_send(machine.hardware.id.clone());
         }
         if effects.solicits_router {
-            self.view.link_state.record_booting(mac, now.monotonic);
+            link_state.record_booting(mac, now.monotonic);
         }
-        for step in effects.boot_steps.iter_mut().filter_map(Option::take) {
-            if matches!(step, BootStep::Unknown(_)) {
+        let subject = machine.map_or(BootSubject::UnknownClient(mac), |machine| {
+            BootSubject::Machine(machine.id, mac)
+        });
+        let source = request.client_address().map(Into::into);
+        let steps = effects.boot_steps.iter_mut().filter_map(Option::take);
+        events.extend(steps.map(|step| Event { subject, step, source, at: now.wall }));
+        let leases = scripts.allocator().filter(|_| response.is_allocated).map(Allocator::leases);
+        let take_back = |leases: &Leases, address, event| {
+            leases.take_back(ReturnedAddress { address, mac, event, at: now.wall });
+        };
+        if let Err(DropReason::Declined(address)) = response.reply {
+            tracing::warn!(%address, %mac, "address declined: another host uses it");
+        }
+        match (&response.reply, leases) {
+            (Err(DropReason::Declined(address)), Some(leases)) => {
+                take_back(leases, *address, pool::Event::Decline);
+            }
+            (Err(DropReason::Declined(address)), None) => {
+                link_state.record_declined(*address, now.monotonic);
+            }
+            (Err(DropReason::Released(address)), Some(leases)) => {
+                take_back(leases, *address, pool::Event::Release);
+            }
+            // The client has chosen another server.
+            (Err(DropReason::OtherServer), Some(leases)) => leases.withdraw(mac),
+            _ => {}
+        }
+    }
+
+    /// Records `events` in the timelines of their machines.
+    fn record_events(&self, events: Vec<Event>) {
+        for event in events {
+            if matches!(event.step, BootStep::Unknown(_)) {
                 self.metrics.unknown_machine();
             }
-            let subject = machine.map_or(BootSubject::UnknownClient(mac), |machine| {
-                BootSubject::Machine(machine.id, mac)
-            });
-            let source = request.client_address().map(Into::into);
-            scripts.timeline().record(Event { subject, step, source, at: now.wall });
-        }
-        if let Some(address) = effects.declined {
-            tracing::warn!(%address, %mac, "address declined: another host uses it");
-            self.view.link_state.record_declined(address, now.monotonic);
-        }
-        if let (Some(change), Some(allocator)) = (effects.pool, scripts.allocator()) {
-            match change {
-                PoolChange::Withdraw => allocator.leases().withdraw(mac),
-                PoolChange::Return(address, event) => {
-                    let returned = ReturnedAddress { address, mac, event, at: now.wall };
-                    allocator.leases().take_back(returned);
-                }
-            }
+            self.view.scripts.timeline().record(event);
         }
     }
 

@@ -1,18 +1,18 @@
-//! Leases, as the store keeps them and as every answer is made from them: in memory.
+//! Leases of pool addresses: durable in the store, and in memory for replies.
 //!
 //! ```text
-//! netboot/lease/<address>      who has it, or had it last
+//! netboot/lease/<address>      the client that has the address, or had it last
 //!
-//! DHCP ─claim─▶ commit, expecting the record as it was seen ─▶ table ─▶ ACK
+//! DHCP ─claim─▶ commit, expecting the record as it was read ─▶ table ─▶ ACK
 //! other processes' commits ─mirror─▶ table
 //! ```
 //!
-//! What is in memory only says what to try: an address is somebody's once the commit is through, which expects that nobody
-//! changed the record meanwhile. So two processes over one store never give one address to two clients, and a crash
-//! between commit and answer leaves an address bound to a client that asks for it again. Commits wait for each other's
-//! `fdatasync` in the store, many for one, so there is no batch of our own.
+//! The table in memory only proposes: an address is leased once the commit succeeds, which expects that the record did not
+//! change meanwhile. So two processes over one store never lease one address to two clients, and a crash between commit and
+//! reply leaves an address bound to a client that requests it again. Concurrent commits share one `fdatasync` in the store,
+//! so they are not batched here.
 //!
-//! With the store away nobody is given anything new, and a client that renews is told what remains of what is committed.
+//! While the store is unavailable, no new lease is granted, and a client that renews gets the rest of its committed lease.
 
 mod api;
 mod record;
@@ -23,95 +23,101 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use store::mirror::{Mirror, Watcher};
-use store::records::{self, Change, CheckReport, Listing, Records};
+use runtime::clock::Clock;
+use store::mirror::Mirror;
+use store::records::{self, Change, CheckReport, Records};
 use store::{ScopedStore, Store};
 use tinwright::netboot::v1 as pb;
 use tinwright::watch::WatchEvent;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use self::api::Api;
-use self::record::Kept;
-use self::release::ReleaseQueue;
+use self::record::LeaseKind;
+use self::release::MAX_RETURNED;
 pub use self::release::ReturnedAddress;
 use crate::Mac;
-use crate::pool::{Event, Lease, Table};
+use crate::pool::{Event, Lease, State, Table};
 
-/// How long a commit may take: a client that waits for its ACK asks again after four seconds (RFC 2131, section 4.1).
-const COMMIT: Duration = Duration::from_secs(3);
-/// How often what is over is removed.
-const SWEEP: Duration = Duration::from_secs(60);
+/// The longest time of a commit: a client that waits for its ACK repeats its request after four seconds (RFC 2131, section 4.1).
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The interval at which expired records are deleted.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A client is to be given an address, or to keep it.
+/// A lease or a renewal to be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The address.
     pub address: Ipv4Addr,
     /// The client.
     pub mac: Mac,
-    /// For how long.
+    /// The duration of the lease.
     pub duration: Duration,
-    /// Whether it asks from the relay port that its record names; nothing where it renews past the relay.
+    /// True if the request came from the relay port in the client's record; none if the client renews past the relay.
     pub at_port: Option<bool>,
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimResult {
-    /// It is the client's for so long, and will be after a power cut. Shorter than claimed while the store is away.
+    /// The lease is durable for this duration. It is shorter than claimed while the store is unavailable.
     Granted(Duration),
-    /// It is not the client's. What is known has been read again: judge the request anew.
+    /// The address is not the client's. The record has been read again: evaluate the request again.
     Lost,
-    /// Nobody can say while the store is away.
+    /// The store is unavailable, and the client has no committed lease.
     StoreUnavailable,
 }
 
-/// The leases. Cheap to share.
+/// All leases. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Leases {
-    records: Records<Kept>,
-    mirror: Mirror<Kept>,
+    records: Records<LeaseKind>,
+    mirror: Mirror<LeaseKind>,
     shared: Arc<Shared>,
+    clock: Clock,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    read_back: watch::Sender<bool>,
-    returned: ReleaseQueue,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    table: Table,
-    /// Of addresses that the pools lend, so no more than these have.
-    seen: HashMap<Ipv4Addr, Seen>,
-}
-
-/// What was last seen of a record.
 #[derive(Debug)]
-struct Seen {
-    /// When it was written or, where there is none, removed.
+struct Shared {
+    state: Mutex<Leased>,
+    ready: watch::Sender<bool>,
+    returned: mpsc::Sender<ReturnedAddress>,
+    /// Locked by the task that stores returned addresses.
+    to_return: tokio::sync::Mutex<mpsc::Receiver<ReturnedAddress>>,
+}
+
+#[derive(Debug, Default)]
+struct Leased {
+    table: Table,
+    /// The last known record of each address. Addresses are those of pools, which bounds the map.
+    known: HashMap<Ipv4Addr, KnownRecord>,
+}
+
+#[derive(Debug)]
+struct KnownRecord {
+    /// The revision that wrote or deleted the record.
     revision: u64,
     record: Option<pb::Lease>,
 }
 
 impl Leases {
-    /// Those kept in `store`; [`run`](Self::run) reads them.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    /// Returns the leases in `store`; [`run`](Self::run) reads them.
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let records = Records::new(ScopedStore::new(store, "netboot"));
-        Self { mirror: Mirror::new(records.clone()), records, shared: Arc::default() }
+        let (returned, receiver) = mpsc::channel(MAX_RETURNED);
+        let (state, ready) = Default::default();
+        let shared = Shared { state, ready, returned, to_return: receiver.into() };
+        Self { mirror: Mirror::new(records.clone()), records, shared: Arc::new(shared), clock }
     }
 
-    /// Whether all that was kept has been read: nothing may be lent before.
+    /// True once all leases have been read. No address is leased before.
     pub fn is_ready(&self) -> bool {
-        *self.shared.read_back.borrow()
+        *self.shared.ready.borrow()
     }
 
-    /// Resolves once it has.
+    /// Resolves once all leases have been read.
     pub async fn ready(&self) {
-        let mut ready = self.shared.read_back.subscribe();
+        let mut ready = self.shared.ready.subscribe();
         // The sender lives as long as the leases do.
         let _ready = ready.wait_for(|ready| *ready).await;
     }
@@ -121,20 +127,15 @@ impl Leases {
         read(&self.state().table)
     }
 
-    /// How `address` is; nothing is free.
+    /// Returns the state of `address`; none if it is free.
     pub fn at(&self, address: Ipv4Addr, now: SystemTime) -> Option<Lease> {
         self.state().table.state(address, now)
     }
 
-    /// Whose `address` is.
+    /// Returns the client that leases `address`.
     pub fn holder(&self, address: Ipv4Addr, now: SystemTime) -> Option<Mac> {
-        match self.at(address, now)? {
-            Lease::Bound { mac, .. } => Some(mac),
-            Lease::Offered { .. }
-            | Lease::Released { .. }
-            | Lease::Expired { .. }
-            | Lease::Declined { .. } => None,
-        }
+        let lease = self.at(address, now).filter(|lease| lease.state == State::Bound);
+        lease.map(|lease| lease.mac)
     }
 
     /// Holds `address` for the client `mac` for a minute. Returns false if another client has it.
@@ -142,88 +143,59 @@ impl Leases {
         self.state().table.offer(address, mac, now).is_ok()
     }
 
-    /// Takes back what was offered to the client `mac`.
+    /// Withdraws the offers to the client `mac`.
     pub fn withdraw(&self, mac: Mac) {
         self.state().table.withdraw(mac);
     }
 
-    /// Gives an address to a client, durably. One that has it for long enough already is not written again.
+    /// Commits a lease. One that is already committed for long enough is not written again.
     pub async fn claim(&self, claim: Claim, now: SystemTime) -> ClaimResult {
         let Claim { address, mac, duration, at_port } = claim;
-        let state = self.at(address, now);
+        let before = self.at(address, now);
         let moved = at_port.is_some_and(|at_port| at_port != self.was_at_port(address, mac));
-        let committed = match state {
-            Some(Lease::Bound { mac: own, until }) if own == mac => until.duration_since(now).ok(),
-            _ => None,
-        };
+        let own = before.filter(|lease| lease.state == State::Bound && lease.mac == mac);
+        let committed = own.and_then(|lease| lease.ends.duration_since(now).ok());
         if !moved && committed.is_some_and(|left| left >= duration) {
             return ClaimResult::Granted(duration);
         }
-        let Ok(bound) = Lease::after(state, mac, Event::Bind(now + duration), now) else {
+        let Ok(bound) = Lease::after(before, mac, Event::Bind(now + duration), now) else {
             return ClaimResult::Lost;
         };
-        match (self.write(address, bound, at_port, now).await, committed) {
-            (Ok(()), _) => ClaimResult::Granted(duration),
-            (Err(records::Error::Store(error)), left) => {
+        match self.write(address, bound, at_port, now).await {
+            Ok(()) => ClaimResult::Granted(duration),
+            Err(records::Error::Store(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, lease.addr = %address, "lease not stored");
                 // A lease of no seconds would be none.
-                let left = left.map(|left| left.as_secs()).filter(|left| *left > 0);
+                let left = committed.map(|left| left.as_secs()).filter(|left| *left > 0);
                 left.map_or(ClaimResult::StoreUnavailable, |left| {
                     ClaimResult::Granted(Duration::from_secs(left))
                 })
             }
-            (Err(_changed), _) => ClaimResult::Lost,
+            Err(_changed) => ClaimResult::Lost,
         }
     }
 
-    /// Follows all of them, or the one of an address.
-    fn watch(&self, address: Option<Ipv4Addr>) -> Watcher<Kept> {
-        match address {
-            Some(address) => self.mirror.watch_one(&address.to_string()),
-            None => self.mirror.watch(),
-        }
-    }
-
-    /// A page of records.
-    async fn list(&self, after: &str, limit: usize) -> Result<Listing<pb::Lease>, records::Error> {
-        self.records.list(after, limit, |_| true).await
-    }
-
-    /// The record of `address`.
-    async fn get(&self, address: Ipv4Addr) -> Result<pb::Lease, records::Error> {
-        self.records.require(&address.to_string()).await
-    }
-
-    /// The addresses that the client `mac` has or had, the one that ends last first.
+    /// Returns the addresses that the client `mac` has or had, the one that ends last first.
     fn addresses(&self, mac: Mac) -> Vec<Ipv4Addr> {
         let state = self.state();
-        let records = state.seen.values().filter_map(|seen| record::read(seen.record.as_ref()?));
-        let mut own: Vec<_> = records
-            .filter(|(_, lease)| lease.mac() == mac)
-            .map(|(address, lease)| (lease.ends(), address))
-            .collect();
+        let own = state.leases().filter(|(_, lease, _)| lease.mac == mac);
+        let mut own: Vec<_> = own.map(|(address, lease, _)| (lease.ends, address)).collect();
         own.sort();
         own.into_iter().rev().map(|(_, address)| address).collect()
     }
 
-    /// Frees `address`, whoever has it.
-    async fn delete(&self, address: Ipv4Addr, revision: i64) -> Result<(), records::Error> {
-        let old = self.records.at(&address.to_string(), revision).await?;
-        self.remove(address, &old).await
-    }
-
     async fn remove(&self, address: Ipv4Addr, old: &pb::Lease) -> Result<(), records::Error> {
         let revision = self.commit(self.records.to_delete(old)).await?;
-        self.state().learn(address, revision, None);
+        self.state().record(address, revision, None);
         Ok(())
     }
 
-    /// Whether records can be read; there are no indexes.
+    /// Checks that all records can be read; there are no indexes.
     pub async fn check(&self, mend: bool) -> Result<CheckReport, records::Error> {
         self.records.check(mend).await
     }
 
-    /// Reads what is kept, follows other processes' changes, and removes what is over, until `stop`.
+    /// Reads all leases, follows other processes' changes, and deletes expired records, until `stop`.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         tokio::select! {
             () = self.mirror.run(stop.clone()) => {}
@@ -240,9 +212,9 @@ impl Leases {
             loop {
                 match watcher.next().await {
                     Ok(WatchEvent::Put(record)) => self.state().put(record),
-                    Ok(WatchEvent::Deleted(id)) => self.state().gone(&id),
-                    Ok(WatchEvent::Synced) => drop(self.shared.read_back.send_replace(true)),
-                    // What was removed unheard of is found out when somebody claims it.
+                    Ok(WatchEvent::Deleted(id)) => self.state().deleted(&id),
+                    Ok(WatchEvent::Synced) => drop(self.shared.ready.send_replace(true)),
+                    // A deletion that was missed is found when a client claims the address.
                     Err(store::mirror::TooSlow) => break,
                 }
             }
@@ -250,30 +222,33 @@ impl Leases {
     }
 
     async fn sweep(&self) {
-        let mut tick = tokio::time::interval(SWEEP);
+        let mut tick = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             tick.tick().await;
-            self.sweep_at(SystemTime::now()).await;
+            self.sweep_at(self.clock.wall()).await;
         }
     }
 
-    /// Removes the records that are of no use any more at `now`.
+    /// Deletes the records that no client is preferred by any longer at `now`.
     async fn sweep_at(&self, now: SystemTime) {
-        self.state().table.tidy(now);
-        let over: Vec<_> = self.state().over(now).collect();
-        for (address, old) in over {
+        self.state().table.remove_expired(now);
+        let expired = self.state().expired(now);
+        for (address, old) in expired {
             match self.remove(address, &old).await {
-                // Another process was quicker.
+                // Changed: another process has deleted or replaced it.
                 Ok(()) | Err(records::Error::Changed { .. }) => {}
                 Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "old leases stay");
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "expired leases not deleted"
+                    );
                     return;
                 }
             }
         }
     }
 
-    /// Commits what became of `address`; if somebody else changed it meanwhile, learns to what.
+    /// Commits the `lease` of `address`. If the record has changed meanwhile, reads it again.
     async fn write(
         &self,
         address: Ipv4Addr,
@@ -281,9 +256,9 @@ impl Leases {
         at_port: Option<bool>,
         now: SystemTime,
     ) -> Result<(), records::Error> {
-        let at_port = at_port.unwrap_or_else(|| self.was_at_port(address, lease.mac()));
-        let old = self.state().seen.get(&address).and_then(|seen| seen.record.clone());
-        let Some(new) = record::stored(address, lease, old.as_ref(), now) else { return Ok(()) };
+        let at_port = at_port.unwrap_or_else(|| self.was_at_port(address, lease.mac));
+        let old = self.state().known.get(&address).and_then(|known| known.record.clone());
+        let Some(new) = record::write(address, lease, old.as_ref(), now) else { return Ok(()) };
         let new = pb::Lease { at_port, ..new };
         let change = match &old {
             Some(old) => self.records.to_replace(old, &new),
@@ -292,14 +267,14 @@ impl Leases {
         match self.commit(change).await {
             Ok(revision) => {
                 let new = pb::Lease { revision: revision.cast_signed(), ..new };
-                self.state().learn(address, revision, Some(new));
+                self.state().record(address, revision, Some(new));
                 Ok(())
             }
             Err(error @ records::Error::Store(_)) => Err(error),
             Err(changed) => {
                 match self.records.get(&address.to_string()).await? {
                     Some(record) => self.state().put(record),
-                    None => self.state().gone(&address.to_string()),
+                    None => self.state().deleted(&address.to_string()),
                 }
                 Err(changed)
             }
@@ -307,54 +282,59 @@ impl Leases {
     }
 
     async fn commit(&self, change: Change) -> Result<u64, records::Error> {
-        match tokio::time::timeout(COMMIT, self.records.commit(change)).await {
-            Ok(done) => Ok(done?.0),
-            Err(late) => Err(store::Error::Unavailable(late.into()).into()),
+        match tokio::time::timeout(COMMIT_TIMEOUT, self.records.commit(change)).await {
+            Ok(committed) => Ok(committed?.0),
+            Err(elapsed) => Err(store::Error::Unavailable(elapsed.into()).into()),
         }
     }
 
-    /// Whether the client `mac` got `address` through its relay port.
+    /// True if the client `mac` leased `address` through its relay port.
     fn was_at_port(&self, address: Ipv4Addr, mac: Mac) -> bool {
         let state = self.state();
-        let old = state.seen.get(&address).and_then(|seen| seen.record.as_ref());
+        let old = state.known.get(&address).and_then(|known| known.record.as_ref());
         old.is_some_and(|old| old.at_port && old.mac == mac.to_string())
     }
 
-    // What is in memory is whole between any two statements that touch it, so a panic elsewhere does not spoil it.
-    fn state(&self) -> MutexGuard<'_, State> {
+    // The state is whole between any two statements that change it, so a panic elsewhere does not spoil it.
+    fn state(&self) -> MutexGuard<'_, Leased> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// Takes what is stored of an address since `revision`, unless something later is known.
-    fn learn(&mut self, address: Ipv4Addr, revision: u64, record: Option<pb::Lease>) {
-        if self.seen.get(&address).is_some_and(|seen| seen.revision > revision) {
+impl Leased {
+    /// Records the stored lease of an address as of `revision`, unless a later one is known.
+    fn record(&mut self, address: Ipv4Addr, revision: u64, record: Option<pb::Lease>) {
+        if self.known.get(&address).is_some_and(|known| known.revision > revision) {
             return;
         }
         let lease = record.as_ref().and_then(record::read).map(|(_, lease)| lease);
-        self.table.keep(address, lease);
-        self.seen.insert(address, Seen { revision, record });
+        self.table.record(address, lease);
+        self.known.insert(address, KnownRecord { revision, record });
     }
 
     fn put(&mut self, record: pb::Lease) {
         if let Ok(address) = record.address.parse() {
-            self.learn(address, record.revision.cast_unsigned(), Some(record));
+            self.record(address, record.revision.cast_unsigned(), Some(record));
         }
     }
 
-    /// Takes that a record is not there; when it was removed nobody said.
-    fn gone(&mut self, id: &str) {
+    /// Records that a record was deleted; the revision of the deletion is not known.
+    fn deleted(&mut self, id: &str) {
         let Ok(address) = id.parse() else { return };
-        let seen = self.seen.get(&address).map_or(0, |seen| seen.revision);
-        self.learn(address, seen, None);
+        let revision = self.known.get(&address).map_or(0, |known| known.revision);
+        self.record(address, revision, None);
     }
 
-    fn over(&self, now: SystemTime) -> impl Iterator<Item = (Ipv4Addr, pb::Lease)> {
-        self.seen.values().filter_map(move |seen| {
-            let record = seen.record.as_ref()?;
+    fn expired(&self, now: SystemTime) -> Vec<(Ipv4Addr, pb::Lease)> {
+        let expired = self.leases().filter(|(_, lease, _)| lease.at(now).is_none());
+        expired.map(|(address, _, record)| (address, record.clone())).collect()
+    }
+
+    fn leases(&self) -> impl Iterator<Item = (Ipv4Addr, Lease, &pb::Lease)> {
+        let records = self.known.values().filter_map(|known| known.record.as_ref());
+        records.filter_map(|record| {
             let (address, lease) = record::read(record)?;
-            lease.at(now).is_none().then(|| (address, record.clone()))
+            Some((address, lease, record))
         })
     }
 }

@@ -1,5 +1,4 @@
-//! Addresses that are lent, not reserved: which one a client gets, and what becomes of it (netboot specification, section
-//! 3.11).
+//! Pools: addresses that are leased and not reserved, the selection of one for a client, and their states.
 //!
 //! ```text
 //!          ┌──────────── 60 s ────────────┐
@@ -10,18 +9,17 @@
 //!                  └──decline──────▶ Declined ─10 min─▶ Free
 //! ```
 //!
-//! - [`subnet`]: a network we lend in, as an operator wrote it.
-//! - [`lease`]: the states above, and what leads from one to another.
-//! - [`table`]: the state of every address, and the choice of one.
+//! - [`subnet`]: a network with pools, as configured.
+//! - [`lease`]: the states above, and their transitions.
+//! - [`table`]: the states of all addresses, and the selection of one.
 //!
-//! Nothing here waits, reads a clock or keeps anything: `now` is an argument, and [`leases`](crate::leases) makes durable
-//! what has to be.
+//! Everything here is pure: `now` is an argument, and the module `leases` stores what has to be durable.
 
 pub mod lease;
 pub mod subnet;
 pub mod table;
 
-pub use lease::{Event, Illegal, Lease};
+pub use lease::{Event, Illegal, Lease, State};
 pub use subnet::{Range, Subnet, Unknown};
 pub use table::Table;
 

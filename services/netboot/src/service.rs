@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use fleet::Observer;
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
+use runtime::clock::Clock;
 use runtime::serve::Transport;
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
@@ -134,7 +135,7 @@ impl Netboot {
     /// Lends addresses in the site's subnets, keeping in `store` to whom.
     pub fn keep_leases(&mut self, store: Arc<dyn Store>) {
         let (leases, index, unknown) =
-            (Leases::new(store), self.index.clone(), self.unknown.clone());
+            (Leases::new(store, Clock::system()), self.index.clone(), self.unknown.clone());
         let subnets = self.first.boots.site().subnets.clone();
         let allocator = Arc::new(Allocator::new(subnets, leases, index, unknown));
         for link in std::iter::once(&mut self.first).chain(&mut self.others) {
@@ -214,7 +215,7 @@ impl Netboot {
             tasks.spawn(allocator.leases().clone().run(stop.clone()));
             let (counted, until) = (metrics.clone(), stop.clone());
             tasks.spawn(async move {
-                until.run_until_cancelled(allocator.report(counted)).await;
+                until.run_until_cancelled(allocator.report(counted, Clock::system())).await;
                 Ok(())
             });
         }

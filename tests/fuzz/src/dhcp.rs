@@ -15,6 +15,7 @@ use netboot::dhcp_server::{Server, View};
 use netboot::leases::Leases;
 use netboot::pool::{Subnet, Unknown};
 use netboot::unknown_clients::UnknownClients;
+use runtime::clock::Clock;
 use store::memory::MemoryStore;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -149,7 +150,7 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
     let network = Ipv4Net::new_assert(US.into(), 24);
     let range = "198.51.100.100-198.51.100.199".parse()?;
     let subnet = Subnet { unknown: Unknown::Enrol, ..Subnet::new(network, vec![range]) };
-    let leases = Leases::new(Arc::new(MemoryStore::default()));
+    let leases = Leases::new(Arc::new(MemoryStore::default()), Clock::system());
     tokio::spawn(leases.clone().run(tokio_util::sync::CancellationToken::new()));
     let unknown = Arc::new(UnknownClients::default());
     let allocator = Arc::new(Allocator::new(vec![subnet], leases, index.clone(), unknown));

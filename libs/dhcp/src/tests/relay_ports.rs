@@ -94,7 +94,7 @@ fn a_machine_with_a_new_interface_keeps_the_path_of_its_record() {
 #[test]
 fn option_82_is_echoed_unchanged_and_last() {
     let here = through(RELAY, &OPTION, packet(MessageType::Discover));
-    let bytes = ask_as(&here, unicast(), &pinned(), &trusting()).unwrap().encode().unwrap();
+    let bytes = ask_as(&here, unicast(), &pinned(), &trusting()).unwrap().datagram;
     let end = [&[82, 15], &OPTION[..], &[255]].concat();
     let options = bytes.iter().rposition(|octet| *octet != 0).unwrap() + 1;
     assert!(bytes[..options].ends_with(&end));

@@ -133,7 +133,10 @@ mod tests {
         .unwrap();
         let [first, second] = &subnets[..] else { panic!("two") };
         assert_eq!((first.gateway, first.len()), (Some([192, 0, 2, 1].into()), 100));
-        assert!(first.lends([192, 0, 2, 151].into()) && !first.lends([192, 0, 2, 150].into()));
+        assert!(
+            first.pool_contains([192, 0, 2, 151].into())
+                && !first.pool_contains([192, 0, 2, 150].into())
+        );
         assert_eq!((first.lease.as_secs(), first.unknown), (600, Unknown::Enrol));
         assert_eq!(first.name_servers, [Ipv4Addr::new(192, 0, 2, 53)]);
         assert_eq!(first.time_servers, [Ipv4Addr::new(192, 0, 2, 123)]);

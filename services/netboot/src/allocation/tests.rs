@@ -45,7 +45,7 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     let last = FIRST_POOL_ADDRESS.octets()[3] + addresses - 1;
     let ranges = vec![format!("{FIRST_POOL_ADDRESS}-192.0.2.{last}").parse().unwrap()];
     let subnet = Subnet { unknown, ..Subnet::new(network, ranges) };
-    let leases = Leases::new(Arc::new(MemoryStore::default()));
+    let leases = Leases::new(Arc::new(MemoryStore::default()), Clock::system());
     let (stop, running) = (CancellationToken::new(), leases.clone());
     tokio::spawn(running.run(stop.clone()));
     leases.ready().await;

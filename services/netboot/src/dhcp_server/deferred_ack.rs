@@ -9,13 +9,13 @@ use super::{MAX_ATTEMPTS, Server, Timestamps};
 use crate::datagram::Socket;
 use crate::leases::{Claim, ClaimResult};
 
-/// The number of ACKs that may wait for the store, which makes one commit of all that wait: a row of racks that is powered on
-/// while a disk is slow. Further clients ask again.
+/// The number of ACKs that may wait for the store, which commits all that wait at once: enough for a row of racks that is
+/// powered on while a disk is slow. Further clients repeat their requests.
 pub(super) const MAX_DEFERRED_ACKS: usize = 2048;
 
 /// An ACK and the lease that is committed before it is sent.
 #[derive(Debug)]
-pub(super) struct DeferredAck {
+pub struct DeferredAck {
     pub(super) request: Request,
     /// The interface that received the request.
     pub(super) interface: u32,
@@ -46,33 +46,30 @@ impl Server {
         let mut claim = Some(claim);
         for _ in 0..MAX_ATTEMPTS {
             let (Some(allocator), Some(wanted)) = (self.view.scripts.allocator(), claim) else {
-                return self.send_reply(socket, &reply, interface).await;
+                return self.send(socket, &reply.datagram, reply.to, interface).await;
             };
             match allocator.leases().claim(wanted, self.clock.wall()).await {
                 ClaimResult::Granted(duration) => {
                     if duration < wanted.duration {
                         let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
-                        reply.set_lease_seconds(seconds);
+                        let Ok(shorter) = reply.with_lease_seconds(seconds) else { return };
+                        reply = shorter;
                     }
                     tracing::info!(lease.addr = %wanted.address, mac = %wanted.mac, "lease committed");
-                    return self.send_reply(socket, &reply, interface).await;
+                    return self.send(socket, &reply.datagram, reply.to, interface).await;
                 }
                 ClaimResult::StoreUnavailable => break,
                 ClaimResult::Lost => {}
             }
-            let machine = self.view.machine(&request);
+            let (machine, mut events) = (self.view.machine(&request), Vec::new());
             let now = Timestamps::from(&self.clock);
-            match self.respond(&request, machine.as_deref(), now) {
+            let other = self.respond(&request, machine.as_deref(), &mut events, now);
+            self.record_events(events);
+            match other {
                 None => return,
                 Some((other, other_claim)) => (reply, claim) = (other, other_claim),
             }
         }
         self.log_drop(DropReason::LeaseNotStored, &request);
-    }
-
-    async fn send_reply(&self, socket: &Socket, reply: &Reply, interface: u32) {
-        if let Ok(datagram) = reply.encode() {
-            self.send(socket, &datagram, reply.to, interface).await;
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! The response to a request: its reply, and the changes that go with it. Reads the view and changes nothing.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use dhcp::options::code;
@@ -9,26 +7,13 @@ use dhcp::{
     BootOffer, ClientClass, DropReason, Link, MessageType, Reply, ReplyInputs, Request, Reservation,
 };
 
+use super::View;
 use crate::Mac;
 use crate::allocation::{Allocation, AllocationEffects, Applicant, Timestamps};
-use crate::bootscripts::BootScripts;
 use crate::decision::{Decision, FeedState};
-use crate::dhcp_server::link_state::LinkState;
 use crate::leases::Claim;
 use crate::machine_view::MachineView;
-use crate::pool;
 use crate::timeline::BootStep;
-
-/// Everything that requests on one link are answered from.
-#[derive(Clone, Debug)]
-pub struct View {
-    /// Boot decisions, records and pools.
-    pub scripts: Arc<BootScripts>,
-    /// The link's settings.
-    pub link: Arc<Link>,
-    /// The state of its clients.
-    pub link_state: Arc<LinkState>,
-}
 
 /// A reply, or the reason why there is none, and what follows from it.
 #[derive(Debug)]
@@ -62,38 +47,6 @@ pub struct Effects {
     pub boot_steps: [Option<BootStep>; 2],
     /// The lease to be committed before the reply is sent.
     pub claim: Option<Claim>,
-    /// The change of a pool address by a request that is not answered.
-    pub pool: Option<PoolChange>,
-    /// The reserved address that was declined.
-    pub declined: Option<Ipv4Addr>,
-}
-
-/// The change of a pool address by a request that is not answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolChange {
-    /// The client has chosen another server: its offer is withdrawn.
-    Withdraw,
-    /// The client released or declined the address.
-    Return(Ipv4Addr, pool::Event),
-}
-
-impl View {
-    /// The machine that sent `request`: by its MAC, else by its switch port.
-    pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
-        let index = self.scripts.index();
-        index.by_mac(Mac(request.mac)).or_else(|| index.by_port(&request.relayed(&self.link)))
-    }
-
-    /// True if `address` is in a network of the link.
-    pub fn has(&self, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address else { return false };
-        self.link.networks.iter().any(|network| network.contains(&address))
-    }
-
-    /// The time since the machine's reserved address was declined, if it is not offered yet.
-    pub fn declined_age(&self, machine: Option<&MachineView>, now: Timestamps) -> Option<Duration> {
-        self.link_state.declined_age(machine?.reservation(), now.monotonic)
-    }
 }
 
 /// Answers `request` of `machine` from `view`.
@@ -103,7 +56,7 @@ pub fn respond(
     request: &Request,
     now: Timestamps,
 ) -> Response {
-    let View { scripts, link, link_state } = view;
+    let View { scripts, link, .. } = view;
     let (record, mut effects) = (machine.map(MachineView::reservation), Effects::default());
     let applicant = Applicant { request, record, link };
     let allocation = match scripts.allocator() {
@@ -111,44 +64,41 @@ pub fn respond(
         None => Ok(Allocation::Unallocated),
     };
     let allocated = allocation.as_ref().unwrap_or(&Allocation::Unallocated);
-    let boot_unknown = *allocated != Allocation::Unallocated;
-    let decision = scripts.dhcp_decision(machine, boot_unknown);
+    let decision = scripts.dhcp_decision(machine, *allocated != Allocation::Unallocated);
     let is_allocated = matches!(allocated, Allocation::Address(_));
     let mut offer = decision.offer();
+    let (reservation, mode) = allocated.effective(record, link.mode);
     if let Err(reason) = allocation {
         return Response { reply: Err(reason), decision, offer, is_allocated, effects };
     }
     if offer == BootOffer::Offered && !request.is_site_build {
-        let grants = link_state.grants();
+        let grants = view.link_state.grants();
         effects.loader = grants.and_then(|grants| grants.decide(request, now.monotonic));
-        if effects.loader == Some(true) {
-            offer = BootOffer::Chainload;
-        }
     }
-    let (reservation, mode) = allocated.effective(record, link.mode);
+    if effects.loader == Some(true) {
+        offer = BootOffer::Chainload;
+    }
     let is_withheld = !is_allocated && view.declined_age(machine, now).is_some();
     let reply = dhcp::reply(request, ReplyInputs { link, mode, reservation, offer, is_withheld });
-    if let Some(machine) = machine {
-        effects.uuid = request.uuid();
-        let discovers = request.class.boots() && request.kind() == Some(MessageType::Discover);
-        // Only a workflow waits for a new boot. While feeds are stale, there may be one that is not known here.
-        effects.begins_boot = discovers
-            && (!machine.workflows.is_empty() || scripts.index().feed() != FeedState::Live);
-    }
-    effects.solicits_router = matches!(request.class, ClientClass::Ipxe { .. }) && reply.is_ok();
+    effects.uuid = machine.and_then(|_| request.uuid());
+    effects.begins_boot = machine.is_some_and(|machine| begins_boot(view, machine, request));
     effects.boot_steps = boot_steps(request, &reply, &decision);
-    match &reply {
-        Ok(reply) => effects.claim = reservation.and_then(|own| claim(request, link, reply, own)),
-        Err(reason) if reservation.is_some_and(|own| own.pool.is_some()) => {
-            effects.pool = pool_change(*reason);
-        }
-        Err(DropReason::Declined(address)) => effects.declined = Some(*address),
-        Err(_) => {}
+    if let Ok(reply) = &reply {
+        effects.solicits_router = matches!(request.class, ClientClass::Ipxe { .. });
+        effects.claim = reservation.and_then(|own| claim(request, link, reply, own));
     }
     Response { reply, decision, offer, is_allocated, effects }
 }
 
-/// The lease to be committed before `reply` is sent.
+/// True if `request` begins a boot that a workflow may wait for. While feeds are stale, there may be a workflow that is not
+/// known here.
+fn begins_boot(view: &View, machine: &MachineView, request: &Request) -> bool {
+    let may_wait =
+        || !machine.workflows.is_empty() || view.scripts.index().feed() != FeedState::Live;
+    request.class.boots() && request.kind() == Some(MessageType::Discover) && may_wait()
+}
+
+/// Returns the lease to be committed before `reply` is sent.
 fn claim(request: &Request, link: &Link, reply: &Reply, own: &Reservation) -> Option<Claim> {
     let (pool, address) = (own.pool?, reply.packet.yiaddr);
     let assigns = reply.packet.kind() == Some(MessageType::Ack) && !address.is_unspecified();
@@ -160,17 +110,7 @@ fn claim(request: &Request, link: &Link, reply: &Reply, own: &Reservation) -> Op
     assigns.then_some(Claim { address, mac: Mac(request.mac), duration, at_port })
 }
 
-fn pool_change(reason: DropReason) -> Option<PoolChange> {
-    if let DropReason::Declined(address) = reason {
-        Some(PoolChange::Return(address, pool::Event::Decline))
-    } else if let DropReason::Released(address) = reason {
-        Some(PoolChange::Return(address, pool::Event::Release))
-    } else {
-        (reason == DropReason::OtherServer).then_some(PoolChange::Withdraw)
-    }
-}
-
-/// The steps for the boot's timeline: of firmware and loaders, not of installed systems.
+/// Returns the steps for the boot's timeline: of firmware and loaders, not of installed systems.
 fn boot_steps(
     request: &Request,
     reply: &Result<Reply, DropReason>,

@@ -48,7 +48,10 @@ fn ask(server: &Server, datagram: &[u8]) -> Option<EncodedReply> {
     let (length, source) = (datagram.len(), SocketAddrV4::new(RELAY, 67));
     let (to, local) = (server.view.link.id, server.view.link.id);
     let arrival = Arrival { length, source, to, local, interface: 1 };
-    server.reply(datagram, &arrival, ListenPort::Dhcp)
+    let mut remaining = Remaining::default();
+    let reply = server.reply(datagram, &arrival, ListenPort::Dhcp, &mut remaining);
+    server.record_events(remaining.events);
+    reply
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::allocation::Applicant;
 use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
 use crate::dhcp_server::View;
 use crate::machine_view::MachineView;
-use crate::pool::{Lease, Unknown};
+use crate::pool::{State, Unknown};
 
 /// Returns the inputs of a simulated request.
 pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
@@ -98,8 +98,8 @@ fn pool_inputs(simulation: &Simulation<'_>) -> pb::DecisionInputs {
     let Some((address, lease)) = had else { return way };
     pb::DecisionInputs {
         lease_address: address.to_string(),
-        lease_state: state(lease).into(),
-        lease_expire_time: Some(lease.ends().into()),
+        lease_state: lease_state(lease.state).into(),
+        lease_expire_time: Some(lease.ends.into()),
         ..way
     }
 }
@@ -145,12 +145,12 @@ fn unknown(unknown: Unknown) -> UnknownClients {
     }
 }
 
-fn state(lease: Lease) -> LeaseState {
-    match lease {
-        Lease::Offered { .. } => LeaseState::Offered,
-        Lease::Bound { .. } => LeaseState::Bound,
-        Lease::Released { .. } => LeaseState::Released,
-        Lease::Expired { .. } => LeaseState::Expired,
-        Lease::Declined { .. } => LeaseState::Declined,
+fn lease_state(state: State) -> LeaseState {
+    match state {
+        State::Offered => LeaseState::Offered,
+        State::Bound => LeaseState::Bound,
+        State::Released => LeaseState::Released,
+        State::Expired => LeaseState::Expired,
+        State::Declined => LeaseState::Declined,
     }
 }

@@ -1,8 +1,7 @@
-//! The gRPC face of leases and of machines nobody knows.
+//! The gRPC API of leases and of machines without a record.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use futures_util::Stream;
 use store::serving;
@@ -17,7 +16,7 @@ use super::{Leases, record};
 use crate::machine_view::Index;
 use crate::unknown_clients::UnknownClients;
 
-/// Serves [`Leases`] and what was seen of unknown machines.
+/// Serves [`Leases`] and [`UnknownClients`].
 #[derive(Clone, Debug)]
 pub struct Api {
     leases: Leases,
@@ -27,7 +26,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// An API over `leases`, whose clients `index` knows, if not `unknown`; its watches end at `stop`.
+    /// Returns the API of `leases`, whose clients are machines in `index`, and of `unknown` clients. Watches end at `stop`.
     pub fn new(
         leases: Leases,
         index: Arc<Index>,
@@ -37,20 +36,21 @@ impl Api {
         Self { leases, index, unknown, stop }
     }
 
-    /// As a service for a tonic router.
+    /// Returns the service for a tonic router.
     pub fn into_service(self) -> LeaseServiceServer<Self> {
         LeaseServiceServer::new(self)
     }
 
-    /// Resolves once what is kept has been read.
+    /// Resolves once all leases have been read.
     pub async fn ready(&self) {
         self.leases.ready().await;
     }
 
-    fn shown(&self, lease: pb::Lease) -> pb::Lease {
-        let known = lease.mac.parse().ok().and_then(|mac| self.index.by_mac(mac));
-        let hardware_id = known.map_or_else(String::new, |known| known.hardware.id.clone());
-        pb::Lease { hardware_id, ..record::shown(lease, SystemTime::now()) }
+    /// Returns `lease` as of now, with the machine of its client.
+    fn current(&self, lease: pb::Lease) -> pb::Lease {
+        let machine = lease.mac.parse().ok().and_then(|mac| self.index.by_mac(mac));
+        let hardware_id = machine.map_or_else(String::new, |machine| machine.hardware.id.clone());
+        pb::Lease { hardware_id, ..record::current(lease, self.leases.clock.wall()) }
     }
 }
 
@@ -62,8 +62,9 @@ impl LeaseService for Api {
         request: Request<pb::ListLeasesRequest>,
     ) -> Result<Response<pb::ListLeasesResponse>, Status> {
         let pb::ListLeasesRequest { page_size, page_token } = request.into_inner();
-        let page = self.leases.list(&page_token, serving::page_size(page_size)?).await?;
-        let leases = page.records.into_iter().map(|lease| self.shown(lease)).collect();
+        let page_size = serving::page_size(page_size)?;
+        let page = self.leases.records.list(&page_token, page_size, |_| true).await?;
+        let leases = page.records.into_iter().map(|lease| self.current(lease)).collect();
         let next_page_token = page.next.unwrap_or_default();
         Ok(Response::new(pb::ListLeasesResponse { leases, next_page_token }))
     }
@@ -83,7 +84,7 @@ impl LeaseService for Api {
                 own.ok_or_else(|| status::not_found("lease", &mac.to_string()))?
             }
         };
-        let lease = self.shown(self.leases.get(address).await?);
+        let lease = self.current(self.leases.records.require(&address.to_string()).await?);
         Ok(Response::new(pb::GetLeaseResponse { lease: Some(lease) }))
     }
 
@@ -93,7 +94,9 @@ impl LeaseService for Api {
         request: Request<pb::DeleteLeaseRequest>,
     ) -> Result<Response<pb::DeleteLeaseResponse>, Status> {
         let pb::DeleteLeaseRequest { address: text, revision } = request.into_inner();
-        self.leases.delete(address(&text)?, revision).await?;
+        let address = address(&text)?;
+        let old = self.leases.records.at(&address.to_string(), revision).await?;
+        self.leases.remove(address, &old).await?;
         Ok(Response::new(pb::DeleteLeaseResponse {}))
     }
 
@@ -106,10 +109,13 @@ impl LeaseService for Api {
         request: Request<pb::WatchLeasesRequest>,
     ) -> Result<Response<Self::WatchLeasesStream>, Status> {
         let pb::WatchLeasesRequest { address: text } = request.into_inner();
-        let only = if text.is_empty() { None } else { Some(address(&text)?) };
-        let (watcher, api) = (self.leases.watch(only), self.clone());
-        let told = serving::watch(watcher, self.stop.clone(), move |lease| api.shown(lease));
-        Ok(Response::new(Box::pin(told)))
+        let (mirror, api) = (&self.leases.mirror, self.clone());
+        let watcher = match text.as_str() {
+            "" => mirror.watch(),
+            text => mirror.watch_one(&address(text)?.to_string()),
+        };
+        let events = serving::watch(watcher, self.stop.clone(), move |lease| api.current(lease));
+        Ok(Response::new(Box::pin(events)))
     }
 
     #[tracing::instrument(skip_all)]
@@ -122,8 +128,7 @@ impl LeaseService for Api {
             "" => None,
             token => Some(token.parse().map_err(|why| Violations::single("page_token", why))?),
         };
-        let (seen, next) = self.unknown.page(after, serving::page_size(page_size)?);
-        let unknown_machines = seen.into_iter().map(Into::into).collect();
+        let (unknown_machines, next) = self.unknown.page(after, serving::page_size(page_size)?);
         let next_page_token = next.map_or_else(String::new, |mac| mac.to_string());
         Ok(Response::new(pb::ListUnknownMachinesResponse { unknown_machines, next_page_token }))
     }

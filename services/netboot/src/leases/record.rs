@@ -1,4 +1,4 @@
-//! A lease as the contract writes it, and as the pool knows it.
+//! Conversion of leases to and from their records.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
@@ -6,15 +6,15 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use store::records::{Index, Kind};
 use tinwright::netboot::v1 as pb;
-use tinwright::netboot::v1::lease::State;
+use tinwright::netboot::v1::lease::State as StoredState;
 
-use crate::pool::Lease;
+use crate::pool::{Lease, State};
 
-/// The kind of these records: `netboot/lease/<address>`. One record an address, so one owner an address.
+/// The kind of these records: `netboot/lease/<address>`. One record for each address, so one client.
 #[derive(Debug)]
-pub(super) enum Kept {}
+pub(super) enum LeaseKind {}
 
-impl Kind for Kept {
+impl Kind for LeaseKind {
     type Record = pb::Lease;
     type Id = Ipv4Addr;
     const NOUN: &'static str = "lease";
@@ -34,55 +34,52 @@ impl Kind for Kept {
     }
 }
 
-/// What is stored of `lease`, `old` being what is stored now; nothing of an offer.
-pub(super) fn stored(
+/// Returns the record of `lease` that replaces `old`; none for an offer, which is not stored.
+pub(super) fn write(
     address: Ipv4Addr,
     lease: Lease,
     old: Option<&pb::Lease>,
     now: SystemTime,
 ) -> Option<pb::Lease> {
-    let (state, expires) = match lease {
-        Lease::Offered { .. } => return None,
-        Lease::Bound { until, .. } => (State::Bound, until),
-        Lease::Released { at, .. } => (State::Released, at),
-        Lease::Expired { at, .. } => (State::Expired, at),
-        Lease::Declined { until, .. } => (State::Declined, until),
+    let state = match lease.state {
+        State::Offered => return None,
+        State::Bound => StoredState::Bound,
+        State::Released => StoredState::Released,
+        State::Expired => StoredState::Expired,
+        State::Declined => StoredState::Declined,
     };
-    let mac = lease.mac().to_string();
-    let same = old.filter(|old| old.mac == mac).and_then(|old| old.create_time);
+    let mac = lease.mac.to_string();
+    let created = old.filter(|old| old.mac == mac).and_then(|old| old.create_time);
     Some(pb::Lease {
         address: address.to_string(),
         mac,
         revision: old.map_or(0, |old| old.revision),
-        create_time: same.or(Some(now.into())),
+        create_time: created.or(Some(now.into())),
         update_time: Some(now.into()),
         state: state.into(),
-        expire_time: Some(expires.into()),
-        hardware_id: String::new(),
-        at_port: false,
+        expire_time: Some(lease.ends.into()),
+        ..pb::Lease::default()
     })
 }
 
-/// What a record says; nothing where it is of a kind that only a newer server knows.
+/// Reads a record; none if only a newer server knows its state.
 pub(super) fn read(record: &pb::Lease) -> Option<(Ipv4Addr, Lease)> {
-    let mac = record.mac.parse().ok()?;
-    let at: SystemTime = record.expire_time.and_then(|at: Timestamp| at.try_into().ok())?;
-    let lease = match record.state() {
-        State::Bound => Lease::Bound { mac, until: at },
-        State::Released => Lease::Released { mac, at },
-        State::Expired => Lease::Expired { mac, at },
-        State::Declined => Lease::Declined { mac, until: at },
-        State::Unspecified => return None,
+    let state = match record.state() {
+        StoredState::Bound => State::Bound,
+        StoredState::Released => State::Released,
+        StoredState::Expired => State::Expired,
+        StoredState::Declined => State::Declined,
+        StoredState::Unspecified => return None,
     };
-    Some((record.address.parse().ok()?, lease))
+    let ends = record.expire_time.and_then(|at: Timestamp| at.try_into().ok())?;
+    Some((record.address.parse().ok()?, Lease { state, mac: record.mac.parse().ok()?, ends }))
 }
 
-/// As callers see it at `now`: nobody writes down that time has passed.
-pub(super) fn shown(mut record: pb::Lease, now: SystemTime) -> pb::Lease {
-    if let Some((_, Lease::Bound { until, .. })) = read(&record)
-        && until <= now
-    {
-        record.set_state(State::Expired);
+/// Returns `record` as of `now`: expiry is not stored.
+pub(super) fn current(mut record: pb::Lease, now: SystemTime) -> pb::Lease {
+    let lease = read(&record).map(|(_, lease)| lease);
+    if lease.is_some_and(|lease| lease.state == State::Bound && lease.ends <= now) {
+        record.set_state(StoredState::Expired);
     }
     record
 }

@@ -1,4 +1,4 @@
-//! Leases over a store: one that lasts, one that fails, one that others write to.
+//! Leases over stores: durable, failing, and shared with other processes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,26 +28,40 @@ fn returned(n: u8, event: Event, at: SystemTime) -> ReturnedAddress {
     ReturnedAddress { address: X, mac: mac(n), event, at }
 }
 
-/// A store that can be away, and that lets commits through only so many at a time.
-struct Moody {
+fn new(store: Arc<dyn Store>) -> Leases {
+    Leases::new(store, Clock::system())
+}
+
+async fn get(leases: &Leases) -> Result<pb::Lease, records::Error> {
+    leases.records.require(&X.to_string()).await
+}
+
+/// Deletes the lease as the API does.
+async fn delete(leases: &Leases, revision: i64) -> Result<(), records::Error> {
+    let old = leases.records.at(&X.to_string(), revision).await?;
+    leases.remove(X, &old).await
+}
+
+/// A store that can be unavailable, and in which `together` commits wait for each other.
+struct FlakyStore {
     inner: MemoryStore,
-    away: AtomicBool,
+    unavailable: AtomicBool,
     together: Barrier,
 }
 
-impl Moody {
+impl FlakyStore {
     fn new(together: usize) -> Arc<Self> {
-        let (inner, away) = (MemoryStore::default(), AtomicBool::new(false));
-        Arc::new(Self { inner, away, together: Barrier::new(together) })
+        let (inner, unavailable) = (MemoryStore::default(), AtomicBool::new(false));
+        Arc::new(Self { inner, unavailable, together: Barrier::new(together) })
     }
 
-    fn set_away(&self, away: bool) {
-        self.away.store(away, Ordering::SeqCst);
+    fn set_unavailable(&self, unavailable: bool) {
+        self.unavailable.store(unavailable, Ordering::SeqCst);
     }
 }
 
 #[async_trait]
-impl Store for Moody {
+impl Store for FlakyStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
         self.inner.get(key).await
     }
@@ -57,8 +71,8 @@ impl Store for Moody {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
-        if self.away.load(Ordering::SeqCst) {
-            return Err(Error::Unavailable("it is away".into()));
+        if self.unavailable.load(Ordering::SeqCst) {
+            return Err(Error::Unavailable("unavailable".into()));
         }
         self.together.wait().await;
         self.inner.commit(commit).await
@@ -70,15 +84,15 @@ impl Store for Moody {
 }
 
 #[tokio::test]
-async fn with_the_store_away_nobody_is_given_anything_and_who_renews_gets_what_remains() {
-    let (store, now) = (Moody::new(1), SystemTime::now());
-    let leases = Leases::new(store.clone());
-    store.set_away(true);
+async fn while_the_store_is_unavailable_only_the_rest_of_a_committed_lease_is_granted() {
+    let (store, now) = (FlakyStore::new(1), SystemTime::now());
+    let leases = new(store.clone());
+    store.set_unavailable(true);
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::StoreUnavailable);
     assert_eq!(leases.holder(X, now), None);
-    store.set_away(false);
+    store.set_unavailable(false);
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
-    store.set_away(true);
+    store.set_unavailable(true);
     let later = now + HOUR / 2;
     assert_eq!(leases.claim(claim(1), later).await, ClaimResult::Granted(HOUR / 2));
     assert_eq!(leases.claim(claim(2), later).await, ClaimResult::Lost);
@@ -87,20 +101,20 @@ async fn with_the_store_away_nobody_is_given_anything_and_who_renews_gets_what_r
         ClaimResult::StoreUnavailable,
         "nothing remains"
     );
-    store.set_away(false);
+    store.set_unavailable(false);
     assert_eq!(leases.claim(claim(1), later).await, ClaimResult::Granted(HOUR));
 }
 
 #[tokio::test]
-async fn two_processes_over_one_store_never_give_one_address_to_two_clients() {
+async fn two_processes_over_one_store_never_lease_one_address_to_two_clients() {
     let (store, now): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::default()), SystemTime::now());
-    let (one, other) = (Leases::new(store.clone()), Leases::new(store));
+    let (one, other) = (new(store.clone()), new(store));
     assert_eq!(one.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
-    // The other one has not heard of it: it tries, is told, and knows.
+    // The other process learns of the lease when its own commit fails.
     assert_eq!(other.at(X, now), None);
     assert_eq!(other.claim(claim(2), now).await, ClaimResult::Lost);
     assert_eq!(other.holder(X, now), Some(mac(1)));
-    // Whose client comes to the other one keeps the address.
+    // A client that renews at the other process keeps the address.
     assert_eq!(other.claim(claim(1), now + HOUR / 2).await, ClaimResult::Granted(HOUR));
     assert_eq!(
         one.claim(claim(2), now + HOUR).await,
@@ -111,7 +125,7 @@ async fn two_processes_over_one_store_never_give_one_address_to_two_clients() {
 
 #[tokio::test]
 async fn a_hundred_leases_wait_for_the_store_together() {
-    let (leases, now) = (Leases::new(Moody::new(100)), SystemTime::now());
+    let (leases, now) = (new(FlakyStore::new(100)), SystemTime::now());
     let mut all = JoinSet::new();
     for n in 0..100 {
         let leases = leases.clone();
@@ -122,13 +136,13 @@ async fn a_hundred_leases_wait_for_the_store_together() {
 }
 
 #[tokio::test]
-async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
+async fn after_a_restart_leases_are_read_before_any_is_granted() {
     let (directory, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
     let path = directory.path().join("store");
-    let first = Leases::new(Arc::new(store::sled::Sled::open(&path).unwrap()));
+    let first = new(Arc::new(store::sled::Sled::open(&path).unwrap()));
     assert_eq!(first.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     drop(first);
-    let again = Leases::new(Arc::new(store::sled::Sled::open(&path).unwrap()));
+    let again = new(Arc::new(store::sled::Sled::open(&path).unwrap()));
     assert!(!again.is_ready());
     let (stop, running) = (CancellationToken::new(), again.clone());
     let running = tokio::spawn(running.run(stop.clone()));
@@ -137,31 +151,34 @@ async fn leases_are_read_back_after_a_restart_before_anything_is_lent() {
     let subnet = Subnet::new(network, vec!["192.0.2.10-192.0.2.11".parse().unwrap()]);
     let (own, state) = again.read(|table| table.of(&subnet, mac(1), now)).unwrap();
     assert_eq!(own, X);
-    assert!(matches!(state, Lease::Bound { until, .. } if until == now + HOUR), "{state:?}");
+    assert!(
+        matches!(state, Lease { state: State::Bound, ends, .. } if ends == now + HOUR),
+        "{state:?}"
+    );
     assert_eq!(again.claim(claim(2), now).await, ClaimResult::Lost);
     stop.cancel();
     running.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_deleted_lease_is_nobodys_and_what_is_over_is_removed() {
-    let (leases, now) = (Leases::new(Arc::new(MemoryStore::default())), SystemTime::now());
+async fn a_deleted_lease_frees_its_address_and_expired_records_are_deleted() {
+    let (leases, now) = (new(Arc::new(MemoryStore::default())), SystemTime::now());
     leases.claim(claim(1), now).await;
-    let stale = leases.delete(X, 77).await.unwrap_err();
+    let stale = delete(&leases, 77).await.unwrap_err();
     assert!(matches!(stale, records::Error::Changed { .. }), "{stale}");
-    leases.delete(X, 0).await.unwrap();
+    delete(&leases, 0).await.unwrap();
     assert_eq!(leases.at(X, now), None);
-    assert!(matches!(leases.delete(X, 0).await, Err(records::Error::Missing { .. })));
+    assert!(matches!(delete(&leases, 0).await, Err(records::Error::Missing { .. })));
     assert_eq!(leases.claim(claim(2), now).await, ClaimResult::Granted(HOUR));
     leases.sweep_at(now + HOUR + Duration::from_secs(60)).await;
-    assert_eq!(leases.get(X).await.unwrap().mac, mac(2).to_string(), "kept as preferred for a day");
+    assert_eq!(get(&leases).await.unwrap().mac, mac(2).to_string(), "kept as preferred for a day");
     leases.sweep_at(now + HOUR + Duration::from_secs(24 * 3600)).await;
-    assert!(leases.get(X).await.is_err());
+    assert!(get(&leases).await.is_err());
 }
 
 #[tokio::test]
-async fn where_a_client_got_its_address_is_kept_until_a_relay_says_otherwise() {
-    let (leases, now) = (Leases::new(Arc::new(MemoryStore::default())), SystemTime::now());
+async fn the_relay_port_of_a_lease_is_stored_until_a_relay_names_another() {
+    let (leases, now) = (new(Arc::new(MemoryStore::default())), SystemTime::now());
     for (n, at_port, kept) in [
         (1, Some(true), true),
         (1, None, true),
@@ -169,40 +186,40 @@ async fn where_a_client_got_its_address_is_kept_until_a_relay_says_otherwise() {
         (1, None, false),
         (1, Some(true), true),
     ] {
-        // Not longer than it has it already: nothing else would be written.
+        // The duration is unchanged: only the port is written.
         assert_eq!(
             leases.claim(Claim { at_port, ..claim(n) }, now).await,
             ClaimResult::Granted(HOUR)
         );
-        assert_eq!(leases.get(X).await.unwrap().at_port, kept, "{at_port:?}");
+        assert_eq!(get(&leases).await.unwrap().at_port, kept, "{at_port:?}");
     }
     leases.claim(claim(2), now + HOUR).await;
-    assert!(!leases.get(X).await.unwrap().at_port, "that was another client");
+    assert!(!get(&leases).await.unwrap().at_port, "that was another client");
 }
 
 #[tokio::test]
-async fn a_declined_address_is_withheld_and_a_released_one_stays_preferred_after_a_restart() {
+async fn a_declined_address_is_held_and_a_released_one_stays_preferred_after_a_restart() {
     let (store, now): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::default()), SystemTime::now());
-    let leases = Leases::new(store.clone());
+    let leases = new(store.clone());
     leases.claim(claim(1), now).await;
     leases.give_back(returned(1, Event::Release, now)).await.unwrap();
-    let record = leases.get(X).await.unwrap();
+    let record = get(&leases).await.unwrap();
     assert_eq!((record.state(), record.mac), (pb::lease::State::Released, mac(1).to_string()));
     leases.claim(claim(1), now).await;
     leases.give_back(returned(2, Event::Decline, now)).await.unwrap();
-    assert_eq!(leases.holder(X, now), Some(mac(1)), "it is not the other one's to decline");
+    assert_eq!(leases.holder(X, now), Some(mac(1)), "declined by another client");
     leases.give_back(returned(1, Event::Decline, now)).await.unwrap();
     assert_eq!(leases.claim(claim(2), now).await, ClaimResult::Lost);
-    assert_eq!(Leases::new(store).claim(claim(2), now).await, ClaimResult::Lost);
+    assert_eq!(new(store).claim(claim(2), now).await, ClaimResult::Lost);
 }
 
 #[tokio::test]
-async fn what_clients_give_back_is_stored_while_the_leases_run() {
+async fn releases_are_stored_while_the_leases_run() {
     let store = Arc::new(MemoryStore::default());
-    let (leases, now) = (Leases::new(store.clone()), SystemTime::now());
+    let (leases, now) = (new(store.clone()), SystemTime::now());
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     leases.take_back(returned(1, Event::Release, now));
-    assert_eq!(leases.holder(X, now), Some(mac(1)), "nobody runs yet");
+    assert_eq!(leases.holder(X, now), Some(mac(1)), "not running yet");
     let stop = CancellationToken::new();
     let freed = async {
         while leases.holder(X, now).is_some() {
@@ -213,6 +230,6 @@ async fn what_clients_give_back_is_stored_while_the_leases_run() {
     let both = async { tokio::join!(leases.clone().run(stop.clone()), freed) };
     let (ran, ()) = tokio::time::timeout(HOUR / 60, both).await.expect("stored within a minute");
     ran.unwrap();
-    let kept = Leases::new(store).get(X).await.unwrap();
-    assert!(matches!(record::read(&kept), Some((X, Lease::Released { .. }))));
+    let kept = get(&new(store)).await.unwrap();
+    assert!(matches!(record::read(&kept), Some((X, Lease { state: State::Released, .. }))));
 }

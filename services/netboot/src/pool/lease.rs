@@ -1,120 +1,76 @@
-//! What an address of a pool can be, and what leads from one state to another.
+//! The states of a pool address, and the transitions between them.
 
 use std::time::{Duration, SystemTime};
 
 use crate::Mac;
 
-/// How long an offer stands.
-pub const OFFERED: Duration = Duration::from_secs(60);
-/// How long nobody gets an address that was found in use.
-pub const DECLINED: Duration = Duration::from_secs(10 * 60);
-/// How long its last client is the first to get an address again.
-pub const PREFERRED: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time for which an offered address is held for its client.
+pub const OFFER_HOLD: Duration = Duration::from_secs(60);
+/// The time for which a declined address is given to no client.
+pub const DECLINE_HOLD: Duration = Duration::from_secs(10 * 60);
+/// The time for which an address that is free again is preferred for its last client.
+pub const LAST_CLIENT_PREFERENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What became of an address. One that nothing became of is free.
+/// The state of an address. An address without a state is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// A client was told of it.
-    Offered {
-        /// Who.
-        mac: Mac,
-        /// How long the offer stands.
-        until: SystemTime,
-    },
-    /// A client has it.
-    Bound {
-        /// Who.
-        mac: Mac,
-        /// Until when.
-        until: SystemTime,
-    },
-    /// Its client gave it back.
-    Released {
-        /// Who.
-        mac: Mac,
-        /// When.
-        at: SystemTime,
-    },
-    /// Its client did not ask for it any longer.
-    Expired {
-        /// Who.
-        mac: Mac,
-        /// When it ended.
-        at: SystemTime,
-    },
-    /// Somebody uses it who was not given it.
-    Declined {
-        /// Who found that out.
-        mac: Mac,
-        /// Until when nobody gets it.
-        until: SystemTime,
-    },
+pub enum State {
+    /// Offered to a client.
+    Offered,
+    /// Leased by a client.
+    Bound,
+    /// Released by its client.
+    Released,
+    /// Not renewed by its client.
+    Expired,
+    /// In use by a host that does not lease it.
+    Declined,
 }
 
-/// What happens to an address.
+/// The state of an address and its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The state.
+    pub state: State,
+    /// The client; of a declined address the one that declined it.
+    pub mac: Mac,
+    /// The end of the offer, the lease or the hold; past for a released or expired lease.
+    pub ends: SystemTime,
+}
+
+/// An event of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client is told of it.
+    /// It is offered to a client.
     Offer,
-    /// A client is given it, or keeps it, until then.
+    /// A client leases or renews it until this time.
     Bind(SystemTime),
-    /// A client gives it back.
+    /// A client releases it.
     Release,
-    /// A client finds it in use.
+    /// A client found that another host uses it.
     Decline,
 }
 
-/// The address is another client's, or nobody's to speak of.
+/// The address is leased by another client, or the client has not leased it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the address is not this client's")]
 pub struct Illegal;
 
 impl Lease {
-    /// The client it is about.
-    pub fn mac(self) -> Mac {
-        match self {
-            Self::Offered { mac, .. }
-            | Self::Bound { mac, .. }
-            | Self::Released { mac, .. }
-            | Self::Expired { mac, .. }
-            | Self::Declined { mac, .. } => mac,
-        }
-    }
-
-    /// When it ends, or ended.
-    pub fn ends(self) -> SystemTime {
-        match self {
-            Self::Offered { until, .. }
-            | Self::Bound { until, .. }
-            | Self::Declined { until, .. } => until,
-            Self::Released { at, .. } | Self::Expired { at, .. } => at,
-        }
-    }
-
-    /// What time has made of it by `now`; nothing once it is as if it had never been.
+    /// Returns the lease as of `now`; none once the address is free and has no preferred client.
     pub fn at(self, now: SystemTime) -> Option<Self> {
-        let stands = |since: SystemTime, most| now < since + most;
-        match self {
-            Self::Offered { until, .. } | Self::Declined { until, .. } => {
-                (now < until).then_some(self)
-            }
-            Self::Bound { until, .. } if now < until => Some(self),
-            Self::Bound { mac, until } => Self::Expired { mac, at: until }.at(now),
-            Self::Released { at, .. } | Self::Expired { at, .. } => {
-                stands(at, PREFERRED).then_some(self)
-            }
-        }
+        let expires = self.state == State::Bound && self.ends <= now;
+        let state = if expires { State::Expired } else { self.state };
+        let lease = Self { state, ..self };
+        let rest = if lease.is_over() { LAST_CLIENT_PREFERENCE } else { Duration::ZERO };
+        (now < self.ends + rest).then_some(lease)
     }
 
-    /// Whether, as it is, another client may be given the address.
-    pub fn leaves_free(self) -> bool {
-        match self {
-            Self::Released { .. } | Self::Expired { .. } => true,
-            Self::Offered { .. } | Self::Bound { .. } | Self::Declined { .. } => false,
-        }
+    /// True if another client may get the address.
+    pub fn is_over(self) -> bool {
+        matches!(self.state, State::Released | State::Expired)
     }
 
-    /// What `before`, as it is at `now`, becomes when `event` comes from the client `mac`.
+    /// Returns the lease after `event` of the client `mac`, if the lease was `before`.
     pub fn after(
         before: Option<Self>,
         mac: Mac,
@@ -122,19 +78,18 @@ impl Lease {
         now: SystemTime,
     ) -> Result<Self, Illegal> {
         let before = before.and_then(|lease| lease.at(now));
-        let own = before.is_some_and(|lease| lease.mac() == mac);
-        let free = before.is_none_or(Self::leaves_free);
-        match (event, before) {
-            (_, Some(Self::Declined { .. })) => Err(Illegal),
-            // Who has it already has more than an offer.
-            (Event::Offer, Some(bound @ Self::Bound { .. })) if own => Ok(bound),
-            (Event::Offer, _) if own || free => Ok(Self::Offered { mac, until: now + OFFERED }),
-            (Event::Bind(until), _) if own || free => Ok(Self::Bound { mac, until }),
-            (Event::Release, Some(Self::Bound { .. })) if own => {
-                Ok(Self::Released { mac, at: now })
-            }
-            (Event::Decline, Some(Self::Offered { .. } | Self::Bound { .. })) if own => {
-                Ok(Self::Declined { mac, until: now + DECLINED })
+        let own = before.filter(|lease| lease.mac == mac);
+        let is_available = own.is_some() || before.is_none_or(Self::is_over);
+        let lease = |state, ends| Ok(Self { state, mac, ends });
+        match (event, before.map(|lease| lease.state)) {
+            (_, Some(State::Declined)) => Err(Illegal),
+            // The lease of a client that has the address is more than an offer.
+            (Event::Offer, Some(State::Bound)) => own.ok_or(Illegal),
+            (Event::Offer, _) if is_available => lease(State::Offered, now + OFFER_HOLD),
+            (Event::Bind(until), _) if is_available => lease(State::Bound, until),
+            (Event::Release, Some(State::Bound)) if own.is_some() => lease(State::Released, now),
+            (Event::Decline, Some(State::Offered | State::Bound)) if own.is_some() => {
+                lease(State::Declined, now + DECLINE_HOLD)
             }
             (Event::Offer | Event::Bind(_) | Event::Release | Event::Decline, _) => Err(Illegal),
         }

@@ -1,4 +1,4 @@
-//! A network whose addresses are lent, as an operator wrote it.
+//! A network with pools, as configured.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,31 +7,31 @@ use std::time::Duration;
 
 use ipnet::Ipv4Net;
 
-/// The most addresses that all ranges of a subnet may hold: choosing one looks at all of them in the worst case.
-pub const LARGEST: u32 = 65_536;
+/// The maximum number of addresses in all ranges of a subnet: in the worst case all are looked at to select one.
+pub const MAX_ADDRESSES: u32 = 65_536;
 
-/// Addresses from one to another, both included.
+/// The addresses from `first` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     first: Ipv4Addr,
     last: Ipv4Addr,
 }
 
-/// The text is no range.
+/// The text is not a range.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no range of addresses, such as 198.51.100.100-198.51.100.199")]
-pub struct NoRange(String);
+#[error("{0:?} is not a range of addresses such as 198.51.100.100-198.51.100.199")]
+pub struct InvalidRange(String);
 
 impl FromStr for Range {
-    type Err = NoRange;
+    type Err = InvalidRange;
 
-    /// Reads `FIRST-LAST`, or one address alone.
-    fn from_str(text: &str) -> Result<Self, NoRange> {
-        let no = || NoRange(text.chars().take(80).collect());
+    /// Parses `FIRST-LAST`, or one address.
+    fn from_str(text: &str) -> Result<Self, InvalidRange> {
+        let invalid = || InvalidRange(text.chars().take(80).collect());
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let read = |text: &str| text.trim().parse().map_err(|_| no());
-        let (first, last) = (read(first)?, read(last)?);
-        if first <= last { Ok(Self { first, last }) } else { Err(no()) }
+        let parse = |text: &str| text.trim().parse().map_err(|_| invalid());
+        let (first, last) = (parse(first)?, parse(last)?);
+        if first <= last { Ok(Self { first, last }) } else { Err(invalid()) }
     }
 }
 
@@ -51,32 +51,32 @@ impl Range {
     }
 }
 
-/// What is done with machines without a record (netboot specification, section 3.8).
+/// The policy for machines without a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unknown {
-    /// Nothing; they are remembered.
+    /// They get nothing, and are remembered.
     #[default]
     Ignore,
-    /// The same, and the log tells of them.
+    /// They also are logged.
     Report,
-    /// An address of the pool, and the environment in which a worker can tell what they are.
+    /// They get an address of the pool, and boot the in-memory environment, whose worker reports their inventory.
     Enrol,
-    /// That environment without an address: another server gives it.
+    /// They boot that environment; another server assigns the address.
     Generic,
 }
 
-/// A network whose addresses are lent.
+/// A network with pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
-    /// Which.
+    /// The network.
     pub network: Ipv4Net,
-    /// Its default gateway.
+    /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
-    /// The addresses that are lent.
+    /// The addresses that are leased.
     pub ranges: Vec<Range>,
-    /// Of these, the ones that are not.
+    /// Addresses in `ranges` that are not leased.
     pub excluded: Vec<Range>,
-    /// For how long to an ordinary client, and at most to a booting one.
+    /// The duration of a lease of an ordinary client, and the longest of a booting one.
     pub lease: Duration,
     /// Option 6 for records without.
     pub name_servers: Vec<Ipv4Addr>,
@@ -84,32 +84,32 @@ pub struct Subnet {
     pub time_servers: Vec<Ipv4Addr>,
     /// Option 15 for records without.
     pub domain: String,
-    /// Machines without a record.
+    /// The policy for machines without a record.
     pub unknown: Unknown,
 }
 
-/// Why a subnet cannot be served.
+/// The reason why a subnet cannot be served.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// A range that is not inside.
+pub enum InvalidSubnet {
+    /// A range is not in the network.
     #[error("ranges: {0} is not in the network")]
     Outside(Range),
     /// Two ranges share addresses.
     #[error("ranges: {0} and {1} overlap")]
     Overlap(Range, Range),
-    /// Too many addresses.
-    #[error("ranges hold {0} addresses, at most {LARGEST} are allowed")]
+    /// The ranges have too many addresses.
+    #[error("ranges hold {0} addresses, at most {MAX_ADDRESSES} are allowed")]
     TooLarge(u32),
-    /// A gateway that clients cannot reach.
+    /// The gateway is not in the network.
     #[error("gateway: {0} is not in the network")]
     Gateway(Ipv4Addr),
-    /// A lease that is not worth renewing, or lasts too long to be taken back.
+    /// The lease is too short or too long.
     #[error("lease_seconds is {0}, 60 to 604800 are allowed")]
     Lease(u64),
 }
 
 impl Subnet {
-    /// `ranges` of `network`, everything else as it usually is.
+    /// Returns a subnet with `ranges` of `network`, and default values.
     pub fn new(network: Ipv4Net, ranges: Vec<Range>) -> Self {
         Self {
             network,
@@ -124,45 +124,44 @@ impl Subnet {
         }
     }
 
-    /// Passes if it can be served.
-    pub fn check(&self) -> Result<(), Unusable> {
+    /// Checks that the subnet can be served.
+    pub fn check(&self) -> Result<(), InvalidSubnet> {
         let inside = |address: Ipv4Addr| self.network.contains(&address);
         for range in &self.ranges {
             if !(inside(range.first) && inside(range.last)) {
-                return Err(Unusable::Outside(*range));
+                return Err(InvalidSubnet::Outside(*range));
             }
         }
         let mut sorted = self.ranges.clone();
         sorted.sort_by_key(|range| range.first);
         for (one, next) in sorted.iter().zip(sorted.iter().skip(1)) {
             if next.first <= one.last {
-                return Err(Unusable::Overlap(*one, *next));
+                return Err(InvalidSubnet::Overlap(*one, *next));
             }
         }
-        if self.len() > LARGEST {
-            return Err(Unusable::TooLarge(self.len()));
+        if self.len() > MAX_ADDRESSES {
+            return Err(InvalidSubnet::TooLarge(self.len()));
         }
         if let Some(gateway) = self.gateway.filter(|gateway| !inside(*gateway)) {
-            return Err(Unusable::Gateway(gateway));
+            return Err(InvalidSubnet::Gateway(gateway));
         }
-        match self.lease.as_secs() {
-            60..=604_800 => Ok(()),
-            seconds => Err(Unusable::Lease(seconds)),
-        }
+        let seconds = self.lease.as_secs();
+        let is_valid = (60..=604_800).contains(&seconds);
+        is_valid.then_some(()).ok_or(InvalidSubnet::Lease(seconds))
     }
 
-    /// How many addresses its ranges hold, excluded ones included.
+    /// Returns the number of addresses in the ranges, with excluded ones.
     pub fn len(&self) -> u32 {
         self.ranges.iter().fold(0, |sum, range| sum.saturating_add(range.len()))
     }
 
-    /// Whether nothing can be lent.
+    /// True if there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether `address` is one that is lent: never the network's own, its broadcast address or the gateway.
-    pub fn lends(&self, address: Ipv4Addr) -> bool {
+    /// True if `address` is leased to clients. The network address, the broadcast address and the gateway never are.
+    pub fn pool_contains(&self, address: Ipv4Addr) -> bool {
         let network = self.network;
         let edges = [network.network(), network.broadcast()];
         let edge = network.prefix_len() < 31 && edges.contains(&address);
@@ -170,14 +169,14 @@ impl Subnet {
         within(&self.ranges) && !within(&self.excluded) && !edge && self.gateway != Some(address)
     }
 
-    /// Every address it lends, beginning with the one at `start` and coming back to it.
+    /// Returns all addresses that are leased to clients, beginning at position `start` and wrapping around.
     pub fn addresses(&self, start: u64) -> impl Iterator<Item = Ipv4Addr> {
         let len = u64::from(self.len());
         let from = start.checked_rem(len).unwrap_or(0);
         let order = (from..len).chain(0..from);
         order
             .filter_map(|n| self.nth(u32::try_from(n).ok()?))
-            .filter(|address| self.lends(*address))
+            .filter(|address| self.pool_contains(*address))
     }
 
     fn nth(&self, mut n: u32) -> Option<Ipv4Addr> {
@@ -202,34 +201,34 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_lends_its_ranges_without_the_edges_the_gateway_and_what_is_excluded() {
+    fn a_pool_has_the_ranges_without_edges_gateway_and_excluded_addresses() {
         let subnet = Subnet {
             gateway: Some([192, 0, 2, 1].into()),
             excluded: vec!["192.0.2.3".parse().unwrap()],
             ..subnet(&["192.0.2.0-192.0.2.4", "192.0.2.254-192.0.2.255"])
         };
-        let lent: Vec<_> = subnet.addresses(2).map(|address| address.octets()[3]).collect();
-        assert_eq!(lent, [2, 4, 254], "and begins where it is told to");
-        let lent: Vec<_> = subnet.addresses(12).map(|address| address.octets()[3]).collect();
-        assert_eq!(lent, [254, 2, 4]);
+        let leased: Vec<_> = subnet.addresses(2).map(|address| address.octets()[3]).collect();
+        assert_eq!(leased, [2, 4, 254]);
+        let leased: Vec<_> = subnet.addresses(12).map(|address| address.octets()[3]).collect();
+        assert_eq!(leased, [254, 2, 4]);
         assert_eq!(subnet.check(), Ok(()));
     }
 
     #[test]
-    fn what_cannot_be_served_says_why() {
-        let why = |subnet: Subnet| subnet.check().unwrap_err().to_string();
+    fn an_invalid_subnet_is_refused_with_its_reason() {
+        let error = |subnet: Subnet| subnet.check().unwrap_err().to_string();
         assert_eq!(
-            why(subnet(&["192.0.2.200-192.0.3.10"])),
+            error(subnet(&["192.0.2.200-192.0.3.10"])),
             "ranges: 192.0.2.200-192.0.3.10 is not in the network"
         );
         assert_eq!(
-            why(subnet(&["192.0.2.10-192.0.2.20", "192.0.2.20-192.0.2.30"])),
+            error(subnet(&["192.0.2.10-192.0.2.20", "192.0.2.20-192.0.2.30"])),
             "ranges: 192.0.2.10-192.0.2.20 and 192.0.2.20-192.0.2.30 overlap"
         );
         let short = Subnet { lease: Duration::from_secs(5), ..subnet(&["192.0.2.9"]) };
-        assert_eq!(why(short), "lease_seconds is 5, 60 to 604800 are allowed");
+        assert_eq!(error(short), "lease_seconds is 5, 60 to 604800 are allowed");
         let gateway = Subnet { gateway: Some([198, 51, 100, 1].into()), ..subnet(&["192.0.2.9"]) };
-        assert_eq!(why(gateway), "gateway: 198.51.100.1 is not in the network");
+        assert_eq!(error(gateway), "gateway: 198.51.100.1 is not in the network");
         assert!("192.0.2.9-192.0.2.1".parse::<Range>().is_err());
     }
 }
