@@ -1,4 +1,4 @@
-//! Chainloading: which iPXE gets another loader before its script. It is the iPXE in a NIC's ROM, once per boot.
+//! Chainloading: iPXE in a NIC's ROM gets another loader before its script, once per boot.
 //!
 //! ```text
 //!           DISCOVER            REQUEST              fetched, or DISCOVER again

@@ -12,7 +12,8 @@
 //! - [`relay`]: option 82. [`architecture`]: loaders by option 93.
 //! - [`config`]: a link's settings and a machine's reservation. [`ReplyInputs`]: these and the boot decision.
 //! - [`reply`](reply()): the reply to a request; `message_rules` selects its type, `reply_options` and `boot_file` fill it.
-//! - [`chainload`]: which iPXE is sent to another loader.
+//! - [`chainload`]: the loader for iPXE in a NIC's ROM.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod architecture;
 mod boot_file;

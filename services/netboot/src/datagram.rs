@@ -1,7 +1,7 @@
-//! UDP datagrams with the address and the interface they came to, and leave by.
+//! UDP datagrams with their local address and interface.
 //!
-//! A host with two provisioning networks must answer from the address that was asked, and a socket bound to every
-//! address tells neither unless told to (IP_PKTINFO, ip(7)).
+//! A host with two provisioning networks must answer from the address that received the request. A socket that is bound to
+//! all addresses reports and sets that address only with IP_PKTINFO (ip(7)).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,51 +15,51 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// The kernel's queue of what has come, in bytes: some thousand requests, as a rack sends that is powered on at once.
-const QUEUE: usize = 4 * 1024 * 1024;
+/// The size of the kernel's receive buffer: some thousand requests, as a rack sends that is powered on at once.
+const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// A UDP socket that knows where its datagrams came to.
+/// A UDP socket that reports the local address and interface of its datagrams.
 #[derive(Debug)]
 pub struct Socket(UdpSocket);
 
-/// How a datagram came.
+/// The addresses of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Octets received; a longer datagram was cut to the buffer.
+    /// Octets received; a longer datagram is truncated to the buffer.
     pub length: usize,
-    /// From where.
+    /// The source.
     pub source: SocketAddrV4,
-    /// To which address of the header: ours, or a broadcast address.
+    /// The destination: our address, or a broadcast address.
     pub to: Ipv4Addr,
-    /// Our own address on the link it came by, to answer from.
+    /// Our address on the receiving link, from which the reply is sent.
     pub local: Ipv4Addr,
-    /// The number of the interface it came by.
+    /// The number of the receiving interface.
     pub interface: u32,
 }
 
 impl Socket {
-    /// Takes over `socket`, which must be an IPv4 one.
+    /// Configures `socket`, an IPv4 socket.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
-        // What everybody may have is some two hundred requests long on most systems (net.core.rmem_max); more is for those who
-        // administer the network, as whoever may bind this port mostly does.
-        if setsockopt(&socket, RcvBufForce, &QUEUE).is_err() {
-            SockRef::from(&socket).set_recv_buffer_size(QUEUE)?;
+        // On most systems net.core.rmem_max allows a buffer of some two hundred requests. A larger one requires CAP_NET_ADMIN,
+        // which a process that may bind this port usually has.
+        if setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
+            SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
         }
         setsockopt(&socket, Ipv4PacketInfo, &true)?;
         Ok(Self(socket))
     }
 
-    /// Waits for a datagram and puts it into `buffer`.
+    /// Receives a datagram into `buffer`.
     pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
         self.0.async_io(Interest::READABLE, || receive(&self.0, buffer)).await
     }
 
-    /// Waits until there may be a datagram.
+    /// Resolves once there may be a datagram.
     pub async fn readable(&self) -> io::Result<()> {
         self.0.readable().await
     }
 
-    /// Puts a datagram into `buffer`, if one has come.
+    /// Receives a datagram into `buffer`, if there is one.
     pub fn try_receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         match self.0.try_io(Interest::READABLE, || receive(&self.0, buffer)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -67,7 +67,7 @@ impl Socket {
         }
     }
 
-    /// Sends `datagram` from the address `local` by the interface numbered `interface`; 0 leaves that to the routes.
+    /// Sends `datagram` from the address `local` by the interface number `interface`; with 0 the routing table selects it.
     pub async fn send(
         &self,
         datagram: &[u8],
@@ -78,20 +78,21 @@ impl Socket {
         self.send_all(datagram, datagram.len(), to, local, interface).await
     }
 
-    /// Sends `octets` so, as datagrams of `each` octets; the last may be shorter.
+    /// Sends `octets` in the same way, as datagrams of `datagram_octets`; the last may be shorter.
     pub async fn send_all(
         &self,
         octets: &[u8],
-        each: usize,
+        datagram_octets: usize,
         to: SocketAddrV4,
         local: Ipv4Addr,
         interface: u32,
     ) -> io::Result<()> {
-        let leaving = leaving(local, interface);
-        send_all(&self.0, octets, each, to, Some(ControlMessage::Ipv4PacketInfo(&leaving))).await
+        let source = packet_info(local, interface);
+        let source = Some(ControlMessage::Ipv4PacketInfo(&source));
+        send_all(&self.0, octets, datagram_octets, to, source).await
     }
 
-    /// The socket itself.
+    /// Returns the tokio socket.
     pub fn udp(&self) -> &UdpSocket {
         &self.0
     }
@@ -106,16 +107,14 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
         Some(&mut control),
         MsgFlags::MSG_DONTWAIT,
     )?;
-    let mut info = None;
-    for part in message.cmsgs()? {
-        if let ControlMessageOwned::Ipv4PacketInfo(part) = part {
-            info = Some(part);
-        }
-    }
+    let info = message.cmsgs()?.find_map(|part| {
+        let ControlMessageOwned::Ipv4PacketInfo(info) = part else { return None };
+        Some(info)
+    });
     let (Some(source), Some(info)) = (message.address, info) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a datagram without its addresses"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "datagram without addresses"));
     };
-    // The kernel keeps addresses in network order, whatever the machine's.
+    // The kernel's addresses are in network byte order.
     let address = |raw: nix::libc::in_addr| Ipv4Addr::from(raw.s_addr.to_ne_bytes());
     Ok(Arrival {
         length: message.bytes,
@@ -126,7 +125,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
     })
 }
 
-fn leaving(local: Ipv4Addr, interface: u32) -> nix::libc::in_pktinfo {
+fn packet_info(local: Ipv4Addr, interface: u32) -> nix::libc::in_pktinfo {
     let address =
         |address: Ipv4Addr| nix::libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
     nix::libc::in_pktinfo {
@@ -136,28 +135,28 @@ fn leaving(local: Ipv4Addr, interface: u32) -> nix::libc::in_pktinfo {
     }
 }
 
-/// Sends `octets` by any IPv4 `socket` as datagrams of `each` octets; the last may be shorter. `leaving` says where they
-/// leave by, if not as the routes have it.
+/// Sends `octets` by an IPv4 `socket` as datagrams of `datagram_octets`; the last may be shorter. `source` sets address and
+/// interface; without it the routing table selects them.
 ///
-/// The kernel cuts them (udp(7), UDP_SEGMENT), so that many cost little more than one. Where it will not, for they are
-/// larger than the link carries, or too many, they are sent one by one.
+/// The kernel segments them (udp(7), UDP_SEGMENT), so that many cost little more than one. It refuses datagrams that exceed the
+/// link's MTU, and too many of them: then they are sent one by one.
 pub async fn send_all(
     socket: &UdpSocket,
     octets: &[u8],
-    each: usize,
+    datagram_octets: usize,
     to: SocketAddrV4,
-    leaving: Option<ControlMessage<'_>>,
+    source: Option<ControlMessage<'_>>,
 ) -> io::Result<()> {
-    let segment = u16::try_from(each).ok().filter(|_| octets.len() > each);
+    let segment = u16::try_from(datagram_octets).ok().filter(|_| octets.len() > datagram_octets);
     if let Some(segment) = segment {
-        let cut = ControlMessage::UdpGsoSegments(&segment);
-        let parts: Vec<_> = leaving.into_iter().chain([cut]).collect();
+        let segments = ControlMessage::UdpGsoSegments(&segment);
+        let parts: Vec<_> = source.into_iter().chain([segments]).collect();
         if socket.async_io(Interest::WRITABLE, || send(socket, octets, to, &parts)).await.is_ok() {
             return Ok(());
         }
     }
-    let parts: Vec<_> = leaving.into_iter().collect();
-    for datagram in octets.chunks(each.max(1)) {
+    let parts: Vec<_> = source.into_iter().collect();
+    for datagram in octets.chunks(datagram_octets.max(1)) {
         socket.async_io(Interest::WRITABLE, || send(socket, datagram, to, &parts)).await?;
     }
     Ok(())
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_wildcard_socket_tells_which_address_was_asked() {
+    async fn a_wildcard_socket_reports_the_destination_of_a_datagram() {
         let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
         let port = server.udp().local_addr().unwrap().port();
         let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_leaves_from_the_address_it_is_told() {
+    async fn a_datagram_is_sent_from_the_given_address() {
         let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
         let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
         let std::net::SocketAddr::V4(to) = client.local_addr().unwrap() else {
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 7));
     }
 
-    /// Three datagrams that `socket` and `to` exchange, the last one shorter.
+    /// Sends three datagrams, the last one shorter, and returns those that arrive.
     async fn three(each: usize) -> Vec<Vec<u8>> {
         let bound = async || UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let (server, client) = (bound().await, bound().await);
@@ -219,30 +218,30 @@ mod tests {
         };
         let octets: Vec<u8> = (0..each * 2 + 5).map(|at| at as u8).collect();
         send_all(&server, &octets, each, to, None).await.unwrap();
-        let (mut buffer, mut came) = (vec![0; 65_536], Vec::new());
+        let (mut buffer, mut arrived) = (vec![0; 65_536], Vec::new());
         for _ in 0..3 {
             let (length, _) = client.recv_from(&mut buffer).await.unwrap();
-            came.push(buffer[..length].to_vec());
+            arrived.push(buffer[..length].to_vec());
         }
-        assert!(came.concat() == octets);
-        came
+        assert!(arrived.concat() == octets);
+        arrived
     }
 
     #[tokio::test]
-    async fn what_is_sent_at_once_comes_in_order_and_in_parts() {
+    async fn datagrams_that_are_sent_together_arrive_in_order() {
         for each in [8, 1432] {
             assert_eq!(three(each).await.iter().map(Vec::len).collect::<Vec<_>>(), [each, each, 5]);
         }
     }
 
     #[tokio::test]
-    async fn what_the_kernel_will_not_cut_comes_all_the_same() {
-        // Together they are more than a datagram may be.
+    async fn datagrams_that_the_kernel_does_not_segment_arrive() {
+        // Together they exceed the maximum size of a datagram.
         assert_eq!(three(40_000).await.len(), 3);
     }
 
     #[tokio::test]
-    async fn what_is_sent_at_once_leaves_from_the_address_it_is_told() {
+    async fn datagrams_that_are_sent_together_come_from_the_given_address() {
         let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
         let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
         let std::net::SocketAddr::V4(to) = client.local_addr().unwrap() else {

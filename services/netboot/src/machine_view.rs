@@ -139,12 +139,15 @@ impl Observer for Index {
     }
 }
 
-impl Index {
-    /// Returns the machine with this MAC.
-    pub fn by_mac(&self, mac: Mac) -> Option<Arc<MachineView>> {
-        self.0.by_mac(mac)
-    }
+impl Deref for Index {
+    type Target = ViewIndex<MachineView>;
 
+    fn deref(&self) -> &ViewIndex<MachineView> {
+        &self.0
+    }
+}
+
+impl Index {
     /// Returns the machine that is plugged in where `relayed` says: at the whole circuit-id before its beginning, and by the
     /// record that says most of the port.
     pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Arc<MachineView>> {
@@ -156,11 +159,6 @@ impl Index {
             let best = here.max_by_key(|(view, port)| (port.specificity(), Reverse(view.id)));
             best.map(|(view, _)| view.clone())
         })
-    }
-
-    /// Returns the machine that reserves this address.
-    pub fn by_address(&self, address: IpAddr) -> Option<Arc<MachineView>> {
-        self.0.by_address(address)
     }
 
     /// Returns the machine at this address: the one that reserves it, else that of the interface `holder`, which leases it.
@@ -183,7 +181,7 @@ impl Index {
         self.0.read().machines().find(|view| is_named(view, name)).cloned()
     }
 
-    /// Returns how many machines there are.
+    /// Returns the number of machines.
     pub fn machines(&self) -> usize {
         self.0.read().machines().len()
     }

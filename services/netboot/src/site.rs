@@ -92,12 +92,11 @@ impl Dhcp {
 
 /// Returns the first IPv4 address of `interface`.
 pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
-    let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
-    let mut own = addresses.filter_map(|one| Some(one.address?.as_sockaddr_in()?.ip()));
-    own.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no IPv4 address"))
+    let first = networks_of(interface)?.first().map(Ipv4Net::addr);
+    first.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no IPv4 address"))
 }
 
-/// Returns the IPv4 networks of `interface`.
+/// Returns the IPv4 addresses of `interface` with their networks.
 pub fn networks_of(interface: &str) -> io::Result<Vec<Ipv4Net>> {
     let addresses = nix::ifaddrs::getifaddrs()?.filter(|one| one.interface_name == interface);
     let network = |one: nix::ifaddrs::InterfaceAddress| {

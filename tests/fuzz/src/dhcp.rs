@@ -11,7 +11,7 @@ use netboot::Metrics;
 use netboot::allocation::Allocator;
 use netboot::datagram::Arrival;
 use netboot::dhcp_server::link_state::LinkState;
-use netboot::dhcp_server::{Server, View};
+use netboot::dhcp_server::{Remaining, Server, View};
 use netboot::leases::Leases;
 use netboot::pool::{Subnet, Unknown};
 use netboot::unknown_clients::UnknownClients;
@@ -96,7 +96,8 @@ impl Target for Dhcp {
         let _entered = self.runtime.enter();
         for server in &self.servers {
             for (arrival, port) in arrivals(datagram) {
-                if let Some((answer, to)) = server.reply(datagram, &arrival, port) {
+                let mut remaining = Remaining::default();
+                if let Some((answer, to)) = server.reply(datagram, &arrival, port, &mut remaining) {
                     check(datagram, &arrival, &answer, to)?;
                 }
             }
@@ -207,8 +208,9 @@ mod tests {
         let _entered = target.runtime.enter();
         let answers = |input: &[u8]| -> Vec<_> {
             let all = arrivals(input).into_iter();
-            let all =
-                all.filter_map(|(arrival, port)| target.servers[0].reply(input, &arrival, port));
+            let all = all.filter_map(|(arrival, port)| {
+                target.servers[0].reply(input, &arrival, port, &mut Remaining::default())
+            });
             all.filter_map(|(answer, _)| Packet::parse(&answer).ok()).collect()
         };
         let corpus = target.corpus();

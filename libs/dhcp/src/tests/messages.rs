@@ -1,4 +1,4 @@
-//! Which message answers which, and where it is sent (docs/reference/dhcp.md, "Messages" and "Destination").
+//! The messages of replies, and their destinations (docs/reference/dhcp.md, "Messages" and "Destination").
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_request_is_answered_by_the_address_it_names() {
     let rows = [
         ("selecting", wanting(&[address(server, US), address(requested, OURS)], none), Ok(Ack)),
         (
-            "selecting what was",
+            "selecting an address that is not its own",
             wanting(&[address(server, US), address(requested, OTHER)], none),
             Ok(Nak),
         ),
@@ -40,7 +40,11 @@ fn a_request_is_answered_by_the_address_it_names() {
         ("back with a wrong address", wanting(&[address(requested, OTHER)], none), Ok(Nak)),
         ("renewing", wanting(&[], OURS), Ok(Ack)),
         ("renewing a wrong address", wanting(&[], OTHER), Ok(Nak)),
-        ("dhcping", wanting(&[address(requested, OTHER)], OURS), Ok(Ack)),
+        (
+            "renewing, with another requested address",
+            wanting(&[address(requested, OTHER)], OURS),
+            Ok(Ack),
+        ),
         ("wanting nothing", wanting(&[], none), Err(DropReason::Incomplete)),
     ];
     for (case, request, expected) in rows {

@@ -94,13 +94,13 @@ fn some_options_are_sent_only_if_requested() {
         metadata_router: Some(US),
         ..link()
     };
-    let told = |request: &Packet| {
+    let sent = |request: &Packet| {
         let packet = offer(request, &machine, &link);
         [26, 42, 119, 121, 249].map(|code| packet.options.get(code).is_some())
     };
-    assert_eq!(told(&discover(&[1, 3])), [false; 5]);
-    assert_eq!(told(&discover(&[26, 42, 119, 121, 249])), [true; 5]);
-    assert_eq!(told(&packet(MessageType::Discover)), [true, true, true, true, false]);
+    assert_eq!(sent(&discover(&[1, 3])), [false; 5]);
+    assert_eq!(sent(&discover(&[26, 42, 119, 121, 249])), [true; 5]);
+    assert_eq!(sent(&packet(MessageType::Discover)), [true, true, true, true, false]);
 }
 
 #[test]

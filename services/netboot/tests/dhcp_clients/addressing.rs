@@ -1,4 +1,4 @@
-//! Clients of installed systems, on our own link (netboot specification, sections 16.2 and 16.3).
+//! Clients of installed systems, on our own link.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use tinwright::hardware::v1 as hw;
 
 use crate::capture::Capture;
 use crate::lab::{Lab, US, machine};
-use crate::network::Place;
+use crate::network::Host;
 
-/// Writes what udhcpc was told to a file.
-const TELL: &str = "#!/bin/sh\n[ \"$1\" = bound ] && env > \"$(dirname \"$0\")/told\"\nexit 0\n";
+/// A script of udhcpc's that writes the values of its lease to a file.
+const SCRIPT: &str = "#!/bin/sh\n[ \"$1\" = bound ] && env > \"$(dirname \"$0\")/lease\"\nexit 0\n";
 
 fn lab() -> Lab {
     let mut machine = machine(2, "198.51.100.51");
@@ -25,25 +25,26 @@ fn lab() -> Lab {
     Lab::new(Dhcp::default(), vec![machine])
 }
 
-/// What udhcpc is told with these options of its own, if it gets a lease.
+/// Returns the values of udhcpc's lease, with `options` on its command line.
 fn udhcpc(lab: &Lab, options: &str) -> Option<HashMap<String, String>> {
     use std::os::unix::fs::PermissionsExt as _;
-    let tell = lab.path("tell");
-    std::fs::write(&tell, TELL).unwrap();
-    std::fs::set_permissions(&tell, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = lab.path("script");
+    std::fs::write(&script, SCRIPT).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let done =
-        lab.client(&format!("busybox udhcpc -i v1 -n -q -f -t 3 -T 2 -s {{dir}}/tell{options}"));
-    let told = std::fs::read_to_string(lab.path("told")).ok().filter(|_| done.status.success())?;
+        lab.client(&format!("busybox udhcpc -i v1 -n -q -f -t 3 -T 2 -s {{dir}}/script{options}"));
+    let lease =
+        std::fs::read_to_string(lab.path("lease")).ok().filter(|_| done.status.success())?;
     let pair = |line: &str| {
         let (name, value) = line.split_once('=')?;
         Some((name.to_owned(), value.to_owned()))
     };
-    Some(told.lines().filter_map(pair).collect())
+    Some(lease.lines().filter_map(pair).collect())
 }
 
 #[test]
-fn udhcpc_gets_the_reserved_address_and_what_the_record_says() {
-    let told = udhcpc(&lab(), " -O 121 -O 42 -O 26").unwrap();
+fn udhcpc_gets_the_address_and_options_of_its_record() {
+    let lease = udhcpc(&lab(), " -O 121 -O 42 -O 26").unwrap();
     for (name, value) in [
         ("ip", "198.51.100.51"),
         ("subnet", "255.255.255.0"),
@@ -55,12 +56,12 @@ fn udhcpc_gets_the_reserved_address_and_what_the_record_says() {
         ("ntpsrv", "198.51.100.123"),
         ("staticroutes", "203.0.113.0/24 198.51.100.9 0.0.0.0/0 198.51.100.1"),
     ] {
-        assert_eq!(told.get(name).map(String::as_str), Some(value), "{name} in {told:?}");
+        assert_eq!(lease.get(name).map(String::as_str), Some(value), "{name} in {lease:?}");
     }
 }
 
 #[test]
-fn udhcpc_gets_its_own_address_whatever_it_asks_for() {
+fn udhcpc_gets_its_own_address_whatever_it_requests() {
     let lab = lab();
     let mut capture = Capture::start(&lab.network);
     assert_eq!(udhcpc(&lab, " -r 198.51.100.77").unwrap()["ip"], "198.51.100.51");
@@ -70,25 +71,25 @@ fn udhcpc_gets_its_own_address_whatever_it_asks_for() {
 }
 
 #[test]
-fn udhcpc_as_firmware_of_a_refused_machine_is_sent_on() {
-    let told = udhcpc(&lab(), " -V PXEClient:Arch:00007:UNDI:003016 -x 0x5d:0007 -O 66 -O 67");
-    let told = told.unwrap();
-    assert_eq!(told["ip"], "198.51.100.51");
+fn udhcpc_as_firmware_of_a_refused_machine_gets_the_refusal() {
+    let lease = udhcpc(&lab(), " -V PXEClient:Arch:00007:UNDI:003016 -x 0x5d:0007 -O 66 -O 67");
+    let lease = lease.unwrap();
+    assert_eq!(lease["ip"], "198.51.100.51");
     assert_eq!(
-        (told["boot_file"].as_str(), told["siaddr"].as_str()),
+        (lease["boot_file"].as_str(), lease["siaddr"].as_str()),
         ("netboot-not-allowed", "198.51.100.1")
     );
-    assert_eq!(told["lease"], "600");
+    assert_eq!(lease["lease"], "600");
 }
 
 #[test]
-fn udhcpc_on_an_unknown_machine_hears_nothing() {
+fn udhcpc_on_an_unknown_machine_gets_no_reply() {
     let lab = lab();
-    lab.network.set(Place::Client, "link set v1 address 52:54:00:00:00:99");
+    lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:99");
     let mut capture = Capture::start(&lab.network);
     assert_eq!(udhcpc(&lab, ""), None);
-    // Whatever came before the answer to a known one is seen with it.
-    lab.network.set(Place::Client, "link set v1 address 52:54:00:00:00:02");
+    // Replies are captured in order: one to the unknown machine would come before this ACK.
+    lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:02");
     udhcpc(&lab, "").unwrap();
     capture.wait("ACK", |seen| seen.is(MessageType::Ack, 67));
     let mut ours = capture.seen().iter().filter(|seen| seen.from.port() == 67);
@@ -125,7 +126,7 @@ fn dhclient_back_with_a_wrong_address_is_told_no_and_begins_again() {
 #[test]
 fn dhcping_renews_its_address_and_no_other() {
     let lab = lab();
-    lab.network.set(Place::Client, "addr add 198.51.100.51/24 dev v1");
+    lab.network.set(Host::Client, "addr add 198.51.100.51/24 dev v1");
     let ping = |address: &str| {
         let line = format!("dhcping -v -c {address} -s 198.51.100.1 -h 52:54:00:00:00:02");
         String::from_utf8_lossy(&lab.client(&line).stdout).into_owned()
@@ -141,9 +142,9 @@ fn dhcping_renews_its_address_and_no_other() {
 }
 
 #[test]
-fn dhcping_informs_itself_without_a_lease() {
+fn inform_of_dhcping_is_answered_without_a_lease() {
     let lab = lab();
-    lab.network.set(Place::Client, "addr add 198.51.100.51/24 dev v1");
+    lab.network.set(Host::Client, "addr add 198.51.100.51/24 dev v1");
     let mut capture = Capture::start(&lab.network);
     let line = "dhcping -v -i -c 198.51.100.51 -s 198.51.100.1 -h 52:54:00:00:00:02";
     let got = lab.client(line);
@@ -154,7 +155,7 @@ fn dhcping_informs_itself_without_a_lease() {
     assert_eq!(ack.options.address(3), Some(US));
 }
 
-/// What has changed in the record is in force with the next answer.
+/// A change of the record is effective with the next reply.
 #[test]
 fn udhcpc_gets_the_new_address_once_the_record_has_it() {
     use runtime::feed::FeedEvent;

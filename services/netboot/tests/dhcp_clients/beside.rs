@@ -1,29 +1,29 @@
-//! Beside dnsmasq, which gives the addresses (netboot specification, sections 3.10 and 16.7).
+//! Beside dnsmasq, which assigns the addresses.
 
 use dhcp::MessageType;
 use dhcp::Mode;
 use netboot::site::Dhcp;
 
 use crate::capture::{Capture, Seen};
-use crate::firmware::{asks_for_script, power_on};
+use crate::firmware::{power_on, requests_script};
 use crate::lab::{Lab, US, booting, machine};
-use crate::network::Place;
+use crate::network::Host;
 
 const DNSMASQ: &str = "dnsmasq -d --port=0 --bind-interfaces --user=root --pid-file= --dhcp-leasefile={dir}/leases \
                        --dhcp-range=198.51.100.100,198.51.100.110,255.255.255.0,1h --no-ping --log-dhcp";
 
-/// Whether it is ours on port 67.
+/// True if our server sent it from port 67.
 fn is_ours(seen: &Seen) -> bool {
     (*seen.from.ip(), seen.from.port()) == (US, 67)
 }
 
-/// Our server in `mode`, and dnsmasq on a host of its own at 198.51.100.2.
+/// Starts our server in `mode`, and dnsmasq on another host at 198.51.100.2.
 fn lab(mode: Mode) -> Lab {
     let mut dhcp = Dhcp::default();
     dhcp.link.mode = mode;
     let lab = Lab::new(dhcp, vec![booting(machine(1, "198.51.100.50"))]);
-    lab.network.set(Place::Other, "addr add 198.51.100.2/24 dev w1");
-    lab.start(Place::Other, &format!("{DNSMASQ} --interface=w1"), "dnsmasq");
+    lab.network.set(Host::Other, "addr add 198.51.100.2/24 dev w1");
+    lab.start(Host::Other, &format!("{DNSMASQ} --interface=w1"), "dnsmasq");
     lab
 }
 
@@ -37,7 +37,7 @@ fn firmware_combines_dnsmasqs_address_with_our_file() {
     let offer = offer.dhcp().unwrap();
     assert!(offer.yiaddr.is_unspecified());
     assert_eq!([1, 3, 51, 175].map(|code| offer.options.get(code)), [None; 4]);
-    let script = capture.wait("request for the script", asks_for_script);
+    let script = capture.wait("request for the script", requests_script);
     assert!((100..=110).contains(&script.from.ip().octets()[3]), "an address of dnsmasq's");
     capture.wait("REQUEST", |seen| seen.is(MessageType::Request, 68));
     let ours = capture.seen().iter().filter(|seen| is_ours(seen));
@@ -47,7 +47,7 @@ fn firmware_combines_dnsmasqs_address_with_our_file() {
 }
 
 #[test]
-fn ordinary_clients_hear_dnsmasq_only() {
+fn ordinary_clients_get_replies_of_dnsmasq_only() {
     let lab = lab(Mode::Proxy);
     let mut capture = Capture::start(&lab.network);
     let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 1 -s /bin/true");
@@ -57,17 +57,17 @@ fn ordinary_clients_hear_dnsmasq_only() {
 }
 
 #[test]
-fn where_dnsmasq_has_port_67_of_our_host_the_file_comes_from_4011() {
+fn if_dnsmasq_has_port_67_of_our_host_the_file_comes_from_4011() {
     let mut dhcp = Dhcp { port_67: false, ..Dhcp::default() };
     dhcp.link.mode = Mode::Proxy;
     let lab = Lab::new(dhcp, vec![booting(machine(1, "198.51.100.50"))]);
     let line = format!("{DNSMASQ} --interface=br0 --dhcp-option=60,PXEClient");
-    lab.start(Place::Server, &line, "dnsmasq");
+    lab.start(Host::Server, &line, "dnsmasq");
     let mut capture = Capture::start(&lab.network);
     power_on(&lab);
     let request = capture.wait("REQUEST to 4011", |seen| seen.to.port() == 4011);
     let ack = capture.wait("ACK from 4011", |seen| seen.is(MessageType::Ack, 4011));
     assert_eq!(ack.to, request.from);
     assert!(ack.dhcp().unwrap().yiaddr.is_unspecified());
-    capture.wait("request for the script", asks_for_script);
+    capture.wait("request for the script", requests_script);
 }

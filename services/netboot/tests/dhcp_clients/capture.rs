@@ -1,4 +1,4 @@
-//! What goes over the server's bridge, by tcpdump.
+//! Packets on the server's bridge, captured by tcpdump.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use dhcp::{MessageType, Packet};
 
-use crate::network::{Network, Place};
+use crate::network::{Host, Network};
 
-/// Longer than anything here takes, shorter than anybody's patience.
-const BOUND: Duration = Duration::from_secs(120);
+/// The longest wait for a packet.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// Packets as they come.
+/// A running capture.
 #[derive(Debug)]
 pub(crate) struct Capture {
     tcpdump: Child,
@@ -30,28 +30,28 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether it is a DHCP message of this kind from this port.
+    /// True if it is a DHCP message of this kind from this port.
     pub(crate) fn is(&self, kind: MessageType, port: u16) -> bool {
         self.from.port() == port && self.dhcp().is_some_and(|packet| packet.kind() == Some(kind))
     }
 
-    /// It, if it is DHCP.
+    /// Parses the payload as DHCP.
     pub(crate) fn dhcp(&self) -> Option<Packet> {
         Packet::parse(&self.payload).ok()
     }
 
-    /// Whether its payload has `text` in it.
-    pub(crate) fn says(&self, text: &str) -> bool {
+    /// True if the payload contains `text`.
+    pub(crate) fn contains(&self, text: &str) -> bool {
         self.payload.windows(text.len()).any(|part| part == text.as_bytes())
     }
 }
 
 impl Capture {
-    /// Begins to watch the bridge.
+    /// Starts a capture.
     pub(crate) fn start(network: &Network) -> Self {
         let words = ["tcpdump", "-ni", "br0", "--immediate-mode", "-U", "-w", "-", "udp or tcp"];
         let (to, errors) = (Stdio::piped(), Stdio::piped());
-        let mut tcpdump = network.start(Place::Server, &words, to, errors);
+        let mut tcpdump = network.start(Host::Server, &words, to, errors);
         let mut errors = BufReader::new(tcpdump.stderr.take().expect("its errors"));
         let mut line = String::new();
         while !line.contains("listening on") {
@@ -73,12 +73,12 @@ impl Capture {
         Self { tcpdump, coming, seen: Vec::new() }
     }
 
-    /// Waits until there has been such a packet, from the beginning on.
+    /// Returns the first packet since the start for which `is` is true, once there is one.
     pub(crate) fn wait(&mut self, what: &str, is: impl Fn(&Seen) -> bool) -> Seen {
         if let Some(seen) = self.seen.iter().find(|seen| is(seen)) {
             return seen.clone();
         }
-        let until = Instant::now() + BOUND;
+        let until = Instant::now() + MAX_WAIT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let seen = self.coming.recv_timeout(left);
@@ -90,7 +90,7 @@ impl Capture {
         }
     }
 
-    /// What [`wait`](Self::wait) has gone through.
+    /// Returns the packets that [`wait`](Self::wait) has read.
     pub(crate) fn seen(&self) -> &[Seen] {
         &self.seen
     }
@@ -103,7 +103,7 @@ impl Drop for Capture {
     }
 }
 
-/// The next frame of a capture file.
+/// Returns the next frame of a capture file.
 fn frame(packets: &mut impl Read) -> Option<Vec<u8>> {
     let mut header = [0; 16];
     packets.read_exact(&mut header).ok()?;
@@ -113,7 +113,7 @@ fn frame(packets: &mut impl Read) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// An IPv4 packet in an Ethernet frame, taken apart.
+/// Parses an IPv4 packet in an Ethernet frame.
 fn seen(frame: &[u8]) -> Option<Seen> {
     let ip = frame.get(14..).filter(|_| frame[12..14] == [8, 0])?;
     let address = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?));

@@ -1,4 +1,4 @@
-//! Our server in a network of its own, and what it knows.
+//! Our server in its own network namespaces, and its records.
 
 use fleet::Fleet;
 use std::cell::RefCell;
@@ -16,11 +16,11 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::{self as hw, Hardware, Interface};
 use tokio_util::sync::CancellationToken;
 
-use crate::network::{Network, Place};
+use crate::network::{Host, Network};
 
 pub(crate) const US: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
-/// The server, the machine at v1, and room for files.
+/// The server, the machine at v1, and a directory for files.
 pub(crate) struct Lab {
     pub(crate) network: Arc<Network>,
     pub(crate) directory: TempDir,
@@ -30,7 +30,7 @@ pub(crate) struct Lab {
     serving: Option<std::thread::JoinHandle<()>>,
 }
 
-/// The machine with the interface 52:54:00:00:00:`last`, at `address`; what else its record says, is added.
+/// The machine with the interface 52:54:00:00:00:`last`, at `address`; callers add further fields.
 pub(crate) fn machine(last: u8, address: &str) -> Hardware {
     let address = hw::Address {
         address: address.into(),
@@ -51,7 +51,7 @@ pub(crate) fn machine(last: u8, address: &str) -> Hardware {
     }
 }
 
-/// The same, and it may boot from the network.
+/// Allows `machine` to boot from the network.
 pub(crate) fn booting(mut machine: Hardware) -> Hardware {
     let allowed = hw::Netboot { allow_pxe: true, ..hw::Netboot::default() };
     machine.interfaces[0].netboot = Some(allowed);
@@ -82,18 +82,18 @@ fn site(dhcp: Dhcp) -> Site {
 }
 
 impl Lab {
-    /// A server that knows `machines`.
+    /// Starts a server with the records of `machines`.
     pub(crate) fn new(dhcp: Dhcp, machines: Vec<Hardware>) -> Self {
         Self::on(Network::new(), dhcp, machines)
     }
 
-    /// The same on a network that is there.
+    /// Starts one on an existing network.
     pub(crate) fn on(network: Network, dhcp: Dhcp, machines: Vec<Hardware>) -> Self {
         Self::with(network, site(dhcp), machines, None)
     }
 
-    /// A server that lends addresses of `subnet`, and keeps in `store` to whom.
-    pub(crate) fn lending(
+    /// Starts a server that leases addresses of `subnet`, with its leases in `store`.
+    pub(crate) fn with_pool(
         subnet: Subnet,
         machines: Vec<Hardware>,
         store: Arc<dyn store::Store>,
@@ -112,9 +112,9 @@ impl Lab {
         let stop = CancellationToken::new();
         let (ready, bound) = mpsc::channel();
         let (there, until) = (network.clone(), stop.clone());
-        // Transfers bind sockets of their own: all of it lives on a thread inside the namespace.
+        // TFTP transfers bind further sockets: all tasks run on one thread inside the namespace.
         let serving = std::thread::spawn(move || {
-            there.enter(Place::Server);
+            there.enter(Host::Server);
             let serve = async {
                 let http = tokio::net::TcpListener::bind((US, 7080)).await.expect("port 7080");
                 let key = SiteKey::new([1; 32]);
@@ -128,7 +128,7 @@ impl Lab {
                 }
                 let leases = netboot.lease_api(until.clone());
                 tokio::spawn(async move {
-                    // Before what is lent has been read, nobody is answered who has no address of his own.
+                    // Until leases have been read, clients without a reserved address get no reply.
                     if let Some(leases) = leases {
                         leases.ready().await;
                     }
@@ -136,7 +136,7 @@ impl Lab {
                 });
                 let (firmware, _signs) = tokio::sync::mpsc::channel(16);
                 let (scripts, _reports) = tokio::sync::mpsc::unbounded_channel();
-                // Nobody calls home here.
+                // No machine phones home here.
                 let nowhere = tonic::transport::Endpoint::from_static("http://127.0.0.1:1");
                 let home = Arc::new(nowhere.connect_lazy());
                 let reports = Reports { firmware, scripts, home };
@@ -151,7 +151,7 @@ impl Lab {
         Self { network, directory, fleet, started, stop, serving: Some(serving) }
     }
 
-    /// The path of a file of the test's own.
+    /// Returns the path of a file in the directory.
     pub(crate) fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().expect("text").to_owned()
     }
@@ -160,16 +160,16 @@ impl Lab {
     pub(crate) fn client(&self, line: &str) -> Output {
         let line = line.replace("{dir}", self.directory.path().to_str().expect("text"));
         let words: Vec<_> = line.split(' ').collect();
-        self.network.run(Place::Client, &words)
+        self.network.run(Host::Client, &words)
     }
 
-    /// Starts a program that ends with the network; what it writes, is in the file `log`.
-    pub(crate) fn start(&self, place: Place, line: &str, log: &str) {
+    /// Starts a program that ends with the network; its output is in the file `log`.
+    pub(crate) fn start(&self, host: Host, line: &str, log: &str) {
         let line = line.replace("{dir}", self.directory.path().to_str().expect("text"));
         let words: Vec<_> = line.split(' ').collect();
         let log = std::fs::File::create(self.path(log)).expect("a log");
         let errors = Stdio::from(log.try_clone().expect("a log"));
-        let program = self.network.start(place, &words, log.into(), errors);
+        let program = self.network.start(host, &words, log.into(), errors);
         self.started.borrow_mut().push(program);
     }
 }

@@ -1,4 +1,4 @@
-//! Other people's DHCP clients, relays and servers: udhcpc, dhclient, dhcping, perfdhcp, dhcrelay, dnsmasq, and the
+//! Real DHCP clients, relays and servers: udhcpc, dhclient, dhcping, perfdhcp, dhcrelay, dnsmasq, and the
 //! firmware of a machine (QEMU's BIOS with the packaged iPXE).
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Clients without an address of their own (netboot specification, section 3.11).
+//! Clients without a reserved address.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tinwright::hardware::v1::{Dhcp, Hardware};
 
 use crate::capture::Capture;
 use crate::lab::{Lab, booting, machine};
-use crate::network::Place;
+use crate::network::Host;
 use crate::relays::{assert_lost_none, perfdhcp, perfdhcp_far};
 
 fn subnet(ranges: &str, unknown: Unknown) -> Subnet {
@@ -27,7 +27,7 @@ fn unaddressed(last: u8) -> Hardware {
     machine
 }
 
-/// A machine without an address, for the one of this number that perfdhcp makes up from the base 52:54:00:aa:00:00.
+/// A machine without an address, with the MAC of perfdhcp's client `number` (base 52:54:00:aa:00:00).
 fn unaddressed_of(number: u16) -> Hardware {
     let (mut machine, [high, low]) = (unaddressed(0), number.to_be_bytes());
     machine.interfaces[0].mac = format!("52:54:00:aa:{high:02x}:{low:02x}");
@@ -38,20 +38,20 @@ fn store(directory: &tempfile::TempDir) -> Arc<dyn Store> {
     Arc::new(Sled::open(&directory.path().join("store")).unwrap())
 }
 
-/// The address udhcpc gets, if it gets one.
+/// Returns the address that udhcpc gets.
 fn udhcpc(lab: &Lab) -> Option<String> {
     let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 2 -s /bin/true");
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    let (_, rest) = said.split_once("lease of ")?;
+    let output = String::from_utf8_lossy(&done.stderr).into_owned();
+    let (_, rest) = output.split_once("lease of ")?;
     rest.split([' ', ',']).next().map(str::to_owned)
 }
 
 #[test]
-fn a_hundred_machines_at_once_get_an_address_each() {
+fn a_hundred_simultaneous_machines_get_an_address_each() {
     let directory = tempfile::tempdir().unwrap();
     let kept = store(&directory);
     let subnet = subnet("198.51.100.100-198.51.100.199", Unknown::Ignore);
-    let lab = Lab::lending(subnet, (0..100).map(unaddressed_of).collect(), kept.clone());
+    let lab = Lab::with_pool(subnet, (0..100).map(unaddressed_of).collect(), kept.clone());
     let report = perfdhcp(&lab, "-r 1000 -n 100 -R 100");
     assert_lost_none(&report, 100);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -59,14 +59,14 @@ fn a_hundred_machines_at_once_get_an_address_each() {
     assert_eq!(leases.pairs.len(), 100, "{report}");
 }
 
-/// In memory: with a busy disk more ACKs would wait for it than may, and their clients would have to ask again.
+/// In memory: with a busy disk too many ACKs would wait for it, and their clients would have to repeat their requests.
 #[test]
-fn thousands_of_machines_behind_a_relay_are_lent_an_address_each() {
+fn thousands_of_machines_behind_a_relay_get_an_address_each() {
     let network = Ipv4Net::new_assert([198, 18, 0, 0].into(), 15);
     let ranges = vec!["198.18.1.0-198.18.16.255".parse().unwrap()];
     let fleet = (0..2000).map(unaddressed_of).collect();
     let kept = Arc::new(MemoryStore::default());
-    let lab = Lab::lending(Subnet::new(network, ranges), fleet, kept);
+    let lab = Lab::with_pool(Subnet::new(network, ranges), fleet, kept);
     assert_lost_none(&perfdhcp_far(&lab, "-r 1000 -n 4000 -R 2000"), 4000);
 }
 
@@ -74,14 +74,14 @@ fn thousands_of_machines_behind_a_relay_are_lent_an_address_each() {
 fn udhcpc_that_finds_its_address_in_use_gets_another_one() {
     let directory = tempfile::tempdir().unwrap();
     let subnet = subnet("198.51.100.100-198.51.100.101", Unknown::Ignore);
-    let lab = Lab::lending(subnet, vec![unaddressed(2)], store(&directory));
+    let lab = Lab::with_pool(subnet, vec![unaddressed(2)], store(&directory));
     let first = udhcpc(&lab).expect("an address");
-    lab.network.set(Place::Other, &format!("addr add {first}/24 dev w1"));
+    lab.network.set(Host::Other, &format!("addr add {first}/24 dev w1"));
     let mut capture = Capture::start(&lab.network);
     let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 2 -A 1 -a500 -s /bin/true");
-    let said = String::from_utf8_lossy(&done.stderr);
+    let output = String::from_utf8_lossy(&done.stderr);
     let other = if first.ends_with("100") { "198.51.100.101" } else { "198.51.100.100" };
-    assert!(said.contains(&format!("lease of {other}")), "{said}");
+    assert!(output.contains(&format!("lease of {other}")), "{output}");
     capture.wait("DECLINE", |seen| seen.is(MessageType::Decline, 68));
 }
 
@@ -90,7 +90,7 @@ fn a_client_keeps_its_address_when_the_server_is_started_again() {
     let directory = tempfile::tempdir().unwrap();
     let lab = |unknown| {
         let subnet = subnet("198.51.100.100-198.51.100.199", unknown);
-        Lab::lending(subnet, vec![unaddressed(2)], store(&directory))
+        Lab::with_pool(subnet, vec![unaddressed(2)], store(&directory))
     };
     let before = lab(Unknown::Ignore);
     let first = udhcpc(&before).expect("an address");
@@ -102,10 +102,10 @@ fn a_client_keeps_its_address_when_the_server_is_started_again() {
 fn a_machine_without_a_record_is_ignored_or_enrolled() {
     let directory = tempfile::tempdir().unwrap();
     let range = "198.51.100.100-198.51.100.199";
-    let ignoring = Lab::lending(subnet(range, Unknown::Ignore), Vec::new(), store(&directory));
+    let ignoring = Lab::with_pool(subnet(range, Unknown::Ignore), Vec::new(), store(&directory));
     assert_eq!(udhcpc(&ignoring), None);
     drop(ignoring);
-    let lab = Lab::lending(subnet(range, Unknown::Enrol), Vec::new(), store(&directory));
+    let lab = Lab::with_pool(subnet(range, Unknown::Enrol), Vec::new(), store(&directory));
     let address = udhcpc(&lab).expect("an address");
     let curl = |from: &str| {
         lab.client(&format!("ip addr add {from}/24 dev v1"));
@@ -115,5 +115,5 @@ fn a_machine_without_a_record_is_ignored_or_enrolled() {
     };
     let script = curl(&address);
     assert!(script.contains("worker_id=${mac}") && !script.contains("boot_token"), "{script}");
-    assert_eq!(curl("198.51.100.77"), "", "it was not lent that address");
+    assert_eq!(curl("198.51.100.77"), "", "not its leased address");
 }

@@ -1,4 +1,4 @@
-//! Clients behind relays (netboot specification, sections 3.3 and 16.4): perfdhcp, which is one itself, and ISC's dhcrelay.
+//! Clients behind relays: perfdhcp, which acts as a relay itself, and ISC's dhcrelay.
 
 use std::net::Ipv4Addr;
 
@@ -8,9 +8,9 @@ use tinwright::hardware::v1::{Hardware, RelayPort};
 
 use crate::capture::Capture;
 use crate::lab::{Lab, machine};
-use crate::network::{Network, Place};
+use crate::network::{Host, Network};
 
-/// Machines for every address that perfdhcp makes up from the base 52:54:00:aa:00:00.
+/// Machines for the MACs of perfdhcp's clients, with the base 52:54:00:aa:00:00.
 fn fleet() -> Vec<Hardware> {
     let one = |number: u8| {
         let mut machine = machine(0, &format!("198.51.100.{}", 60 + number));
@@ -21,15 +21,15 @@ fn fleet() -> Vec<Hardware> {
 }
 
 pub(crate) fn perfdhcp(lab: &Lab, options: &str) -> String {
-    lab.network.set(Place::Client, "addr add 198.51.100.200/24 dev v1");
+    lab.network.set(Host::Client, "addr add 198.51.100.200/24 dev v1");
     perfdhcp_at(lab, "198.51.100.200", options)
 }
 
-/// The same as a relay of a network that is larger: 198.18.0.0/15.
+/// Runs perfdhcp as a relay of a larger network: 198.18.0.0/15.
 pub(crate) fn perfdhcp_far(lab: &Lab, options: &str) -> String {
-    lab.network.set(Place::Server, "addr add 198.18.0.1/15 dev br0");
-    lab.network.set(Place::Client, "addr add 198.18.0.200/15 dev v1");
-    lab.network.set(Place::Client, "route add 198.51.100.1 dev v1");
+    lab.network.set(Host::Server, "addr add 198.18.0.1/15 dev br0");
+    lab.network.set(Host::Client, "addr add 198.18.0.200/15 dev v1");
+    lab.network.set(Host::Client, "route add 198.51.100.1 dev v1");
     perfdhcp_at(lab, "198.18.0.200", options)
 }
 
@@ -38,12 +38,13 @@ fn perfdhcp_at(lab: &Lab, relay: &str, options: &str) -> String {
         "perfdhcp -4 -l {relay} -W 2000000 {options} -b mac=52:54:00:aa:00:00 198.51.100.1"
     );
     let done = lab.client(&line);
-    // It ends with 3 whenever anything it sent had no answer; a RELEASE never has.
+    // Its exit status is 3 if any message was not answered; a RELEASE never is.
     assert!([Some(0), Some(3)].contains(&done.status.code()), "{done:?}");
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// Passes if `report` tells of `least` exchanges, and lost none in a thousand. One that is late sends some more at once.
+/// Asserts that `report` has `least` exchanges, and that fewer than one in a thousand was lost. A late perfdhcp sends more at
+/// once.
 pub(crate) fn assert_lost_none(report: &str, least: u32) {
     for exchange in ["DISCOVER-OFFER", "REQUEST-ACK"] {
         let [sent, received] = answered(report, exchange);
@@ -52,7 +53,7 @@ pub(crate) fn assert_lost_none(report: &str, least: u32) {
     }
 }
 
-/// How many messages of an exchange it has sent, and how many answers it got.
+/// Returns the numbers of messages sent and answered in an exchange.
 pub(crate) fn answered(report: &str, exchange: &str) -> [u32; 2] {
     let (_, part) = report.split_once(&format!("{exchange}***")).expect("the exchange");
     ["sent packets: ", "received packets: "].map(|what| {
@@ -68,7 +69,7 @@ fn perfdhcp_gets_an_address_for_every_machine() {
 }
 
 #[test]
-fn two_thousand_exchanges_a_second_lose_none() {
+fn two_thousand_exchanges_a_second_are_answered() {
     let of = |number: u16| {
         let [high, low] = number.to_be_bytes();
         let mut machine = machine(0, &format!("198.18.{}.{low}", high + 1));
@@ -90,7 +91,7 @@ fn perfdhcp_renews_and_releases() {
 }
 
 #[test]
-fn what_perfdhcp_says_as_a_relay_comes_back_last_and_to_the_letter() {
+fn option_82_of_perfdhcp_is_echoed_unchanged_and_last() {
     let lab = Lab::new(Dhcp::default(), fleet());
     let mut capture = Capture::start(&lab.network);
     perfdhcp(&lab, "-r 20 -n 40 -R 20 -o 82,01047465737402046c656166");
@@ -101,7 +102,7 @@ fn what_perfdhcp_says_as_a_relay_comes_back_last_and_to_the_letter() {
     assert!(ack.payload[..padded].ends_with(end), "{:?}", &ack.payload[..padded]);
 }
 
-/// The machine behind dhcrelay, which names its interface r1 as the circuit.
+/// Starts the machine behind dhcrelay, whose circuit id is its interface r1.
 fn behind_relay(relays: &[Ipv4Addr], port: Option<RelayPort>) -> Lab {
     let mut machine = machine(2, "192.0.2.50");
     machine.interfaces[0].relay_port = port;
@@ -110,15 +111,15 @@ fn behind_relay(relays: &[Ipv4Addr], port: Option<RelayPort>) -> Lab {
     let network = Network::new();
     network.move_behind_other();
     let lab = Lab::on(network, dhcp, vec![machine]);
-    lab.start(Place::Other, "dhcrelay -4 -d --no-pid -a -iu w1 -id r1 198.51.100.1", "relay");
+    lab.start(Host::Other, "dhcrelay -4 -d --no-pid -a -iu w1 -id r1 198.51.100.1", "relay");
     lab
 }
 
-/// The address that udhcpc gets; it tries until the relay is up.
+/// Returns the address that udhcpc gets; it tries until the relay is up.
 fn udhcpc(lab: &Lab) -> Option<String> {
     let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 1 -s /bin/true");
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    let (_, lease) = said.split_once("lease of ")?;
+    let output = String::from_utf8_lossy(&done.stderr).into_owned();
+    let (_, lease) = output.split_once("lease of ")?;
     lease.split([' ', ',']).next().map(str::to_owned)
 }
 
@@ -142,16 +143,16 @@ fn a_machine_behind_dhcrelay_gets_its_address() {
 }
 
 #[test]
-fn a_new_interface_at_a_known_port_is_the_machine_that_is_plugged_in_there() {
+fn a_new_interface_at_a_recorded_port_gets_that_machines_address() {
     let lab = behind_relay(&[RELAY], port("r1", true));
-    lab.network.set(Place::Client, "link set v1 address 52:54:00:00:00:98");
+    lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:98");
     assert_eq!(udhcpc(&lab).as_deref(), Some("192.0.2.50"));
 }
 
 #[test]
-fn a_relay_that_is_not_ours_knows_no_port() {
+fn a_relay_that_is_not_listed_identifies_no_port() {
     let lab = behind_relay(&[], port("r1", false));
-    lab.network.set(Place::Client, "link set v1 address 52:54:00:00:00:98");
+    lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:98");
     assert_eq!(udhcpc(&lab), None);
 }
 
