@@ -48,6 +48,12 @@ pub enum MessageType {
     Other,
 }
 
+impl From<u8> for MessageType {
+    fn from(number: u8) -> Self {
+        Self::from_repr(number).unwrap_or(Self::Other)
+    }
+}
+
 impl From<MessageType> for u8 {
     fn from(kind: MessageType) -> Self {
         kind as Self
@@ -189,7 +195,7 @@ impl Packet {
     /// Returns option 53, if it is one octet long.
     pub fn kind(&self) -> Option<MessageType> {
         let [number] = *self.options.get(code::MESSAGE_TYPE)? else { return None };
-        Some(MessageType::from_repr(number).unwrap_or(MessageType::Other))
+        Some(number.into())
     }
 
     /// Returns the client's Ethernet address, if it has one.

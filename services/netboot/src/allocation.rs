@@ -129,7 +129,7 @@ impl Allocator {
                 }
                 metrics.free(name, free);
             }
-            metrics.unknown(self.unknown.len());
+            metrics.unknown(self.unknown.count());
         }
     }
 

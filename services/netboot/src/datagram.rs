@@ -91,11 +91,6 @@ impl Socket {
         let source = Some(ControlMessage::Ipv4PacketInfo(&source));
         send_all(&self.0, octets, datagram_octets, to, source).await
     }
-
-    /// Returns the tokio socket.
-    pub fn udp(&self) -> &UdpSocket {
-        &self.0
-    }
 }
 
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
@@ -182,7 +177,7 @@ mod tests {
     #[tokio::test]
     async fn a_wildcard_socket_reports_the_destination_of_a_datagram() {
         let server = Socket::new(UdpSocket::bind("0.0.0.0:0").await.unwrap()).unwrap();
-        let port = server.udp().local_addr().unwrap().port();
+        let port = server.0.local_addr().unwrap().port();
         let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
         client.send_to(b"hi", ("127.0.0.5", port)).await.unwrap();
         let mut buffer = [0; 16];

@@ -18,12 +18,12 @@ pub mod respond;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dhcp::{DropReason, Link, ListenPort, Received, Reply, Request};
 use runtime::clock::Clock;
-use runtime::rate_limit::{Rate, RateLimiter, TokenBucket};
+use runtime::rate_limit::{Rate, RateLimiter};
 use socket2::{Domain, Protocol, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::{Semaphore, mpsc};
@@ -39,7 +39,7 @@ use crate::Mac;
 use crate::allocation::{Allocator, Applicant, Timestamps};
 use crate::bootscripts::BootScripts;
 use crate::datagram::{Arrival, Socket};
-use crate::leases::{Claim, Leases, ReturnedAddress};
+use crate::leases::Claim;
 use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
 use crate::pool;
@@ -66,7 +66,7 @@ pub struct Server {
     boot_signs: mpsc::Sender<String>,
     /// There is no limit on all clients together: a rack that is powered on at once is not an attack.
     client_limits: RateLimiter<Mac>,
-    unknown_limit: Mutex<TokenBucket>,
+    unknown_limit: RateLimiter<()>,
     replies: ReplyCache,
     /// Permits for replies that wait for the store.
     deferred: Arc<Semaphore>,
@@ -130,7 +130,7 @@ impl Server {
             clock: Clock::system(),
             boot_signs,
             client_limits: RateLimiter::new(CLIENT_RATE),
-            unknown_limit: Mutex::new(TokenBucket::new(UNKNOWN_CLIENTS_RATE)),
+            unknown_limit: RateLimiter::new(UNKNOWN_CLIENTS_RATE),
             replies: ReplyCache::default(),
             deferred: Arc::new(Semaphore::new(MAX_DEFERRED_ACKS)),
         }
@@ -226,8 +226,8 @@ impl Server {
         if !self.view.scripts.site().rate_limits {
             return false;
         }
-        let unknown = || self.unknown_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        (!has_record && unknown().take(now).is_err()) || self.client_limits.take(mac, now).is_err()
+        let is_over = !has_record && self.unknown_limit.take((), now).is_err();
+        is_over || self.client_limits.take(mac, now).is_err()
     }
 
     /// Responds to a request and applies the effects. Returns the reply and the lease to be committed before.
@@ -311,27 +311,32 @@ impl Server {
             BootSubject::Machine(machine.id, mac)
         });
         let source = request.client_address().map(Into::into);
-        let steps = effects.boot_steps.iter_mut().filter_map(Option::take);
+        let steps = effects.boot_steps.drain(..);
         events.extend(steps.map(|step| Event { subject, step, source, at: now.wall }));
-        let leases = scripts.allocator().filter(|_| response.is_allocated).map(Allocator::leases);
-        let take_back = |leases: &Leases, address, event| {
-            leases.take_back(ReturnedAddress { address, mac, event, at: now.wall });
-        };
-        if let Err(DropReason::Declined(address)) = response.reply {
+        if let Err(reason) = response.reply {
+            self.record_drop(reason, mac, response.is_allocated, now);
+        }
+    }
+
+    /// Records the effects of a request that is dropped; `is_allocated` if its address is of a pool.
+    fn record_drop(&self, reason: DropReason, mac: Mac, is_allocated: bool, now: Timestamps) {
+        let View { scripts, link_state, .. } = &self.view;
+        let leases = scripts.allocator().filter(|_| is_allocated).map(Allocator::leases);
+        if let DropReason::Declined(address) = reason {
             tracing::warn!(%address, %mac, "address declined: another host uses it");
         }
-        match (&response.reply, leases) {
-            (Err(DropReason::Declined(address)), Some(leases)) => {
-                take_back(leases, *address, pool::Event::Decline);
+        match (reason, leases) {
+            (DropReason::Declined(address), None) => {
+                link_state.record_declined(address, now.monotonic);
             }
-            (Err(DropReason::Declined(address)), None) => {
-                link_state.record_declined(*address, now.monotonic);
+            (DropReason::Declined(address), Some(leases)) => {
+                leases.take_back(address, mac, pool::Event::Decline, now.wall);
             }
-            (Err(DropReason::Released(address)), Some(leases)) => {
-                take_back(leases, *address, pool::Event::Release);
+            (DropReason::Released(address), Some(leases)) => {
+                leases.take_back(address, mac, pool::Event::Release, now.wall);
             }
             // The client has chosen another server.
-            (Err(DropReason::OtherServer), Some(leases)) => leases.withdraw(mac),
+            (DropReason::OtherServer, Some(leases)) => leases.withdraw(mac),
             _ => {}
         }
     }

@@ -34,8 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::api::Api;
 use self::record::LeaseKind;
-use self::release::MAX_RETURNED;
-pub use self::release::ReturnedAddress;
+use self::release::{MAX_RETURNED, ReturnedAddress};
 use crate::Mac;
 use crate::pool::{Event, Lease, State, Table};
 

@@ -62,13 +62,8 @@ impl UnknownClients {
     }
 
     /// Returns the number of clients.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.all().len()
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn all(&self) -> MutexGuard<'_, BoundedMap<Mac, (UnknownMachine, SystemTime)>> {
@@ -104,7 +99,7 @@ mod tests {
         all.record(mac(0), client(), at(5000));
         all.record(mac(9999), client(), at(5001));
         let (page, next) = all.page(None, 2);
-        assert_eq!(all.len(), 4096);
+        assert_eq!(all.count(), 4096);
         assert_eq!(page[0].mac, mac(0).to_string());
         let first = &page[0];
         assert_eq!(

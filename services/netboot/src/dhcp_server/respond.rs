@@ -44,7 +44,7 @@ pub struct Effects {
     /// True if iPXE is answered, and will solicit an IPv6 router.
     pub solicits_router: bool,
     /// The steps for the boot's timeline.
-    pub boot_steps: [Option<BootStep>; 2],
+    pub boot_steps: Vec<BootStep>,
     /// The lease to be committed before the reply is sent.
     pub claim: Option<Claim>,
 }
@@ -115,20 +115,20 @@ fn boot_steps(
     request: &Request,
     reply: &Result<Reply, DropReason>,
     decision: &Decision,
-) -> [Option<BootStep>; 2] {
+) -> Vec<BootStep> {
     let class = request.class;
     let discovers = request.kind() == Some(MessageType::Discover) && class.boots();
     match reply {
-        Err(DropReason::Declined(address)) => [Some(BootStep::Declined(address.to_string())), None],
-        Err(DropReason::Unknown) if discovers => [Some(BootStep::Unknown(class)), None],
+        Err(DropReason::Declined(address)) => vec![BootStep::Declined(address.to_string())],
+        Err(DropReason::Unknown) if discovers => vec![BootStep::Unknown(class)],
         Err(reason) if discovers => {
-            [Some(BootStep::Discover(class)), Some(BootStep::Refused(reason.to_string()))]
+            vec![BootStep::Discover(class), BootStep::Refused(reason.to_string())]
         }
-        Ok(_) if discovers => [Some(BootStep::Discover(class)), None],
+        Ok(_) if discovers => vec![BootStep::Discover(class)],
         Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
-            [Some(BootStep::Ack(class, ack_detail(reply, decision))), None]
+            vec![BootStep::Ack(class, ack_detail(reply, decision))]
         }
-        Ok(_) | Err(_) => [None, None],
+        Ok(_) | Err(_) => Vec::new(),
     }
 }
 

@@ -15,22 +15,23 @@ pub(super) const MAX_RETURNED: usize = 128;
 
 /// A RELEASE or DECLINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReturnedAddress {
+pub(super) struct ReturnedAddress {
     /// The address.
-    pub address: Ipv4Addr,
+    pub(super) address: Ipv4Addr,
     /// The client.
-    pub mac: Mac,
+    pub(super) mac: Mac,
     /// [`Event::Release`] or [`Event::Decline`].
-    pub event: Event,
+    pub(super) event: Event,
     /// The time of the message.
-    pub at: SystemTime,
+    pub(super) at: SystemTime,
 }
 
 impl Leases {
     /// Queues a RELEASE or DECLINE. If the queue is full, the lease ends by time.
-    pub fn take_back(&self, returned: ReturnedAddress) {
+    pub fn take_back(&self, address: Ipv4Addr, mac: Mac, event: Event, at: SystemTime) {
+        let returned = ReturnedAddress { address, mac, event, at };
         if self.shared.returned.try_send(returned).is_err() {
-            tracing::debug!(lease.addr = %returned.address, "release or decline dropped: queue full");
+            tracing::debug!(lease.addr = %address, "release or decline dropped: queue full");
         }
     }
 

@@ -218,7 +218,7 @@ async fn releases_are_stored_while_the_leases_run() {
     let store = Arc::new(MemoryStore::default());
     let (leases, now) = (new(store.clone()), SystemTime::now());
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
-    leases.take_back(returned(1, Event::Release, now));
+    leases.take_back(X, mac(1), Event::Release, now);
     assert_eq!(leases.holder(X, now), Some(mac(1)), "not running yet");
     let stop = CancellationToken::new();
     let freed = async {

@@ -66,7 +66,7 @@ pub enum Unknown {
 }
 
 /// A network with pools.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subnet {
     /// The network.
     pub network: Ipv4Net,
@@ -111,17 +111,7 @@ pub enum InvalidSubnet {
 impl Subnet {
     /// Returns a subnet with `ranges` of `network`, and default values.
     pub fn new(network: Ipv4Net, ranges: Vec<Range>) -> Self {
-        Self {
-            network,
-            gateway: None,
-            ranges,
-            excluded: Vec::new(),
-            lease: Duration::from_secs(3600),
-            name_servers: Vec::new(),
-            time_servers: Vec::new(),
-            domain: String::new(),
-            unknown: Unknown::default(),
-        }
+        Self { network, ranges, lease: Duration::from_secs(3600), ..Self::default() }
     }
 
     /// Checks that the subnet can be served.
