@@ -27,7 +27,7 @@ pub fn check_file_name(name: &[u8]) -> Result<String, InvalidFileName> {
 }
 
 /// Removes a W3C trace context that a DHCP server appended: `-00-<32 hex>-<16 hex>-<2 hex>`.
-pub fn without_trace_context(path: &str) -> &str {
+fn without_trace_context(path: &str) -> &str {
     const FIELD_LENGTHS: [usize; 4] = [2, 16, 32, 2];
     let mut rest = path;
     for length in FIELD_LENGTHS {

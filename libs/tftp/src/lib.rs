@@ -1,11 +1,13 @@
 //! The TFTP protocol for a server that files are read from (RFC 1350, 2347, 2348, 2349, 7440), without a socket, a clock
 //! or a file: bytes and the time are arguments.
 //!
-//! - [`packet`]: the five packets of RFC 1350 and the option acknowledgement of RFC 2347.
+//! - [`packet`]: the packets of RFC 1350 and the option acknowledgement of RFC 2347.
 //! - [`file_name`]: checks the name in a request.
 //! - [`negotiation`]: the transfer mode, and the options that a transfer uses.
 //! - [`transfer`]: one transfer as a state machine; [`window`]: the blocks that are not yet acknowledged; `pacing`: how many
 //!   of them are sent at once, and the retransmission timeout.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod file_name;
 pub mod negotiation;
@@ -15,7 +17,7 @@ pub mod transfer;
 pub mod window;
 
 pub use file_name::{InvalidFileName, check_file_name};
-pub use negotiation::{OptionLimits, TransferMode, TransferOptions};
-pub use packet::{ErrorCode, FileRequest, NotTftp, Options, Packet};
+pub use negotiation::{TransferMode, TransferOptions};
+pub use packet::{ClientPacket, ErrorCode, FileRequest, NotClientPacket, Options, error_packet};
 pub use transfer::{Event, NextStep, Transfer, TransferOutcome};
 pub use window::Burst;

@@ -6,29 +6,14 @@ use crate::packet::{FileRequest, Options};
 
 /// The block size of RFC 1350, used without the option.
 const DEFAULT_BLOCK_BYTES: u16 = 512;
-/// The smallest block that RFC 2348 allows.
-const MIN_BLOCK_BYTES: u16 = 8;
+/// The largest block that is granted: it passes every tunnel. One of 1468 bytes would fill an Ethernet frame.
+pub const MAX_BLOCK_BYTES: u16 = 1428;
+/// The most blocks sent without an acknowledgement, which bounds the memory of a transfer.
+pub const MAX_WINDOW_BLOCKS: u16 = 16;
 /// The block sizes that RFC 2348 allows.
-const VALID_BLOCK_BYTES: std::ops::RangeInclusive<u64> = MIN_BLOCK_BYTES as u64..=65464;
+const VALID_BLOCK_BYTES: std::ops::RangeInclusive<u64> = 8..=65464;
 /// The timeouts that RFC 2349 allows.
 const VALID_TIMEOUT_SECONDS: std::ops::RangeInclusive<u64> = 1..=255;
-
-/// The most that a server grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionLimits {
-    /// The largest block. 1428 bytes pass every tunnel; 1468 fill an Ethernet frame.
-    pub block_bytes: u16,
-    /// The most blocks sent without an acknowledgement.
-    pub window_blocks: u16,
-    /// The most bytes sent without an acknowledgement, which bounds the memory of a transfer.
-    pub window_bytes: usize,
-}
-
-impl Default for OptionLimits {
-    fn default() -> Self {
-        Self { block_bytes: 1428, window_blocks: 16, window_bytes: 24 * 1024 }
-    }
-}
 
 /// The encoding of a file's bytes in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +64,7 @@ pub struct TransferOptions {
 impl TransferOptions {
     /// Negotiates the `requested` options for a file of `size` bytes; the size is none if it is not known on the wire. Options
     /// that are unknown or out of range are left out. Of two options with one name the first counts.
-    pub fn negotiate(requested: &Options, size: Option<u64>, limits: &OptionLimits) -> Self {
+    pub fn negotiate(requested: &Options, size: Option<u64>) -> Self {
         let mut options = Self {
             block_bytes: DEFAULT_BLOCK_BYTES,
             window_blocks: 1,
@@ -90,32 +75,23 @@ impl TransferOptions {
             let mut earlier = requested.iter().take(position);
             let repeated = earlier.any(|(earlier, _)| earlier.eq_ignore_ascii_case(name));
             let Some(value) = number(value).filter(|_| !repeated) else { continue };
-            let granted = options.grant(&name.to_ascii_lowercase(), value, size, limits);
-            if let Some(granted) = granted {
+            if let Some(granted) = options.grant(&name.to_ascii_lowercase(), value, size) {
                 options.acknowledged.push((name.clone(), granted.to_string().into_bytes()));
             }
         }
-        let fitting = (limits.window_bytes / usize::from(options.block_bytes)).max(1);
-        options.limit_window(u16::try_from(fitting).unwrap_or(u16::MAX));
         options
     }
 
     /// Applies one option and returns the value to acknowledge.
-    fn grant(
-        &mut self,
-        name: &[u8],
-        value: u64,
-        size: Option<u64>,
-        limits: &OptionLimits,
-    ) -> Option<u64> {
+    fn grant(&mut self, name: &[u8], value: u64, size: Option<u64>) -> Option<u64> {
         let at_most = |limit: u16| u16::try_from(value).unwrap_or(u16::MAX).min(limit);
         match name {
             b"blksize" if VALID_BLOCK_BYTES.contains(&value) => {
-                self.block_bytes = at_most(limits.block_bytes.max(MIN_BLOCK_BYTES));
+                self.block_bytes = at_most(MAX_BLOCK_BYTES);
                 Some(self.block_bytes.into())
             }
             b"windowsize" if value >= 1 && value <= u16::MAX.into() => {
-                self.window_blocks = at_most(limits.window_blocks.max(1));
+                self.window_blocks = at_most(MAX_WINDOW_BLOCKS);
                 Some(self.window_blocks.into())
             }
             b"timeout" if VALID_TIMEOUT_SECONDS.contains(&value) => {
@@ -124,19 +100,6 @@ impl TransferOptions {
             }
             b"tsize" if value == 0 => size,
             _ => None,
-        }
-    }
-
-    /// Limits the window once the block size is known: the options may come in any order.
-    fn limit_window(&mut self, max_blocks: u16) {
-        if self.window_blocks <= max_blocks {
-            return;
-        }
-        self.window_blocks = max_blocks;
-        for (name, value) in &mut self.acknowledged {
-            if name.eq_ignore_ascii_case(b"windowsize") {
-                *value = max_blocks.to_string().into_bytes();
-            }
         }
     }
 }
@@ -155,7 +118,7 @@ mod tests {
     }
 
     fn negotiate(requested: &[(&str, &str)]) -> TransferOptions {
-        TransferOptions::negotiate(&options(requested), Some(173_792), &OptionLimits::default())
+        TransferOptions::negotiate(&options(requested), Some(173_792))
     }
 
     #[test]
@@ -210,21 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_large_blocks_has_no_more_bytes_than_one_of_small_blocks() {
-        let limits = OptionLimits { block_bytes: 65464, ..OptionLimits::default() };
-        let requested = options(&[("windowsize", "16"), ("blksize", "8192")]);
-        let negotiated = TransferOptions::negotiate(&requested, None, &limits);
-        assert_eq!((negotiated.block_bytes, negotiated.window_blocks), (8192, 3));
-        let expected = options(&[("windowsize", "3"), ("blksize", "8192")]);
-        assert_eq!(negotiated.acknowledged, expected);
-    }
-
-    #[test]
-    fn limits_of_zero_still_allow_a_transfer() {
-        let limits = OptionLimits { block_bytes: 0, window_blocks: 0, window_bytes: 0 };
-        let requested = options(&[("windowsize", "16"), ("blksize", "512")]);
-        let negotiated = TransferOptions::negotiate(&requested, None, &limits);
-        assert_eq!((negotiated.block_bytes, negotiated.window_blocks), (8, 1));
+    fn a_window_has_no_more_blocks_than_the_limit() {
+        let negotiated = negotiate(&[("windowsize", "64"), ("blksize", "8192")]);
+        assert_eq!((negotiated.block_bytes, negotiated.window_blocks), (1428, 16));
+        assert_eq!(negotiated.acknowledged, options(&[("windowsize", "16"), ("blksize", "1428")]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TFTP packets (RFC 1350, section 5; RFC 2347).
+//! TFTP packets (RFC 1350, section 5; RFC 2347): those of a client are parsed, those of a server are written.
 
 const READ: u16 = 1;
 const WRITE: u16 = 2;
@@ -40,79 +40,48 @@ impl ErrorCode {
     pub const OPTIONS_REFUSED: Self = Self(8);
 }
 
-/// A TFTP packet.
+/// A packet from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Packet {
+pub enum ClientPacket {
     /// A request to read a file.
     Read(FileRequest),
     /// A request to write a file.
-    Write(FileRequest),
-    /// One block of a file.
-    Data {
-        /// The number of the block, counted from 1 and rolling over.
-        block: u16,
-        /// The bytes of the block.
-        data: Vec<u8>,
-    },
+    Write,
     /// Acknowledges all blocks up to this one.
     Ack(u16),
     /// Ends the transfer.
-    Error {
-        /// The reason, for programs.
-        code: ErrorCode,
-        /// The reason, for people.
-        text: Vec<u8>,
-    },
-    /// Acknowledges options, with the values that apply.
-    OptionAck(Options),
+    Error(ErrorCode),
 }
 
-/// The bytes are not a TFTP packet.
+/// The bytes are not a packet that a TFTP client sends to a server that files are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a TFTP packet")]
-pub struct NotTftp;
+#[error("not a packet of a TFTP client")]
+pub struct NotClientPacket;
 
-impl Packet {
+impl ClientPacket {
     /// Parses a packet. An incomplete option at the end of a request is ignored.
-    pub fn parse(bytes: &[u8]) -> Result<Self, NotTftp> {
-        let (opcode, mut rest) = number(bytes)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NotClientPacket> {
+        let (opcode, rest) = number(bytes)?;
         Ok(match opcode {
             READ => Self::Read(request(rest)?),
-            WRITE => Self::Write(request(rest)?),
-            DATA => {
-                let (block, data) = number(rest)?;
-                Self::Data { block, data: data.into() }
-            }
+            WRITE => request(rest).map(|_| Self::Write)?,
             ACK => Self::Ack(number(rest)?.0),
-            ERROR => {
-                let (code, rest) = number(rest)?;
-                let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-                Self::Error { code: ErrorCode(code), text: text.into() }
-            }
-            OPTION_ACK => Self::OptionAck(options(&mut rest)),
-            _ => return Err(NotTftp),
+            ERROR => Self::Error(ErrorCode(number(rest)?.0)),
+            _ => return Err(NotClientPacket),
         })
     }
+}
 
-    /// Returns the bytes of the packet. A NUL inside a text ends it.
-    pub fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Read(request) => texts(READ, [&request.name, &request.mode], &request.options),
-            Self::Write(request) => texts(WRITE, [&request.name, &request.mode], &request.options),
-            Self::Data { block, data } => [&data_header(*block)[..], data].concat(),
-            Self::Ack(block) => [ACK.to_be_bytes(), block.to_be_bytes()].concat(),
-            Self::Error { code, text } => {
-                let header = [ERROR.to_be_bytes(), code.0.to_be_bytes()].concat();
-                [header, terminated(text)].concat()
-            }
-            Self::OptionAck(options) => texts(OPTION_ACK, [], options),
-        }
-    }
+/// Returns an ERROR packet.
+pub fn error_packet(code: ErrorCode, text: &str) -> Vec<u8> {
+    let header = [ERROR.to_be_bytes(), code.0.to_be_bytes()].concat();
+    header.into_iter().chain(terminated(text.as_bytes())).collect()
+}
 
-    /// Creates an error packet.
-    pub fn error(code: ErrorCode, text: &str) -> Self {
-        Self::Error { code, text: text.into() }
-    }
+/// Returns an OACK packet.
+pub(crate) fn option_ack(options: &Options) -> Vec<u8> {
+    let texts = options.iter().flat_map(|(name, value)| [name, value]);
+    OPTION_ACK.to_be_bytes().into_iter().chain(texts.flat_map(|text| terminated(text))).collect()
 }
 
 /// Returns the bytes before the data in a DATA packet.
@@ -121,19 +90,16 @@ pub(crate) fn data_header(block: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-fn number(bytes: &[u8]) -> Result<(u16, &[u8]), NotTftp> {
-    let (number, rest) = bytes.split_first_chunk().ok_or(NotTftp)?;
+fn number(bytes: &[u8]) -> Result<(u16, &[u8]), NotClientPacket> {
+    let (number, rest) = bytes.split_first_chunk().ok_or(NotClientPacket)?;
     Ok((u16::from_be_bytes(*number), rest))
 }
 
-fn request(mut rest: &[u8]) -> Result<FileRequest, NotTftp> {
-    let name = string(&mut rest).ok_or(NotTftp)?;
-    let mode = string(&mut rest).ok_or(NotTftp)?;
-    Ok(FileRequest { name, mode, options: options(&mut rest) })
-}
-
-fn options(rest: &mut &[u8]) -> Options {
-    std::iter::from_fn(|| Some((string(rest)?, string(rest)?))).collect()
+fn request(mut rest: &[u8]) -> Result<FileRequest, NotClientPacket> {
+    let name = string(&mut rest).ok_or(NotClientPacket)?;
+    let mode = string(&mut rest).ok_or(NotClientPacket)?;
+    let options = std::iter::from_fn(|| Some((string(&mut rest)?, string(&mut rest)?))).collect();
+    Ok(FileRequest { name, mode, options })
 }
 
 /// Takes a text and the NUL after it from `rest`.
@@ -144,21 +110,30 @@ fn string(rest: &mut &[u8]) -> Option<Vec<u8>> {
     Some(text.into())
 }
 
-fn terminated(text: &[u8]) -> Vec<u8> {
-    text.iter().copied().take_while(|byte| *byte != 0).chain([0]).collect()
-}
-
-fn texts<const N: usize>(opcode: u16, texts: [&Vec<u8>; N], options: &Options) -> Vec<u8> {
-    let options = options.iter().flat_map(|(name, value)| [name, value]);
-    let mut bytes = opcode.to_be_bytes().to_vec();
-    texts.into_iter().chain(options).for_each(|text| bytes.extend(terminated(text)));
-    bytes
+/// Returns `text` up to its first NUL, and a NUL.
+fn terminated(text: &[u8]) -> impl Iterator<Item = u8> {
+    text.iter().copied().take_while(|byte| *byte != 0).chain([0])
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    /// Returns the bytes of a request.
+    fn encode_request(opcode: u16, FileRequest { name, mode, options }: &FileRequest) -> Vec<u8> {
+        let options = options.iter().flat_map(|(name, value)| [name, value]);
+        let texts = [name, mode].into_iter().chain(options);
+        let texts = texts.flat_map(|text| [text.as_slice(), b"\0"]).collect::<Vec<_>>();
+        [&opcode.to_be_bytes(), texts.concat().as_slice()].concat()
+    }
+
+    /// Returns the block number and the data of a DATA packet; none for another packet.
+    pub(crate) fn parse_data(bytes: &[u8]) -> Option<(u16, &[u8])> {
+        let (opcode, rest) = number(bytes).unwrap();
+        (opcode == DATA).then(|| number(rest).unwrap())
+    }
 
     #[test]
     fn the_request_of_ovmf_is_parsed() {
@@ -167,70 +142,85 @@ mod tests {
         let options =
             vec![option(b"tsize", b"0"), option(b"blksize", b"1468"), option(b"windowsize", b"4")];
         let request = FileRequest { name: b"snponly.efi".into(), mode: b"octet".into(), options };
-        assert_eq!(Packet::parse(bytes), Ok(Packet::Read(request)));
+        assert_eq!(ClientPacket::parse(bytes), Ok(ClientPacket::Read(request)));
     }
 
     #[test]
-    fn an_incomplete_packet_is_an_error() {
+    fn an_incomplete_packet_or_one_of_a_server_is_an_error() {
         for bytes in [
             &b""[..],
             b"\0",
             b"\0\x01",
             b"\0\x01name",
             b"\0\x01name\0octet",
-            b"\0\x07",
+            b"\0\x02name\0octet",
+            b"\0\x03\0\x01data",
             b"\0\x04\0",
+            b"\0\x05\0",
+            b"\0\x06blksize\x008\0",
+            b"\0\x07",
         ] {
-            assert_eq!(Packet::parse(bytes), Err(NotTftp), "{bytes:?}");
+            assert_eq!(ClientPacket::parse(bytes), Err(NotClientPacket), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn packets_of_the_server_are_written_as_the_rfcs_show_them() {
+        let options = vec![(b"blksize".to_vec(), b"8".to_vec())];
+        assert_eq!(option_ack(&options), b"\0\x06blksize\x008\0");
+        assert_eq!(error_packet(ErrorCode::NOT_FOUND, "no\0thing"), b"\0\x05\0\x01no\0");
+        assert_eq!(data_header(0x102), *b"\0\x03\x01\x02");
     }
 
     fn text() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(1..=255_u8, 0..40)
     }
 
-    fn packet() -> impl Strategy<Value = Packet> {
-        let options = || prop::collection::vec((text(), text()), 0..6);
-        let request = || {
-            (text(), text(), options()).prop_map(|(name, mode, options)| FileRequest {
-                name,
-                mode,
-                options,
-            })
-        };
+    fn file_request() -> impl Strategy<Value = FileRequest> {
+        let options = prop::collection::vec((text(), text()), 0..6);
+        (text(), text(), options).prop_map(|(name, mode, options)| FileRequest {
+            name,
+            mode,
+            options,
+        })
+    }
+
+    /// Returns packets of a client with their bytes.
+    fn packet() -> impl Strategy<Value = (Vec<u8>, ClientPacket)> {
         prop_oneof![
-            request().prop_map(Packet::Read),
-            request().prop_map(Packet::Write),
-            (any::<u16>(), prop::collection::vec(any::<u8>(), 0..600))
-                .prop_map(|(block, data)| Packet::Data { block, data }),
-            any::<u16>().prop_map(Packet::Ack),
-            (any::<u16>(), text())
-                .prop_map(|(code, text)| Packet::Error { code: ErrorCode(code), text }),
-            options().prop_map(Packet::OptionAck),
+            file_request()
+                .prop_map(|request| (encode_request(READ, &request), ClientPacket::Read(request))),
+            file_request()
+                .prop_map(|request| (encode_request(WRITE, &request), ClientPacket::Write)),
+            any::<[u8; 2]>().prop_map(|[a, b]| {
+                (vec![0, 4, a, b], ClientPacket::Ack(u16::from_be_bytes([a, b])))
+            }),
+            (any::<u16>(), "[a-z ]{0,40}").prop_map(|(code, text)| {
+                (error_packet(ErrorCode(code), &text), ClientPacket::Error(ErrorCode(code)))
+            }),
         ]
     }
 
     proptest! {
         #[test]
-        fn an_encoded_packet_is_parsed_back(packet in packet()) {
-            prop_assert_eq!(Packet::parse(&packet.encode()), Ok(packet));
+        fn every_packet_of_a_client_is_parsed((bytes, packet) in packet()) {
+            prop_assert_eq!(ClientPacket::parse(&bytes), Ok(packet));
         }
 
         #[test]
         fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let _ = Packet::parse(&bytes);
+            let _ = ClientPacket::parse(&bytes);
         }
 
         #[test]
-        fn no_truncated_or_changed_packet_makes_the_parser_panic(packet in packet(), at: prop::sample::Index, byte: u8) {
-            let mut bytes = packet.encode();
+        fn no_truncated_or_changed_packet_makes_the_parser_panic((mut bytes, _) in packet(), at: prop::sample::Index, byte: u8) {
             let at = at.index(bytes.len());
             if let Some(changed) = bytes.get_mut(at) {
                 *changed = byte;
             }
-            let _ = Packet::parse(&bytes);
+            let _ = ClientPacket::parse(&bytes);
             bytes.truncate(at);
-            let _ = Packet::parse(&bytes);
+            let _ = ClientPacket::parse(&bytes);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::negotiation::TransferOptions;
 use crate::pacing::Pacing;
-use crate::packet::{ErrorCode, Packet};
+use crate::packet::{self, ErrorCode};
 use crate::window::{Burst, Window};
 
 /// The longest silence of a client: six timeouts of 1, 2, 4, 4, 4 and 4 seconds.
@@ -31,7 +31,7 @@ const MAX_SILENCE_TIMEOUTS: u32 = 6;
 /// The number of windows after a retransmission in which an acknowledgement may be an echo.
 const ECHO_WINDOWS: u8 = 2;
 
-/// How a transfer ended.
+/// The outcome of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferOutcome {
     /// Every block was acknowledged.
@@ -111,8 +111,8 @@ pub struct Transfer {
 impl Transfer {
     /// Creates a transfer whose first burst is sent at `now`.
     pub fn new(options: TransferOptions, now: Instant) -> Self {
-        let option_ack = (!options.acknowledged.is_empty())
-            .then(|| Packet::OptionAck(options.acknowledged.clone()).encode());
+        let option_ack =
+            (!options.acknowledged.is_empty()).then(|| packet::option_ack(&options.acknowledged));
         Self {
             pacing: Pacing::new(options.window_blocks),
             option_ack,

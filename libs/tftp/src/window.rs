@@ -25,11 +25,6 @@ impl<'a> Burst<'a> {
     pub fn one(packet: &'a [u8]) -> Self {
         Self { bytes: packet, packet_bytes: packet.len() }
     }
-
-    /// Iterates over the packets.
-    pub fn packets(self) -> impl Iterator<Item = &'a [u8]> {
-        self.bytes.chunks(self.packet_bytes.max(1))
-    }
 }
 
 impl Window {
@@ -77,7 +72,8 @@ mod tests {
             window.push(number, block);
         }
         let packets = |window: &Window, positions: Range<usize>| -> Vec<Vec<u8>> {
-            window.burst(positions).packets().map(<[u8]>::to_vec).collect()
+            let burst = window.burst(positions);
+            burst.bytes.chunks(burst.packet_bytes).map(<[u8]>::to_vec).collect()
         };
         let all = [&b"\0\x03\xff\xffabc"[..], b"\0\x03\0\0def", b"\0\x03\0\x01"];
         assert_eq!((window.len(), packets(&window, 0..3)), (3, all.map(<[u8]>::to_vec).into()));

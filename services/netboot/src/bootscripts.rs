@@ -1,10 +1,10 @@
 //! Boot scripts: the script that a machine gets, and the files that one boot may fetch.
 //!
-//! A script is served only to the machine that it is for: to an address of that machine, which DHCP gave it. Whatever it
-//! opens is bound to machine and address by the token in its URLs, and expires by itself.
+//! A script is served only to an address of the machine that it is for. The token in its URLs is bound to machine and
+//! address, and expires.
 //!
-//! A request is answered in two steps: [`BootScripts::respond`] and [`BootScripts::respond_file`] decide and change nothing;
-//! [`BootScripts::apply`] carries out the [`Effects`]. A simulated request discards them.
+//! A response is made in two steps: `respond` and [`BootScripts::respond_file`] decide and change nothing, and
+//! [`BootScripts::apply`] applies the [`Effects`]. [`BootScripts::simulate`] discards them.
 //!
 //! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
@@ -29,7 +29,7 @@ use tinwright::instance::v1::BootGate;
 use tinwright::netboot::v1::ScriptKind;
 
 use self::custom::{ScriptOwner, ScriptReport};
-pub use self::files::{BootFile, FileRequest, ScriptStatus};
+pub use self::files::{BootFile, ScriptStatus};
 use self::gate::{GateResult, PresentedIdentity};
 use self::history::BootHistory;
 use self::render::UrlSettings;
@@ -47,7 +47,7 @@ const NO_HARDWARE: [u8; 16] = [0; 16];
 const BOOT_LOOP_HOLD: Duration = Duration::from_secs(60);
 const BOOT_LOOP: &str = "more than 10 scripts in 10 minutes";
 
-/// Decides and renders scripts for the machines of one link. Clones share what is remembered of boots.
+/// Decides and renders scripts for the machines of one link. Clones share the history and the timeline.
 #[derive(Clone, Debug)]
 pub struct BootScripts {
     index: Arc<Index>,
@@ -120,16 +120,16 @@ type SelectedScript = (Option<Arc<MachineView>>, Fact, Script);
 /// Reason for which nothing is served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootRefusal {
-    /// There is nothing for this machine now.
+    /// There is nothing to boot for this machine now.
     #[error("nothing to boot: {0}")]
     Nothing(String),
     /// The client is not the machine that it is for.
     #[error("not for you: {0}")]
     NotYours(&'static str),
-    /// The client has to ask again.
+    /// The client must repeat its request.
     #[error("not now: {why}")]
     Later {
-        /// Pause before it asks again.
+        /// Pause before that.
         retry: Duration,
         /// Reason of the pause.
         why: String,
@@ -146,14 +146,14 @@ impl BootRefusal {
 }
 
 impl BootScripts {
-    /// Scripts for the machines of `index`, on `site`.
+    /// Creates scripts for the machines of `index`, on a link with the settings `site`.
     pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
         let (timeline, history, allocator, clock) = Default::default();
         let (tokens, urls) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
         Self { index, tokens, site, urls, timeline, allocator, history, clock }
     }
 
-    /// The same for another link.
+    /// Returns the scripts of another link with the settings `site`.
     pub fn for_link(&self, site: Site) -> Self {
         Self { urls: Arc::new(UrlSettings::of(&site)), site, ..self.clone() }
     }
@@ -163,7 +163,7 @@ impl BootScripts {
         Self { timeline, ..self }
     }
 
-    /// Finds machines by their leased addresses, too.
+    /// Also finds machines by their leased addresses.
     pub fn with_allocator(self, allocator: Arc<Allocator>) -> Self {
         Self { allocator: Some(allocator), ..self }
     }
@@ -183,7 +183,7 @@ impl BootScripts {
         self.index.at(source, || self.holder(source, now))
     }
 
-    /// Timeline of what machines do.
+    /// Timeline of the machines' boots.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
@@ -279,7 +279,7 @@ impl BootScripts {
         }
         // Of two requests that report the start of a script at once, one is passed on.
         report.filter(|report| match report {
-            ScriptReport::OneShot(started) => self.history.mark_started(started.hardware),
+            ScriptReport::OneShot { hardware, .. } => self.history.mark_started(*hardware),
             ScriptReport::Instance(_) => true,
         })
     }
@@ -330,10 +330,10 @@ impl BootScripts {
             let decision = decide(None, Policy { boot_unknown, ..self.site.policy }, feed);
             return Ok((None, decision.fact, self.render(None, decision, request, now)?));
         };
-        let may_ask = self.is_mac_only(request)
+        let is_its_own = self.is_mac_only(request)
             || machine.has(source)
             || holder().is_some_and(|mac| machine.owns(mac));
-        if !may_ask {
+        if !is_its_own {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
         let decision = self.decision(Some(&machine), feed);

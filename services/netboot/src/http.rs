@@ -15,28 +15,33 @@ pub mod phone_home;
 mod rate_limit;
 mod scripts;
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use axum::Router;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tftp::file_name::without_trace_context;
+use axum::{Extension, Router};
+use hyper::body::Incoming;
+use runtime::serve::App;
 use tokio::sync::mpsc;
 
-pub use self::middleware::BootHttp;
+use self::middleware::Middleware;
 use self::phone_home::PhoneHomeSink;
-use self::rate_limit::Source;
-use crate::Mac;
+use self::rate_limit::Limits;
 use crate::bootscripts::custom::ScriptReport;
-use crate::bootscripts::{BootFile, BootRefusal, BootScripts, FileRequest};
+use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
 use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::tftp::{Directories, FileSource, RequestedFile};
 
+/// Address of a request's client: the peer, or the client of a trusted proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Source(IpAddr);
+
 /// Contents of boot HTTP.
+#[derive(Debug)]
 pub struct Http {
     /// Scripts and boots.
     pub boots: Arc<BootScripts>,
@@ -58,22 +63,19 @@ pub struct Http {
     pub metrics: Metrics,
 }
 
-impl std::fmt::Debug for Http {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Http").field("boots", &self.boots).finish_non_exhaustive()
-    }
-}
-
 impl Http {
     /// Returns the service. Each request needs its [`runtime::serve::Peers`].
-    pub fn into_service(self) -> BootHttp {
-        let http = Arc::new(self);
-        BootHttp::new(http.clone(), routes().with_state(http))
+    pub fn into_service(self) -> impl App {
+        let (http, limits) = (Arc::new(self), Limits::default());
+        let routes = routes().with_state(http.clone());
+        let front = Arc::new(Middleware { http, limits, routes });
+        tower::service_fn(move |request: Request<Incoming>| front.clone().respond(request))
     }
 
     fn refuse(&self, refusal: &BootRefusal, name: &str) -> Response {
-        self.metrics.script(refusal.label());
-        self.metrics.refused(refusal.label());
+        let (_, label) = refusal.status_and_label();
+        self.metrics.script(label);
+        self.metrics.refused(label);
         match refusal {
             BootRefusal::Broken(why) => {
                 tracing::error!(name, reason = why, "boot script or file cannot be made")
@@ -104,43 +106,37 @@ fn routes() -> Router<Arc<Http>> {
 
 async fn loader(
     State(http): State<Arc<Http>>,
-    Source(source): Source,
+    Extension(Source(source)): Extension<Source>,
     Path(path): Path<String>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
     // The MAC before the name is a hint for logs; loaders are public.
-    let (mac, name) = match path.split_once('/') {
-        Some(("binary", name)) => (None, name),
-        Some((first, name)) => match first.parse::<Mac>() {
-            Ok(mac) => (Some(mac), name),
-            Err(_) => (None, &*path),
-        },
-        None => (None, &*path),
+    let path = path.strip_prefix("binary/").unwrap_or(&path);
+    let (mac, name) = match RequestedFile::parse(path.as_bytes()) {
+        Ok(RequestedFile::File { mac, path }) => (mac, path),
+        Ok(RequestedFile::Autoexec(mac)) => return http.autoexec(mac),
+        Ok(RequestedFile::Script(_) | RequestedFile::Pxelinux(_)) | Err(_) => {
+            return StatusCode::NOT_FOUND.into_response();
+        }
     };
-    let name = without_trace_context(name);
-    if name == "autoexec.ipxe" {
-        return scripts::autoexec(&http, mac);
-    }
     let kind = if name.ends_with(".efi") { "application/efi" } else { file::BYTES };
-    let answer = file::answer(&http.loaders, name, kind, &method, &headers).await;
-    if method == Method::GET && answer.status().is_success() {
-        http.boots.record_loader(mac, source, name, SystemTime::now());
+    let response = file::respond(Some(&http.loaders), &name, kind, &headers).await;
+    if method == Method::GET && response.status().is_success() {
+        http.boots.record_loader(mac, source, &name, http.boots.clock.wall());
     }
-    answer
+    response
 }
 
 async fn boot_file(
     State(http): State<Arc<Http>>,
-    Source(source): Source,
+    Extension(Source(source)): Extension<Source>,
     Path((token, name)): Path<(String, String)>,
     RawQuery(query): RawQuery,
-    method: Method,
     headers: HeaderMap,
 ) -> Response {
-    let now = SystemTime::now();
-    let request = FileRequest { token: &token, name: &name, source };
-    let (reply, effects) = http.boots.respond_file(&request, now);
+    let now = http.boots.clock.wall();
+    let (reply, effects) = http.boots.respond_file(&token, &name, source, now);
     if let Some(report) = http.boots.apply(effects, now) {
         // The receiver is gone during shutdown only.
         let _shutdown = http.scripts.send(report);
@@ -153,14 +149,11 @@ async fn boot_file(
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {
-            let answer = match &http.osie {
-                Some(osie) => file::answer(osie, &name, file::BYTES, &method, &headers).await,
-                None => StatusCode::NOT_FOUND.into_response(),
-            };
-            let status = answer.status();
+            let response = file::respond(http.osie.as_ref(), &name, file::BYTES, &headers).await;
+            let status = response.status();
             let error = (!status.is_success()).then(|| status.to_string());
             http.boots.record_file(source, &name, error.as_deref(), now);
-            scripts::no_store(answer)
+            scripts::no_store(response)
         }
         Err(refusal) => http.refuse(&refusal, &name),
     }
@@ -169,35 +162,26 @@ async fn boot_file(
 async fn public_file(
     State(http): State<Arc<Http>>,
     Path(path): Path<String>,
-    method: Method,
     headers: HeaderMap,
 ) -> Response {
-    match &http.files {
-        Some(files) => file::answer(files, &path, file::BYTES, &method, &headers).await,
-        None => StatusCode::NOT_FOUND.into_response(),
-    }
+    file::respond(http.files.as_ref(), &path, file::BYTES, &headers).await
 }
 
 /// Serves a file of TFTP, for U-Boot.
 async fn tftp_file(
     State(http): State<Arc<Http>>,
-    Source(source): Source,
+    Extension(Source(source)): Extension<Source>,
     Path(path): Path<String>,
-    method: Method,
     headers: HeaderMap,
 ) -> Response {
-    let (std::net::IpAddr::V4(source), Ok(file)) = (source, RequestedFile::parse(path.as_bytes()))
-    else {
+    let (IpAddr::V4(source), Ok(file)) = (source, RequestedFile::parse(path.as_bytes())) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    if file == RequestedFile::Refused {
-        return StatusCode::NOT_FOUND.into_response();
-    }
     match http.tftp.open(&file, source).await {
-        Ok(file) => file::opened(file, file::BYTES, &method, &headers).await,
-        Err(refusal) => {
+        Ok(file) => file::opened(file, file::BYTES, &headers),
+        Err(error) => {
             let by_401 = http.boots.site().serving.refuse_by_401;
-            scripts::refused(&refusal.into(), by_401)
+            scripts::refused(&error.into(), by_401)
         }
     }
 }
@@ -205,21 +189,16 @@ async fn tftp_file(
 impl BootRefusal {
     /// Returns the HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
-        match self {
-            Self::Nothing(_) => StatusCode::NOT_FOUND,
-            Self::NotYours(_) => StatusCode::FORBIDDEN,
-            Self::Later { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        self.status_and_label().0
     }
 
-    /// Returns the metric label.
-    fn label(&self) -> &'static str {
+    /// Returns the HTTP status and the metric label.
+    fn status_and_label(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Nothing(_) => "nothing",
-            Self::NotYours(_) => "not_yours",
-            Self::Later { .. } => "later",
-            Self::Broken(_) => "broken",
+            Self::Nothing(_) => (StatusCode::NOT_FOUND, "nothing"),
+            Self::NotYours(_) => (StatusCode::FORBIDDEN, "not_yours"),
+            Self::Later { .. } => (StatusCode::SERVICE_UNAVAILABLE, "later"),
+            Self::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Texts of boot scripts in iPXE's language. Kinds, arguments and URLs are listed in `docs/reference/boot-scripts.md`.
 //!
 //! iPXE knows neither quotes nor escapes: it splits a line at blanks, then expands `${…}`. So every value in a script is
-//! a [checked word](check_word), and kernel arguments are a list of words. Only commands of
-//! Debian's build of 2019 are used, and every script ends with `exit 1`: after a plain `exit` UEFI firmware opens its
-//! set-up screen and does not boot the next device.
+//! a [checked word](check_word), and kernel arguments are a list of words. Only commands of Debian's build of 2019 are used,
+//! and every script ends with `exit 1`: after a plain `exit` UEFI firmware opens its set-up screen and does not boot the next
+//! device.
 
 mod arguments;
 mod word;
@@ -76,7 +76,7 @@ pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
         Some([kernel, initrd]) => ["", word("kernel", kernel)?, word("initrd", initrd)?, ""],
         None => [ARCHITECTURE, "vmlinuz-${arch}", "initramfs-${arch}", MACHINE],
     };
-    // One concatenation: machines ask for this by the rack, and formatting takes several times as long.
+    // One concatenation: whole racks request this at once, and formatting takes several times as long.
     Ok([
         "#!ipxe\nset base ",
         base,
@@ -153,7 +153,7 @@ pub fn local_disk(sanboot: bool) -> &'static str {
 /// iPXE's shell: a console without a password.
 pub const SHELL: &str = "#!ipxe\nshell ||\nexit 1\n";
 
-/// Renders the script that asks again with the machine's UUID. `base_url` is the machine's own.
+/// Renders the script that repeats the request with the machine's UUID. `base_url` is the machine's own.
 pub fn with_uuid(base_url: &str) -> Result<String, Error> {
     let base = url("base URL", base_url)?;
     let labels = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";

@@ -12,18 +12,18 @@ pub mod scan;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
+use tftp::ErrorCode;
 
 use self::scan::Scanned;
 use crate::Mac;
 use crate::bootscripts::{BootRefusal, BootScripts};
 use crate::site::serving::Iso;
-use crate::tftp::{Directories, FileError};
+use crate::tftp::{Directories, DiskFile};
 
 /// Time for which a machine gets the same arguments. Its tokens last longer.
 const ARGUMENTS_LIFETIME: Duration = Duration::from_secs(10 * 60);
@@ -35,22 +35,12 @@ const READ_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Images {
     directory: Directories,
     placeholder: String,
-    /// Scanned images by name. Locked during a scan, so that each image is scanned once.
-    scanned: tokio::sync::Mutex<HashMap<String, ScannedImage>>,
-    given: Mutex<HashMap<Mac, MachineArguments>>,
+    /// Scanned images by name, with the tags of their files. Locked during a scan, so that each image is scanned once.
+    scanned: tokio::sync::Mutex<HashMap<String, (String, Arc<Scanned>)>>,
+    arguments: Mutex<HashMap<Mac, MachineArguments>>,
 }
 
-/// A scanned image, and the stamp of its file.
-#[derive(Debug)]
-struct ScannedImage {
-    stamp: Stamp,
-    scanned: Arc<Scanned>,
-}
-
-/// Differs if a file's octets may differ.
-type Stamp = (u64, u64, i64, i64);
-
-/// Arguments that a machine was given.
+/// Kernel arguments of a machine.
 #[derive(Clone, Debug)]
 struct MachineArguments {
     text: Arc<str>,
@@ -75,8 +65,8 @@ impl Images {
     /// Opens the images of `settings`.
     pub fn open(settings: &Iso) -> io::Result<Self> {
         let directory = Directories::open([&settings.directory])?;
-        let (scanned, given) = Default::default();
-        Ok(Self { directory, placeholder: settings.placeholder.clone(), scanned, given })
+        let (scanned, arguments) = Default::default();
+        Ok(Self { directory, placeholder: settings.placeholder.clone(), scanned, arguments })
     }
 
     /// Returns the image `name` for the machine at `mac`, with its arguments by `boots` at `now`.
@@ -103,13 +93,13 @@ impl Images {
         now: SystemTime,
         make: impl FnOnce() -> Result<String, BootRefusal>,
     ) -> Result<Arc<str>, BootRefusal> {
-        let mut all = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.arguments.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |since: SystemTime, span| now.duration_since(since).is_ok_and(|is| is < span);
-        if let Some(given) = all.get_mut(&mac)
-            && (within(given.made, ARGUMENTS_LIFETIME) || within(given.read, READ_IDLE_TIMEOUT))
+        if let Some(own) = all.get_mut(&mac)
+            && (within(own.made, ARGUMENTS_LIFETIME) || within(own.read, READ_IDLE_TIMEOUT))
         {
-            given.read = now;
-            return Ok(given.text.clone());
+            own.read = now;
+            return Ok(own.text.clone());
         }
         let text: Arc<str> = make()?.into();
         all.insert(mac, MachineArguments { text: text.clone(), made: now, read: now });
@@ -119,31 +109,28 @@ impl Images {
     /// Returns the source file and its scan.
     async fn find(&self, name: &str) -> Result<(std::fs::File, Arc<Scanned>), BootRefusal> {
         let found = self.directory.find_file(name.to_owned()).await;
-        let (file, _) = found.map_err(|error| match error {
-            FileError::NotFound | FileError::NotAllowed => {
-                BootRefusal::Nothing("no such image".into())
-            }
-            FileError::TryLater | FileError::Unreadable(_) => unreadable(&error),
+        let DiskFile { file, tag, .. } = found.map_err(|error| match error.code() {
+            ErrorCode::UNDEFINED => unreadable(&error),
+            _ => BootRefusal::Nothing("no such image".into()),
         })?;
-        let stamp = stamp(&file).map_err(unreadable)?;
         let mut scanned = self.scanned.lock().await;
-        if let Some(known) = scanned.get(name).filter(|known| known.stamp == stamp) {
-            return Ok((file, known.scanned.clone()));
+        if let Some((_, source)) = scanned.get(name).filter(|(scanned, _)| *scanned == tag) {
+            return Ok((file, source.clone()));
         }
         let (copy, placeholder) = (file.try_clone().map_err(unreadable)?, self.placeholder.clone());
-        let looked = tokio::task::spawn_blocking(move || scan::scan(copy, &placeholder));
-        let new = looked.await.map_err(unreadable)?.map_err(unreadable)?;
+        let scan = tokio::task::spawn_blocking(move || scan::scan(copy, &placeholder));
+        let new = scan.await.map_err(unreadable)?.map_err(unreadable)?;
         let (digest, places) = (&new.digest, new.places.len());
         tracing::info!(image = name, digest, places, "image scanned");
         if places == 0 {
             return Err(BootRefusal::Broken(format!("image {name} has no placeholder")));
         }
         let new = Arc::new(new);
-        scanned.insert(name.to_owned(), ScannedImage { stamp, scanned: new.clone() });
+        scanned.insert(name.to_owned(), (tag, new.clone()));
         Ok((file, new))
     }
 
-    /// Scans all images, so that the first BMC need not wait. A failure is logged, and reported when the image is requested.
+    /// Scans all images, so that the first BMC does not wait. A failure is logged here, and reported when the image is requested.
     pub async fn warm(&self) {
         let names = self.directory.names().unwrap_or_default();
         for name in names.iter().filter(|name| name.ends_with(".iso")) {
@@ -152,11 +139,6 @@ impl Images {
             }
         }
     }
-}
-
-fn stamp(file: &std::fs::File) -> io::Result<Stamp> {
-    let about = file.metadata()?;
-    Ok((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
 }
 
 fn unreadable(error: impl std::fmt::Display) -> BootRefusal {

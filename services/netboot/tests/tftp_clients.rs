@@ -9,12 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netboot::tftp::server::Settings;
-use netboot::tftp::{
-    Directories, FileError, FileSource, FinishedRequest, OpenFile, RequestResult, RequestedFile,
-    Server,
-};
-use tftp::packet::FileRequest;
-use tftp::{ErrorCode, Packet, TransferOutcome};
+use netboot::tftp::{Directories, FinishedRequest, RequestResult, Server};
+use tftp::{ErrorCode, TransferOutcome, error_packet};
 use tokio::net::UdpSocket;
 use tokio::process::Command;
 use tokio::sync::mpsc;
@@ -34,19 +30,6 @@ struct TestServer {
     _stop: DropGuard,
 }
 
-/// Directories that would serve even the refused file, to show that the server does not open it.
-struct AllFiles(Directories);
-
-#[async_trait::async_trait]
-impl FileSource for AllFiles {
-    async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
-        if *file == RequestedFile::Refused {
-            return Ok(bytes::Bytes::from_static(b"a loader").into());
-        }
-        self.0.open(file, client).await
-    }
-}
-
 impl TestServer {
     async fn start() -> Self {
         Self::start_on(Ipv4Addr::LOCALHOST).await
@@ -60,7 +43,9 @@ impl TestServer {
         let served = tempfile::tempdir().unwrap();
         std::fs::write(served.path().join("loader.efi"), loader()).unwrap();
         std::fs::write(served.path().join("notes.txt"), "one\ntwo\r\n").unwrap();
-        let files = Arc::new(AllFiles(Directories::open([served.path()]).unwrap()));
+        // It would serve the refused file, if the server opened that.
+        std::fs::write(served.path().join("netboot-not-allowed"), "a loader").unwrap();
+        let files = Arc::new(Directories::open([served.path()]).unwrap());
         let socket = UdpSocket::bind((address, 0)).await.unwrap();
         let port = socket.local_addr().unwrap().port();
         let (sender, finished) = mpsc::unbounded_channel();
@@ -232,27 +217,21 @@ struct ClientSocket {
 }
 
 impl ClientSocket {
-    async fn send(&self, packet: &Packet, to: std::net::SocketAddr) {
-        self.socket.send_to(&packet.encode(), to).await.unwrap();
+    async fn send(&self, packet: &[u8], to: std::net::SocketAddr) {
+        self.socket.send_to(packet, to).await.unwrap();
     }
 
     async fn request(&self, options: &[(&str, &str)]) {
-        let options = options
-            .iter()
-            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-        let request = FileRequest {
-            name: b"loader.efi".into(),
-            mode: b"octet".into(),
-            options: options.collect(),
-        };
-        self.send(&Packet::Read(request), self.server.into()).await;
+        let options = options.iter().map(|(name, value)| format!("{name}\0{value}\0"));
+        let request = format!("\0\x01loader.efi\0octet\0{}", options.collect::<String>());
+        self.send(request.as_bytes(), self.server.into()).await;
     }
 
-    async fn receive(&self) -> (Packet, std::net::SocketAddr) {
+    async fn receive(&self) -> (Vec<u8>, std::net::SocketAddr) {
         let mut buffer = [0; 2048];
         let received = tokio::time::timeout(TEST_TIMEOUT, self.socket.recv_from(&mut buffer)).await;
         let (length, from) = received.expect("the server responds").unwrap();
-        (Packet::parse(&buffer[..length]).unwrap(), from)
+        (buffer[..length].to_vec(), from)
     }
 }
 
@@ -262,11 +241,8 @@ async fn a_client_that_ends_after_the_option_acknowledgement_is_a_size_probe() {
     let client = server.client_socket().await;
     client.request(&[("tsize", "0"), ("blksize", "1468"), ("windowsize", "4")]).await;
     let (response, from) = client.receive().await;
-    let granted = [("tsize", "173792"), ("blksize", "1428"), ("windowsize", "4")];
-    let granted =
-        granted.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-    assert_eq!(response, Packet::OptionAck(granted.into()));
-    client.send(&Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted"), from).await;
+    assert_eq!(response, b"\0\x06tsize\x00173792\0blksize\x001428\0windowsize\x004\0");
+    client.send(&error_packet(ErrorCode::OPTIONS_REFUSED, "User aborted"), from).await;
     assert_eq!(server.result().await, RequestResult::Transfer(TransferOutcome::SizeProbe));
 }
 
@@ -286,11 +262,11 @@ async fn another_client_at_a_transfers_port_gets_an_error_and_the_transfer_goes_
     let (client, other) = (server.client_socket().await, server.client_socket().await);
     client.request(&[]).await;
     let (_, transfer) = client.receive().await;
-    other.send(&Packet::Ack(1), transfer).await;
+    other.send(b"\0\x04\0\x01", transfer).await;
     let (response, _) = other.receive().await;
-    assert_eq!(response, Packet::error(ErrorCode::UNKNOWN_TRANSFER, "unknown transfer"));
-    client.send(&Packet::Ack(1), transfer).await;
-    assert!(matches!(client.receive().await.0, Packet::Data { block: 2, .. }));
+    assert_eq!(response, error_packet(ErrorCode::UNKNOWN_TRANSFER, "unknown transfer"));
+    client.send(b"\0\x04\0\x01", transfer).await;
+    assert!(client.receive().await.0.starts_with(b"\0\x03\0\x02"), "block 2");
 }
 
 #[tokio::test]
@@ -304,9 +280,9 @@ async fn a_transfer_is_sent_from_the_address_that_received_the_request() {
     let (_, from) = client.receive().await;
     assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 5));
     assert_ne!(from.port(), server.port);
-    client.send(&Packet::Data { block: 1, data: vec![] }, client.server.into()).await;
+    client.send(b"\0\x03\0\x01", client.server.into()).await;
     let (response, from) = client.receive().await;
-    assert!(matches!(response, Packet::Error { code: ErrorCode::ILLEGAL_OPERATION, .. }));
+    assert!(response.starts_with(b"\0\x05\0\x04"), "illegal operation");
     assert_eq!(from, client.server.into());
 }
 
@@ -335,11 +311,11 @@ async fn one_client_has_at_most_eight_transfers_at_a_time() {
     for _ in 0..8 {
         let client = server.client_socket().await;
         client.request(&[]).await;
-        assert!(matches!(client.receive().await.0, Packet::Data { .. }));
+        assert!(client.receive().await.0.starts_with(b"\0\x03"), "a block");
     }
     let client = server.client_socket().await;
     client.request(&[]).await;
-    assert_eq!(client.receive().await.0, Packet::error(ErrorCode::UNDEFINED, "busy"));
+    assert_eq!(client.receive().await.0, error_packet(ErrorCode::UNDEFINED, "busy"));
 }
 
 /// A line to a server, for one client. Ends with the test's runtime.

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use netboot::tftp::RequestedFile;
 use netboot::tftp::admission::{Admission, Limits};
 use netboot::tftp::file_reader::FileReader;
-use netboot::tftp::files::FileContent;
+use netboot::tftp::{OpenFile, RequestedFile};
+use tftp::negotiation::{MAX_BLOCK_BYTES, MAX_WINDOW_BLOCKS};
 use tftp::packet::FileRequest;
 use tftp::{
-    ErrorCode, Event, NextStep, OptionLimits, Packet, Transfer, TransferMode, TransferOptions,
+    Burst, ClientPacket, ErrorCode, Event, NextStep, Transfer, TransferMode, TransferOptions,
+    error_packet,
 };
 
 use crate::Target;
@@ -47,26 +48,18 @@ impl Tftp {
         Self { file, admission: Admission::new(Limits::default()), now: Instant::now() }
     }
 
-    /// Parses a packet, and checks that its encoding is parsed to the same packet.
-    fn parse(&self, bytes: &[u8]) -> anyhow::Result<Option<Packet>> {
-        let Ok(packet) = Packet::parse(bytes) else { return Ok(None) };
-        anyhow::ensure!(Packet::parse(&packet.encode()) == Ok(packet.clone()), "encoding differs");
-        Ok(Some(packet))
-    }
-
     /// Transfers the file of `request` to a client that sends `packets` and is silent after them.
-    fn serve(&mut self, request: &FileRequest, packets: &[Packet]) -> anyhow::Result<()> {
+    fn serve(&mut self, request: &FileRequest, packets: &[ClientPacket]) -> anyhow::Result<()> {
         let Some(mode) = TransferMode::of(request) else { return Ok(()) };
         let Some(file) = requested_file(request)? else { return Ok(()) };
         let length = file_length(&file).min(self.file.len());
         let size = (mode == TransferMode::Octet).then_some(length as u64);
-        let limits = OptionLimits::default();
-        let options = TransferOptions::negotiate(&request.options, size, &limits);
+        let options = TransferOptions::negotiate(&request.options, size);
         let block_bytes = options.block_bytes;
-        anyhow::ensure!((8..=limits.block_bytes).contains(&block_bytes), "{block_bytes} bytes");
-        let max_burst_bytes = limits.window_bytes.max(block_bytes.into());
+        anyhow::ensure!((8..=MAX_BLOCK_BYTES).contains(&block_bytes), "{block_bytes} bytes");
+        let max_burst_bytes = usize::from(MAX_BLOCK_BYTES) * usize::from(MAX_WINDOW_BLOCKS);
         let mut session = TestSession {
-            file: FileReader::new(FileContent::Shared(self.file.slice(..length)), mode),
+            file: FileReader::new(OpenFile::Memory(self.file.slice(..length)), mode),
             transfer: Transfer::new(options, self.now),
             max_burst_bytes,
         };
@@ -87,7 +80,7 @@ impl Tftp {
         );
         let acknowledged = session.transfer.acknowledged_bytes();
         // Rounded up to a block; netascii has two bytes for some.
-        let max = 2 * length as u64 + u64::from(limits.block_bytes);
+        let max = 2 * length as u64 + u64::from(MAX_BLOCK_BYTES);
         anyhow::ensure!(acknowledged <= max, "{acknowledged} bytes of {length} acknowledged");
         Ok(())
     }
@@ -96,14 +89,14 @@ impl Tftp {
 impl Target for Tftp {
     fn corpus(&self) -> Vec<Vec<u8>> {
         let read = |name: &str, mode: &str, options: &[(&str, &str)]| {
-            let options = options.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
-            Packet::Read(FileRequest { name: bytes(name), mode: bytes(mode), options })
+            let options = options.iter().map(|(name, value)| format!("{name}\0{value}\0"));
+            bytes(&format!("\0\x01{name}\0{mode}\0{}", options.collect::<String>()))
         };
         let ovmf = [("tsize", "0"), ("blksize", "1468"), ("windowsize", "4")];
-        let acks = |step: usize| (0..200).step_by(step).map(Packet::Ack).collect::<Vec<_>>();
-        let probe = Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted the transfer");
-        let write =
-            Packet::Write(FileRequest { name: bytes("x"), mode: bytes("octet"), options: vec![] });
+        let ack = |block: u16| [[0, 4], block.to_be_bytes()].concat();
+        let acks = |step: usize| (0..200).step_by(step).map(ack).collect::<Vec<_>>();
+        let probe = error_packet(ErrorCode::OPTIONS_REFUSED, "User aborted the transfer");
+        let data = [b"\0\x03\0\x01".as_slice(), &[7; 512]].concat();
         let conversations = [
             [vec![read("snponly.efi", "octet", &ovmf)], acks(4)].concat(),
             [vec![read("undionly.kpxe", "octet", &[("blksize", "1456")])], acks(1)].concat(),
@@ -114,10 +107,13 @@ impl Target for Tftp {
             ]
             .concat(),
             vec![read("snponly.efi", "octet", &ovmf), probe.clone()],
-            vec![write, Packet::Data { block: 1, data: vec![7; 512] }, probe],
-            vec![Packet::OptionAck(vec![(bytes("blksize"), bytes("8"))])],
+            vec![bytes("\0\x02x\0octet\0"), data, probe],
+            vec![bytes("\0\x06blksize\x008\0")],
         ];
-        conversations.iter().map(|packets| packets.iter().flat_map(framed).collect()).collect()
+        conversations
+            .iter()
+            .map(|packets| packets.iter().flat_map(|packet| framed(packet)).collect())
+            .collect()
     }
 
     fn words(&self) -> Vec<Vec<u8>> {
@@ -155,14 +151,15 @@ impl Target for Tftp {
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let frames = unframed(input);
-        let parse =
-            |frame: &&[u8]| self.parse(frame.get(..MAX_PACKET_BYTES).unwrap_or(frame)).transpose();
-        let packets = frames.iter().filter_map(parse).collect::<anyhow::Result<Vec<_>>>()?;
+        let parse = |frame: &&[u8]| {
+            ClientPacket::parse(frame.get(..MAX_PACKET_BYTES).unwrap_or(frame)).ok()
+        };
+        let packets: Vec<_> = frames.iter().filter_map(parse).collect();
         let [first, packets @ ..] = &packets[..] else { return Ok(()) };
         self.now += Duration::from_millis(input.len() as u64);
         let source = packets.len().wrapping_mul(input.len()) as u32;
         let source = Ipv4Addr::from(source.wrapping_mul(0x9e37_79b9));
-        let Packet::Read(request) = first else { return Ok(()) };
+        let ClientPacket::Read(request) = first else { return Ok(()) };
         if self.admission.request(source, self.now).is_err() {
             return Ok(());
         }
@@ -192,7 +189,8 @@ impl TestSession {
                     let block = self.file.next(self.transfer.block_bytes()).now_or_never();
                     self.transfer.push_block(block.context("a file in memory that blocks")??);
                 }
-                let packets = self.transfer.next_burst(now).packets();
+                let Burst { bytes, packet_bytes } = self.transfer.next_burst(now);
+                let packets = bytes.chunks(packet_bytes);
                 let data = packets.map(|packet| packet.len().saturating_sub(HEADER_BYTES));
                 let bytes: usize = data.sum();
                 anyhow::ensure!(
@@ -206,14 +204,12 @@ impl TestSession {
 }
 
 /// Returns the event of the client's `packet`.
-fn event(packet: &Packet, request: &FileRequest) -> Event {
+fn event(packet: &ClientPacket, request: &FileRequest) -> Event {
     match packet {
-        Packet::Ack(block) => Event::Acknowledged(*block),
-        Packet::Error { code, .. } => Event::ClientError(*code),
-        Packet::Read(repeated) if repeated == request => Event::RequestRepeated,
-        Packet::Read(_) | Packet::Write(_) | Packet::Data { .. } | Packet::OptionAck(_) => {
-            Event::DeadlinePassed
-        }
+        ClientPacket::Ack(block) => Event::Acknowledged(*block),
+        ClientPacket::Error(code) => Event::ClientError(*code),
+        ClientPacket::Read(repeated) if repeated == request => Event::RequestRepeated,
+        ClientPacket::Read(_) | ClientPacket::Write => Event::DeadlinePassed,
     }
 }
 
@@ -232,7 +228,7 @@ fn file_length(file: &RequestedFile) -> usize {
     match file {
         RequestedFile::File { path, .. } => path.len() * path.len() * 16,
         RequestedFile::Script(_) => 512,
-        RequestedFile::Autoexec(_) | RequestedFile::Pxelinux(_) | RequestedFile::Refused => 0,
+        RequestedFile::Autoexec(_) | RequestedFile::Pxelinux(_) => 0,
     }
 }
 
@@ -240,11 +236,10 @@ fn bytes(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// Encodes `packet` after its length.
-fn framed(packet: &Packet) -> Vec<u8> {
-    let packet = packet.encode();
+/// Returns `packet` after its length.
+fn framed(packet: &[u8]) -> Vec<u8> {
     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
-    [&length.to_be_bytes(), &packet[..]].concat()
+    [&length.to_be_bytes(), packet].concat()
 }
 
 /// Splits `input` into frames. A length beyond the end takes the rest.

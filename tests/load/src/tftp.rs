@@ -4,8 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tftp::packet::FileRequest;
-use tftp::{ErrorCode, Options, Packet};
+use tftp::{ErrorCode, error_packet};
 use tokio::net::UdpSocket;
 
 /// UDP port of TFTP servers.
@@ -31,11 +30,11 @@ impl TransferOptions {
     /// The options of UEFI firmware: blocks that fit Ethernet, in windows of four.
     pub const FIRMWARE: Self = Self { block: Some(1468), window: Some(4) };
 
-    fn options(self) -> Options {
-        let text = |number: u16| number.to_string().into_bytes();
-        let block = self.block.map(|block| (b"blksize".to_vec(), text(block)));
-        let window = self.window.map(|window| (b"windowsize".to_vec(), text(window)));
-        block.into_iter().chain(window).collect()
+    /// Returns the options as they stand in a request.
+    fn encode(self) -> String {
+        let block = self.block.map(|block| format!("blksize\0{block}\0"));
+        let window = self.window.map(|window| format!("windowsize\0{window}\0"));
+        format!("tsize\x000\0{}{}", block.unwrap_or_default(), window.unwrap_or_default())
     }
 }
 
@@ -69,33 +68,28 @@ impl Fetch {
         requested: TransferOptions,
     ) -> anyhow::Result<Self> {
         let socket = UdpSocket::bind((client, 0)).await?;
-        let mut options = requested.options();
-        options.insert(0, (b"tsize".to_vec(), b"0".to_vec()));
-        let request = FileRequest { name: name.into(), mode: b"octet".into(), options };
-        let last = Packet::Read(request).encode();
+        let last = format!("\0\x01{name}\0octet\0{}", requested.encode()).into_bytes();
         let (block, window, buffer) = (DEFAULT_BLOCK_BYTES, 1, vec![0; MAX_PACKET_BYTES]);
         let mut fetch = Self { socket, last, retries: 0, block, window, buffer };
         let server = SocketAddrV4::new(server, PORT);
         fetch.socket.send_to(&fetch.last, server).await?;
         let (length, sender) = fetch.receive(Some(server)).await?;
         fetch.socket.connect(sender).await?;
-        let response = Packet::parse(fetch.received(length))?;
-        let Packet::OptionAck(granted) = &response else {
+        let response = fetch.received(length).to_vec();
+        let [0, 6, granted @ ..] = response.as_slice() else {
             anyhow::bail!("{response:?}, expected OACK")
         };
-        fetch.apply(granted)?;
+        fetch.apply(std::str::from_utf8(granted)?)?;
         Ok(fetch)
     }
 
-    fn apply(&mut self, granted: &Options) -> anyhow::Result<()> {
-        for (name, value) in granted {
-            let value: u16 = match name.as_slice() {
-                b"blksize" | b"windowsize" => std::str::from_utf8(value)?.parse()?,
-                _ => continue,
-            };
-            match name.as_slice() {
-                b"blksize" => self.block = value.into(),
-                _ => self.window = value.into(),
+    fn apply(&mut self, granted: &str) -> anyhow::Result<()> {
+        let mut texts = granted.split('\0');
+        while let (Some(name), Some(value)) = (texts.next(), texts.next()) {
+            match name {
+                "blksize" => self.block = value.parse()?,
+                "windowsize" => self.window = value.parse()?,
+                _ => {}
             }
         }
         anyhow::ensure!(self.block + 4 <= MAX_PACKET_BYTES, "blocks of {} bytes", self.block);
@@ -104,7 +98,7 @@ impl Fetch {
 
     /// Aborts the transfer after the options, as firmware does that only needs the size.
     pub async fn abort(self) -> anyhow::Result<FetchResult> {
-        let end = Packet::error(ErrorCode::OPTIONS_REFUSED, "User aborted").encode();
+        let end = error_packet(ErrorCode::OPTIONS_REFUSED, "User aborted");
         self.socket.send(&end).await?;
         Ok(FetchResult { bytes: 0, retries: self.retries })
     }
@@ -148,7 +142,7 @@ impl Fetch {
     }
 
     async fn acknowledge(&mut self, blocks: u64) -> anyhow::Result<()> {
-        self.last = Packet::Ack(blocks as u16).encode();
+        self.last = [[0, 4], (blocks as u16).to_be_bytes()].concat();
         self.socket.send(&self.last).await?;
         Ok(())
     }
@@ -183,7 +177,7 @@ fn data(packet: &[u8]) -> anyhow::Result<Option<(u16, &[u8])>> {
     match packet {
         [0, 3, high, low, data @ ..] => Ok(Some((u16::from_be_bytes([*high, *low]), data))),
         [0, 6, ..] => Ok(None),
-        _ => Err(anyhow::anyhow!("{:?}, expected DATA", Packet::parse(packet)))
+        _ => Err(anyhow::anyhow!("{packet:?}, expected DATA"))
             .context("the server ended the transfer"),
     }
 }

@@ -4,6 +4,7 @@
 mod lossy_line;
 
 use super::*;
+use crate::packet::tests::parse_data;
 
 /// The options of a transfer, with an option acknowledgement if `acknowledged`.
 fn options(block_bytes: u16, window_blocks: u16, acknowledged: bool) -> TransferOptions {
@@ -40,7 +41,8 @@ impl TestTransfer<'_> {
         if !self.adaptive {
             self.transfer.pacing = Pacing::new(self.transfer.options.window_blocks);
         }
-        self.sent = self.transfer.next_burst(now).packets().map(<[u8]>::to_vec).collect();
+        let Burst { bytes, packet_bytes } = self.transfer.next_burst(now);
+        self.sent = bytes.chunks(packet_bytes).map(<[u8]>::to_vec).collect();
     }
 
     fn handle(&mut self, event: Event, now: Instant) -> NextStep {
@@ -63,16 +65,14 @@ impl TestTransfer<'_> {
 }
 
 fn block_number(packet: &[u8]) -> u16 {
-    let Packet::Data { block, .. } = Packet::parse(packet).unwrap() else { panic!("no block") };
-    block
+    parse_data(packet).expect("a block").0
 }
 
 #[test]
 fn options_are_acknowledged_before_the_first_block() {
     let now = Instant::now();
     let mut test = begin(options(8, 2, true), &[7; 20], now);
-    let option_ack = Packet::OptionAck(vec![(b"blksize".to_vec(), b"8".to_vec())]);
-    assert_eq!(test.sent, [option_ack.encode()]);
+    assert_eq!(test.sent, [b"\0\x06blksize\x008\0"]);
     assert_eq!(test.handle(Event::Acknowledged(0), now), NextStep::Send);
     assert_eq!(test.numbers(), [1, 2]);
 }

@@ -7,13 +7,12 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::SystemTime;
 
 use tinwright::HardwareId;
 use tinwright::instance::v1::ReportScriptRequest;
 
-use super::script_reports::StartedScript;
+use super::history::OneShotScript;
 use super::{BootRefusal, BootScripts, broken};
 use crate::Mac;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, ScriptSource};
@@ -43,9 +42,14 @@ impl ScriptOwner {
     }
 
     /// Parses the last part of a URL into the owner and the suffix.
-    pub(super) fn named(name: &str) -> Option<(Self, &str)> {
+    pub(super) fn parse_name(name: &str) -> Option<(Self, &str)> {
         let (owner, suffix) = name.rsplit_once('.')?;
-        Some((owner.parse().ok()?, suffix))
+        let owner = match owner {
+            "once" => Self::OneShot,
+            "instance" => Self::Instance,
+            mac => Self::Interface(mac.parse().ok()?),
+        };
+        Some((owner, suffix))
     }
 }
 
@@ -59,23 +63,16 @@ impl fmt::Display for ScriptOwner {
     }
 }
 
-impl FromStr for ScriptOwner {
-    type Err = <Mac as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "once" => Ok(Self::OneShot),
-            "instance" => Ok(Self::Instance),
-            mac => mac.parse().map(Self::Interface),
-        }
-    }
-}
-
 /// Report about a script to the service that owns its record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScriptReport {
     /// A script for one boot was started: it is to be removed from the machine's record.
-    OneShot(StartedScript),
+    OneShot {
+        /// Id of the machine.
+        hardware: HardwareId,
+        /// The script.
+        script: OneShotScript,
+    },
     /// The instance's script was started, or could not be fetched.
     Instance(ReportScriptRequest),
 }
@@ -84,7 +81,7 @@ impl ScriptReport {
     /// Kind of the report, for logs. The script itself may hold secrets.
     pub(super) fn kind(&self) -> &'static str {
         match self {
-            Self::OneShot(_) => "one-shot script started",
+            Self::OneShot { .. } => "one-shot script started",
             Self::Instance(report) if report.started => "instance script started",
             Self::Instance(_) => "instance script failed",
         }
@@ -136,7 +133,7 @@ impl BootScripts {
         match owner {
             ScriptOwner::OneShot if started => {
                 let script = self.history.not_started(hardware)?;
-                Some(ScriptReport::OneShot(StartedScript { hardware, script }))
+                Some(ScriptReport::OneShot { hardware, script })
             }
             ScriptOwner::OneShot | ScriptOwner::Interface(_) => None,
             ScriptOwner::Instance => {

@@ -72,7 +72,7 @@ impl BootScripts {
         }
         let step = match request.result {
             RequestResult::Transfer(TransferOutcome::Complete) => BootStep::Binary(path),
-            // The client asks for the size first, and comes again.
+            // The client requests the file again.
             RequestResult::Transfer(TransferOutcome::SizeProbe | TransferOutcome::Restarted) => {
                 return;
             }
@@ -85,7 +85,7 @@ impl BootScripts {
         self.record(mac, source, step, at);
     }
 
-    /// Records that a system called home, if that is what changed of an instance.
+    /// Records a phone-home call, if `change` is one.
     pub(super) fn record_phone_home(&self, change: &MachineChange, at: SystemTime) {
         let instance = |machine: &Option<Arc<FleetMachine>>| machine.as_ref()?.instance.clone();
         let (Some(before), Some(after)) = (instance(&change.before), instance(&change.after))

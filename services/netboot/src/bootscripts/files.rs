@@ -1,4 +1,4 @@
-//! Files that are fetched in a boot that has begun: by its token, and while it may go on.
+//! The files of a running boot: fetched with its token, while the boot may go on.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -10,17 +10,6 @@ use super::custom::{ScriptOwner, ScriptReport};
 use super::{BootRefusal, BootScripts, Effects, NO_HARDWARE, gate_of};
 use crate::decision::{Fact, FeedState, RETRY};
 use crate::timeline::BootStep;
-
-/// Request for a URL of a boot.
-#[derive(Clone, Copy, Debug)]
-pub struct FileRequest<'a> {
-    /// Token of the boot.
-    pub token: &'a str,
-    /// Last part of the URL.
-    pub name: &'a str,
-    /// Address that the request comes from.
-    pub source: IpAddr,
-}
 
 /// Content at a URL of a boot.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,30 +58,33 @@ impl ScriptStatus {
 }
 
 impl BootScripts {
-    /// Decides the response to `request`, and changes nothing.
+    /// Decides the response to a request from `source` for the URL that ends with `token` and `name`, and changes nothing.
     pub fn respond_file(
         &self,
-        request: &FileRequest<'_>,
+        token: &str,
+        name: &str,
+        source: IpAddr,
         now: SystemTime,
     ) -> (Result<BootFile, BootRefusal>, Effects) {
         let mut report = None;
-        let reply = self.file(request, now, &mut report);
+        let reply = self.file(token, name, source, now, &mut report);
         let step = match &reply {
             Ok(BootFile::Status { status, .. }) => status.step(),
             Ok(BootFile::Osie(_) | BootFile::Text(_)) => None,
-            Err(refusal) => Some(BootStep::Refused(format!("{}: {refusal}", request.name))),
+            Err(refusal) => Some(BootStep::Refused(format!("{name}: {refusal}"))),
         };
-        let event = step.and_then(|step| self.event(None, Some(request.source), step, now));
+        let event = step.and_then(|step| self.event(None, Some(source), step, now));
         (reply, Effects { event, report, script: None })
     }
 
     fn file(
         &self,
-        request: &FileRequest<'_>,
+        token: &str,
+        name: &str,
+        source: IpAddr,
         now: SystemTime,
         report: &mut Option<ScriptReport>,
     ) -> Result<BootFile, BootRefusal> {
-        let FileRequest { token, name, source } = *request;
         let opened = self.tokens.open(Purpose::Files, token, now);
         let claims = opened.map_err(|_| BootRefusal::NotYours("the token is not valid"))?.claims;
         if claims.address != source {
@@ -105,7 +97,7 @@ impl BootScripts {
         if let Some(status) = ScriptStatus::parse(name) {
             return Ok(BootFile::Status { hardware, status });
         }
-        match ScriptOwner::named(name) {
+        match ScriptOwner::parse_name(name) {
             Some((owner, "ipxe")) => self.custom_text(owner, hardware, now).map(BootFile::Text),
             Some((owner, part @ ("started" | "failed"))) => {
                 let started = part == "started";

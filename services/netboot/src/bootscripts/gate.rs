@@ -10,7 +10,7 @@ use crate::Mac;
 /// Identity that a machine presents.
 #[derive(Clone, Copy, Debug)]
 pub struct PresentedIdentity<'a> {
-    /// SMBIOS UUID in the script request; none if it was not asked for yet.
+    /// SMBIOS UUID in the script request; none if it was not requested yet.
     pub uuid: Option<&'a str>,
     /// SMBIOS UUID that its firmware sent by DHCP (option 97).
     pub dhcp_uuid: Option<[u8; 16]>,

@@ -1,4 +1,4 @@
-//! What is remembered of the boots of each machine, until its record is deleted: so it is bounded by the number of records.
+//! The boot history of each machine, until its record is deleted. So it is bounded by the number of records.
 //!
 //! A script for one boot is served, started, and then removed from the record:
 //!

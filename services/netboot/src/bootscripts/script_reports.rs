@@ -23,15 +23,6 @@ use crate::machine_view;
 /// Pauses between attempts.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// A one-shot script that was started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartedScript {
-    /// Id of the machine.
-    pub hardware: HardwareId,
-    /// The script.
-    pub script: OneShotScript,
-}
-
 /// Services that reports are sent to.
 #[derive(Clone, Debug)]
 pub struct ReportPeers {
@@ -58,8 +49,8 @@ impl ReportPeers {
         let mut backoff = RETRY;
         loop {
             let (hardware, sent) = match &report {
-                ScriptReport::OneShot(started) => {
-                    (started.hardware.to_string(), self.remove_from_record(started).await)
+                ScriptReport::OneShot { hardware, script } => {
+                    (hardware.to_string(), self.remove_from_record(*hardware, script).await)
                 }
                 ScriptReport::Instance(report) => {
                     let sent = self.instance.report_script(report.clone()).await;
@@ -79,15 +70,19 @@ impl ReportPeers {
     }
 
     /// Reads the record and writes it without the script, if it still has that one and nobody else writes it meanwhile.
-    async fn remove_from_record(&mut self, started: &StartedScript) -> Result<(), Status> {
-        let (by, view) = (Some(By::Id(started.hardware.to_string())), View::Full.into());
+    async fn remove_from_record(
+        &mut self,
+        hardware: HardwareId,
+        script: &OneShotScript,
+    ) -> Result<(), Status> {
+        let (by, view) = (Some(By::Id(hardware.to_string())), View::Full.into());
         let request = GetHardwareRequest { by, view };
         let record = self.hardware.get_hardware(request).await?.into_inner().hardware;
         let mut record = record.ok_or_else(|| Status::not_found("a response without a record"))?;
-        if !remove(&mut record, &started.script) {
+        if !remove(&mut record, script) {
             return Ok(());
         }
-        self.history.set_revision(started.hardware, record.revision);
+        self.history.set_revision(hardware, record.revision);
         let paths = vec!["interfaces".to_owned()];
         let request = UpdateHardwareRequest {
             hardware: Some(record),

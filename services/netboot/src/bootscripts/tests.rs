@@ -1,4 +1,4 @@
-//! Whom a script is for, and what it opens.
+//! Access to scripts and to the files of a boot.
 #![allow(clippy::unwrap_used)]
 
 use fleet::Fleet;
@@ -54,7 +54,7 @@ pub(crate) fn site() -> Site {
     }
 }
 
-/// One machine that its workflow waits for, and another.
+/// Returns a machine whose workflow waits for it, and another machine.
 pub(crate) fn boots(id: HardwareId) -> BootScripts {
     boots_at(id, site())
 }
@@ -75,7 +75,7 @@ pub(crate) fn boots_at(id: HardwareId, site: Site) -> BootScripts {
     BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site)
 }
 
-/// The file `name` of the boot with `token`, its effects applied; and the report that follows.
+/// Fetches the file `name` of the boot with `token`. Returns it and the report.
 pub(crate) fn fetch(
     boots: &BootScripts,
     token: &str,
@@ -83,7 +83,7 @@ pub(crate) fn fetch(
     source: IpAddr,
     now: SystemTime,
 ) -> (Result<BootFile, BootRefusal>, Option<ScriptReport>) {
-    let (reply, effects) = boots.respond_file(&FileRequest { token, name, source }, now);
+    let (reply, effects) = boots.respond_file(token, name, source, now);
     (reply, boots.apply(effects, now))
 }
 
@@ -117,14 +117,14 @@ pub(crate) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
-/// The value of `key` on the kernel's line of `script`.
+/// Returns the value of the kernel argument `key` in `script`.
 fn argument<'a>(script: &'a str, key: &str) -> &'a str {
     let word = script.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     word.unwrap()
 }
 
 #[test]
-fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
+fn the_worker_script_has_the_identity_the_server_and_the_authority() {
     let id = HardwareId::new();
     let served = boots(id).serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     assert_eq!(served.kind, ScriptKind::Worker);
@@ -142,22 +142,22 @@ fn the_worker_is_told_who_and_where_it_is_and_whom_to_trust() {
 }
 
 #[test]
-fn a_script_is_only_for_the_machine_it_is_for() {
+fn a_script_is_served_to_its_machine_only() {
     let boots = boots(HardwareId::new());
     for (named, source) in [(Some(MAC), "192.0.2.20"), (Some(MAC), "192.0.2.99")] {
         let refused = boots.serve(&ScriptRequest::new(named, at(source)), now());
         assert!(matches!(refused, Err(BootRefusal::NotYours(_))), "{source}");
     }
-    let stranger = boots.serve(&ScriptRequest::new(None, at("192.0.2.99")), now());
-    assert!(matches!(stranger, Err(BootRefusal::Nothing(_))));
+    let unknown = boots.serve(&ScriptRequest::new(None, at("192.0.2.99")), now());
+    assert!(matches!(unknown, Err(BootRefusal::Nothing(_))));
     assert!(
         boots.serve(&ScriptRequest::new(None, at("192.0.2.10")), now()).is_ok(),
-        "known by its address"
+        "identified by its address"
     );
 }
 
 #[test]
-fn a_boots_files_are_for_its_address_while_its_token_lasts() {
+fn files_of_a_boot_are_served_to_its_address_until_its_token_expires() {
     let boots = boots(HardwareId::new());
     let script = boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap().text;
     let token = argument(&script, "boot_url").rsplit('/').next().unwrap();
@@ -175,7 +175,7 @@ fn a_boots_files_are_for_its_address_while_its_token_lasts() {
 }
 
 #[test]
-fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
+fn other_addresses_and_foreign_tokens_get_neither_script_nor_files() {
     let index = boots(HardwareId::new()).index;
     let [ours, theirs] = [[1; 32], [2; 32]].map(|key| {
         let tokens = BootTokens::new(&SiteKey::new(key)).unwrap();
@@ -215,15 +215,15 @@ fn whoever_is_not_the_machine_gets_neither_its_script_nor_its_files() {
 }
 
 #[test]
-fn before_everything_was_told_machines_are_to_ask_again() {
+fn until_all_feeds_are_complete_requests_are_to_be_repeated() {
     let index = Arc::new(Index::default());
     let fleet = Fleet::new(vec![index.clone()]);
     fleet.hardware(FeedEvent::Snapshot(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
     let boots = BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site());
     let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
-        let told = boots.serve(&ScriptRequest::new(None, at(source)), now());
-        assert_eq!(told, Err(later.clone()), "{source}");
+        let reply = boots.serve(&ScriptRequest::new(None, at(source)), now());
+        assert_eq!(reply, Err(later.clone()), "{source}");
     }
     fleet_of(&boots).instance(FeedEvent::Snapshot(vec![]));
     fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
@@ -235,7 +235,7 @@ fn before_everything_was_told_machines_are_to_ask_again() {
 }
 
 #[test]
-fn with_a_feed_cut_no_boot_is_opened() {
+fn while_a_feed_is_disconnected_no_boot_begins() {
     let boots = boots(HardwareId::new());
     fleet_of(&boots).workflow(FeedEvent::Disconnected);
     let later = boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now());
@@ -248,7 +248,7 @@ pub(crate) fn ask(boots: &BootScripts, source: &str) -> Result<Script, BootRefus
     boots.serve(&ScriptRequest::new(Some(MAC), at(source)), now())
 }
 
-/// The machine's record, changed.
+/// Changes the machine's record.
 pub(crate) fn record(boots: &BootScripts, id: HardwareId, change: impl FnOnce(&mut Hardware)) {
     let mut record = hardware(id, MAC, "192.0.2.10");
     change(&mut record);
@@ -259,7 +259,7 @@ pub(crate) fn netboot(record: &mut Hardware) -> &mut hw::Netboot {
     record.interfaces[0].netboot.as_mut().unwrap()
 }
 
-/// An instance in `state` on the machine, with an outside platform's gate.
+/// Puts an instance in `state` on the machine, with an outside platform's gate.
 fn gated(boots: &BootScripts, id: HardwareId, state: occ::State, gate: occ::BootGate) {
     fleet_of(boots).instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
@@ -276,15 +276,15 @@ fn open_gate() -> occ::BootGate {
 }
 
 fn shown(boots: &BootScripts, uuid: &str) -> Result<Script, BootRefusal> {
-    let asked = ScriptRequest {
+    let request = ScriptRequest {
         uuid: Some(uuid.into()),
         ..ScriptRequest::new(Some(MAC), at("192.0.2.10"))
     };
-    boots.serve(&asked, now())
+    boots.serve(&request, now())
 }
 
 #[test]
-fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
+fn a_gate_requests_the_uuid_and_opens_to_the_right_one_only() {
     let id = HardwareId::new();
     let boots = boots(id);
     gated(&boots, id, occ::State::Provisioning, open_gate());
@@ -298,11 +298,11 @@ fn a_gate_asks_for_the_uuid_and_opens_to_the_right_one_only() {
     }
     let known = boots.index().by_mac(MAC).unwrap();
     boots.history.record_uuid(&known, [7; 16]);
-    assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))), "DHCP told another one");
+    assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))), "DHCP sent another one");
 }
 
 #[test]
-fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
+fn a_gate_that_closes_ends_a_running_boot_but_not_the_cleaning() {
     let id = HardwareId::new();
     let boots = boots(id);
     gated(&boots, id, occ::State::Provisioning, open_gate());
@@ -318,7 +318,7 @@ fn a_gate_that_closes_ends_the_boot_that_has_begun_and_never_the_cleaning() {
 }
 
 #[test]
-fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
+fn while_a_feed_is_disconnected_an_open_gate_and_a_valid_token_open_nothing() {
     let id = HardwareId::new();
     let boots = boots(id);
     gated(&boots, id, occ::State::Provisioning, open_gate());
@@ -331,7 +331,7 @@ fn with_a_feed_cut_an_open_gate_and_a_good_token_open_nothing() {
 }
 
 #[test]
-fn where_only_the_mac_is_known_a_script_holds_no_identity() {
+fn a_script_for_a_client_behind_another_address_has_no_identity() {
     let mut site = site();
     site.serving.mac_only = vec!["203.0.113.0/24".parse().unwrap()];
     let boots = boots_at(HardwareId::new(), site);
@@ -344,30 +344,30 @@ fn where_only_the_mac_is_known_a_script_holds_no_identity() {
 }
 
 #[test]
-fn a_machine_that_boots_again_and_again_waits_where_the_site_wants_that() {
+fn a_boot_loop_is_delayed_if_the_site_is_configured_so() {
     let (mut held, id) = (site(), HardwareId::new());
     held.serving.hold_boot_loops = true;
     for (site, waits) in [(site(), false), (held, true)] {
         let boots = boots_at(id, site);
         assert!((0..10).all(|_| ask(&boots, "192.0.2.10").is_ok()));
         let held = BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() };
-        let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
-        for told in [boots.simulate(&asked, now()), ask(&boots, "192.0.2.10")] {
-            assert_eq!(told == Err(held.clone()), waits, "{told:?}");
+        let request = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
+        for reply in [boots.simulate(&request, now()), ask(&boots, "192.0.2.10")] {
+            assert_eq!(reply == Err(held.clone()), waits, "{reply:?}");
         }
     }
 }
 
 #[test]
-fn a_simulated_request_is_no_boot() {
+fn a_simulated_request_does_not_count_towards_a_boot_loop() {
     let boots = boots(HardwareId::new());
-    let asked = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
-    assert!((0..20).all(|_| boots.simulate(&asked, now()).is_ok()));
+    let request = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
+    assert!((0..20).all(|_| boots.simulate(&request, now()).is_ok()));
     assert!(!boots.history.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
 }
 
 #[test]
-fn a_disk_is_booted_the_way_the_record_says() {
+fn the_disk_is_booted_by_the_method_in_the_record() {
     let id = HardwareId::new();
     let boots = boots(id);
     gated(&boots, id, occ::State::Active, occ::BootGate::default());
@@ -388,7 +388,7 @@ fn a_disk_is_booted_the_way_the_record_says() {
 }
 
 #[test]
-fn the_shell_is_served_where_the_site_says_so() {
+fn the_shell_is_served_if_the_site_is_configured_so() {
     let (mut site, id) = (site(), HardwareId::new());
     site.policy.no_instance = crate::decision::NoInstance::Shell;
     let boots = boots_at(id, site);
@@ -397,7 +397,7 @@ fn the_shell_is_served_where_the_site_says_so() {
 }
 
 #[test]
-fn pxelinux_reads_the_same_decision() {
+fn the_pxelinux_configuration_follows_the_same_decision() {
     let id = HardwareId::new();
     let boots = boots(id);
     let read = |source| {
@@ -418,7 +418,7 @@ fn pxelinux_reads_the_same_decision() {
 }
 
 #[test]
-fn an_image_is_for_the_machine_and_its_bmc_while_it_boots_the_environment() {
+fn an_image_is_served_to_the_machine_and_its_bmc_while_it_boots_the_worker() {
     let (mut site, id) = (site(), HardwareId::new());
     let bmcs = vec!["198.51.100.0/24".parse().unwrap()];
     site.serving.iso =
@@ -432,7 +432,7 @@ fn an_image_is_for_the_machine_and_its_bmc_while_it_boots_the_environment() {
 }
 
 #[test]
-fn an_image_tells_a_machine_without_dhcp_its_address() {
+fn an_image_has_the_address_of_a_machine_without_dhcp() {
     let id = HardwareId::new();
     let boots = boots(id);
     record(&boots, id, |record| {
@@ -449,14 +449,14 @@ fn an_image_tells_a_machine_without_dhcp_its_address() {
 }
 
 #[test]
-fn a_machine_nobody_knows_boots_without_an_identity_only_where_the_site_says_so() {
-    let stranger = ScriptRequest::new(Some(Mac([2, 0, 0, 0, 0, 9])), at("192.0.2.99"));
-    let refused = boots(HardwareId::new()).serve(&stranger, now());
+fn a_machine_without_a_record_boots_without_an_identity_and_only_if_configured() {
+    let unknown = ScriptRequest::new(Some(Mac([2, 0, 0, 0, 0, 9])), at("192.0.2.99"));
+    let refused = boots(HardwareId::new()).serve(&unknown, now());
     assert!(matches!(refused, Err(BootRefusal::Nothing(_))), "{refused:?}");
     let mut site = site();
     site.policy.boot_unknown = true;
     let boots = boots_at(HardwareId::new(), site);
-    let served = boots.serve(&stranger, now()).unwrap();
+    let served = boots.serve(&unknown, now()).unwrap();
     assert_eq!(served.kind, ScriptKind::Generic);
     assert!(served.text.contains("worker_id=${mac}") && !served.text.contains("boot_token="));
     let token = served.text.split_once("/v1/boot/").unwrap().1.split_once('\n').unwrap().0;
@@ -466,6 +466,6 @@ fn a_machine_nobody_knows_boots_without_an_identity_only_where_the_site_says_so(
     assert_eq!(
         ask(&boots, "192.0.2.10").unwrap().kind,
         ScriptKind::Worker,
-        "who is known is booted as ever"
+        "a machine with a record still gets its own script"
     );
 }

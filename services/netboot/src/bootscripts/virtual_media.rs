@@ -28,8 +28,8 @@ impl BootScripts {
         if decision.boot != BootTarget::Worker {
             return Err(BootRefusal::Nothing(decision.fact.to_string()));
         }
-        // The gate is for the machine, which asks through its BMC: it is known by its own address, and presents no UUID but
-        // the one that its firmware sent by DHCP.
+        // The BMC requests the image for the machine. So the gate checks the machine's own address, and no UUID but the one
+        // that its firmware sent by DHCP.
         let own = machine.address().unwrap_or(source);
         match self.gate_asks_uuid(&machine, &decision, None, own)? {
             true => Err(BootRefusal::NotYours(

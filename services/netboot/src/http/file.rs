@@ -1,126 +1,96 @@
-//! Files over HTTP: whole or a part, by GET or HEAD, always with a length (firmware and iPXE need one).
+//! Files over HTTP: whole or a part, always with a length (firmware and iPXE need one). The router removes the body of a
+//! response to HEAD.
 
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{self, Seek as _, SeekFrom};
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, SeekFrom};
+use tftp::ErrorCode;
+use tokio::io::{AsyncReadExt as _, Take};
 use tokio_util::io::ReaderStream;
 
-use crate::tftp::files::FileContent;
-use crate::tftp::{Directories, FileError, OpenFile};
+use super::scripts::no_store;
+use crate::tftp::{Directories, DiskFile, OpenFile};
 
 /// Content type of binary files.
 pub(super) const BYTES: &str = "application/octet-stream";
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Answers a request for the file at `path`.
-pub(super) async fn answer(
-    directories: &Directories,
+/// Responds with the file at `path`; there is none without directories.
+pub(super) async fn respond(
+    directories: Option<&Directories>,
     path: &str,
     kind: &'static str,
-    method: &Method,
     headers: &HeaderMap,
 ) -> Response {
+    let Some(directories) = directories else { return StatusCode::NOT_FOUND.into_response() };
     match directories.find_file(path.to_owned()).await {
-        Ok((file, size)) => {
-            let tag = tag(&file, size);
-            let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
-            part_of(size, &tag, kind, method, headers, body).await
-        }
-        Err(FileError::NotFound | FileError::NotAllowed) => StatusCode::NOT_FOUND.into_response(),
-        Err(FileError::TryLater | FileError::Unreadable(_)) => {
+        Ok(file) => opened(OpenFile::Disk(file), kind, headers),
+        Err(error) if error.code() == ErrorCode::UNDEFINED => {
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
+        Err(_) => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
-/// Answers with an open file. A text made for this client must not be cached.
-pub(super) async fn opened(
-    file: OpenFile,
-    kind: &'static str,
-    method: &Method,
-    headers: &HeaderMap,
-) -> Response {
-    match file.content {
-        FileContent::Shared(bytes) => {
-            let whole = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
-            super::scripts::no_store((whole, Body::from(bytes)).into_response())
+/// Responds with an open file. A text made for this client must not be cached.
+pub(super) fn opened(file: OpenFile, kind: &'static str, headers: &HeaderMap) -> Response {
+    match file {
+        OpenFile::Memory(bytes) => {
+            no_store(([(header::CONTENT_TYPE, kind)], bytes).into_response())
         }
-        FileContent::Open(file) => {
-            let size = file.metadata().map_or(0, |about| about.len());
-            let tag = tag(&file, size);
-            let body = |from, length| body(tokio::fs::File::from_std(file), from, length);
-            part_of(size, &tag, kind, method, headers, body).await
+        OpenFile::Disk(DiskFile { file, size, tag }) => {
+            let body = |from, length| Ok(Body::from_stream(stream(file, from, length)?));
+            part_of(size, &tag, kind, headers, body)
         }
     }
 }
 
-/// Answers with the requested part of `size` octets, whose version is `tag`; `body` reads a length from an offset.
-pub(super) async fn part_of<B: Future<Output = io::Result<Body>>>(
+/// Responds with the requested part of `size` octets, whose version is `tag`; `body` reads a length from an offset.
+pub(super) fn part_of(
     size: u64,
     tag: &str,
     kind: &'static str,
-    method: &Method,
     headers: &HeaderMap,
-    body: impl FnOnce(u64, u64) -> B,
+    body: impl FnOnce(u64, u64) -> io::Result<Body>,
 ) -> Response {
     let is_same = |known: &HeaderValue| known.as_bytes() == tag.as_bytes();
     if headers.get(header::IF_NONE_MATCH).is_some_and(is_same) {
         return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response();
     }
-    let part = match range(headers, tag, size) {
-        Ok(part) => part,
-        Err(NoSuchPart) => {
-            let all = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
-            return (StatusCode::RANGE_NOT_SATISFIABLE, all).into_response();
-        }
+    let Ok(part) = range(headers, tag, size) else {
+        let all = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+        return (StatusCode::RANGE_NOT_SATISFIABLE, all).into_response();
     };
     let (from, length) = part.unwrap_or((0, size));
-    let body = match method == Method::HEAD {
-        true => Body::empty(),
-        false => match body(from, length).await {
-            Ok(body) => body,
-            Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        },
+    let Ok(body) = body(from, length) else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let status = if part.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
-    let mut answer = (status, body).into_response();
-    let mut set = |name: HeaderName, value: String| {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            answer.headers_mut().insert(name, value);
-        }
-    };
-    set(header::CONTENT_TYPE, kind.to_owned());
-    set(header::CONTENT_LENGTH, length.to_string());
-    set(header::ACCEPT_RANGES, "bytes".into());
-    set(header::ETAG, tag.to_owned());
-    if part.is_some() {
-        let last = from + length - 1; // a part is never empty
-        set(header::CONTENT_RANGE, format!("bytes {from}-{last}/{size}"));
+    let about = [
+        (header::CONTENT_TYPE, kind.to_owned()),
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::ACCEPT_RANGES, "bytes".into()),
+        (header::ETAG, tag.to_owned()),
+    ];
+    if part.is_none() {
+        return (about, body).into_response();
     }
-    answer
+    let last = from + length - 1; // a part is never empty
+    let place = [(header::CONTENT_RANGE, format!("bytes {from}-{last}/{size}"))];
+    (StatusCode::PARTIAL_CONTENT, about, place, body).into_response()
 }
 
-async fn body(mut file: tokio::fs::File, from: u64, length: u64) -> io::Result<Body> {
-    if from > 0 {
-        file.seek(SeekFrom::Start(from)).await?;
-    }
-    Ok(Body::from_stream(ReaderStream::with_capacity(file.take(length), CHUNK_BYTES)))
-}
-
-/// Returns an ETag that differs if the file's bytes may differ.
-fn tag(file: &std::fs::File, size: u64) -> String {
-    match file.metadata() {
-        Ok(about) => {
-            let (inode, seconds, nanos) = (about.ino(), about.mtime(), about.mtime_nsec());
-            format!("\"{inode:x}-{size:x}-{seconds:x}.{nanos:x}\"")
-        }
-        Err(_) => format!("\"{size:x}\""),
-    }
+/// Reads `length` octets from the offset `from`.
+pub(super) fn stream(
+    mut file: std::fs::File,
+    from: u64,
+    length: u64,
+) -> io::Result<ReaderStream<Take<tokio::fs::File>>> {
+    file.seek(SeekFrom::Start(from))?;
+    let part = tokio::fs::File::from_std(file).take(length);
+    Ok(ReaderStream::with_capacity(part, CHUNK_BYTES))
 }
 
 /// The range begins after the end.
@@ -164,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_given_as_asked_and_no_longer_than_the_file() {
+    fn a_part_is_served_as_requested_and_no_longer_than_the_file() {
         let part = |text: &str| range(&headers(text, None), "\"t\"", 100);
         assert_eq!(part("bytes=0-9"), Ok(Some((0, 10))));
         assert_eq!(part("bytes=90-"), Ok(Some((90, 10))));
@@ -180,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_another_version_is_not_given() {
+    fn a_part_of_another_version_is_not_served() {
         let of = |version: &str| range(&headers("bytes=5-", Some(version)), "\"t\"", 100);
         assert_eq!(of("\"t\""), Ok(Some((5, 95))));
         assert_eq!(of("\"old\""), Ok(None));

@@ -2,22 +2,22 @@
 //!
 //! A phone-home call is stored by the instance service before it is answered. The other reports are lines in the log.
 
+use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use axum::{Extension, Router};
 use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::Http;
-use super::rate_limit::Source;
+use super::{Http, Source};
 use crate::machine_view::MachineView;
 
 /// Octets of the longest body; cloud-init's three host keys have 2 KiB.
@@ -29,7 +29,7 @@ const MAX_LOGGED_CHARS: usize = 2048;
 
 /// Receiver of phone-home calls.
 #[async_trait]
-pub trait PhoneHomeSink: Send + Sync + 'static {
+pub trait PhoneHomeSink: Debug + Send + Sync + 'static {
     /// Stores a call, and returns once it is durable.
     async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), Status>;
 }
@@ -44,15 +44,19 @@ impl PhoneHomeSink for Channel {
 pub(super) fn routes() -> Router<Arc<Http>> {
     Router::new()
         .route("/phone-home", any(phone_home))
-        // There is no password to encrypt: none is taken.
+        // No password is accepted, so there is no key to encrypt one with.
         .route("/phone-home/key", get(async || StatusCode::NOT_FOUND))
         .route("/events", post(event))
-        .route("/problem", post(problem))
-        .route("/hardware-components", post(components))
+        .route("/problem", post(worker_report))
+        .route("/hardware-components", post(worker_report))
 }
 
-async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    let Some(known) = http.boots.at(source, SystemTime::now()) else {
+async fn phone_home(
+    State(http): State<Arc<Http>>,
+    Extension(Source(source)): Extension<Source>,
+    body: Body,
+) -> Response {
+    let Some(machine) = http.boots.at(source, http.boots.clock.wall()) else {
         // An unknown client must not learn that it has no record.
         return if http.boots.index().is_told() {
             StatusCode::OK.into_response()
@@ -60,18 +64,15 @@ async fn phone_home(State(http): State<Arc<Http>>, Source(source): Source, body:
             later("not all machines are known yet")
         };
     };
-    let fields = match read(body).await {
-        Some(body) => runtime::phone_home::parse_fields(&body),
-        None => None,
-    };
+    let fields = read(body).await.and_then(|body| runtime::phone_home::parse_fields(&body));
     let Some(mut fields) = fields else { return StatusCode::BAD_REQUEST.into_response() };
     let kind = runtime::phone_home::event_type(&fields);
-    tracing::info!(hardware.id = known.hardware.id, kind, "phone home");
-    let instance_id = fields.remove("instance_id").unwrap_or_default();
+    let hardware_id = machine.hardware.id.clone();
+    tracing::info!(hardware.id = hardware_id, kind, "phone home");
     // A machine without an instance sends its own id.
-    let instance_id = if instance_id == known.hardware.id { String::new() } else { instance_id };
-    let (hardware_id, host_keys) =
-        (known.hardware.id.clone(), runtime::phone_home::host_keys(&fields));
+    let instance_id = fields.remove("instance_id").filter(|id| *id != hardware_id);
+    let (instance_id, host_keys) =
+        (instance_id.unwrap_or_default(), runtime::phone_home::host_keys(&fields));
     let call = ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind };
     match tokio::time::timeout(CALL_TIMEOUT, http.home.report(call)).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
@@ -90,46 +91,42 @@ fn later(reason: &str) -> Response {
 }
 
 /// Takes an installer's event: `code`, `state`, `message`.
-async fn event(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    let body = match read(body).await {
-        Some(body) if !body.is_empty() => body,
-        Some(_) | None => return StatusCode::BAD_REQUEST.into_response(),
+async fn event(
+    State(http): State<Arc<Http>>,
+    Extension(Source(source)): Extension<Source>,
+    body: Body,
+) -> Response {
+    let Some(body) = read(body).await.filter(|body| !body.is_empty()) else {
+        return StatusCode::BAD_REQUEST.into_response();
     };
-    match http.boots.at(source, SystemTime::now()) {
-        Some(known) => log_report(&known, "event", &body),
+    match http.boots.at(source, http.boots.clock.wall()) {
+        Some(machine) => log_report(&machine, "event", &body),
         None => StatusCode::OK.into_response(),
     }
 }
 
-/// Takes a hardware problem that an installer found.
-async fn problem(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    report_of_worker(&http, source, "problem", body).await
-}
-
-/// Takes the components that an installer found in the machine.
-async fn components(State(http): State<Arc<Http>>, Source(source): Source, body: Body) -> Response {
-    report_of_worker(&http, source, "hardware-components", body).await
-}
-
-/// Takes a report that only a machine with a running workflow may send.
-async fn report_of_worker(
-    http: &Http,
-    source: std::net::IpAddr,
-    kind: &str,
+/// Takes what an installer found in the machine: a hardware problem, or its components. Only a machine with a running workflow
+/// may report it.
+async fn worker_report(
+    State(http): State<Arc<Http>>,
+    Extension(Source(source)): Extension<Source>,
+    uri: Uri,
     body: Body,
 ) -> Response {
-    let known = http.boots.at(source, SystemTime::now()).filter(|known| known.worker_wanted());
-    match (known, read(body).await) {
+    let machine = http.boots.at(source, http.boots.clock.wall());
+    match (machine.filter(|machine| machine.worker_wanted()), read(body).await) {
         (None, _) => StatusCode::NOT_FOUND.into_response(),
         (_, None) => StatusCode::BAD_REQUEST.into_response(),
-        (Some(known), Some(body)) => log_report(&known, kind, &body),
+        (Some(machine), Some(body)) => {
+            log_report(&machine, uri.path().trim_start_matches('/'), &body)
+        }
     }
 }
 
 /// Fields of a report that are logged. Others may hold secrets.
 const LOGGED_FIELDS: [&str; 6] = ["code", "state", "message", "type", "problem", "components"];
 
-fn log_report(known: &MachineView, kind: &str, body: &[u8]) -> Response {
+fn log_report(machine: &MachineView, kind: &str, body: &[u8]) -> Response {
     let Some(fields) = runtime::phone_home::parse_fields(body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
@@ -139,10 +136,10 @@ fn log_report(known: &MachineView, kind: &str, body: &[u8]) -> Response {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     let report: String = logged.join(" ").chars().take(MAX_LOGGED_CHARS).collect();
-    tracing::info!(hardware.id = known.hardware.id, kind, ?report, "report of a machine");
+    tracing::info!(hardware.id = machine.hardware.id, kind, ?report, "report of a machine");
     StatusCode::OK.into_response()
 }
 
-async fn read(body: Body) -> Option<axum::body::Bytes> {
+async fn read(body: Body) -> Option<Bytes> {
     tokio::time::timeout(CALL_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await.ok()?.ok()
 }

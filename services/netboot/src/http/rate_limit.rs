@@ -1,22 +1,15 @@
 //! The client of a request, and its limits.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use axum::extract::FromRequestParts;
 use axum::http::Request;
-use axum::http::request::Parts;
 use runtime::client_address::{ClientAddress, TrustedProxies};
 use runtime::rate_limit::{Rate, RateLimiter, TooManyRequests};
 use runtime::serve::Peers;
 
 /// Time for which a client that was refused too often gets 429.
 const PENALTY: Duration = Duration::from_secs(60);
-
-/// Address of a request's client: the peer, or the client of a trusted proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Source(pub(super) IpAddr);
 
 /// Limits per source.
 #[derive(Debug)]
@@ -68,14 +61,4 @@ pub(super) fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Optio
     let peer = request.extensions().get::<Peers>()?.remote.ip();
     let caller = ClientAddress::of(peer, request.headers(), trusted);
     Some(caller.map_or(peer.to_canonical(), |caller| caller.address))
-}
-
-impl<S: Sync> FromRequestParts<S> for Source {
-    type Rejection = Infallible;
-
-    /// Unspecified if the middleware did not set it.
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let nobody = Self(std::net::Ipv4Addr::UNSPECIFIED.into());
-        Ok(parts.extensions.get::<Self>().copied().unwrap_or(nobody))
-    }
 }

@@ -30,7 +30,7 @@ pub struct Scanned {
 pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
     file.seek(SeekFrom::Start(0))?;
     let (mut digest, mut places) = (Sha256::new(), Vec::new());
-    // What is kept from one chunk for the next may hold the beginning of a placeholder.
+    // The end of each chunk is scanned with the next one: it may hold the beginning of a placeholder.
     let (mut seen, mut at) = (Vec::with_capacity(CHUNK + LENGTH), 0);
     loop {
         let kept = seen.len();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_of_other_letters_is_none() {
+    fn a_text_that_is_too_short_or_has_other_characters_is_no_placeholder() {
         let short = &placeholder()[..LENGTH - 1];
         assert!(scanned(short).places.is_empty());
         assert!(scanned(&[short, b"."].concat()).places.is_empty());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_the_files() {
+    fn the_digest_is_that_of_the_file() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(scanned(b"").digest, empty);
     }

@@ -39,9 +39,7 @@ impl FileSource for TftpFiles {
                 let request = ScriptRequest { format, ..ScriptRequest::new(*mac, client.into()) };
                 self.boots.serve(&request, now).map(|script| script.text)
             }
-            RequestedFile::Refused | RequestedFile::File { .. } => {
-                return self.files.open(file, client).await;
-            }
+            RequestedFile::File { .. } => return self.files.open(file, client).await,
         };
         Ok(bytes::Bytes::from(text?).into())
     }
@@ -60,7 +58,9 @@ impl From<BootRefusal> for FileError {
 impl From<FileError> for BootRefusal {
     fn from(error: FileError) -> Self {
         match error {
-            FileError::NotFound => Self::Nothing("no such file".into()),
+            FileError::NotFound | FileError::InvalidName(_) | FileError::UnknownMode => {
+                Self::Nothing("no such file".into())
+            }
             FileError::NotAllowed => Self::NotYours("the file is not for this address"),
             FileError::TryLater => Self::Later {
                 retry: Duration::from_secs(5),

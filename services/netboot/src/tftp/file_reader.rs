@@ -11,7 +11,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use tftp::TransferMode;
 use tftp::negotiation::encode_netascii;
 
-use super::files::FileContent;
+use super::files::{DiskFile, OpenFile};
 
 /// Bytes read at a time: several small blocks, or one large one.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -21,7 +21,7 @@ const AT_FILE_POSITION: u64 = u64::MAX;
 /// Reads a file from its beginning to its end.
 #[derive(Debug)]
 pub struct FileReader {
-    content: FileContent,
+    file: OpenFile,
     mode: TransferMode,
     /// Bytes that were read, encoded for the transfer.
     buffer: Vec<u8>,
@@ -31,9 +31,9 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// Creates a reader of `content`.
-    pub fn new(content: FileContent, mode: TransferMode) -> Self {
-        Self { content, mode, buffer: Vec::new(), returned: 0, at_end: false }
+    /// Creates a reader of `file`.
+    pub fn new(file: OpenFile, mode: TransferMode) -> Self {
+        Self { file, mode, buffer: Vec::new(), returned: 0, at_end: false }
     }
 
     /// Returns the next `size` bytes; fewer, or none, at the end.
@@ -50,7 +50,7 @@ impl FileReader {
 
     async fn read_chunk(&mut self) -> io::Result<()> {
         let before = self.buffer.len();
-        self.content.read(&mut self.buffer).await?;
+        self.file.read(&mut self.buffer).await?;
         self.at_end = self.buffer.len() == before;
         if self.mode == TransferMode::Netascii {
             let chunk = self.buffer.split_off(before);
@@ -60,17 +60,18 @@ impl FileReader {
     }
 }
 
-impl FileContent {
+impl OpenFile {
     /// Appends at most a chunk to `out`. Appends nothing only at the end.
     async fn read(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         match self {
-            Self::Shared(bytes) => {
+            Self::Memory(bytes) => {
                 out.extend_from_slice(&bytes.split_to(next_read_bytes(out).min(bytes.remaining())));
             }
-            Self::Open(file) => match read_cached(file, out) {
-                Ok(()) => {}
-                Err(_) => read_blocking(file, out).await?,
-            },
+            Self::Disk(DiskFile { file, .. }) => {
+                if read_cached(file, out).is_err() {
+                    read_blocking(file, out).await?;
+                }
+            }
         }
         Ok(())
     }
@@ -111,11 +112,7 @@ mod tests {
     use std::io::{Seek as _, Write as _};
 
     /// Reads `content` in blocks of `size`, the last of which is shorter.
-    async fn blocks(
-        content: impl Into<FileContent>,
-        mode: TransferMode,
-        size: usize,
-    ) -> Vec<Vec<u8>> {
+    async fn blocks(content: impl Into<OpenFile>, mode: TransferMode, size: usize) -> Vec<Vec<u8>> {
         let mut reader = FileReader::new(content.into(), mode);
         let mut blocks = Vec::new();
         while blocks.last().is_none_or(|block: &Vec<u8>| block.len() == size) {
@@ -124,9 +121,9 @@ mod tests {
         blocks
     }
 
-    impl From<&'static [u8]> for FileContent {
+    impl From<&'static [u8]> for OpenFile {
         fn from(text: &'static [u8]) -> Self {
-            Self::Shared(Bytes::from_static(text))
+            Self::Memory(Bytes::from_static(text))
         }
     }
 
@@ -156,7 +153,9 @@ mod tests {
     async fn a_file_of_many_chunks_is_read_whole() {
         let bytes: Vec<u8> = (0..CHUNK_BYTES * 3 + 5).map(|at| (at / 7) as u8).collect();
         for size in [8, 1428, CHUNK_BYTES + 1, 65_464] {
-            let blocks = blocks(FileContent::Open(file(&bytes)), TransferMode::Octet, size).await;
+            let on_disk =
+                DiskFile { file: file(&bytes), size: bytes.len() as u64, tag: String::new() };
+            let blocks = blocks(OpenFile::Disk(on_disk), TransferMode::Octet, size).await;
             assert!(blocks.concat() == bytes, "{size}");
         }
     }

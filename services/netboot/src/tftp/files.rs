@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,37 +15,55 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tftp::ErrorCode;
+use tftp::{ErrorCode, InvalidFileName};
 
 use super::requested_file::RequestedFile;
 
 /// A file to send.
 #[derive(Debug)]
-pub struct OpenFile {
-    /// The bytes.
-    pub content: FileContent,
+pub enum OpenFile {
+    /// In memory, shared by all transfers.
+    Memory(Bytes),
+    /// On disk, read during the transfer.
+    Disk(DiskFile),
+}
+
+/// A regular file on disk.
+#[derive(Debug)]
+pub struct DiskFile {
+    /// The file.
+    pub file: std::fs::File,
     /// The number of bytes.
     pub size: u64,
+    /// Differs if the bytes may differ: an ETag.
+    pub tag: String,
+}
+
+impl OpenFile {
+    /// Returns the number of bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Disk(file) => file.size,
+        }
+    }
 }
 
 impl From<Bytes> for OpenFile {
     fn from(bytes: Bytes) -> Self {
-        Self { size: bytes.len() as u64, content: FileContent::Shared(bytes) }
+        Self::Memory(bytes)
     }
 }
 
-/// The bytes of a file.
-#[derive(Debug)]
-pub enum FileContent {
-    /// In memory, shared by all transfers.
-    Shared(Bytes),
-    /// On disk, read during the transfer.
-    Open(std::fs::File),
-}
-
-/// The reason why a file is not served.
+/// The error of a file that is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// The name cannot be the name of a served file.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidFileName),
+    /// The transfer mode of the request is unknown.
+    #[error("unknown mode")]
+    UnknownMode,
     /// The file does not exist.
     #[error("no such file")]
     NotFound,
@@ -63,16 +83,16 @@ impl FileError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::NotFound => ErrorCode::NOT_FOUND,
-            Self::NotAllowed => ErrorCode::ACCESS_VIOLATION,
-            Self::TryLater | Self::Unreadable(_) => ErrorCode::UNDEFINED,
+            Self::NotAllowed | Self::InvalidName(_) => ErrorCode::ACCESS_VIOLATION,
+            Self::UnknownMode | Self::TryLater | Self::Unreadable(_) => ErrorCode::UNDEFINED,
         }
     }
 }
 
 /// A source of files.
 #[async_trait]
-pub trait FileSource: Send + Sync + 'static {
-    /// Opens `file` for `client`. Never called with [`RequestedFile::Refused`].
+pub trait FileSource: Debug + Send + Sync + 'static {
+    /// Opens `file` for `client`.
     async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError>;
 }
 
@@ -106,14 +126,14 @@ impl Directories {
         Ok(names)
     }
 
-    /// Opens the file at `path` and returns its size in bytes.
-    pub async fn find_file(&self, path: String) -> Result<(std::fs::File, u64), FileError> {
+    /// Opens the file at `path`.
+    pub async fn find_file(&self, path: String) -> Result<DiskFile, FileError> {
         let directories = self.clone();
         let found = tokio::task::spawn_blocking(move || directories.find(&path));
         found.await.map_err(|failed| FileError::Unreadable(failed.into()))?
     }
 
-    fn find(&self, path: &str) -> Result<(std::fs::File, u64), FileError> {
+    fn find(&self, path: &str) -> Result<DiskFile, FileError> {
         let found = self.0.iter().map(|root| open_beneath(root, path));
         let mut found = found.skip_while(|result| matches!(result, Err(FileError::NotFound)));
         found.next().unwrap_or(Err(FileError::NotFound))
@@ -124,20 +144,18 @@ impl Directories {
 impl FileSource for Directories {
     /// Opens files by their path. An empty `autoexec.ipxe` makes newer builds of iPXE go on to DHCP. There are no scripts here.
     async fn open(&self, file: &RequestedFile, _: Ipv4Addr) -> Result<OpenFile, FileError> {
-        let path = match file {
-            RequestedFile::File { path, .. } => path.clone(),
-            RequestedFile::Autoexec(_) => return Ok(Bytes::new().into()),
-            RequestedFile::Refused | RequestedFile::Script(_) | RequestedFile::Pxelinux(_) => {
-                return Err(FileError::NotFound);
+        match file {
+            RequestedFile::File { path, .. } => {
+                self.find_file(path.clone()).await.map(OpenFile::Disk)
             }
-        };
-        let (file, size) = self.find_file(path).await?;
-        Ok(OpenFile { content: FileContent::Open(file), size })
+            RequestedFile::Autoexec(_) => Ok(Bytes::new().into()),
+            RequestedFile::Script(_) | RequestedFile::Pxelinux(_) => Err(FileError::NotFound),
+        }
     }
 }
 
 /// Opens a regular file. `NONBLOCK`, because opening a pipe would block the thread.
-fn open_beneath(root: impl AsFd, path: &str) -> Result<(std::fs::File, u64), FileError> {
+fn open_beneath(root: impl AsFd, path: &str) -> Result<DiskFile, FileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let path = OsStr::from_bytes(path.as_bytes());
@@ -149,8 +167,13 @@ fn open_beneath(root: impl AsFd, path: &str) -> Result<(std::fs::File, u64), Fil
         }
         other => FileError::Unreadable(other.into()),
     })?);
-    let metadata = file.metadata().map_err(FileError::Unreadable)?;
-    if metadata.is_file() { Ok((file, metadata.len())) } else { Err(FileError::NotFound) }
+    let about = file.metadata().map_err(FileError::Unreadable)?;
+    if !about.is_file() {
+        return Err(FileError::NotFound);
+    }
+    let (inode, size, seconds, nanos) =
+        (about.ino(), about.len(), about.mtime(), about.mtime_nsec());
+    Ok(DiskFile { file, size, tag: format!("\"{inode:x}-{size:x}-{seconds:x}.{nanos:x}\"") })
 }
 
 #[cfg(test)]
@@ -177,7 +200,7 @@ mod tests {
     async fn open(directories: &Directories, path: &str) -> Result<u64, ErrorCode> {
         let file = RequestedFile::File { mac: None, path: path.into() };
         let opened = directories.open(&file, Ipv4Addr::LOCALHOST).await;
-        opened.map(|file| file.size).map_err(|error| error.code())
+        opened.map(|file| file.size()).map_err(|error| error.code())
     }
 
     #[tokio::test]

@@ -1,15 +1,14 @@
 //! The meaning of the file name in a request.
 
-use tftp::{InvalidFileName, check_file_name};
-
-use crate::Mac;
 use dhcp::REFUSED_FILE;
+use tftp::check_file_name;
+
+use super::files::FileError;
+use crate::Mac;
 
 /// The file that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RequestedFile {
-    /// The file that never exists: DHCP names it to a machine that is refused, so that its firmware goes on.
-    Refused,
     /// The boot script of the machine with this interface.
     Script(Mac),
     /// The script that newer builds of iPXE request before they use DHCP.
@@ -26,18 +25,17 @@ pub enum RequestedFile {
 }
 
 impl RequestedFile {
-    /// Parses the file name of a TFTP request.
-    pub fn parse(name: &[u8]) -> Result<Self, InvalidFileName> {
+    /// Parses the file name of a TFTP request. One file never exists: DHCP names it to a machine that is refused, so that its
+    /// firmware goes on.
+    pub fn parse(name: &[u8]) -> Result<Self, FileError> {
         let path = check_file_name(name)?;
-        let (mac, rest) = match path.split_once('/') {
-            Some((first, rest)) => match first.parse() {
-                Ok(mac) => (Some(mac), rest),
-                Err(_) => (None, path.as_str()),
-            },
-            None => (None, path.as_str()),
+        let split = path.split_once('/');
+        let (mac, rest) = match split.map(|(first, rest)| (first.parse(), rest)) {
+            Some((Ok(mac), rest)) => (Some(mac), rest),
+            Some((Err(_), _)) | None => (None, path.as_str()),
         };
         Ok(match (mac, rest) {
-            (_, REFUSED_FILE) => Self::Refused,
+            (_, REFUSED_FILE) => return Err(FileError::NotFound),
             (mac, "autoexec.ipxe") => Self::Autoexec(mac),
             (Some(mac), "auto.ipxe") => Self::Script(mac),
             (None, "pxelinux.cfg/default") => Self::Pxelinux(None),
@@ -85,8 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn the_refused_file_is_recognized_in_every_directory() {
-        assert_eq!(parse("netboot-not-allowed"), RequestedFile::Refused);
-        assert_eq!(parse("/52-54-00-00-00-01/netboot-not-allowed"), RequestedFile::Refused);
+    fn the_refused_file_is_not_found_in_any_directory() {
+        for name in ["netboot-not-allowed", "/52-54-00-00-00-01/netboot-not-allowed"] {
+            let parsed = RequestedFile::parse(name.as_bytes());
+            assert!(matches!(parsed, Err(FileError::NotFound)), "{name}");
+        }
     }
 }

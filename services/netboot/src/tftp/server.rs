@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use runtime::clock::Clock;
 use tftp::packet::FileRequest;
-use tftp::{ErrorCode, OptionLimits, Packet, TransferOutcome};
+use tftp::{ClientPacket, ErrorCode, TransferOutcome, error_packet};
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{Id, JoinSet};
@@ -26,33 +25,17 @@ const MAX_REQUEST_BYTES: usize = 1024;
 const MAX_QUEUED_PACKETS: usize = 32;
 
 /// Settings of the server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Limits of the options that are granted.
-    pub options: OptionLimits,
     /// Limits of requests and transfers.
     pub limits: Limits,
-    /// The ports that transfers are sent from; 0 stands for any free port.
-    pub ports: RangeInclusive<u16>,
     /// True if transfers are sent from the port that receives requests, for networks that filter other ports.
     pub single_port: bool,
     /// The clock of transfers and limits.
     pub clock: Clock,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            options: OptionLimits::default(),
-            limits: Limits::default(),
-            ports: 0..=0,
-            single_port: false,
-            clock: Clock::system(),
-        }
-    }
-}
-
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestResult {
     /// There was a transfer.
@@ -81,7 +64,7 @@ pub struct FinishedRequest {
     pub client: SocketAddrV4,
     /// The file name as sent.
     pub file_name: String,
-    /// How it ended.
+    /// The result.
     pub result: RequestResult,
     /// Bytes that the client acknowledged, rounded up to whole blocks.
     pub acknowledged_bytes: u64,
@@ -170,25 +153,25 @@ impl Server {
         arrival: Arrival,
         datagram: &[u8],
         sessions: &mut Sessions,
-    ) -> Result<(), Packet> {
+    ) -> Result<(), Vec<u8>> {
         // An acknowledgement or error in a transfer does not count as a request. One that the queue has no room for is lost.
         if let (Some(queue), [0, 4 | 5, ..]) = (sessions.queues.get(&arrival.source), datagram) {
             let _full = queue.try_send(datagram.to_vec());
             return Ok(());
         }
         let source = *arrival.source.ip();
-        let busy = |_| Packet::error(ErrorCode::UNDEFINED, "busy");
+        let busy = |_| error_packet(ErrorCode::UNDEFINED, "busy");
         sessions.admission.request(source, self.settings.clock.monotonic()).map_err(busy)?;
-        let request = match Packet::parse(datagram) {
-            Ok(Packet::Read(request)) => Arc::new(request),
-            Ok(Packet::Write(_)) => {
-                return Err(Packet::error(ErrorCode::ACCESS_VIOLATION, "access violation"));
+        let request = match ClientPacket::parse(datagram) {
+            Ok(ClientPacket::Read(request)) => Arc::new(request),
+            Ok(ClientPacket::Write) => {
+                return Err(error_packet(ErrorCode::ACCESS_VIOLATION, "access violation"));
             }
             // RFC 1350, section 7: an error is not acknowledged. An acknowledgement belongs to a transfer that has ended.
-            Ok(Packet::Error { .. } | Packet::Ack(_)) => return Ok(()),
-            Ok(Packet::Data { .. } | Packet::OptionAck(_)) | Err(_) => {
+            Ok(ClientPacket::Error(_) | ClientPacket::Ack(_)) => return Ok(()),
+            Err(_) => {
                 let text = "only read requests are served here";
-                return Err(Packet::error(ErrorCode::ILLEGAL_OPERATION, text));
+                return Err(error_packet(ErrorCode::ILLEGAL_OPERATION, text));
             }
         };
         let key = RequestKey { client: arrival.source, request };
@@ -217,7 +200,7 @@ impl Server {
         let task = async move {
             let session = match shared_socket {
                 Some(shared) => Ok(Session::on_shared_socket(shared, repetition)),
-                None => Session::open(client, arrival.local, repetition, &settings).await,
+                None => Session::open(client, arrival.local, repetition).await,
             };
             let (result, acknowledged_bytes) = match session {
                 Ok(mut session) => session.serve(&request, files.as_ref(), &settings).await,
@@ -235,9 +218,9 @@ impl Server {
         sessions.repeated.insert(key, repeated);
     }
 
-    async fn send_error(&self, arrival: Arrival, error: Packet) {
+    async fn send_error(&self, arrival: Arrival, error: Vec<u8>) {
         let Arrival { source, local, interface, .. } = arrival;
-        if let Err(error) = self.socket.send(&error.encode(), source, local, interface).await {
+        if let Err(error) = self.socket.send(&error, source, local, interface).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "error packet not sent");
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use runtime::clock::Clock;
 use tftp::packet::FileRequest;
 use tftp::{
-    Burst, ErrorCode, Event, NextStep, NotTftp, Packet, Transfer, TransferMode, TransferOptions,
-    TransferOutcome,
+    Burst, ClientPacket, ErrorCode, Event, NextStep, Transfer, TransferMode, TransferOptions,
+    TransferOutcome, error_packet,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
@@ -49,37 +49,15 @@ pub(super) struct Session {
     repeated: Arc<Notify>,
 }
 
-/// The error that refuses a request.
-struct RequestRefused(ErrorCode, String);
-
-impl From<FileError> for RequestRefused {
-    fn from(error: FileError) -> Self {
-        if let FileError::Unreadable(source) = &error {
-            tracing::error!(error = source as &dyn std::error::Error, "file cannot be read");
-        }
-        Self(error.code(), error.to_string())
-    }
-}
-
 impl Session {
-    /// Opens a socket at `local`, the address that received the request, on the first free port of the settings.
+    /// Opens a socket at `local`, the address that received the request, on any free port.
     pub(super) async fn open(
         client: SocketAddrV4,
         local: Ipv4Addr,
         repeated: Arc<Notify>,
-        settings: &Settings,
     ) -> io::Result<Self> {
-        let mut in_use = io::ErrorKind::AddrInUse.into();
-        for port in settings.ports.clone() {
-            match UdpSocket::bind((local, port)).await {
-                Ok(socket) => {
-                    return Ok(Self { socket: SessionSocket::Own(socket), client, repeated });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => in_use = error,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(in_use)
+        let socket = SessionSocket::Own(UdpSocket::bind((local, 0)).await?);
+        Ok(Self { socket, client, repeated })
     }
 
     /// Creates a session on the server's own socket.
@@ -97,19 +75,25 @@ impl Session {
     ) -> (RequestResult, u64) {
         let (mode, file) = match self.open_file(request, files).await {
             Ok(opened) => opened,
-            Err(RequestRefused(code, text)) => {
-                self.send_packet(&Packet::error(code, &text)).await;
-                return (RequestResult::Refused(code.0), 0);
+            Err(error) => {
+                if let FileError::Unreadable(source) = &error {
+                    tracing::error!(
+                        error = source as &dyn std::error::Error,
+                        "file cannot be read"
+                    );
+                }
+                self.send_error(error.code(), &error.to_string()).await;
+                return (RequestResult::Refused(error.code().0), 0);
             }
         };
-        let size = (mode == TransferMode::Octet).then_some(file.size);
-        let options = TransferOptions::negotiate(&request.options, size, &settings.options);
+        let size = (mode == TransferMode::Octet).then_some(file.size());
+        let options = TransferOptions::negotiate(&request.options, size);
         let mut transfer = Transfer::new(options, settings.clock.monotonic());
-        let file = FileReader::new(file.content, mode);
-        let result = match self.run(&mut transfer, file, &settings.clock).await {
+        let result = self.run(&mut transfer, FileReader::new(file, mode), &settings.clock).await;
+        let result = match result {
             Ok(outcome) => {
                 if outcome == TransferOutcome::TimedOut {
-                    self.send_packet(&Packet::error(ErrorCode::UNDEFINED, "timed out")).await;
+                    self.send_error(ErrorCode::UNDEFINED, "timed out").await;
                 }
                 RequestResult::Transfer(outcome)
             }
@@ -118,8 +102,7 @@ impl Session {
                     error = &error as &dyn std::error::Error,
                     "transfer ended: file cannot be read"
                 );
-                let packet = Packet::error(ErrorCode::UNDEFINED, "file cannot be read");
-                self.send_packet(&packet).await;
+                self.send_error(ErrorCode::UNDEFINED, "file cannot be read").await;
                 RequestResult::Failed
             }
         };
@@ -130,14 +113,9 @@ impl Session {
         &self,
         request: &FileRequest,
         files: &dyn FileSource,
-    ) -> Result<(TransferMode, OpenFile), RequestRefused> {
-        let unknown_mode = || RequestRefused(ErrorCode::UNDEFINED, "unknown mode".into());
-        let mode = TransferMode::of(request).ok_or_else(unknown_mode)?;
-        let file = RequestedFile::parse(&request.name)
-            .map_err(|error| RequestRefused(ErrorCode::ACCESS_VIOLATION, error.to_string()))?;
-        if file == RequestedFile::Refused {
-            return Err(FileError::NotFound.into());
-        }
+    ) -> Result<(TransferMode, OpenFile), FileError> {
+        let mode = TransferMode::of(request).ok_or(FileError::UnknownMode)?;
+        let file = RequestedFile::parse(&request.name)?;
         Ok((mode, files.open(&file, *self.client.ip()).await?))
     }
 
@@ -180,18 +158,15 @@ impl Session {
                 () = timer.as_mut() => return Event::DeadlinePassed,
             };
             match received {
-                Ok(Packet::Ack(block)) => return Event::Acknowledged(block),
-                Ok(Packet::Error { code, .. }) => return Event::ClientError(code),
-                Ok(
-                    Packet::Read(_) | Packet::Write(_) | Packet::Data { .. } | Packet::OptionAck(_),
-                )
-                | Err(_) => {}
+                Some(ClientPacket::Ack(block)) => return Event::Acknowledged(block),
+                Some(ClientPacket::Error(code)) => return Event::ClientError(code),
+                Some(ClientPacket::Read(_) | ClientPacket::Write) | None => {}
             }
         }
     }
 
-    async fn send_packet(&self, packet: &Packet) {
-        self.send(Burst::one(&packet.encode())).await;
+    async fn send_error(&self, code: ErrorCode, text: &str) {
+        self.send(Burst::one(&error_packet(code, text))).await;
     }
 
     /// Sends `burst`. A packet that cannot be sent counts as lost on the way: it is retransmitted.
@@ -212,12 +187,12 @@ impl Session {
 }
 
 impl SessionSocket {
-    /// Receives the next packet of `client`. Other senders get an error (RFC 1350, section 4).
-    async fn receive(&mut self, client: SocketAddrV4) -> Result<Packet, NotTftp> {
+    /// Receives the next packet of `client`; none if it is no packet of a client. Other senders get an error (RFC 1350, section 4).
+    async fn receive(&mut self, client: SocketAddrV4) -> Option<ClientPacket> {
         let socket = match self {
             Self::Own(socket) => socket,
             Self::Shared(SharedSocket { packets, .. }) => match packets.recv().await {
-                Some(packet) => return Packet::parse(&packet),
+                Some(packet) => return ClientPacket::parse(&packet).ok(),
                 // The server has stopped: the transfer goes on by its timer.
                 None => return std::future::pending().await,
             },
@@ -227,9 +202,9 @@ impl SessionSocket {
             // An error of the network is temporary; if it is not, the deadline ends the transfer.
             let Ok((length, source)) = socket.recv_from(&mut buffer).await else { continue };
             if source == SocketAddr::V4(client) {
-                return Packet::parse(buffer.get(..length).unwrap_or_default());
+                return ClientPacket::parse(buffer.get(..length).unwrap_or_default()).ok();
             }
-            let error = Packet::error(ErrorCode::UNKNOWN_TRANSFER, "unknown transfer").encode();
+            let error = error_packet(ErrorCode::UNKNOWN_TRANSFER, "unknown transfer");
             let _ = socket.send_to(&error, source).await;
         }
     }

@@ -1,7 +1,7 @@
 //! A BIOS machine whose network interface has iPXE in its ROM.
 
 use netboot::site::Dhcp;
-use tftp::Packet;
+use tftp::ClientPacket as Packet;
 
 use crate::capture::{Capture, Seen};
 use crate::lab::{Lab, booting, machine};

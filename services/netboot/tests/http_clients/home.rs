@@ -1,16 +1,15 @@
-//! What machines tell.
+//! Reports of machines: phone-home calls, events of installers, and started scripts.
 
 use std::sync::atomic::Ordering;
 
 use super::site::{MAC, MACHINE, OTHER, Site};
 use netboot::bootscripts::custom::ScriptReport;
-use netboot::bootscripts::script_reports::StartedScript;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::{Hardware, Ipxe};
 use tinwright::instance::v1::ReportPhoneHomeRequest;
 
 #[tokio::test]
-async fn a_call_home_is_stored_before_it_is_thanked_for() {
+async fn a_phone_home_call_is_stored_before_the_response() {
     let site = Site::start().await;
     let form =
         ["--data-urlencode", "instance_id=i-1", "--data-urlencode", "pub_key_rsa=ssh-rsa A+="];
@@ -27,20 +26,20 @@ async fn a_call_home_is_stored_before_it_is_thanked_for() {
     };
     let installer = call("i-1", "provisioning.104.01", &[]);
     let calls = [call("i-1", "", &["ssh-rsa A+="]), installer, call("", "", &[])];
-    assert_eq!(*site.told.calls.lock().await, calls);
+    assert_eq!(*site.phone_home.calls.lock().await, calls);
 }
 
 #[tokio::test]
-async fn a_call_home_that_is_not_stored_is_to_be_repeated() {
+async fn a_phone_home_call_that_is_not_stored_gets_503() {
     let site = Site::start().await;
-    site.told.broken.store(true, Ordering::Relaxed);
+    site.phone_home.broken.store(true, Ordering::Relaxed);
     let later = site.curl(MACHINE, &["-d", ""], "/phone-home").await;
     assert_eq!((later.status, later.header("retry-after")), (503, "5".into()));
     assert_eq!(site.curl(MACHINE, &["-d", "{"], "/phone-home").await.status, 400);
 }
 
 #[tokio::test]
-async fn a_stranger_is_thanked_and_nothing_is_kept() {
+async fn an_unknown_client_gets_200_and_nothing_is_stored() {
     let site = Site::start().await;
     for path in ["/phone-home", "/events"] {
         assert_eq!(site.curl(OTHER, &["-d", "instance_id=i-1"], path).await.status, 200, "{path}");
@@ -48,11 +47,11 @@ async fn a_stranger_is_thanked_and_nothing_is_kept() {
     for path in ["/problem", "/hardware-components"] {
         assert_eq!(site.curl(OTHER, &["-d", "{}"], path).await.status, 404, "{path}");
     }
-    assert!(site.told.calls.lock().await.is_empty());
+    assert!(site.phone_home.calls.lock().await.is_empty());
 }
 
 #[tokio::test]
-async fn installers_events_are_taken_from_machines_at_work() {
+async fn events_of_installers_are_accepted_from_machines_with_a_workflow() {
     let site = Site::start().await;
     for (path, body, status) in [
         ("/events", r#"{"code": 1, "state": "ok", "message": "x"}"#, 200),
@@ -68,7 +67,7 @@ async fn installers_events_are_taken_from_machines_at_work() {
 }
 
 #[tokio::test]
-async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
+async fn the_start_of_a_one_shot_script_is_reported() {
     let site = Site::start().await;
     let known = site.boots.index().by_mac(MAC).unwrap();
     let mut record: Hardware = (*known.hardware).clone();
@@ -78,10 +77,8 @@ async fn a_one_time_script_that_was_started_is_told_to_be_cleared() {
     let script = site.curl(MACHINE, &[], "/auto.ipxe").await.text();
     let note = script.split_whitespace().find(|word| word.ends_with("/once.started")).unwrap();
     assert_eq!(site.curl_url(MACHINE, &[], note).await.status, 200);
-    let told = site.reports.lock().await.recv().await.unwrap();
-    let ScriptReport::OneShot(StartedScript { hardware, script }) = told else {
-        panic!("{told:?}")
-    };
+    let report = site.reports.lock().await.recv().await.unwrap();
+    let ScriptReport::OneShot { hardware, script } = report else { panic!("{report:?}") };
     assert_eq!((hardware, script.mac), (site.id, MAC));
     let text = note.replace(".started", ".ipxe");
     assert_eq!(site.curl_url(MACHINE, &[], &text).await.text(), "#!ipxe\necho once");

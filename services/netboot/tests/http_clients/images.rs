@@ -1,4 +1,4 @@
-//! An image made by xorriso, read in parts.
+//! Images for virtual media, made by xorriso and read in parts.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::site::{MACHINE, OTHER, Site};
 
 const PATH: &str = "/iso/02-00-00-00-00-01/x.iso";
 
-/// An image with two placeholders; its octets.
+/// Makes an image with two placeholders, and returns its octets.
 fn image(directory: &Path) -> Vec<u8> {
     let tree = tempfile::tempdir().unwrap();
     let placeholder = format!("{PLACEHOLDER}{}", "0".repeat(1024 - PLACEHOLDER.len()));
@@ -33,7 +33,7 @@ async fn site(directory: &Path) -> Site {
 }
 
 #[tokio::test]
-async fn every_part_of_an_image_is_that_part_of_the_whole() {
+async fn every_requested_part_equals_that_part_of_the_whole_image() {
     let directory = tempfile::tempdir().unwrap();
     let source = image(directory.path());
     let site = site(directory.path()).await;
@@ -64,7 +64,7 @@ async fn every_part_of_an_image_is_that_part_of_the_whole() {
 }
 
 #[tokio::test]
-async fn an_image_is_for_the_machine_and_its_bmc() {
+async fn an_image_is_served_to_the_machine_and_its_bmc_only() {
     let directory = tempfile::tempdir().unwrap();
     let source = image(directory.path());
     let site = site(directory.path()).await;
@@ -80,7 +80,7 @@ async fn an_image_is_for_the_machine_and_its_bmc() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_replaced_is_looked_through_again() {
+async fn a_replaced_image_is_scanned_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = image(directory.path());
     let site = site(directory.path()).await;

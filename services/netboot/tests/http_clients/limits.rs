@@ -1,4 +1,4 @@
-//! How much one may ask.
+//! Limits of requests and connections.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::site::{MACHINE, OTHER, Site};
 
 #[tokio::test]
-async fn scripts_are_limited_by_the_second_and_only_for_who_asks_so_often() {
+async fn script_requests_of_one_source_are_limited_by_the_second() {
     let site = Site::start().await;
     let base = &site.base;
     // One process, many requests: fast enough for the limit, whatever the machine.
@@ -18,7 +18,7 @@ async fn scripts_are_limited_by_the_second_and_only_for_who_asks_so_often() {
 }
 
 #[tokio::test]
-async fn who_is_refused_too_often_is_not_listened_to() {
+async fn a_client_that_is_refused_too_often_gets_429_for_every_path() {
     let site = Site::start().await;
     let many = format!("{}/v1/boot/x/[1-40]", site.base);
     site.curl_url(OTHER, &["-o", "/dev/null"], &many).await;
@@ -28,7 +28,7 @@ async fn who_is_refused_too_often_is_not_listened_to() {
 }
 
 #[tokio::test]
-async fn a_request_line_and_a_head_have_their_lengths() {
+async fn the_lengths_of_request_line_and_head_are_limited() {
     let site = Site::start().await;
     let long = format!("/ipxe/{}", "x".repeat(4096));
     assert_eq!(site.curl(OTHER, &[], &long).await.status, 414);
@@ -37,14 +37,14 @@ async fn a_request_line_and_a_head_have_their_lengths() {
 }
 
 #[tokio::test]
-async fn one_source_has_64_connections() {
+async fn one_source_has_at_most_64_connections() {
     let site = Site::start().await;
     let address = site.base.strip_prefix("http://").unwrap().to_owned();
     let open = tokio::task::spawn_blocking(move || {
         let held: Vec<_> = (0..64).map(|_| TcpStream::connect(&address).unwrap()).collect();
         let mut more = TcpStream::connect(&address).unwrap();
         more.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
-        // Closed, and not merely left to wait.
+        // It is closed, not left waiting.
         assert!(matches!(more.read(&mut [0; 1]), Ok(0)));
         held
     });

@@ -1,4 +1,4 @@
-//! curl against boot HTTP, from addresses of its own choosing: every path, every refusal, and who gets nothing.
+//! Boot HTTP with curl as the client, from chosen addresses: every path and every refusal.
 #![allow(clippy::unwrap_used)]
 
 mod home;
@@ -10,7 +10,7 @@ mod trust;
 use site::{MACHINE, OTHER, Site, loader};
 
 #[tokio::test]
-async fn firmware_asks_for_the_length_and_then_for_the_loader() {
+async fn firmware_requests_the_length_and_then_the_loader() {
     let site = Site::start().await;
     for path in
         ["/ipxe/snponly.efi", "/ipxe/binary/snponly.efi", "/ipxe/02-00-00-00-00-01/snponly.efi"]
@@ -28,7 +28,7 @@ async fn firmware_asks_for_the_length_and_then_for_the_loader() {
 }
 
 #[tokio::test]
-async fn a_refused_firmware_finds_nothing() {
+async fn the_file_for_refused_machines_is_not_found() {
     let site = Site::start().await;
     for options in [&["-I"][..], &[]] {
         assert_eq!(site.curl(MACHINE, options, "/netboot-not-allowed").await.status, 404);
@@ -36,7 +36,7 @@ async fn a_refused_firmware_finds_nothing() {
 }
 
 #[tokio::test]
-async fn the_script_is_the_same_at_every_path_it_ever_had() {
+async fn the_script_is_served_at_every_path_of_every_generation() {
     let site = Site::start().await;
     for path in [
         "/auto.ipxe",
@@ -60,7 +60,7 @@ async fn the_script_is_the_same_at_every_path_it_ever_had() {
 }
 
 #[tokio::test]
-async fn a_script_has_one_head_however_its_path_is_written() {
+async fn a_script_has_the_same_head_at_every_spelling_of_its_path() {
     let site = Site::start().await;
     let own = site.curl(MACHINE, &[], "/02-00-00-00-00-01/auto.ipxe").await;
     assert_eq!(own.header("content-length"), own.body.len().to_string());
@@ -77,7 +77,7 @@ async fn a_script_has_one_head_however_its_path_is_written() {
 }
 
 #[tokio::test]
-async fn what_looks_for_autoexec_is_sent_on_to_dhcp() {
+async fn autoexec_is_empty_or_sends_ipxe_on_to_dhcp() {
     let site = Site::start().await;
     for path in ["/autoexec.ipxe", "/02-00-00-00-00-01/autoexec.ipxe", "/ipxe/autoexec.ipxe"] {
         let empty = site.curl(OTHER, &[], path).await;
@@ -91,7 +91,7 @@ async fn what_looks_for_autoexec_is_sent_on_to_dhcp() {
 }
 
 #[tokio::test]
-async fn a_cut_download_goes_on_where_it_was_cut() {
+async fn an_interrupted_download_can_be_resumed() {
     let site = Site::start().await;
     let kernel = site.kernel_url().await;
     let part = site.curl(MACHINE, &["-r", "1000-"], &kernel).await;

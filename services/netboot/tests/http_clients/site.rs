@@ -1,4 +1,4 @@
-//! A server with one machine that its workflow waits for, and curl.
+//! Boot HTTP for one machine whose workflow waits for it, and curl.
 
 use fleet::Fleet;
 use std::net::Ipv4Addr;
@@ -31,22 +31,22 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub(crate) const MACHINE: &str = "127.0.0.10";
 pub(crate) const OTHER: &str = "127.0.0.11";
 pub(crate) const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const BOUND: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Octets that are no multiple of any chunk.
 pub(crate) fn loader() -> Vec<u8> {
     (0..173_793_u32).map(|n| (n % 253) as u8).collect()
 }
 
-/// Takes calls home, unless it is broken.
-#[derive(Default)]
-pub(crate) struct Told {
+/// Stores phone-home calls, unless it is broken.
+#[derive(Debug, Default)]
+pub(crate) struct StoredCalls {
     pub(crate) calls: Mutex<Vec<ReportPhoneHomeRequest>>,
     pub(crate) broken: AtomicBool,
 }
 
 #[async_trait]
-impl PhoneHomeSink for Told {
+impl PhoneHomeSink for StoredCalls {
     async fn report(&self, call: ReportPhoneHomeRequest) -> Result<(), tonic::Status> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(tonic::Status::unavailable("the store is away"));
@@ -56,15 +56,16 @@ impl PhoneHomeSink for Told {
     }
 }
 
-/// What TFTP serves here: the machine's script.
+/// Serves the machine's script by TFTP.
+#[derive(Debug)]
 struct Scripts(Arc<BootScripts>);
 
 #[async_trait]
 impl FileSource for Scripts {
     async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
         let RequestedFile::Script(mac) = file else { return Err(FileError::NotFound) };
-        let asked = netboot::bootscripts::ScriptRequest::new(Some(*mac), client.into());
-        let served = self.0.serve(&asked, std::time::SystemTime::now());
+        let request = netboot::bootscripts::ScriptRequest::new(Some(*mac), client.into());
+        let served = self.0.serve(&request, std::time::SystemTime::now());
         Ok(bytes::Bytes::from(served?.text).into())
     }
 }
@@ -74,10 +75,10 @@ pub(crate) struct Site {
     pub(crate) id: HardwareId,
     pub(crate) fleet: Fleet,
     pub(crate) boots: Arc<BootScripts>,
-    pub(crate) told: Arc<Told>,
+    pub(crate) phone_home: Arc<StoredCalls>,
     pub(crate) reports: Mutex<mpsc::UnboundedReceiver<ScriptReport>>,
     pub(crate) directory: tempfile::TempDir,
-    front: netboot::http::BootHttp,
+    listen: Box<dyn Fn(TcpListener, Transport)>,
     _stop: DropGuard,
 }
 
@@ -94,7 +95,7 @@ impl Answer {
         found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
     }
 
-    /// Its lines, but for the date.
+    /// Returns the lines of the head, except the date.
     pub(crate) fn head(&self) -> Vec<&str> {
         self.head.lines().filter(|line| !line.to_ascii_lowercase().starts_with("date:")).collect()
     }
@@ -163,7 +164,7 @@ impl Site {
         Self::with(|_| {}).await
     }
 
-    /// On a site whose settings are changed.
+    /// Starts a site with changed settings.
     pub(crate) async fn with(change: impl FnOnce(&mut netboot::Site)) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut site = settings(listener.local_addr().unwrap().port());
@@ -185,7 +186,7 @@ impl Site {
         let (fleet, index) = fleet(id);
         let boots = Arc::new(BootScripts::new(index, tokens, site));
         let (scripts, reports) = mpsc::unbounded_channel();
-        let told = Arc::new(Told::default());
+        let phone_home = Arc::new(StoredCalls::default());
         let http = Http {
             boots: boots.clone(),
             loaders: files.clone(),
@@ -193,33 +194,42 @@ impl Site {
             files: None,
             tftp: Arc::new(Scripts(boots.clone())),
             images,
-            home: told.clone(),
+            home: phone_home.clone(),
             scripts,
             metrics: Metrics::default(),
         };
-        let (front, stop) = (http.into_service(), CancellationToken::new());
-        let serving =
-            serve::limited_tcp(listener, Transport::Plaintext, bounds, front.clone(), stop.clone());
-        tokio::spawn(serving);
+        let (service, stop) = (http.into_service(), CancellationToken::new());
+        let plaintext = Transport::Plaintext;
+        tokio::spawn(serve::limited_tcp(
+            listener,
+            plaintext,
+            bounds,
+            service.clone(),
+            stop.clone(),
+        ));
+        // Further listeners live as long as the test's runtime.
+        let listen = Box::new(move |listener, transport| {
+            let stop = CancellationToken::new();
+            drop(tokio::spawn(serve::tcp(listener, transport, service.clone(), stop)));
+        });
         let (reports, _stop) = (Mutex::new(reports), stop.drop_guard());
-        Self { base, id, fleet, boots, told, reports, directory, front, _stop }
+        Self { base, id, fleet, boots, phone_home, reports, directory, listen, _stop }
     }
 
-    /// Serves in TLS, too, with a new key whose certificate is `c.pem` in the directory. On which port.
+    /// Also serves TLS, with a new key whose certificate is `c.pem` in the directory. Returns the port.
     pub(crate) async fn listen_tls(&self) -> u16 {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
         let [certificate, key] = ["c.pem", "k.pem"].map(|name| self.directory.path().join(name));
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let door = Transport::from_key_pair(&certificate, &key).unwrap();
+        let transport = Transport::from_key_pair(&certificate, &key).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // It lives as long as the test's runtime.
-        tokio::spawn(serve::tcp(listener, door, self.front.clone(), CancellationToken::new()));
+        (self.listen)(listener, transport);
         port
     }
 
-    /// What curl gets at `path`, asking from `source`.
+    /// Requests `path` from the address `source` with curl.
     pub(crate) async fn curl(&self, source: &str, options: &[&str], path: &str) -> Answer {
         self.curl_url(source, options, &format!("{}{path}", self.base)).await
     }
@@ -228,7 +238,7 @@ impl Site {
         let head = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new("curl");
         command.args(["-s", "--interface", source, "-D"]).arg(head.path()).args(options).arg(url);
-        let ran = tokio::time::timeout(BOUND, command.kill_on_drop(true).output()).await;
+        let ran = tokio::time::timeout(TEST_TIMEOUT, command.kill_on_drop(true).output()).await;
         let output = ran.expect("curl ends").expect("curl is installed");
         let head = std::fs::read_to_string(head.path()).unwrap();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -236,7 +246,7 @@ impl Site {
         Answer { status, head, body }
     }
 
-    /// The path of the kernel of a boot that has just begun.
+    /// Begins a boot, and returns the path of its kernel.
     pub(crate) async fn kernel_url(&self) -> String {
         let script = self.curl(MACHINE, &[], "/auto.ipxe").await.text();
         let base = script.lines().find_map(|line| line.strip_prefix("set base ")).unwrap();

@@ -1,4 +1,4 @@
-//! Whoever is not who a thing is for gets not one octet of it.
+//! Refusals: a client that a script, file or token is not for gets no octet of it.
 
 use runtime::client_address::TrustedProxies;
 use runtime::feed::FeedEvent;
@@ -8,7 +8,7 @@ use super::site::{MACHINE, OTHER, Site};
 const PATH: &str = "/02-00-00-00-00-01/auto.ipxe";
 
 #[tokio::test]
-async fn another_address_gets_no_script_whatever_it_says() {
+async fn another_address_gets_no_script_whatever_headers_it_sends() {
     let site = Site::start().await;
     let forged = format!("X-Forwarded-For: {MACHINE}");
     let by_element = format!("Forwarded: for={MACHINE}");
@@ -21,33 +21,33 @@ async fn another_address_gets_no_script_whatever_it_says() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_401_where_the_site_says_so() {
+async fn a_refusal_is_401_if_the_site_is_configured_so() {
     let site = Site::with(|site| site.serving.refuse_by_401 = true).await;
     assert_eq!(site.curl(OTHER, &[], PATH).await.status, 401);
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_is_believed_and_what_it_cannot_tell_is_not() {
+async fn only_the_address_that_a_trusted_proxy_saw_itself_is_believed() {
     let proxy = format!("{OTHER}/32").parse().unwrap();
     let trusted = TrustedProxies::new([proxy]).unwrap();
     let site = Site::with(|site| site.serving.trusted_proxies = trusted).await;
-    let tells = format!("X-Forwarded-For: 127.0.0.66, {MACHINE}");
-    assert_eq!(site.curl(OTHER, &["-H", &tells], PATH).await.status, 200);
+    let forwarded = format!("X-Forwarded-For: 127.0.0.66, {MACHINE}");
+    assert_eq!(site.curl(OTHER, &["-H", &forwarded], PATH).await.status, 200);
     for other in ["X-Forwarded-For: 127.0.0.66", "X-Forwarded-For: nonsense"] {
         assert_eq!(site.curl(OTHER, &["-H", other], PATH).await.status, 403, "{other}");
     }
 }
 
 #[tokio::test]
-async fn a_token_is_for_its_machine_and_its_site() {
+async fn a_token_is_valid_for_its_machine_and_its_site_only() {
     let site = Site::start().await;
     let kernel = site.kernel_url().await;
     assert_eq!(site.curl(MACHINE, &["-I"], &kernel).await.status, 200);
     let [by_list, by_element] =
         ["X-Forwarded-For: ", "Forwarded: for="].map(|h| format!("{h}{MACHINE}"));
-    for says in [&[][..], &["-H", &by_list], &["-H", &by_element]] {
-        let stolen = site.curl(OTHER, says, &kernel).await;
-        assert_eq!((stolen.status, stolen.body.len()), (403, 0), "{says:?}");
+    for headers in [&[][..], &["-H", &by_list], &["-H", &by_element]] {
+        let stolen = site.curl(OTHER, headers, &kernel).await;
+        assert_eq!((stolen.status, stolen.body.len()), (403, 0), "{headers:?}");
     }
     let other_site = Site::start().await;
     let foreign = kernel.replace("/v1/boot/", "/v1/boot/A");
@@ -55,7 +55,7 @@ async fn a_token_is_for_its_machine_and_its_site() {
 }
 
 #[tokio::test]
-async fn with_the_control_plane_away_a_machine_is_told_when_to_ask_again() {
+async fn while_a_feed_is_disconnected_clients_get_503_with_retry_after() {
     let site = Site::start().await;
     let kernel = site.kernel_url().await;
     site.fleet.hardware(FeedEvent::Disconnected);

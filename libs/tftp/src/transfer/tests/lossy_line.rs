@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::negotiation::OptionLimits;
+use crate::negotiation::MAX_WINDOW_BLOCKS;
 
 /// A client that follows RFC 7440.
 struct Client {
@@ -34,8 +34,8 @@ impl Client {
 
     /// Receives a packet and returns the number of the block it acknowledges.
     fn receive(&mut self, packet: &[u8]) -> Option<u16> {
-        if let Packet::Data { block, data } = Packet::parse(packet).unwrap() {
-            return if self.options_received { self.receive_block(block, &data) } else { None };
+        if let Some((block, data)) = parse_data(packet) {
+            return if self.options_received { self.receive_block(block, data) } else { None };
         }
         self.options_received = true;
         (self.next_block == 1).then_some(0)
@@ -134,12 +134,11 @@ fn deliver(mut test: TestTransfer<'_>, mut fate: impl FnMut(usize) -> PacketFate
         }
         while let Some(packet) = to_client.receive() {
             if let Some(block) = client.receive(&packet) {
-                to_server.send(&Packet::Ack(block).encode(), fate(0));
+                to_server.send(&block.to_be_bytes(), fate(0));
             }
         }
-        let event = match to_server.receive().map(|packet| Packet::parse(&packet).unwrap()) {
-            Some(Packet::Ack(block)) => Event::Acknowledged(block),
-            Some(other) => panic!("{other:?} is no acknowledgement"),
+        let event = match to_server.receive() {
+            Some(block) => Event::Acknowledged(u16::from_be_bytes(block.try_into().unwrap())),
             None => {
                 now = test.transfer.deadline();
                 Event::DeadlinePassed
@@ -261,7 +260,7 @@ proptest! {
         window in 1..20_u16,
     ) {
         let now = Instant::now();
-        let window = window.min(OptionLimits::default().window_blocks);
+        let window = window.min(MAX_WINDOW_BLOCKS);
         let file = vec![7; 2000];
         let mut test = begin(options(8, window, true), &file, now);
         for block in blocks {

@@ -1,4 +1,4 @@
-//! What is noted of what machines fetch.
+//! Timeline events of scripts, files and phone-home calls.
 #![allow(clippy::unwrap_used)]
 
 use fleet::Fleet;
@@ -34,16 +34,16 @@ fn a_script_is_recorded_with_the_fact_that_decided_and_a_refusal_with_its_reason
     assert_eq!(event.step.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
     assert!(boots.simulate(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).is_ok());
-    assert!(events.next().is_none(), "a simulated request is no boot");
+    assert!(events.next().is_none(), "a simulated request has no event");
 }
 
 #[test]
-fn files_are_told_apart_and_a_missing_one_is_a_failure() {
+fn kernel_and_initrd_are_distinguished_and_a_missing_file_is_a_failure() {
     let (boots, events) = site(HardwareId::new());
-    let note = |name, missing| boots.record_file(at("192.0.2.10"), name, missing, now());
-    note("vmlinuz-x86_64", None);
-    note("initramfs-x86_64", None);
-    note("initramfs-x86_64", Some("404 Not Found"));
+    let record = |name, missing| boots.record_file(at("192.0.2.10"), name, missing, now());
+    record("vmlinuz-x86_64", None);
+    record("initramfs-x86_64", None);
+    record("initramfs-x86_64", Some("404 Not Found"));
     let next = || events.next().unwrap().step;
     assert_eq!(next(), BootStep::Kernel("vmlinuz-x86_64".into()));
     assert_eq!(next(), BootStep::Initrd("initramfs-x86_64".into()));
@@ -51,7 +51,7 @@ fn files_are_told_apart_and_a_missing_one_is_a_failure() {
 }
 
 #[test]
-fn a_call_home_is_noted_once_and_by_its_machine() {
+fn a_phone_home_call_is_recorded_once() {
     let id = HardwareId::new();
     let (boots, events) = site(id);
     let fleet = Fleet::new(vec![boots.index.clone(), Arc::new(boots.clone())]);
@@ -67,7 +67,7 @@ fn a_call_home_is_noted_once_and_by_its_machine() {
 }
 
 #[test]
-fn a_loader_is_noted_for_a_machine_of_ours_and_for_nobody_else() {
+fn a_loader_is_recorded_only_for_a_machine_with_a_record() {
     let (boots, events) = site(HardwareId::new());
     let finished = |name: &str, client: [u8; 4], result| FinishedRequest {
         client: std::net::SocketAddrV4::new(client.into(), 2000),

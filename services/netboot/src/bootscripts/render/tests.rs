@@ -1,4 +1,4 @@
-//! Whole scripts, octet by octet: only their tokens are fresh, and are looked into.
+//! Whole scripts, octet by octet, with names in place of their tokens, which are opened and checked.
 #![allow(clippy::unwrap_used)]
 
 use crate::bootscripts::tests::fleet_of;
@@ -15,15 +15,15 @@ use crate::site::{Site, Syslog};
 
 const SOURCE: &str = "192.0.2.10";
 
-/// A site that says all it can.
-fn talkative() -> Site {
+/// Returns a site with every setting that scripts show.
+fn full_site() -> Site {
     let consoles = vec!["tty0".into(), "ttyS1,115200 panic=5".into()];
     Site { consoles, syslog: Some(Syslog { debug: false }), ..site() }
 }
 
-/// A machine whose record and instance say all they can.
+/// Returns a machine whose record has every value that scripts show, changed by `change`.
 fn boots(id: HardwareId, change: impl FnOnce(&mut hw::Hardware)) -> BootScripts {
-    let boots = boots_at(id, talkative());
+    let boots = boots_at(id, full_site());
     let mut record = hardware(id, MAC, SOURCE);
     record.facility = "lab".into();
     record.interfaces[0].dhcp.as_mut().unwrap().vlan_id = 42;
@@ -44,7 +44,7 @@ fn with_instance(boots: BootScripts, id: HardwareId, state: occ::State) -> BootS
     boots
 }
 
-/// The script with names in the place of its tokens, which open what they are for and nothing else.
+/// Returns the script with names in place of its tokens, which are checked.
 fn text(boots: &BootScripts, mac: Mac, id: HardwareId) -> String {
     let mut text = boots.serve(&ScriptRequest::new(Some(mac), at(SOURCE)), now()).unwrap().text;
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
@@ -61,7 +61,7 @@ fn text(boots: &BootScripts, mac: Mac, id: HardwareId) -> String {
     text
 }
 
-/// The worker's script with these in it.
+/// Returns the worker's script with these values.
 fn expected(
     base: &str,
     before: &str,
@@ -96,7 +96,7 @@ const FILES: &str = "http://192.0.2.1:7080/v1/boot/FILES";
 const OURS: [&str; 2] = ["vmlinuz-x86_64", "initramfs-x86_64"];
 
 #[test]
-fn the_workers_whole_script() {
+fn the_worker_script() {
     let id = HardwareId::new();
     let boots = with_instance(boots(id, |_| {}), id, occ::State::Provisioning);
     let line = format!(
@@ -109,7 +109,7 @@ fn the_workers_whole_script() {
 }
 
 #[test]
-fn the_whole_script_of_an_environment_of_somebody_elses_on_another_processor() {
+fn the_worker_script_of_an_environment_on_another_server_and_architecture() {
     let id = HardwareId::new();
     let boots = boots(id, |record| {
         record.architecture = "aarch64".into();
@@ -132,8 +132,8 @@ fn the_whole_script_of_an_environment_of_somebody_elses_on_another_processor() {
 }
 
 #[test]
-fn the_whole_script_for_a_machine_without_a_record() {
-    let site = Site { policy: Policy { boot_unknown: true, ..Policy::default() }, ..talkative() };
+fn the_generic_script() {
+    let site = Site { policy: Policy { boot_unknown: true, ..Policy::default() }, ..full_site() };
     let boots = boots_at(HardwareId::new(), site);
     let before = "set arch ${buildarch}
 iseq ${arch} i386 && cpuid --ext 29 && set arch x86_64 ||
@@ -153,7 +153,7 @@ iseq ${arch} arm64 && set arch aarch64 ||
 }
 
 #[test]
-fn the_whole_wrapper_of_a_custom_script() {
+fn the_wrapper_of_a_custom_script() {
     let id = HardwareId::new();
     let boots = boots(id, |record| {
         let ipxe = hw::Ipxe { contents: "#!ipxe\nshell".into(), ..hw::Ipxe::default() };
@@ -180,7 +180,7 @@ exit 1
 }
 
 #[test]
-fn the_whole_pxelinux_configuration() {
+fn the_pxelinux_configuration() {
     let id = HardwareId::new();
     let boots = boots(id, |_| {});
     let format = ScriptFormat::Pxelinux;
