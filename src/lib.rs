@@ -3,6 +3,7 @@
 //! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`metadata`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
+//! - [`object`]: the fields that all objects share.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`status`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
@@ -19,6 +20,7 @@ pub mod id;
 pub mod in_process;
 pub mod json;
 pub mod mac;
+pub mod object;
 mod options;
 pub mod secret;
 mod states;
@@ -30,6 +32,7 @@ pub use id::{
     WorkflowId,
 };
 pub use mac::Mac;
+pub use object::Object;
 
 /// Messages and options of all services.
 pub mod common {

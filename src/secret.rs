@@ -2,6 +2,8 @@
 //!
 //! `build.rs` generates from the options: a `Debug` without these fields, and [`Secrets`] for every message that has one.
 
+use crate::common::v1::View;
+
 /// A message with secret fields, its own or of messages inside of it.
 pub trait Secrets {
     /// Empties every secret field: what a basic view shows.
@@ -14,6 +16,17 @@ pub trait Secrets {
     {
         self.clear_secrets();
         self
+    }
+
+    /// The message as `view` shows it.
+    fn in_view(self, view: View) -> Self
+    where
+        Self: Sized,
+    {
+        match view {
+            View::Full => self,
+            View::Unspecified | View::Basic => self.without_secrets(),
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Errors as callers see them: a code that says what to do next, one line for people, `google.rpc` details for programs.
 
-use std::fmt;
+use std::fmt::{self, Display};
+use std::str::FromStr;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
+
+use crate::check;
 
 /// The wrong fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,19 +23,29 @@ pub struct Violation {
 
 impl Violations {
     /// A single violation.
-    pub fn single(field: impl Into<String>, reason: impl fmt::Display) -> Self {
+    pub fn single(field: impl Into<String>, reason: impl Display) -> Self {
         let mut violations = Self::default();
         violations.add(field, reason);
         violations
     }
 
+    /// Parses the text of a field.
+    pub fn parse<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Self> {
+        text.parse().map_err(|reason| Self::single(field, reason))
+    }
+
+    /// Returns the value of a field that must be set.
+    pub fn require<T>(field: &str, value: Option<T>) -> Result<T, Self> {
+        value.ok_or_else(|| Self::single(field, "is missing"))
+    }
+
     /// Adds a wrong field.
-    pub fn add(&mut self, field: impl Into<String>, reason: impl fmt::Display) {
+    pub fn add(&mut self, field: impl Into<String>, reason: impl Display) {
         self.0.push(Violation { field: field.into(), reason: reason.to_string() });
     }
 
     /// Returns the value of `outcome`, or adds its error for `field`.
-    pub fn take<T, E: fmt::Display>(
+    pub fn take<T, E: Display>(
         &mut self,
         field: impl Into<String>,
         outcome: Result<T, E>,
@@ -40,10 +53,58 @@ impl Violations {
         outcome.map_err(|reason| self.add(field, reason)).ok()
     }
 
+    /// Replaces `text` by its normal form and returns that, or adds its error for `field`.
+    pub fn normalize<T: Display, E: Display>(
+        &mut self,
+        field: impl Into<String>,
+        text: &mut String,
+        normal: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        self.take(field, normal(text)).inspect(|normal| *text = normal.to_string())
+    }
+
+    /// Like [`normalize`](Self::normalize), for a field that may be empty.
+    pub fn normalize_optional<T: Display, E: Display>(
+        &mut self,
+        field: impl Into<String>,
+        text: &mut String,
+        normal: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        if text.is_empty() { None } else { self.normalize(field, text, normal) }
+    }
+
+    /// Adds the violations that `check` finds in a message, if there is one, their paths below `path`.
+    pub fn nest<T>(
+        &mut self,
+        path: &str,
+        message: impl IntoIterator<Item = T>,
+        mut check: impl FnMut(T, &mut Self),
+    ) {
+        for value in message {
+            let mut inner = Self::default();
+            check(value, &mut inner);
+            self.add_nested(path, inner);
+        }
+    }
+
     /// Adds the violations of `inner`, their paths below `path`.
     pub fn add_nested(&mut self, path: &str, inner: Self) {
-        let under = |v: Violation| Violation { field: format!("{path}.{}", v.field), ..v };
-        self.0.extend(inner.0.into_iter().map(under));
+        self.0.extend(inner.0.into_iter().map(|violation| violation.below(path)));
+    }
+
+    /// Adds the violations that `check` finds in each of at most `max` items. The path of an item itself is empty there.
+    pub fn each<T>(
+        &mut self,
+        path: &str,
+        items: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+        max: usize,
+        mut check: impl FnMut(T, &mut Self),
+    ) {
+        let items = items.into_iter();
+        self.take(path, check::count(items.len(), max));
+        for (n, item) in items.enumerate() {
+            self.nest(&format!("{path}[{n}]"), [item], &mut check);
+        }
     }
 
     /// Returns `value` if nothing is wrong.
@@ -57,7 +118,14 @@ impl Violations {
     }
 }
 
-impl fmt::Display for Violations {
+impl Violation {
+    fn below(self, path: &str) -> Self {
+        let separator = if self.field.is_empty() { "" } else { "." };
+        Self { field: format!("{path}{separator}{}", self.field), ..self }
+    }
+}
+
+impl Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, Violation { field, reason }) in self.0.iter().enumerate() {
             write!(f, "{}{field}: {reason}", if n == 0 { "" } else { "; " })?;

@@ -19,6 +19,7 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use prost::Message;
+use tinwright::status::Violations;
 
 pub use self::change::Change;
 pub use self::check::CheckReport;
@@ -33,13 +34,13 @@ pub trait Kind: fmt::Debug + 'static {
     /// The message.
     type Record: Message + Default + Clone + PartialEq;
     /// The form of its ids. A page token of another form is refused.
-    type Id: FromStr;
+    type Id: FromStr<Err: fmt::Display> + fmt::Display;
     /// The name in messages to people.
     const NOUN: &'static str;
     /// First part of its key.
     const KIND: &'static str;
     /// Every index that [`indexes`](Self::indexes) can name.
-    const INDEXES: &'static [&'static str];
+    const INDEXES: &'static [&'static str] = &[];
 
     /// Returns a record's id.
     fn id(record: &Self::Record) -> &str;
@@ -48,7 +49,9 @@ pub trait Kind: fmt::Debug + 'static {
     fn revision_mut(record: &mut Self::Record) -> &mut i64;
 
     /// Returns the index entries of a record.
-    fn indexes(record: &Self::Record) -> Vec<Index>;
+    fn indexes(_: &Self::Record) -> Vec<Index> {
+        Vec::new()
+    }
 }
 
 /// A value under which a record is found.
@@ -76,9 +79,21 @@ impl Index {
     }
 }
 
+/// Selects one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// The record with this id.
+    Id(String),
+    /// The record with this value of a unique index.
+    Index(&'static str, String),
+}
+
 /// An error of a read or a change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The request has invalid fields.
+    #[error(transparent)]
+    Invalid(#[from] Violations),
     /// No such record.
     #[error("{noun} {name} not found")]
     Missing {
@@ -165,6 +180,14 @@ impl<K: Kind> Records<K> {
         match *K::revision_mut(&mut found) {
             at if revision == 0 || revision == at => Ok(found),
             _ => Err(Error::Changed { noun: K::NOUN, id: id.to_owned() }),
+        }
+    }
+
+    /// Returns the selected record, or [`Error::Missing`].
+    pub async fn select(&self, selector: &Selector) -> Result<K::Record, Error> {
+        match selector {
+            Selector::Id(id) => self.require(id).await,
+            Selector::Index(index, value) => self.require_by(index, value).await,
         }
     }
 

@@ -1,20 +1,25 @@
 //! Records over gRPC: page sizes, watches and errors of every service.
 
+use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{Stream, stream};
+use tinwright::check;
 use tinwright::status::{self, Violations};
 use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 use crate::mirror::{Mirror, TooSlow, Watcher};
-use crate::records::{self, Kind, requests};
+use crate::records::requests::{self, IdempotentRequest};
+use crate::records::{self, Kind, Listing, Records};
 
 /// Records of a page if the caller gives no size.
 const DEFAULT_PAGE_RECORDS: i32 = 100;
 /// Records of the largest page.
 const MAX_PAGE_RECORDS: i32 = 1000;
+/// Bytes of the longest request id.
+const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Interval at which expired requests are deleted.
 const REQUEST_EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -22,6 +27,46 @@ const REQUEST_EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 pub fn page_size(size: i32) -> Result<usize, Violations> {
     let size = if size == 0 { DEFAULT_PAGE_RECORDS } else { size.min(MAX_PAGE_RECORDS) };
     usize::try_from(size).map_err(|_| Violations::single("page_size", "is negative"))
+}
+
+/// Returns the request `request_id` with `body`, if it may be repeated.
+pub fn idempotent(
+    request_id: &str,
+    body: &impl prost::Message,
+) -> Result<Option<IdempotentRequest>, Violations> {
+    check::length(request_id, MAX_REQUEST_ID_BYTES)
+        .map_err(|reason| Violations::single("request_id", reason))?;
+    Ok(IdempotentRequest::new(request_id, body))
+}
+
+/// Returns a page of the records that pass the filter `keep`, each changed by `show`, and the token of the next page.
+pub async fn list<K: Kind>(
+    records: &Records<K>,
+    size: i32,
+    token: &str,
+    keep: impl Fn(&K::Record) -> bool,
+    show: impl Fn(K::Record) -> K::Record,
+) -> Result<(Vec<K::Record>, String), Status> {
+    let Listing { records, next } = records.list(token, page_size(size)?, keep).await?;
+    Ok((records.into_iter().map(show).collect(), next.unwrap_or_default()))
+}
+
+/// A watch's response to its caller.
+pub type Events<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
+
+/// Streams the events of the record `id`, or of all if it is empty, each record changed by `show`, until `stop` or until the
+/// caller is too slow.
+pub fn watch_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
+    mirror: &Mirror<K>,
+    id: &str,
+    stop: &CancellationToken,
+    show: impl Fn(K::Record) -> K::Record + Send + 'static,
+) -> Result<Response<Events<W>>, Status> {
+    let watcher = match id {
+        "" => mirror.watch(),
+        one => mirror.watch_one(&Violations::parse::<K::Id>("id", one)?.to_string()),
+    };
+    Ok(Response::new(Box::pin(watch(watcher, stop.clone(), show))))
 }
 
 /// Streams the events of `watcher`, each record changed by `show`, until `stop` or until the watcher is too slow.
@@ -70,6 +115,7 @@ impl From<records::Error> for Status {
     fn from(error: records::Error) -> Self {
         let text = error.to_string();
         match error {
+            records::Error::Invalid(violations) => violations.into(),
             records::Error::Missing { noun, name } => status::not_found(noun, &name),
             records::Error::Exists { noun, id } => status::already_exists(noun, &id, text),
             records::Error::Taken { noun, by, .. } => status::already_exists(noun, &by, text),

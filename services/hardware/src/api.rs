@@ -1,25 +1,20 @@
 //! The gRPC service of the machines.
 
-use std::pin::Pin;
-
-use futures_util::Stream;
 use runtime::access;
 use store::mirror::Mirror;
-use store::records::requests::IdempotentRequest;
-use store::records::{self, CheckReport};
+use store::records::{self, CheckReport, Selector};
 use store::serving;
-use tinwright::common::v1::View;
 use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::State;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
-use tinwright::{HardwareId, check};
+use tinwright::{HardwareId, Mac, Object as _, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::occupancy::Occupancy;
-use crate::records::{Error, HardwareKind, HardwareRecords, HardwareSelector};
-use crate::state::State;
+use crate::records::{Error, HardwareKind, HardwareRecords};
 
 /// Serves [`HardwareRecords`] over gRPC.
 #[derive(Clone, Debug)]
@@ -66,10 +61,9 @@ impl HardwareService for Api {
         request: Request<pb::CreateHardwareRequest>,
     ) -> Result<Response<pb::CreateHardwareResponse>, Status> {
         let request = request.into_inner();
-        check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
-        let idempotent = IdempotentRequest::new(&request.request_id, &request);
-        let pb::CreateHardwareRequest { hardware, request_id: _ } = request;
-        let hardware = self.records.create(required(hardware)?, idempotent).await?;
+        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let hardware = Violations::require("hardware", request.hardware)?;
+        let hardware = self.records.create(hardware, idempotent).await?;
         Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
@@ -79,8 +73,8 @@ impl HardwareService for Api {
         request: Request<pb::GetHardwareRequest>,
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let hardware = self.records.get(&selector(request.into_inner())?).await?;
-        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(project(hardware, view)) }))
+        let hardware = self.records.records().select(&selector(request.into_inner())?).await?;
+        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware.in_view(view)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -91,10 +85,10 @@ impl HardwareService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
-        let listing =
-            self.records.list(&page_token, serving::page_size(page_size)?, &labels).await?;
-        let hardware = listing.records.into_iter().map(|machine| project(machine, view)).collect();
-        let next_page_token = listing.next.unwrap_or_default();
+        let keep = |machine: &pb::Hardware| machine.has_labels(&labels);
+        let show = |machine: pb::Hardware| machine.in_view(view);
+        let (hardware, next_page_token) =
+            serving::list(self.records.records(), page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
     }
 
@@ -104,8 +98,8 @@ impl HardwareService for Api {
         request: Request<pb::UpdateHardwareRequest>,
     ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
         let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
-        let mut update = required(hardware)?;
-        update.id = id("hardware.id", &update.id)?.to_string();
+        let mut update = Violations::require("hardware", hardware)?;
+        update.id = Violations::parse::<HardwareId>("hardware.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let hardware = self.records.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
@@ -116,12 +110,15 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::SetHardwareStateRequest>,
     ) -> Result<Response<pb::SetHardwareStateResponse>, Status> {
-        let to = State::try_from(request.get_ref().state())
-            .map_err(|e| Violations::single("state", e))?;
-        let pb::SetHardwareStateRequest { id: name, state: _, reason, revision } =
-            request.into_inner();
+        let to = request.get_ref().state();
+        if to == State::Unspecified {
+            let reason = "is none of enrolled, provisionable, failed, maintenance";
+            return Err(Violations::single("state", reason).into());
+        }
+        let pb::SetHardwareStateRequest { id, state: _, reason, revision } = request.into_inner();
         check::length(&reason, 1024).map_err(|e| Violations::single("reason", e))?;
-        let hardware = self.records.set_state(id("id", &name)?, to, reason, revision).await?;
+        let id = Violations::parse("id", &id)?;
+        let hardware = self.records.set_state(id, to, reason, revision).await?;
         Ok(Response::new(pb::SetHardwareStateResponse {
             hardware: Some(hardware.without_secrets()),
         }))
@@ -132,13 +129,13 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::DeleteHardwareRequest>,
     ) -> Result<Response<pb::DeleteHardwareResponse>, Status> {
-        let pb::DeleteHardwareRequest { id: name, revision } = request.into_inner();
-        self.records.delete(id("id", &name)?, revision, &self.occupancy).await?;
+        let pb::DeleteHardwareRequest { id, revision } = request.into_inner();
+        let id = Violations::parse("id", &id)?;
+        self.records.delete(id, revision, &self.occupancy).await?;
         Ok(Response::new(pb::DeleteHardwareResponse {}))
     }
 
-    type WatchHardwareStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchHardwareResponse, Status>> + Send>>;
+    type WatchHardwareStream = serving::Events<pb::WatchHardwareResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_hardware(
@@ -146,50 +143,27 @@ impl HardwareService for Api {
         request: Request<pb::WatchHardwareRequest>,
     ) -> Result<Response<Self::WatchHardwareStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let watcher = match request.get_ref().id.as_str() {
-            "" => self.mirror.watch(),
-            one => self.mirror.watch_one(&id("id", one)?.to_string()),
-        };
-        let project = move |machine| project(machine, view);
-        let events = serving::watch(watcher, self.stop.clone(), project);
-        Ok(Response::new(Box::pin(events)))
+        let show = move |machine: pb::Hardware| machine.in_view(view);
+        serving::watch_by_id(&self.mirror, &request.get_ref().id, &self.stop, show)
     }
 }
 
-/// Returns `machine` as `view` shows it.
-fn project(machine: pb::Hardware, view: View) -> pb::Hardware {
-    match view {
-        View::Full => machine,
-        View::Unspecified | View::Basic => machine.without_secrets(),
-    }
-}
-
-fn required(hardware: Option<pb::Hardware>) -> Result<pb::Hardware, Violations> {
-    hardware.ok_or_else(|| Violations::single("hardware", "is missing"))
-}
-
-fn id(field: &str, text: &str) -> Result<HardwareId, Violations> {
-    text.parse().map_err(|reason| Violations::single(field, reason))
-}
-
-fn selector(request: pb::GetHardwareRequest) -> Result<HardwareSelector, Violations> {
+fn selector(request: pb::GetHardwareRequest) -> Result<Selector, Violations> {
     use pb::get_hardware_request::By;
-    match request.by {
-        None => Err(Violations::single("by", "is missing: give id, name, mac or address")),
-        Some(By::Id(text)) => id("id", &text).map(HardwareSelector::Id),
-        Some(By::Name(text)) => match check::label(&text) {
-            Ok(name) => Ok(HardwareSelector::Name(name)),
-            Err(reason) => Err(Violations::single("name", reason)),
-        },
-        Some(By::Mac(text)) => {
-            let mac = text.parse().map_err(|reason| Violations::single("mac", reason))?;
-            Ok(HardwareSelector::Mac(mac))
+    let (field, value) = match &request.by {
+        None => {
+            return Err(Violations::single("by", "is missing: give id, name, mac or address"));
         }
-        Some(By::Address(text)) => match check::address(&text) {
-            Ok(address) => Ok(HardwareSelector::Address(address.to_string())),
-            Err(reason) => Err(Violations::single("address", reason)),
-        },
-    }
+        Some(By::Id(text)) => {
+            let id: HardwareId = Violations::parse("id", text)?;
+            return Ok(Selector::Id(id.to_string()));
+        }
+        Some(By::Name(text)) => ("name", check::label(text)),
+        Some(By::Mac(text)) => ("mac", Ok(Violations::parse::<Mac>("mac", text)?.to_string())),
+        Some(By::Address(text)) => ("address", check::address(text).map(|it| it.to_string())),
+    };
+    let value = value.map_err(|reason| Violations::single(field, reason))?;
+    Ok(Selector::Index(field, value))
 }
 
 impl From<Error> for Status {

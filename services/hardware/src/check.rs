@@ -30,26 +30,17 @@ pub fn normalize(mut hardware: pb::Hardware) -> Result<pb::Hardware, Violations>
     if hardware.interfaces.is_empty() {
         wrong.add("interfaces", "is empty: a machine has at least one");
     }
-    wrong.take("interfaces", check::count(hardware.interfaces.len(), MAX_PARTS));
-    for (n, interface) in hardware.interfaces.iter_mut().enumerate() {
-        wrong.add_nested(&format!("interfaces[{n}]"), interface::normalize(interface));
-    }
+    wrong.each("interfaces", &mut hardware.interfaces, MAX_PARTS, interface::normalize);
     check_unique(&hardware, &mut wrong);
-    disks(&hardware.disks, &mut wrong);
+    wrong.each("disks", &hardware.disks, MAX_PARTS, check_disk);
     bonds::check(&hardware, &mut wrong);
-    if let Some(policy) = &hardware.policy {
-        wrong.add_nested("policy", policy::check(policy));
-    }
+    wrong.nest("policy", &hardware.policy, policy::check);
     wrong.take("extra", extra(&hardware.extra));
     wrong.into_result(hardware)
 }
 
 fn texts(hardware: &mut pb::Hardware, wrong: &mut Violations) {
-    if !hardware.name.is_empty()
-        && let Some(name) = wrong.take("name", check::label(&hardware.name))
-    {
-        hardware.name = name;
-    }
+    wrong.normalize_optional("name", &mut hardware.name, check::label);
     wrong.take("labels", check::labels(&hardware.labels));
     if hardware.architecture.is_empty() {
         hardware.architecture = "x86_64".into();
@@ -108,23 +99,18 @@ pub(crate) fn relay_port(interface: &pb::Interface) -> Option<String> {
     Some(format!("{link_address},{remote_id},{circuit_id}"))
 }
 
-fn disks(disks: &[pb::Disk], wrong: &mut Violations) {
-    wrong.take("disks", check::count(disks.len(), MAX_PARTS));
-    for (n, pb::Disk { device }) in disks.iter().enumerate() {
-        let field = format!("disks[{n}].device");
-        wrong.take(field.clone(), check_word(device));
-        if !device.starts_with("/dev/") || device.split('/').any(|part| part == "..") {
-            wrong.add(field, "is not a path below /dev");
-        }
+fn check_disk(pb::Disk { device }: &pb::Disk, wrong: &mut Violations) {
+    wrong.take("device", check_word(device));
+    if !device.starts_with("/dev/") || device.split('/').any(|part| part == "..") {
+        wrong.add("device", "is not a path below /dev");
     }
 }
 
 /// Checks parameters of a kernel command line.
 fn check_kernel_params(field: &str, words: &[String], wrong: &mut Violations) {
-    wrong.take(field, check::count(words.len(), 64));
-    for (n, word) in words.iter().enumerate() {
-        wrong.take(format!("{field}[{n}]"), check::script_word(word));
-    }
+    wrong.each(field, words, 64, |word, wrong| {
+        wrong.take("", check::script_word(word));
+    });
 }
 
 /// Returns the enum value with this number.

@@ -7,24 +7,23 @@
 //! hardware/request/<id>       the result of a request, for a week
 //! ```
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use prost_types::Timestamp;
 use runtime::Clock;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Listing, Records};
+use store::records::{self, Change, Index, Kind, Records};
 use store::{ScopedStore, Store};
 use tinwright::field_mask;
 use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::State;
 use tinwright::status::Violations;
-use tinwright::{HardwareId, Mac};
+use tinwright::{HardwareId, Object as _};
 
 use crate::check;
 use crate::occupancy::Occupancy;
 use crate::scripts;
-use crate::state::{IllegalStateChange, State, UnspecifiedState};
+use crate::state::{self, IllegalStateChange};
 
 /// A failed request about machines.
 #[derive(Debug, thiserror::Error)]
@@ -85,19 +84,6 @@ impl Kind for HardwareKind {
     }
 }
 
-/// Selects one machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HardwareSelector {
-    /// The machine with this id.
-    Id(HardwareId),
-    /// The machine with this name, in lower case.
-    Name(String),
-    /// The machine with this MAC.
-    Mac(Mac),
-    /// The machine with this address, in canonical form.
-    Address(String),
-}
-
 /// The machines of the site.
 #[derive(Clone, Debug)]
 pub struct HardwareRecords {
@@ -126,31 +112,6 @@ impl HardwareRecords {
         Ok(self.records.create(&hardware, Change::default(), request.as_ref()).await?)
     }
 
-    /// Returns the selected machine.
-    pub async fn get(&self, selector: &HardwareSelector) -> Result<pb::Hardware, Error> {
-        Ok(match selector {
-            HardwareSelector::Id(id) => self.records.require(&id.to_string()).await?,
-            HardwareSelector::Name(name) => self.records.require_by("name", name).await?,
-            HardwareSelector::Mac(mac) => self.records.require_by("mac", &mac.to_string()).await?,
-            HardwareSelector::Address(address) => {
-                self.records.require_by("address", address).await?
-            }
-        })
-    }
-
-    /// Lists at most `limit` machines after the id `after` that have all of `labels`.
-    pub async fn list(
-        &self,
-        after: &str,
-        limit: usize,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Listing<pb::Hardware>, Error> {
-        let has = |machine: &pb::Hardware| {
-            labels.iter().all(|(key, value)| machine.labels.get(key) == Some(value))
-        };
-        Ok(self.records.list(after, limit, has).await?)
-    }
-
     /// Replaces the fields of a machine that `paths` names.
     pub async fn update(
         &self,
@@ -175,7 +136,7 @@ impl HardwareRecords {
         revision: i64,
     ) -> Result<pb::Hardware, Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        let state = pb::State::from(state(&old)?.after(to)?).into();
+        let state = state::after(old.state(), to)?.into();
         if (state, &reason) == (old.state, &old.state_reason) {
             return Ok(old);
         }
@@ -192,7 +153,6 @@ impl HardwareRecords {
         occupancy: &Occupancy,
     ) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        let before = state(&old)?;
         let marked = self.records.replace(&old, self.in_state(&old, State::Deleting)).await?;
         match occupancy.occupant(&old.id).await {
             Ok(None) => {
@@ -200,9 +160,8 @@ impl HardwareRecords {
                 Ok(())
             }
             occupied => {
-                self.records
-                    .replace(&marked, self.in_state(&marked, State::after_refused_delete(before)))
-                    .await?;
+                let restored = self.in_state(&marked, state::after_refused_delete(old.state()));
+                self.records.replace(&marked, restored).await?;
                 Err(match occupied {
                     Ok(by) => Error::Occupied { id: old.id, by: by.unwrap_or_default() },
                     Err(status) => Error::OccupantUnknown(Box::new(status)),
@@ -212,11 +171,10 @@ impl HardwareRecords {
     }
 
     fn in_state(&self, hardware: &pb::Hardware, to: State) -> pb::Hardware {
-        let state = pb::State::from(to).into();
-        if hardware.state == state {
+        if hardware.state() == to {
             return hardware.clone();
         }
-        self.updated(pb::Hardware { state, ..hardware.clone() })
+        self.updated(pb::Hardware { state: to.into(), ..hardware.clone() })
     }
 
     /// Returns `hardware` with the present time as its update time.
@@ -227,31 +185,17 @@ impl HardwareRecords {
 
 /// Returns a record as it is first stored.
 fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardware, Error> {
-    let id = match hardware.id.as_str() {
-        "" => HardwareId::new(),
-        id => id.parse().map_err(|reason| Violations::single("id", reason))?,
-    };
-    hardware.id = id.to_string();
-    hardware.revision = 0;
+    hardware.initialize("id", now)?;
     let state = match hardware.state() {
-        pb::State::Unspecified | pb::State::Enrolled => State::Enrolled,
-        pb::State::Provisionable => State::Provisionable,
-        pb::State::Failed | pb::State::Maintenance | pb::State::Deleting => {
+        State::Unspecified => State::Enrolled,
+        state @ (State::Enrolled | State::Provisionable) => state,
+        State::Failed | State::Maintenance | State::Deleting => {
             return Err(Violations::single("state", "is neither enrolled nor provisionable").into());
         }
     };
-    hardware.state = pb::State::from(state).into();
+    hardware.set_state(state);
     hardware.state_reason = String::new();
-    hardware.create_time = Some(Timestamp::from(now));
-    hardware.update_time = hardware.create_time;
     Ok(hardware)
-}
-
-fn state(hardware: &pb::Hardware) -> Result<State, Error> {
-    hardware
-        .state()
-        .try_into()
-        .map_err(|reason: UnspecifiedState| Violations::single("state", reason).into())
 }
 
 #[cfg(test)]

@@ -1,27 +1,23 @@
 //! The gRPC service of the instances.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::Stream;
 use runtime::{Clock, access};
 use store::Store;
 use store::mirror::Mirror;
-use store::records::CheckReport;
-use store::records::requests::IdempotentRequest;
+use store::records::{self, CheckReport, Selector};
 use store::serving;
-use tinwright::common::v1::View;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
-use tinwright::{HardwareId, InstanceId, check};
+use tinwright::{HardwareId, InstanceId, Object as _, check};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
-use crate::instances::{Error, InstanceKind, InstanceSelector, Instances};
+use crate::instances::{Error, InstanceKind, Instances};
 use crate::peers::Peers;
 use crate::reconcile::Reconciler;
 
@@ -70,8 +66,8 @@ impl Api {
     }
 
     /// Checks that records and claims agree; with `repair`, corrects the claims. No service may have the store open meanwhile.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, Error> {
-        self.instances.check(repair).await
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
+        self.instances.records().check(repair).await
     }
 }
 
@@ -83,10 +79,9 @@ impl InstanceService for Api {
         request: Request<pb::CreateInstanceRequest>,
     ) -> Result<Response<pb::CreateInstanceResponse>, Status> {
         let request = request.into_inner();
-        check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
-        let idempotent = IdempotentRequest::new(&request.request_id, &request);
-        let pb::CreateInstanceRequest { instance, request_id: _ } = request;
-        let created = self.instances.create(required(instance)?, idempotent).await?;
+        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let instance = Violations::require("instance", request.instance)?;
+        let created = self.instances.create(instance, idempotent).await?;
         let instance = Some(created.without_secrets());
         Ok(Response::new(pb::CreateInstanceResponse { instance }))
     }
@@ -97,8 +92,9 @@ impl InstanceService for Api {
         request: Request<pb::GetInstanceRequest>,
     ) -> Result<Response<pb::GetInstanceResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let found = self.instances.get(&selector(request.into_inner().by)?).await?;
-        Ok(Response::new(pb::GetInstanceResponse { instance: Some(project(found, view)) }))
+        let selector = selector(request.into_inner().by)?;
+        let found = self.instances.records().select(&selector).await?;
+        Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -109,10 +105,10 @@ impl InstanceService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListInstancesRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
-        let size = serving::page_size(page_size)?;
-        let listing = self.instances.list(&page_token, size, &labels).await?;
-        let instances = listing.records.into_iter().map(|found| project(found, view)).collect();
-        let next_page_token = listing.next.unwrap_or_default();
+        let keep = |instance: &pb::Instance| instance.has_labels(&labels);
+        let show = |instance: pb::Instance| instance.in_view(view);
+        let (instances, next_page_token) =
+            serving::list(self.instances.records(), page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListInstancesResponse { instances, next_page_token }))
     }
 
@@ -122,8 +118,8 @@ impl InstanceService for Api {
         request: Request<pb::UpdateInstanceRequest>,
     ) -> Result<Response<pb::UpdateInstanceResponse>, Status> {
         let pb::UpdateInstanceRequest { instance, update_mask } = request.into_inner();
-        let mut update = required(instance)?;
-        update.id = id("instance.id", &update.id)?.to_string();
+        let mut update = Violations::require("instance", instance)?;
+        update.id = Violations::parse::<InstanceId>("instance.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let new = self.instances.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(new.without_secrets()) }))
@@ -134,8 +130,9 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::DeleteInstanceRequest>,
     ) -> Result<Response<pb::DeleteInstanceResponse>, Status> {
-        let pb::DeleteInstanceRequest { id: name, revision, force } = request.into_inner();
-        let deleted = self.instances.delete(id("id", &name)?, revision, force).await?;
+        let pb::DeleteInstanceRequest { id, revision, force } = request.into_inner();
+        let id = Violations::parse("id", &id)?;
+        let deleted = self.instances.delete(id, revision, force).await?;
         let instance = Some(deleted.without_secrets());
         Ok(Response::new(pb::DeleteInstanceResponse { instance }))
     }
@@ -145,7 +142,8 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::RetryInstanceRequest>,
     ) -> Result<Response<pb::RetryInstanceResponse>, Status> {
-        let retried = self.instances.retry(id("id", &request.into_inner().id)?).await?;
+        let id = Violations::parse("id", &request.into_inner().id)?;
+        let retried = self.instances.retry(id).await?;
         Ok(Response::new(pb::RetryInstanceResponse { instance: Some(retried.without_secrets()) }))
     }
 
@@ -156,10 +154,10 @@ impl InstanceService for Api {
     ) -> Result<Response<pb::ReportPhoneHomeResponse>, Status> {
         let pb::ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind } =
             request.into_inner();
-        let hardware = hardware("hardware_id", &hardware_id)?;
+        let hardware = Violations::parse("hardware_id", &hardware_id)?;
         let instance = match instance_id.as_str() {
             "" => None,
-            text => Some(id("instance_id", text)?),
+            text => Some(Violations::parse("instance_id", text)?),
         };
         let call = PhoneHome::new(kind, host_keys);
         self.instances.record_phone_home(hardware, instance, &call).await?;
@@ -174,15 +172,14 @@ impl InstanceService for Api {
     ) -> Result<Response<pb::ReportScriptResponse>, Status> {
         let pb::ReportScriptRequest { hardware_id, instance_id, generation, started } =
             request.into_inner();
-        let hardware = hardware("hardware_id", &hardware_id)?;
-        let instance = id("instance_id", &instance_id)?;
+        let hardware = Violations::parse("hardware_id", &hardware_id)?;
+        let instance = Violations::parse("instance_id", &instance_id)?;
         let outcome = ScriptOutcome { generation, started };
         self.instances.record_script(hardware, instance, outcome).await?;
         Ok(Response::new(pb::ReportScriptResponse {}))
     }
 
-    type WatchInstancesStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchInstancesResponse, Status>> + Send>>;
+    type WatchInstancesStream = serving::Events<pb::WatchInstancesResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_instances(
@@ -190,49 +187,30 @@ impl InstanceService for Api {
         request: Request<pb::WatchInstancesRequest>,
     ) -> Result<Response<Self::WatchInstancesStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let watcher = match request.get_ref().id.as_str() {
-            "" => self.mirror.watch(),
-            one => self.mirror.watch_one(&id("id", one)?.to_string()),
-        };
-        let project = move |instance| project(instance, view);
-        let events = serving::watch(watcher, self.stop.clone(), project);
-        Ok(Response::new(Box::pin(events)))
+        let show = move |instance: pb::Instance| instance.in_view(view);
+        serving::watch_by_id(&self.mirror, &request.get_ref().id, &self.stop, show)
     }
 }
 
-/// Returns `instance` as `view` shows it.
-fn project(instance: pb::Instance, view: View) -> pb::Instance {
-    match view {
-        View::Full => instance,
-        View::Unspecified | View::Basic => instance.without_secrets(),
-    }
-}
-
-fn required(instance: Option<pb::Instance>) -> Result<pb::Instance, Violations> {
-    instance.ok_or_else(|| Violations::single("instance", "is missing"))
-}
-
-fn id(field: &str, text: &str) -> Result<InstanceId, Violations> {
-    text.parse().map_err(|reason| Violations::single(field, reason))
-}
-
-fn hardware(field: &str, text: &str) -> Result<HardwareId, Violations> {
-    text.parse().map_err(|reason| Violations::single(field, reason))
-}
-
-fn selector(by: Option<pb::get_instance_request::By>) -> Result<InstanceSelector, Violations> {
+fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violations> {
     use pb::get_instance_request::By;
-    match by {
-        None => Err(Violations::single("by", "is missing: give id, hardware_id or address")),
-        Some(By::Id(text)) => id("id", &text).map(InstanceSelector::Id),
-        Some(By::HardwareId(text)) => {
-            hardware("hardware_id", &text).map(InstanceSelector::Hardware)
+    Ok(match by {
+        None => {
+            return Err(Violations::single("by", "is missing: give id, hardware_id or address"));
         }
-        Some(By::Address(text)) => match check::address(&text) {
-            Ok(address) => Ok(InstanceSelector::Address(address.to_string())),
-            Err(reason) => Err(Violations::single("address", reason)),
-        },
-    }
+        Some(By::Id(text)) => {
+            Selector::Id(Violations::parse::<InstanceId>("id", &text)?.to_string())
+        }
+        Some(By::HardwareId(text)) => {
+            let id: HardwareId = Violations::parse("hardware_id", &text)?;
+            Selector::Index("occupant", id.to_string())
+        }
+        Some(By::Address(text)) => {
+            let address = check::address(&text);
+            let address = address.map_err(|reason| Violations::single("address", reason))?;
+            Selector::Index("address", address.to_string())
+        }
+    })
 }
 
 impl From<Error> for Status {

@@ -14,18 +14,16 @@ pub mod machine_reports;
 mod transition;
 mod update;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use prost_types::Timestamp;
 use runtime::Clock;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, CheckReport, Index, Kind, Listing, Records};
+use store::records::{self, Change, Index, Kind, Records};
 use store::{ScopedStore, Store};
 use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{HardwareId, InstanceId};
+use tinwright::{HardwareId, InstanceId, Object as _};
 
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
@@ -104,17 +102,6 @@ impl Kind for InstanceKind {
     }
 }
 
-/// Selects one instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InstanceSelector {
-    /// The instance with this id.
-    Id(InstanceId),
-    /// The instance that occupies this machine.
-    Hardware(HardwareId),
-    /// The instance with this address, in canonical form.
-    Address(String),
-}
-
 /// The instances.
 #[derive(Clone, Debug)]
 pub struct Instances {
@@ -146,32 +133,6 @@ impl Instances {
     ) -> Result<pb::Instance, Error> {
         let instance = new_record(check::normalize(instance)?, self.now())?;
         Ok(self.records.create(&instance, Change::default(), request.as_ref()).await?)
-    }
-
-    /// Returns the selected instance. By machine or address this reads one index entry and one record.
-    pub async fn get(&self, selector: &InstanceSelector) -> Result<pb::Instance, Error> {
-        Ok(match selector {
-            InstanceSelector::Id(id) => self.records.require(&id.to_string()).await?,
-            InstanceSelector::Hardware(id) => {
-                self.records.require_by("occupant", &id.to_string()).await?
-            }
-            InstanceSelector::Address(address) => {
-                self.records.require_by("address", address).await?
-            }
-        })
-    }
-
-    /// Lists at most `limit` instances after the id `after` that have all of `labels`.
-    pub async fn list(
-        &self,
-        after: &str,
-        limit: usize,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Listing<pb::Instance>, Error> {
-        let has = |instance: &pb::Instance| {
-            labels.iter().all(|(key, value)| instance.labels.get(key) == Some(value))
-        };
-        Ok(self.records.list(after, limit, has).await?)
     }
 
     /// Replaces the fields of an instance that `paths` names.
@@ -238,7 +199,7 @@ impl Instances {
         instance: Option<InstanceId>,
         change: impl Fn(&pb::Instance) -> Result<pb::Instance, UnknownState>,
     ) -> Result<(), Error> {
-        let occupant = self.get(&InstanceSelector::Hardware(hardware)).await?;
+        let occupant = self.records.require_by("occupant", &hardware.to_string()).await?;
         if let Some(instance) = instance
             && instance.to_string() != occupant.id
         {
@@ -278,11 +239,6 @@ impl Instances {
         Ok(self.records.replace(old, new).await?)
     }
 
-    /// Checks that records and claims agree; with `repair`, corrects the claims.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, Error> {
-        Ok(self.records.check(repair).await?)
-    }
-
     /// Changes the instance `id`. Without a `revision` the change is applied to the latest record, also if other writers come
     /// first.
     async fn change(
@@ -308,16 +264,7 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
     if !matches!(requested.state(), pb::State::Unspecified | pb::State::Queued) {
         return Err(Error::NotQueued(requested.state()));
     }
-    let id = match requested.id.as_str() {
-        "" => InstanceId::new(),
-        id => id.parse().map_err(|reason| Violations::single("id", reason))?,
-    };
-    let now = Some(Timestamp::from(now));
     let mut instance = pb::Instance {
-        id: id.to_string(),
-        revision: 0,
-        create_time: now,
-        update_time: now,
         workflow_ids: Vec::new(),
         state_reason: String::new(),
         generation: 1,
@@ -331,6 +278,7 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         lookup_id: lookup_id()?,
         ..requested
     };
+    instance.initialize("id", now)?;
     State::Queued.write(&mut instance);
     Ok(instance)
 }

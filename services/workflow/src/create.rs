@@ -70,7 +70,6 @@ pub fn check(request: &pb::CreateWorkflowRequest) -> Result<(), Violations> {
         wrong.add("boot_options.mode", "is not a value of its enum");
     }
     wrong.take("labels", check::labels(&request.labels));
-    wrong.take("request_id", check::length(&request.request_id, 128));
     wrong.into_result(())
 }
 

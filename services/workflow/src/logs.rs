@@ -9,7 +9,7 @@
 //! an action holds 1 MiB, all attempts together; then it ends with a mark, and further bytes are dropped.
 
 use prost::bytes::Bytes;
-use store::records::{self, Change, Index, Kind, Records};
+use store::records::{self, Change, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::workflow::v1 as pb;
 
@@ -61,7 +61,6 @@ impl Kind for LogKind {
     type Id = String;
     const NOUN: &'static str = "log";
     const KIND: &'static str = "log";
-    const INDEXES: &'static [&'static str] = &[];
 
     fn id(log: &Log) -> &str {
         &log.id
@@ -69,10 +68,6 @@ impl Kind for LogKind {
 
     fn revision_mut(log: &mut Log) -> &mut i64 {
         &mut log.revision
-    }
-
-    fn indexes(_: &Log) -> Vec<Index> {
-        Vec::new()
     }
 }
 

@@ -8,34 +8,21 @@
 //! A template is checked when it is created, not only when a machine waits for it. A text that becomes YAML only by rendering
 //! is checked then.
 
-use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::time::SystemTime;
 
 use prost_types::Timestamp;
 use runtime::clock::Clock;
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Listing, Records};
+use store::records::{Change, Error, Index, Kind, Records};
 use tinwright::field_mask;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
-use tinwright::{TemplateId, check};
+use tinwright::{Object as _, TemplateId, check};
 
 use crate::template::{self, Template};
 
 const MAX_NAME_BYTES: usize = 200;
-
-/// The reason why a request failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The request is invalid.
-    #[error(transparent)]
-    Invalid(#[from] Violations),
-    /// There is no such record, it has another revision, or it cannot be read or written.
-    #[error(transparent)]
-    Records(#[from] records::Error),
-}
 
 /// The kind of these records.
 #[derive(Debug)]
@@ -59,15 +46,6 @@ impl Kind for TemplateKind {
     fn indexes(template: &pb::Template) -> Vec<Index> {
         vec![Index::unique("template-name", &template.name)]
     }
-}
-
-/// Names one template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TemplateKey {
-    /// By id.
-    Id(TemplateId),
-    /// By name.
-    Name(String),
 }
 
 /// The templates.
@@ -94,29 +72,9 @@ impl Templates {
         template: pb::Template,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Template, Error> {
-        let template = new_record(checked(template)?, self.clock.wall())?;
-        Ok(self.records.create(&template, Change::default(), request.as_ref()).await?)
-    }
-
-    /// Returns a template.
-    pub async fn get(&self, key: &TemplateKey) -> Result<pb::Template, Error> {
-        Ok(match key {
-            TemplateKey::Id(id) => self.records.require(&id.to_string()).await?,
-            TemplateKey::Name(name) => self.records.require_by("template-name", name).await?,
-        })
-    }
-
-    /// Returns at most `limit` templates after the id `after` that have all of `labels`.
-    pub async fn list(
-        &self,
-        after: &str,
-        limit: usize,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Listing<pb::Template>, Error> {
-        let has = |template: &pb::Template| {
-            labels.iter().all(|(key, value)| template.labels.get(key) == Some(value))
-        };
-        Ok(self.records.list(after, limit, has).await?)
+        let mut template = checked(template)?;
+        template.initialize("template.id", self.clock.wall())?;
+        self.records.create(&template, Change::default(), request.as_ref()).await
     }
 
     /// Replaces the fields of a template that `paths` name.
@@ -128,7 +86,7 @@ impl Templates {
         let old = self.records.at(&update.id, update.revision).await?;
         let merged = checked(field_mask::merge(&old, &update, paths)?)?;
         let update_time = Some(Timestamp::from(self.clock.wall()));
-        Ok(self.records.replace(&old, pb::Template { update_time, ..merged }).await?)
+        self.records.replace(&old, pb::Template { update_time, ..merged }).await
     }
 
     /// Deletes a template. Workflows that were made from it do not change.
@@ -188,18 +146,6 @@ pub(crate) fn one_line(error: &template::Error) -> String {
         cause = source.source();
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the record of a new template.
-fn new_record(mut template: pb::Template, now: SystemTime) -> Result<pb::Template, Violations> {
-    let id = match template.id.as_str() {
-        "" => TemplateId::new(),
-        given => given.parse().map_err(|reason| Violations::single("template.id", reason))?,
-    };
-    (template.id, template.revision) = (id.to_string(), 0);
-    template.create_time = Some(Timestamp::from(now));
-    template.update_time = template.create_time;
-    Ok(template)
 }
 
 #[cfg(test)]

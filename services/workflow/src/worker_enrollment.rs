@@ -15,7 +15,7 @@ use prost_types::Timestamp;
 use runtime::Role;
 use runtime::boot_token::{BootTokens, InvalidToken, Purpose};
 use sha2::{Digest as _, Sha256};
-use store::records::{self, Index, Kind, Records};
+use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::HardwareId;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
@@ -101,7 +101,6 @@ impl Kind for SpentTokenKind {
     type Id = String;
     const NOUN: &'static str = "boot token";
     const KIND: &'static str = "spent";
-    const INDEXES: &'static [&'static str] = &[];
 
     fn id(spent: &SpentToken) -> &str {
         &spent.nonce
@@ -109,10 +108,6 @@ impl Kind for SpentTokenKind {
 
     fn revision_mut(spent: &mut SpentToken) -> &mut i64 {
         &mut spent.revision
-    }
-
-    fn indexes(_: &SpentToken) -> Vec<Index> {
-        Vec::new()
     }
 }
 

@@ -10,7 +10,6 @@
 //! read again. The holder's entry is written in the commit that makes a workflow active, so that of two workflows that take
 //! a free machine at once one is refused.
 
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
@@ -123,23 +122,14 @@ impl Workflows {
         Ok(self.records.find("holder", &machine.to_string()).await?)
     }
 
-    /// Returns at most `limit` workflows after the id `after` that have all of `labels`.
-    pub async fn list(
-        &self,
-        after: &str,
-        limit: usize,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Listing<pb::Workflow>, Error> {
-        Ok(self.records.list(after, limit, |workflow| has_labels(workflow, labels)).await?)
-    }
-
-    /// Like [`list`](Self::list), for one machine. Reads only that machine's workflows.
+    /// Returns at most `limit` workflows of `machine` that pass the filter `keep`, after the id `after`. Reads only that
+    /// machine's workflows.
     pub async fn list_of(
         &self,
         machine: HardwareId,
         after: &str,
         limit: usize,
-        labels: &BTreeMap<String, String>,
+        keep: impl Fn(&pb::Workflow) -> bool,
     ) -> Result<Listing<pb::Workflow>, Error> {
         records::check_page_token::<WorkflowKind>(after)?;
         let prefix = format!("machine/{machine}/");
@@ -152,7 +142,7 @@ impl Workflows {
         for (key, _) in &page.pairs {
             // It may have been deleted since the entry was read.
             let workflow = self.records.get(&id(key)).await?;
-            found.extend(workflow.filter(|workflow| has_labels(workflow, labels)));
+            found.extend(workflow.filter(&keep));
         }
         Ok(Listing { records: found, next: last.filter(|_| page.more) })
     }
@@ -232,10 +222,6 @@ impl Workflows {
         self.records.commit(self.records.to_delete(ended)).await?;
         Ok(())
     }
-}
-
-fn has_labels(workflow: &pb::Workflow, labels: &BTreeMap<String, String>) -> bool {
-    labels.iter().all(|(key, value)| workflow.labels.get(key) == Some(value))
 }
 
 #[cfg(test)]

@@ -17,25 +17,15 @@ const MAX_ENTRIES: usize = 16;
 /// The longest script.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 
-/// Converts `interface` to its stored form. Returns its violations.
-pub(super) fn normalize(interface: &mut pb::Interface) -> Violations {
-    let mut wrong = Violations::default();
-    if let Some(mac) = wrong.take("mac", interface.mac.parse::<Mac>()) {
-        interface.mac = mac.to_string();
-    }
+/// Converts `interface` to its stored form, or adds its violations.
+pub(super) fn normalize(interface: &mut pb::Interface, wrong: &mut Violations) {
+    wrong.normalize("mac", &mut interface.mac, str::parse::<Mac>);
     if !interface.name.is_empty() {
         wrong.take("name", check_name(&interface.name));
     }
-    if let Some(dhcp) = &mut interface.dhcp {
-        wrong.add_nested("dhcp", normalize_dhcp(dhcp));
-    }
-    if let Some(netboot) = &interface.netboot {
-        wrong.add_nested("netboot", check_netboot(netboot));
-    }
-    if let Some(port) = &mut interface.relay_port {
-        wrong.add_nested("relay_port", relay_port::normalize(port));
-    }
-    wrong
+    wrong.nest("dhcp", &mut interface.dhcp, normalize_dhcp);
+    wrong.nest("netboot", &interface.netboot, check_netboot);
+    wrong.nest("relay_port", &mut interface.relay_port, relay_port::normalize);
 }
 
 /// Passes for a name that Linux allows for an interface.
@@ -44,19 +34,10 @@ pub(super) fn check_name(name: &str) -> Result<(), InvalidValue> {
     check::script_word(name)
 }
 
-fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
-    let mut wrong = Violations::default();
-    if let Some(address) = &mut dhcp.address {
-        wrong.add_nested("address", normalize_address(address));
-    }
-    for (field, name) in [("hostname", &mut dhcp.hostname), ("domain_name", &mut dhcp.domain_name)]
-    {
-        if !name.is_empty()
-            && let Some(normal) = wrong.take(field, check::hostname(name))
-        {
-            *name = normal;
-        }
-    }
+fn normalize_dhcp(dhcp: &mut pb::Dhcp, wrong: &mut Violations) {
+    wrong.nest("address", &mut dhcp.address, normalize_address);
+    wrong.normalize_optional("hostname", &mut dhcp.hostname, check::hostname);
+    wrong.normalize_optional("domain_name", &mut dhcp.domain_name, check::hostname);
     let lease = dhcp.lease_time.as_ref().map_or(0, |time| time.seconds);
     if !(0..=INFINITE_LEASE_SECONDS).contains(&lease) {
         wrong.add(
@@ -64,10 +45,7 @@ fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
             format!("{lease} s is not between 0 and {INFINITE_LEASE_SECONDS} s"),
         );
     }
-    normalize_servers(dhcp, &mut wrong);
-    for (n, route) in dhcp.classless_routes.iter_mut().enumerate() {
-        wrong.take(format!("classless_routes[{n}]"), normalize_route(route));
-    }
+    normalize_servers(dhcp, wrong);
     if dhcp.vlan_id > 4094 {
         wrong.add("vlan_id", format!("{} is not between 0 and 4094", dhcp.vlan_id));
     }
@@ -77,26 +55,22 @@ fn normalize_dhcp(dhcp: &mut pb::Dhcp) -> Violations {
     if dhcp.proxy && dhcp.disabled {
         wrong.add("proxy", "is set together with disabled: set one of them");
     }
-    check_boot_server(dhcp, &mut wrong);
-    wrong
+    check_boot_server(dhcp, wrong);
 }
 
 fn normalize_servers(dhcp: &mut pb::Dhcp, wrong: &mut Violations) {
-    wrong.take("name_servers", check::count(dhcp.name_servers.len(), MAX_ENTRIES));
-    for (n, server) in dhcp.name_servers.iter_mut().enumerate() {
-        if let Some(address) = wrong.take(format!("name_servers[{n}]"), check::address(server)) {
-            *server = address.to_string();
-        }
-    }
-    wrong.take("time_servers", check::count(dhcp.time_servers.len(), MAX_ENTRIES));
-    for (n, server) in dhcp.time_servers.iter_mut().enumerate() {
-        let name =
-            check::address(server).map(|a| a.to_string()).or_else(|_| check::hostname(server));
-        if let Some(name) = wrong.take(format!("time_servers[{n}]"), name) {
-            *server = name;
-        }
-    }
-    wrong.take("classless_routes", check::count(dhcp.classless_routes.len(), MAX_ENTRIES));
+    wrong.each("name_servers", &mut dhcp.name_servers, MAX_ENTRIES, |server, wrong| {
+        wrong.normalize("", server, check::address);
+    });
+    let host = |text: &str| {
+        check::address(text).map(|address| address.to_string()).or_else(|_| check::hostname(text))
+    };
+    wrong.each("time_servers", &mut dhcp.time_servers, MAX_ENTRIES, |server, wrong| {
+        wrong.normalize("", server, host);
+    });
+    wrong.each("classless_routes", &mut dhcp.classless_routes, MAX_ENTRIES, |route, wrong| {
+        wrong.take("", normalize_route(route));
+    });
 }
 
 fn check_boot_server(dhcp: &pb::Dhcp, wrong: &mut Violations) {
@@ -112,22 +86,16 @@ fn check_boot_server(dhcp: &pb::Dhcp, wrong: &mut Violations) {
     }
 }
 
-fn normalize_address(address: &mut pb::Address) -> Violations {
-    let mut wrong = Violations::default();
-    let Some(own) = wrong.take("address", check::address(&address.address)) else { return wrong };
-    address.address = own.to_string();
+fn normalize_address(address: &mut pb::Address, wrong: &mut Violations) {
+    let own = wrong.normalize("address", &mut address.address, check::address);
+    let Some(own) = own else { return };
     let max_bits = if own.is_ipv4() { 32 } else { 128 };
     let bits = address.prefix_length;
     if !(1..=max_bits).contains(&bits) {
         wrong.add("prefix_length", format!("{bits} is not between 1 and {max_bits}"));
     }
-    if address.gateway.is_empty() {
-        return wrong;
-    }
-    let Some(gateway) = wrong.take("gateway", check::address(&address.gateway)) else {
-        return wrong;
-    };
-    address.gateway = gateway.to_string();
+    let gateway = wrong.normalize_optional("gateway", &mut address.gateway, check::address);
+    let Some(gateway) = gateway else { return };
     // The router of a point-to-point or host prefix (RFC 3021) may be outside it, and so may a link-local one.
     let may_be_outside = bits >= max_bits - 1 || check::is_link_local(gateway);
     if own.is_ipv4() != gateway.is_ipv4() {
@@ -135,7 +103,6 @@ fn normalize_address(address: &mut pb::Address) -> Violations {
     } else if !may_be_outside && !check::same_network(own, gateway, bits) {
         wrong.add("gateway", format!("{gateway} is outside {own}/{bits}"));
     }
-    wrong
 }
 
 fn normalize_route(route: &mut pb::Route) -> Result<(), InvalidValue> {
@@ -144,26 +111,19 @@ fn normalize_route(route: &mut pb::Route) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-fn check_netboot(netboot: &pb::Netboot) -> Violations {
-    let mut wrong = Violations::default();
-    if let Some(ipxe) = &netboot.ipxe {
-        wrong.add_nested("ipxe", check_ipxe(ipxe));
-    }
-    if let Some(script) = &netboot.boot_once {
-        wrong.add_nested("boot_once", check_ipxe(script));
+fn check_netboot(netboot: &pb::Netboot, wrong: &mut Violations) {
+    wrong.nest("ipxe", &netboot.ipxe, check_ipxe);
+    wrong.nest("boot_once", &netboot.boot_once, |script, wrong| {
+        check_ipxe(script, wrong);
         if script.url.is_empty() && script.contents.is_empty() {
-            wrong.add("boot_once", "has neither url nor contents");
+            wrong.add("", "has neither url nor contents");
         }
-    }
+    });
     wrong.take("local_boot", enum_value::<LocalBoot>(netboot.local_boot));
-    if let Some(osie) = &netboot.osie {
-        wrong.add_nested("osie", check_osie(osie));
-    }
-    wrong
+    wrong.nest("osie", &netboot.osie, check_osie);
 }
 
-fn check_ipxe(ipxe: &pb::Ipxe) -> Violations {
-    let mut wrong = Violations::default();
+fn check_ipxe(ipxe: &pb::Ipxe, wrong: &mut Violations) {
     let pb::Ipxe { url, contents, binary } = ipxe;
     if !url.is_empty() && !contents.is_empty() {
         wrong.add("contents", "is set together with url: set one of them");
@@ -178,11 +138,9 @@ fn check_ipxe(ipxe: &pb::Ipxe) -> Violations {
     if !binary.is_empty() {
         wrong.take("binary", check::file_name(binary));
     }
-    wrong
 }
 
-fn check_osie(osie: &pb::Osie) -> Violations {
-    let mut wrong = Violations::default();
+fn check_osie(osie: &pb::Osie, wrong: &mut Violations) {
     let pb::Osie { base_url, kernel, initrd, kernel_params } = osie;
     if !base_url.is_empty() {
         wrong.take("base_url", check::url(base_url, &["http", "https"]));
@@ -192,6 +150,5 @@ fn check_osie(osie: &pb::Osie) -> Violations {
             wrong.take(field, check::file_name(name));
         }
     }
-    super::check_kernel_params("kernel_params", kernel_params, &mut wrong);
-    wrong
+    super::check_kernel_params("kernel_params", kernel_params, wrong);
 }

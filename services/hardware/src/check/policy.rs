@@ -13,14 +13,13 @@ const MAX_HOPS: u32 = 64;
 /// The end of protobuf timestamps, the year 10000, in seconds since 1970.
 const TIMESTAMP_END_SECONDS: i64 = 253_402_300_800;
 
-/// Returns the violations of `policy`.
-pub(super) fn check(policy: &pb::Policy) -> Violations {
-    let mut wrong = Violations::default();
+/// Adds the violations of `policy`.
+pub(super) fn check(policy: &pb::Policy, wrong: &mut Violations) {
     wrong.take("phone_home", enum_value::<PhoneHome>(policy.phone_home));
     wrong.take("metadata_tokens", enum_value::<MetadataTokens>(policy.metadata_tokens));
     wrong.take("metadata_source", enum_value::<MetadataSource>(policy.metadata_source));
     wrong.take("deprovision_template_id", check_word(&policy.deprovision_template_id));
-    check_kernel_params("kernel_params", &policy.kernel_params, &mut wrong);
+    check_kernel_params("kernel_params", &policy.kernel_params, wrong);
     let hops = policy.metadata_hop_limit;
     if hops > MAX_HOPS {
         wrong.add("metadata_hop_limit", format!("{hops} is not between 0 and {MAX_HOPS}"));
@@ -36,5 +35,4 @@ pub(super) fn check(policy: &pb::Policy) -> Violations {
     {
         wrong.add("tokens_revoke_time", "is not between the years 1970 and 9999");
     }
-    wrong
 }

@@ -7,9 +7,8 @@ use tinwright::status::Violations;
 /// The space in option 82 besides the headers of its two sub-options (RFC 3046 §2.0).
 const MAX_IDS_BYTES: usize = 255 - 2 * 2;
 
-/// Converts `port` to its stored form. Returns its violations.
-pub(super) fn normalize(port: &mut pb::RelayPort) -> Violations {
-    let mut wrong = Violations::default();
+/// Converts `port` to its stored form, or adds its violations.
+pub(super) fn normalize(port: &mut pb::RelayPort, wrong: &mut Violations) {
     if port.circuit_id.is_empty() {
         wrong.add("circuit_id", "is empty");
     }
@@ -24,10 +23,5 @@ pub(super) fn normalize(port: &mut pb::RelayPort) -> Violations {
         let reason = InvalidValue::TooLong { length, max: MAX_IDS_BYTES };
         wrong.add("circuit_id", format!("with remote_id {reason}"));
     }
-    if !port.link_address.is_empty()
-        && let Some(link) = wrong.take("link_address", check::address(&port.link_address))
-    {
-        port.link_address = link.to_string();
-    }
-    wrong
+    wrong.normalize_optional("link_address", &mut port.link_address, check::address);
 }

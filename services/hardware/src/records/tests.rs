@@ -3,6 +3,7 @@
 use super::*;
 use pb::{Address, Dhcp, Hardware, Interface};
 use store::memory::MemoryStore;
+use store::records::Selector;
 use tinwright::hardware::v1::CreateHardwareRequest;
 
 fn machines() -> HardwareRecords {
@@ -42,14 +43,14 @@ async fn a_machine_is_found_by_id_name_mac_and_address() {
     let made = machines.create(machine(1), None).await.unwrap();
     assert_eq!(made.state(), pb::State::Enrolled);
     for by in [
-        HardwareSelector::Id(made.id.parse().unwrap()),
-        HardwareSelector::Name("n1".into()),
-        HardwareSelector::Mac("02:00:00:00:00:01".parse().unwrap()),
-        HardwareSelector::Address("192.0.2.1".into()),
+        Selector::Id(made.id.clone()),
+        Selector::Index("name", "n1".into()),
+        Selector::Index("mac", "02:00:00:00:00:01".into()),
+        Selector::Index("address", "192.0.2.1".into()),
     ] {
-        assert_eq!(machines.get(&by).await.unwrap(), made);
+        assert_eq!(machines.records().select(&by).await.unwrap(), made);
     }
-    let none = machines.get(&HardwareSelector::Address("192.0.2.9".into())).await;
+    let none = machines.records().select(&Selector::Index("address", "192.0.2.9".into())).await;
     assert!(none.unwrap_err().to_string() == "hardware 192.0.2.9 not found");
 }
 
@@ -74,7 +75,7 @@ async fn names_macs_addresses_and_ports_are_unique_and_the_error_names_the_owner
         let (begin, end) = (format!("{what} "), format!(" is taken by hardware {}", first.id));
         assert!(taken.starts_with(&begin) && taken.ends_with(&end), "{taken}");
     }
-    assert_eq!(machines.list("", 10, &BTreeMap::new()).await.unwrap().records.len(), 2);
+    assert_eq!(machines.records().list("", 10, |_| true).await.unwrap().records.len(), 2);
 }
 
 #[tokio::test]
@@ -124,8 +125,8 @@ async fn an_update_replaces_the_masked_fields_and_their_indexes() {
     let new = machines.update(update, &["plan".into(), "interfaces".into()]).await.unwrap();
     assert_eq!((new.plan.as_str(), new.name.as_str()), ("big", "n1"));
     assert_ne!(new.revision, made.revision);
-    assert_eq!(machines.get(&HardwareSelector::Address("192.0.2.2".into())).await.unwrap(), new);
-    assert!(machines.get(&HardwareSelector::Address("192.0.2.1".into())).await.is_err());
+    assert_eq!(machines.records().find("address", "192.0.2.2").await.unwrap(), Some(new));
+    assert_eq!(machines.records().find("address", "192.0.2.1").await.unwrap(), None);
     assert!(machines.records().check(false).await.unwrap().is_clean());
 }
 
@@ -142,7 +143,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
     assert!(
         matches!(wrong, Err(Error::Invalid(v)) if v.to_string().starts_with("update_mask: \"state\""))
     );
-    assert_eq!(machines.get(&HardwareSelector::Id(made.id.parse().unwrap())).await.unwrap(), made);
+    assert_eq!(machines.records().require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -167,7 +168,8 @@ async fn a_list_by_labels_has_the_machines_with_all_of_them() {
         machines.create(Hardware { labels, ..machine(n) }, None).await.unwrap();
     }
     let wanted = [("rack".into(), "a".into()), ("row".into(), "1".into())].into();
-    let found = machines.list("", 10, &wanted).await.unwrap().records;
+    let has = |machine: &Hardware| machine.has_labels(&wanted);
+    let found = machines.records().list("", 10, has).await.unwrap().records;
     assert_eq!(found.into_iter().map(|machine| machine.name).collect::<Vec<_>>(), ["n2"]);
 }
 
@@ -180,5 +182,5 @@ async fn a_machine_whose_occupant_is_unknown_is_not_deleted() {
     let id = made.id.parse().unwrap();
     let refused = machines.delete(id, 0, &Occupancy::new(nobody)).await;
     assert!(matches!(refused, Err(Error::OccupantUnknown(_))), "{refused:?}");
-    assert_eq!(machines.get(&HardwareSelector::Id(id)).await.unwrap().state, made.state);
+    assert_eq!(machines.records().require(&made.id).await.unwrap().state, made.state);
 }

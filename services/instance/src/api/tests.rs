@@ -2,6 +2,7 @@
 
 use runtime::identity::{Caller, Role};
 use store::memory::MemoryStore;
+use tinwright::common::v1::View;
 use tinwright::instance::v1::instance::Os;
 use tonic::Code;
 use tonic_types::StatusExt as _;

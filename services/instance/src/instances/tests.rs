@@ -21,8 +21,8 @@ fn on(hardware: &str, address: &str) -> pb::Instance {
     pb::Instance { hardware_id: hardware.into(), ips, ..pb::Instance::default() }
 }
 
-fn machine(id: &str) -> InstanceSelector {
-    InstanceSelector::Hardware(id.parse().unwrap())
+async fn occupant(instances: &Instances, machine: &str) -> Result<pb::Instance, records::Error> {
+    instances.records().require_by("occupant", machine).await
 }
 
 fn id(instance: &pb::Instance) -> InstanceId {
@@ -41,7 +41,7 @@ async fn a_machine_and_an_address_have_one_occupant_and_the_error_names_it() {
         let taken = instances.create(wrong, None).await.unwrap_err().to_string();
         assert_eq!(taken, format!("{what} is taken by instance {}", first.id));
     }
-    assert_eq!(instances.list("", 10, &BTreeMap::new()).await.unwrap().records, [first]);
+    assert_eq!(instances.records().list("", 10, |_| true).await.unwrap().records, [first]);
 }
 
 #[tokio::test]
@@ -53,13 +53,13 @@ async fn the_occupant_of_a_machine_is_one_index_read() {
         .unwrap();
     let counted = Arc::new(Frail::new(memory, usize::MAX, false));
     let instances = Instances::new(counted.clone(), Clock::system());
-    assert_eq!(instances.get(&machine(MACHINE)).await.unwrap(), made);
+    assert_eq!(occupant(&instances, MACHINE).await.unwrap(), made);
     assert_eq!(
         counted.gets.load(Ordering::Relaxed),
         2,
         "the index entry, and the record it leads to"
     );
-    assert!(instances.get(&machine(OTHER)).await.is_err());
+    assert!(occupant(&instances, OTHER).await.is_err());
     assert_eq!(counted.gets.load(Ordering::Relaxed), 3, "the index entry that is not there");
     assert_eq!(counted.lists.load(Ordering::Relaxed), 0);
 }
@@ -119,9 +119,9 @@ async fn an_update_replaces_the_masked_fields_and_their_claims() {
     let new = instances.update(update, &["ips".into(), "hostname".into()]).await.unwrap();
     assert_eq!((new.hostname.as_str(), new.userdata.as_str()), ("new", ""));
     assert_eq!(new.hardware_id, MACHINE);
-    assert_eq!(instances.get(&InstanceSelector::Address("192.0.2.2".into())).await.unwrap(), new);
-    assert!(instances.get(&InstanceSelector::Address("192.0.2.1".into())).await.is_err());
-    assert!(instances.check(false).await.unwrap().is_clean());
+    assert_eq!(instances.records().require_by("address", "192.0.2.2").await.unwrap(), new);
+    assert!(instances.records().require_by("address", "192.0.2.1").await.is_err());
+    assert!(instances.records().check(false).await.unwrap().is_clean());
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
             Err(Error::Invalid(_))
         ));
     }
-    assert_eq!(instances.get(&InstanceSelector::Id(id(&made))).await.unwrap(), made);
+    assert_eq!(instances.records().require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn of_two_concurrent_updates_neither_is_lost_nor_refused() {
         instances.update(update("", "blue"), &tag),
     );
     assert!(both.0.is_ok() && both.1.is_ok());
-    let stored = instances.get(&InstanceSelector::Id(id(&made))).await.unwrap();
+    let stored = instances.records().require(&made.id).await.unwrap();
     assert_eq!((stored.hostname.as_str(), stored.tags), ("web", vec!["blue".to_owned()]));
 }
 
@@ -208,7 +208,7 @@ async fn a_report_for_another_instance_is_refused() {
             .is_err(),
         "not occupied"
     );
-    assert_eq!(instances.get(&InstanceSelector::Id(id(&made))).await.unwrap(), made);
+    assert_eq!(instances.records().require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -222,10 +222,10 @@ async fn the_first_phone_home_call_of_a_generation_is_recorded() {
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     assert_eq!(begun.phone_home_time, None, "nothing was installed when it called");
     call().await.unwrap();
-    let called = instances.get(&machine(MACHINE)).await.unwrap();
+    let called = occupant(&instances, MACHINE).await.unwrap();
     assert!(called.phone_home_time.is_some());
     call().await.unwrap();
-    assert_eq!(instances.get(&machine(MACHINE)).await.unwrap(), called, "not even its revision");
+    assert_eq!(occupant(&instances, MACHINE).await.unwrap(), called, "not even its revision");
     let failed = instances.advance(&called, Event::Failed, "", |_| {}).await.unwrap();
     let again = instances.retry(id(&failed)).await.unwrap();
     assert_eq!((again.generation, again.phone_home_time), (2, None));
@@ -242,7 +242,7 @@ async fn the_first_host_keys_are_recorded_until_the_next_installation() {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
         let call = PhoneHome::new(String::new(), keys);
         instances.record_phone_home(MACHINE.parse().unwrap(), None, &call).await.unwrap();
-        instances.get(&machine(MACHINE)).await.unwrap()
+        occupant(&instances, MACHINE).await.unwrap()
     };
     assert!(call(&[]).await.host_keys.is_empty(), "an installer has no keys");
     let called = call(&["ssh-dss AAAA", &format!("{KEY} root@web\n"), "rubbish"]).await;
@@ -266,7 +266,7 @@ async fn a_replaced_script_has_not_run_yet() {
     let refused = instances.record_script(MACHINE.parse().unwrap(), InstanceId::new(), ran).await;
     assert!(matches!(refused, Err(Error::NotOccupant { .. })));
     instances.record_script(MACHINE.parse().unwrap(), id(&begun), ran).await.unwrap();
-    let ran = instances.get(&machine(MACHINE)).await.unwrap();
+    let ran = occupant(&instances, MACHINE).await.unwrap();
     assert!(ran.script_time.is_some());
     let update = |os| pb::Instance { os, revision: 0, ..ran.clone() };
     let changed = async |os, paths: &[&str]| {
@@ -289,7 +289,7 @@ async fn a_retry_claims_a_released_machine_again_if_it_is_free() {
     let second = instances.advance(&second, Event::Unusable, "", |_| {}).await.unwrap();
     assert_eq!(instances.delete(id(&second), 0, false).await.unwrap().state(), pb::State::Deleted);
     assert_eq!(instances.retry(id(&first)).await.unwrap().state(), pb::State::Queued);
-    assert_eq!(instances.get(&machine(MACHINE)).await.unwrap().id, first.id);
+    assert_eq!(occupant(&instances, MACHINE).await.unwrap().id, first.id);
 }
 
 const EVENTS: [Event; 7] = [
@@ -312,7 +312,7 @@ proptest! {
         runtime.block_on(async {
             let instances = instances();
             for (which, what) in steps {
-                let all = instances.list("", 10, &BTreeMap::new()).await.unwrap().records;
+                let all = instances.records().list("", 10, |_| true).await.unwrap().records;
                 match (all.get(which), EVENTS.get(what)) {
                     (Some(old), Some(event)) => {
                         let _illegal = instances.advance(old, *event, "", |_| {}).await;
@@ -322,12 +322,12 @@ proptest! {
                     }
                     _ => {}
                 }
-                prop_assert!(instances.check(false).await.unwrap().is_clean());
-                let all = instances.list("", 10, &BTreeMap::new()).await.unwrap().records;
+                prop_assert!(instances.records().check(false).await.unwrap().is_clean());
+                let all = instances.records().list("", 10, |_| true).await.unwrap().records;
                 let occupies = |i: &&pb::Instance| State::try_from(*i).unwrap().occupies();
                 let occupants: Vec<_> = all.iter().filter(occupies).collect();
                 prop_assert!(occupants.len() <= 1);
-                let claimed = instances.get(&machine(MACHINE)).await.ok();
+                let claimed = occupant(&instances, MACHINE).await.ok();
                 prop_assert_eq!(claimed.as_ref(), occupants.first().copied());
             }
             Ok(())

@@ -16,7 +16,6 @@ use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::WorkflowState as Workflow;
 
 use super::*;
-use crate::instances::InstanceSelector;
 use crate::instances::machine_reports::PhoneHome;
 use crate::site::{MACHINE, Site};
 
@@ -88,7 +87,7 @@ impl Bench {
 
     /// True if the machine is claimed.
     async fn occupied(&self) -> bool {
-        self.instances.get(&InstanceSelector::Hardware(MACHINE.parse().unwrap())).await.is_ok()
+        self.instances.records().require_by("occupant", MACHINE).await.is_ok()
     }
 
     async fn delete(&self, force: bool) {

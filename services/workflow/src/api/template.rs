@@ -1,20 +1,16 @@
 //! Templates over gRPC.
 
-use std::pin::Pin;
-
-use futures_util::Stream;
 use runtime::access;
-use store::records::requests::IdempotentRequest;
+use store::records::Selector;
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::template_service_server::TemplateService;
-use tinwright::{TemplateId, check};
+use tinwright::{Object as _, TemplateId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::templates::{Error, TemplateKey};
 
 #[tonic::async_trait]
 impl TemplateService for Api {
@@ -24,10 +20,9 @@ impl TemplateService for Api {
         request: Request<pb::CreateTemplateRequest>,
     ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
         let request = request.into_inner();
-        check::length(&request.request_id, 128).map_err(|e| Violations::single("request_id", e))?;
-        let request_key = IdempotentRequest::new(&request.request_id, &request);
-        let pb::CreateTemplateRequest { template, request_id: _ } = request;
-        let template = self.templates.create(required(template)?, request_key).await?;
+        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let template = Violations::require("template", request.template)?;
+        let template = self.templates.create(template, idempotent).await?;
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
     }
 
@@ -36,7 +31,8 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::GetTemplateRequest>,
     ) -> Result<Response<pb::GetTemplateResponse>, Status> {
-        let template = self.templates.get(&key(request.into_inner())?).await?;
+        let selector = selector(request.into_inner())?;
+        let template = self.templates.records().select(&selector).await?;
         Ok(Response::new(pb::GetTemplateResponse { template: Some(template) }))
     }
 
@@ -48,11 +44,11 @@ impl TemplateService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let pb::ListTemplatesRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
-        let size = serving::page_size(page_size)?;
-        let listing = self.templates.list(&page_token, size, &labels).await?;
-        let templates =
-            listing.records.into_iter().map(|template| visible(template, view)).collect();
-        let next_page_token = listing.next.unwrap_or_default();
+        let keep = |template: &pb::Template| template.has_labels(&labels);
+        let show = |template| visible(template, view);
+        let records = self.templates.records();
+        let (templates, next_page_token) =
+            serving::list(records, page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListTemplatesResponse { templates, next_page_token }))
     }
 
@@ -62,8 +58,8 @@ impl TemplateService for Api {
         request: Request<pb::UpdateTemplateRequest>,
     ) -> Result<Response<pb::UpdateTemplateResponse>, Status> {
         let pb::UpdateTemplateRequest { template, update_mask } = request.into_inner();
-        let mut update = required(template)?;
-        update.id = id("template.id", &update.id)?.to_string();
+        let mut update = Violations::require("template", template)?;
+        update.id = Violations::parse::<TemplateId>("template.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let template = self.templates.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateTemplateResponse { template: Some(template) }))
@@ -74,13 +70,12 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::DeleteTemplateRequest>,
     ) -> Result<Response<pb::DeleteTemplateResponse>, Status> {
-        let pb::DeleteTemplateRequest { id: text, revision } = request.into_inner();
-        self.templates.delete(id("id", &text)?, revision).await?;
+        let pb::DeleteTemplateRequest { id, revision } = request.into_inner();
+        self.templates.delete(Violations::parse("id", &id)?, revision).await?;
         Ok(Response::new(pb::DeleteTemplateResponse {}))
     }
 
-    type WatchTemplatesStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchTemplatesResponse, Status>> + Send>>;
+    type WatchTemplatesStream = serving::Events<pb::WatchTemplatesResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_templates(
@@ -88,13 +83,8 @@ impl TemplateService for Api {
         request: Request<pb::WatchTemplatesRequest>,
     ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let watcher = match request.get_ref().id.as_str() {
-            "" => self.mirrors.0.watch(),
-            one => self.mirrors.0.watch_one(&id("id", one)?.to_string()),
-        };
-        let events =
-            serving::watch(watcher, self.stop.clone(), move |template| visible(template, view));
-        Ok(Response::new(Box::pin(events)))
+        let show = move |template| visible(template, view);
+        serving::watch_by_id(&self.mirrors.0, &request.get_ref().id, &self.stop, show)
     }
 }
 
@@ -106,28 +96,13 @@ fn visible(template: pb::Template, view: View) -> pb::Template {
     }
 }
 
-fn required(template: Option<pb::Template>) -> Result<pb::Template, Violations> {
-    template.ok_or_else(|| Violations::single("template", "is missing"))
-}
-
-pub(super) fn id(field: &str, text: &str) -> Result<TemplateId, Violations> {
-    text.parse().map_err(|reason| Violations::single(field, reason))
-}
-
-fn key(request: pb::GetTemplateRequest) -> Result<TemplateKey, Violations> {
+fn selector(request: pb::GetTemplateRequest) -> Result<Selector, Violations> {
     use pb::get_template_request::By;
     match request.by {
         None => Err(Violations::single("by", "is missing: set id or name")),
-        Some(By::Id(text)) => id("id", &text).map(TemplateKey::Id),
-        Some(By::Name(name)) => Ok(TemplateKey::Name(name)),
-    }
-}
-
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Invalid(violations) => violations.into(),
-            Error::Records(error) => error.into(),
+        Some(By::Id(text)) => {
+            Ok(Selector::Id(Violations::parse::<TemplateId>("id", &text)?.to_string()))
         }
+        Some(By::Name(name)) => Ok(Selector::Index("template-name", name)),
     }
 }

@@ -13,7 +13,6 @@ use tinwright::{HardwareId, LeaseId, WorkflowId, check};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use super::workflow::id;
 use crate::dispatch::{Instruction, MAX_HOLD};
 use crate::lifecycle::{ActionEnd, AttemptReport, Event, EventRefused, Holder};
 use crate::logs::{LogKey, MAX_CHUNK_BYTES};
@@ -164,8 +163,8 @@ impl Api {
         request: &Request<T>,
         text: &str,
     ) -> Result<(WorkflowId, pb::Workflow), Status> {
-        let (machine, id) = (machine(request)?, id("workflow_id", text)?);
-        let record = match self.mirrors.1.get(&id.to_string()) {
+        let (machine, id) = (machine(request)?, Violations::parse("workflow_id", text)?);
+        let record = match self.mirrors.1.get(&WorkflowId::to_string(&id)) {
             Some(record) => record,
             None => self.workflows.get(id).await?,
         };

@@ -2,25 +2,21 @@
 
 mod view;
 
-use std::pin::Pin;
-
-use futures_util::{Stream, stream};
+use futures_util::stream;
 use runtime::access;
-use store::records::requests::IdempotentRequest;
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
-use tinwright::{HardwareId, WorkflowId};
+use tinwright::{HardwareId, Object as _, TemplateId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
 use crate::lifecycle::{Event, EventRefused};
 use crate::log_reader::{LogGrowth, LogReader};
 use crate::logs::LogKey;
-use crate::templates::TemplateKey;
 use crate::turn::QueueState;
 use crate::workflows::Error;
 use crate::{create, record};
@@ -34,8 +30,8 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
         let request = request.into_inner();
         create::check(&request)?;
-        let request_key = IdempotentRequest::new(&request.request_id, &request);
-        let created = match self.workflows.previous_result(request_key.as_ref()).await? {
+        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let created = match self.workflows.previous_result(idempotent.as_ref()).await? {
             Some(created) => created,
             None => {
                 let template = self.template(&request).await?;
@@ -46,7 +42,7 @@ impl WorkflowService for Api {
                 let rendered = tokio::task::spawn_blocking(render).await;
                 let workflow =
                     rendered.map_err(|_| Status::internal("rendering was aborted"))??;
-                self.workflows.create(&workflow, request_key).await?
+                self.workflows.create(&workflow, idempotent).await?
             }
         };
         let workflow = Some(self.visible(created, View::Basic));
@@ -59,7 +55,8 @@ impl WorkflowService for Api {
         request: Request<pb::GetWorkflowRequest>,
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let found = self.workflows.get(id("id", &request.get_ref().id)?).await?;
+        let id = Violations::parse("id", &request.get_ref().id)?;
+        let found = self.workflows.get(id).await?;
         Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.visible(found, view)) }))
     }
 
@@ -72,9 +69,10 @@ impl WorkflowService for Api {
         let pb::ListWorkflowsRequest { page_size, page_token, labels, hardware_id, view: _ } =
             request.into_inner();
         let size = serving::page_size(page_size)?;
+        let keep = |workflow: &pb::Workflow| workflow.has_labels(&labels);
         let listing = match hardware_id.as_str() {
-            "" => self.workflows.list(&page_token, size, &labels).await?,
-            one => self.workflows.list_of(machine_id(one)?, &page_token, size, &labels).await?,
+            "" => self.workflows.records().list(&page_token, size, keep).await?,
+            one => self.workflows.list_of(machine_id(one)?, &page_token, size, keep).await?,
         };
         let workflows =
             listing.records.into_iter().map(|found| self.visible(found, view)).collect();
@@ -87,7 +85,7 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::CancelWorkflowRequest>,
     ) -> Result<Response<pb::CancelWorkflowResponse>, Status> {
-        let id = id("id", &request.get_ref().id)?;
+        let id = Violations::parse("id", &request.get_ref().id)?;
         let workflow = match self.workflows.apply(id, &Event::Cancel).await {
             // Its outcome is decided already.
             Err(Error::Refused(_)) => self.workflows.get(id).await?,
@@ -102,8 +100,8 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::DeleteWorkflowRequest>,
     ) -> Result<Response<pb::DeleteWorkflowResponse>, Status> {
-        let pb::DeleteWorkflowRequest { id: text, revision } = request.into_inner();
-        let found = self.workflows.at(id("id", &text)?, revision).await?;
+        let pb::DeleteWorkflowRequest { id, revision } = request.into_inner();
+        let found = self.workflows.at(Violations::parse("id", &id)?, revision).await?;
         if record::queue_state(&found) != QueueState::Ended {
             let text = format!("workflow {} has not ended: cancel it first", found.id);
             return Err(status::failed_precondition("STATE", "workflow", text));
@@ -112,8 +110,7 @@ impl WorkflowService for Api {
         Ok(Response::new(pb::DeleteWorkflowResponse {}))
     }
 
-    type WatchWorkflowsStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchWorkflowsResponse, Status>> + Send>>;
+    type WatchWorkflowsStream = serving::Events<pb::WatchWorkflowsResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_workflows(
@@ -121,17 +118,12 @@ impl WorkflowService for Api {
         request: Request<pb::WatchWorkflowsRequest>,
     ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let watcher = match request.get_ref().id.as_str() {
-            "" => self.mirrors.1.watch(),
-            one => self.mirrors.1.watch_one(&id("id", one)?.to_string()),
-        };
         let api = self.clone();
-        let events =
-            serving::watch(watcher, self.stop.clone(), move |found| api.visible(found, view));
-        Ok(Response::new(Box::pin(events)))
+        let show = move |found| api.visible(found, view);
+        serving::watch_by_id(&self.mirrors.1, &request.get_ref().id, &self.stop, show)
     }
 
-    type ReadLogStream = Pin<Box<dyn Stream<Item = Result<pb::ReadLogResponse, Status>> + Send>>;
+    type ReadLogStream = serving::Events<pb::ReadLogResponse>;
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]
     async fn read_log(
@@ -139,7 +131,7 @@ impl WorkflowService for Api {
         request: Request<pb::ReadLogRequest>,
     ) -> Result<Response<Self::ReadLogStream>, Status> {
         let pb::ReadLogRequest { workflow_id, action_id, attempt, follow } = request.into_inner();
-        let workflow = self.workflows.get(id("workflow_id", &workflow_id)?).await?;
+        let workflow = self.workflows.get(Violations::parse("workflow_id", &workflow_id)?).await?;
         if !workflow.actions.iter().any(|action| action.id == action_id) {
             return Err(status::not_found("action", &action_id));
         }
@@ -165,7 +157,7 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::NoteBootResponse>, Status> {
         let machine = machine_id(&request.get_ref().hardware_id)?;
         if let Some(holder) = self.workflows.holder(machine).await? {
-            self.workflows.apply(id("id", &holder.id)?, &Event::Booted).await?;
+            self.workflows.apply(Violations::parse("id", &holder.id)?, &Event::Booted).await?;
         }
         Ok(Response::new(pb::NoteBootResponse {}))
     }
@@ -179,8 +171,8 @@ impl Api {
                 Ok(pb::Template { data: request.template_data.clone(), ..pb::Template::default() })
             }
             text => {
-                let id = super::template::id("template_id", text)?;
-                Ok(self.templates.get(&TemplateKey::Id(id)).await?)
+                let id: TemplateId = Violations::parse("template_id", text)?;
+                Ok(self.templates.records().require(&id.to_string()).await?)
             }
         }
     }
@@ -194,12 +186,8 @@ impl Api {
     }
 }
 
-pub(super) fn id(field: &str, text: &str) -> Result<WorkflowId, Violations> {
-    text.parse().map_err(|reason| Violations::single(field, reason))
-}
-
 fn machine_id(text: &str) -> Result<HardwareId, Violations> {
-    text.parse().map_err(|reason| Violations::single("hardware_id", reason))
+    Violations::parse("hardware_id", text)
 }
 
 impl From<Error> for Status {

@@ -32,9 +32,8 @@ async fn a_template_is_found_by_the_name_in_its_data_and_by_id() {
     let templates = templates();
     let made = templates.create(template(DATA), None).await.unwrap();
     assert_eq!(made.name, "wipe");
-    for key in [TemplateKey::Name("wipe".into()), TemplateKey::Id(made.id.parse().unwrap())] {
-        assert_eq!(templates.get(&key).await.unwrap(), made);
-    }
+    assert_eq!(templates.records().require_by("template-name", "wipe").await.unwrap(), made);
+    assert_eq!(templates.records().require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -80,6 +79,6 @@ async fn an_update_is_checked_as_a_creation_is_and_a_stale_one_changes_nothing()
     assert!(templates.update(data("name: {"), &["data".into()]).await.is_err());
     let new = templates.update(data(&DATA.replace("wipe}", "rootio}")), &[]).await.unwrap();
     let stale = templates.update(data(DATA), &["data".into()]).await;
-    assert!(matches!(stale, Err(Error::Records(records::Error::Changed { .. }))));
-    assert_eq!(templates.get(&TemplateKey::Name("wipe".into())).await.unwrap(), new);
+    assert!(matches!(stale, Err(Error::Changed { .. })));
+    assert_eq!(templates.records().require_by("template-name", "wipe").await.unwrap(), new);
 }

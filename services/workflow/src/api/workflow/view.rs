@@ -19,10 +19,7 @@ impl Api {
             let present = &mut workflow.warning;
             *present = if present.is_empty() { warning } else { format!("{present}; {warning}") };
         }
-        match view {
-            View::Full => workflow,
-            View::Unspecified | View::Basic => workflow.without_secrets(),
-        }
+        workflow.in_view(view)
     }
 
     fn add_wait_reason(&self, workflow: &mut pb::Workflow) {

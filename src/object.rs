@@ -1,0 +1,73 @@
+//! The fields that the objects of all services share: id, revision, labels and times.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use prost_types::Timestamp;
+
+use crate::id::{self, Id, Noun};
+use crate::status::Violations;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// A message that a service stores as an object of its own.
+pub trait Object {
+    /// The noun of its id.
+    type Noun: Noun;
+
+    /// Returns its labels.
+    fn labels(&self) -> &Labels;
+
+    /// Sets the fields that a service fills in: the revision, and the times of creation and of the last update.
+    fn set_created(&mut self, time: Option<Timestamp>);
+
+    /// Returns the field with its id.
+    fn id_mut(&mut self) -> &mut String;
+
+    /// Sets the fields of a new object: its id, unless the caller chose one, and its times. An error names the id `field`.
+    fn initialize(&mut self, field: &str, now: SystemTime) -> Result<(), Violations> {
+        let id = match self.id_mut().as_str() {
+            "" => Id::new(),
+            chosen => Violations::parse::<Id<Self::Noun>>(field, chosen)?,
+        };
+        *self.id_mut() = id.to_string();
+        self.set_created(Some(now.into()));
+        Ok(())
+    }
+
+    /// True if the object has all of `labels`.
+    fn has_labels(&self, labels: &Labels) -> bool {
+        labels.iter().all(|(key, value)| self.labels().get(key) == Some(value))
+    }
+}
+
+/// Implements [`Object`]: the messages have the same fields, but no common type.
+macro_rules! objects {
+    ($($package:ident :: $message:ident),*) => {$(
+        impl Object for crate::$package::v1::$message {
+            type Noun = id::$message;
+
+            fn labels(&self) -> &Labels {
+                &self.labels
+            }
+
+            fn set_created(&mut self, time: Option<Timestamp>) {
+                (self.revision, self.create_time, self.update_time) = (0, time, time);
+            }
+
+            fn id_mut(&mut self) -> &mut String {
+                &mut self.id
+            }
+        }
+    )*};
+}
+
+objects!(
+    hardware::Hardware,
+    instance::Instance,
+    power::Bmc,
+    power::PowerJob,
+    workflow::Template,
+    workflow::Workflow
+);
