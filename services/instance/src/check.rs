@@ -42,11 +42,7 @@ const MAX_VALUES_BYTES: usize = 64 * 1024;
 pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
     let mut wrong = Violations::default();
     references(&mut instance, &mut wrong);
-    if !instance.hostname.is_empty()
-        && let Some(name) = wrong.take("hostname", check::hostname(&instance.hostname))
-    {
-        instance.hostname = name;
-    }
+    wrong.normalize_optional("hostname", &mut instance.hostname, check::hostname);
     wrong.take("labels", check::labels(&instance.labels));
     if let Some(os) = &instance.os {
         system::check(os, &mut wrong);
@@ -59,15 +55,16 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     ] {
         wrong.take(field, document(text));
     }
-    if let Some(gate) = &mut instance.boot_gate {
-        wrong.add_nested("boot_gate", boot_gate::normalize(gate));
-    }
+    wrong.nest("boot_gate", &mut instance.boot_gate, boot_gate::normalize);
     let password = &instance.crypted_root_password;
     if !is_crypted(password) {
         wrong.add("crypted_root_password", "is neither crypt(3) text nor * or !");
     }
     tags(&mut instance.tags, &mut wrong);
-    ssh_keys(&mut instance.ssh_keys, &mut wrong);
+    wrong.each("ssh_keys", &mut instance.ssh_keys, MAX_SSH_KEYS, |key, wrong| {
+        *key = key.trim_matches([' ', '\t']).to_owned();
+        wrong.take("", ssh_key::check(key));
+    });
     extra::check(&instance.extra, &mut wrong);
     values(&instance.template_values, &mut wrong);
     wrong.take("instance", length(&instance));
@@ -76,31 +73,21 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
 
 /// Normalizes the ids of other objects.
 fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
-    match instance.hardware_id.parse::<HardwareId>() {
-        Ok(id) => instance.hardware_id = id.to_string(),
-        Err(reason) => wrong.add("hardware_id", reason),
-    }
-    let pb::Instance { template_id, deprovision_template_id, .. } = instance;
-    for (field, text) in
-        [("template_id", template_id), ("deprovision_template_id", deprovision_template_id)]
-    {
-        if !text.is_empty()
-            && let Some(id) = wrong.take(field, text.parse::<TemplateId>())
-        {
-            *text = id.to_string();
-        }
-    }
+    let pb::Instance { hardware_id, template_id, deprovision_template_id, .. } = instance;
+    wrong.normalize("hardware_id", hardware_id, str::parse::<HardwareId>);
+    wrong.normalize_optional("template_id", template_id, str::parse::<TemplateId>);
+    let field = "deprovision_template_id";
+    wrong.normalize_optional(field, deprovision_template_id, str::parse::<TemplateId>);
 }
 
 fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
-    wrong.take("ips", check::count(ips.len(), MAX_IPS));
     let mut addresses = BTreeSet::new();
-    for (n, ip) in ips.iter_mut().enumerate() {
-        wrong.add_nested(&format!("ips[{n}]"), ip::normalize(ip));
+    wrong.each("ips", ips, MAX_IPS, |ip, wrong| {
+        ip::normalize(ip, wrong);
         if !addresses.insert(ip.address.clone()) {
-            wrong.add(format!("ips[{n}].address"), format!("{} is listed twice", ip.address));
+            wrong.add("address", format!("{} is listed twice", ip.address));
         }
-    }
+    });
 }
 
 /// Limits the whole record: each field has its own limit, but all of them together would not fit the store.
@@ -138,24 +125,14 @@ fn is_crypted(text: &str) -> bool {
 
 /// Checks tags and removes duplicates. The metadata service lists one tag a line, so none may hold a newline.
 fn tags(tags: &mut Vec<String>, wrong: &mut Violations) {
-    wrong.take("tags", check::count(tags.len(), MAX_TAGS));
-    for (n, tag) in tags.iter().enumerate() {
-        let field = format!("tags[{n}]");
-        wrong.take(field.clone(), check::length(tag, MAX_TAG_BYTES));
+    wrong.each("tags", &*tags, MAX_TAGS, |tag, wrong| {
+        wrong.take("", check::length(tag, MAX_TAG_BYTES));
         if tag.is_empty() || tag.chars().any(char::is_control) {
-            wrong.add(field, "is empty or has a control character");
+            wrong.add("", "is empty or has a control character");
         }
-    }
+    });
     let mut unique = BTreeSet::new();
     tags.retain(|tag| unique.insert(tag.clone()));
-}
-
-fn ssh_keys(keys: &mut [String], wrong: &mut Violations) {
-    wrong.take("ssh_keys", check::count(keys.len(), MAX_SSH_KEYS));
-    for (n, key) in keys.iter_mut().enumerate() {
-        *key = key.trim_matches([' ', '\t']).to_owned();
-        wrong.take(format!("ssh_keys[{n}]"), ssh_key::check(key));
-    }
 }
 
 /// Returns the valid SSH host keys of a phone-home call. The others are dropped, and the call is accepted.

@@ -16,9 +16,11 @@ pub mod check;
 pub mod instances;
 pub mod peers;
 pub mod reconcile;
-#[cfg(test)]
-mod site;
 pub mod state;
+#[cfg(test)]
+mod tests {
+    pub(crate) mod site;
+}
 
 pub use api::Api;
 pub use instances::{Error, Instances};

@@ -151,6 +151,32 @@ impl Reconciler {
         self.advance(instance, Event::Failed, reason).await
     }
 
+    /// Reacts to a failure to create a workflow or a power job: a used request id needs a new attempt, a refusal ends this
+    /// one, and everything else is repeated.
+    async fn creation_failed(
+        &self,
+        instance: &Instance,
+        error: peers::Error,
+    ) -> Result<Outcome, Error> {
+        match error {
+            peers::Error::RequestIdReused => self.restart_attempt(instance).await,
+            peers::Error::Refused { .. } => self.fail(instance, &error.to_string()).await,
+            peers::Error::Unavailable { .. } => Err(error.into()),
+        }
+    }
+
+    /// Returns the result of the workflow that the instance waits for, none while it runs. The error of a failed one is its
+    /// reason.
+    async fn workflow_result(
+        &self,
+        instance: &Instance,
+    ) -> Result<Option<Result<(), String>>, Error> {
+        Ok(match self.peers.workflow(&instance.workflow_id).await? {
+            None => Some(Err(format!("workflow {} was deleted", instance.workflow_id))),
+            Some(workflow) => workflow.is_terminal().then(|| install::result(&workflow)),
+        })
+    }
+
     /// Begins a new generation, and with it new request ids, since the old ones were used for another request.
     async fn restart_attempt(&self, instance: &Instance) -> Result<Outcome, Error> {
         let mut new = instance.clone();

@@ -8,7 +8,7 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 
 use super::*;
-use crate::site::{MACHINE, Site};
+use crate::tests::site::{MACHINE, Site};
 
 fn api() -> Api {
     let [hardware, workflow, power] = Site::new().channels();

@@ -7,18 +7,15 @@ use tinwright::instance::v1::instance::Ip;
 use tinwright::instance::v1::instance::ip::{Family, Flag};
 use tinwright::status::Violations;
 
-/// Converts `ip` to its stored form. Returns its violations.
-pub(super) fn normalize(ip: &mut Ip) -> Violations {
-    let mut wrong = Violations::default();
-    if let Some(address) = wrong.take("address", check::address(&ip.address)) {
-        ip.address = address.to_string();
-        normalize_family(ip, address, &mut wrong);
-        normalize_prefix(ip, address, &mut wrong);
+/// Converts `ip` to its stored form, or adds its violations.
+pub(super) fn normalize(ip: &mut Ip, wrong: &mut Violations) {
+    if let Some(address) = wrong.normalize("address", &mut ip.address, check::address) {
+        normalize_family(ip, address, wrong);
+        normalize_prefix(ip, address, wrong);
     }
     if let Some(flags) = wrong.take("flags", normalize_flags(&ip.flags)) {
         ip.flags = flags;
     }
-    wrong
 }
 
 fn normalize_family(ip: &mut Ip, address: IpAddr, wrong: &mut Violations) {
@@ -40,10 +37,7 @@ fn normalize_prefix(ip: &mut Ip, address: IpAddr, wrong: &mut Violations) {
     if ip.prefix_length == 0 {
         ip.prefix_length = max_bits;
     }
-    if !ip.gateway.is_empty()
-        && let Some(gateway) = wrong.take("gateway", check::address(&ip.gateway))
-    {
-        ip.gateway = gateway.to_string();
+    if let Some(gateway) = wrong.normalize_optional("gateway", &mut ip.gateway, check::address) {
         wrong.take("gateway", check_gateway(address, gateway, ip.prefix_length, max_bits));
     }
 }

@@ -14,15 +14,13 @@ const MAX_VERSION_BYTES: usize = 128;
 /// Adds the violations of `os`.
 pub(super) fn check(os: &Os, wrong: &mut Violations) {
     match os {
-        Os::CustomIpxe(script) => wrong.add_nested("custom_ipxe", custom_ipxe(script)),
-        Os::OperatingSystem(system) => {
-            wrong.add_nested("operating_system", operating_system(system))
-        }
+        Os::CustomIpxe(script) => wrong.nest("custom_ipxe", [script], custom_ipxe),
+        Os::OperatingSystem(system) => wrong.nest("operating_system", [system], operating_system),
     }
 }
 
-fn custom_ipxe(CustomIpxe { url, contents, always_pxe: _ }: &CustomIpxe) -> Violations {
-    let mut wrong = Violations::default();
+fn custom_ipxe(script: &CustomIpxe, wrong: &mut Violations) {
+    let CustomIpxe { url, contents, always_pxe: _ } = script;
     match (url.is_empty(), contents.is_empty()) {
         (true, true) => wrong.add("url", "is empty like contents: one of them is needed"),
         (false, false) => wrong.add("url", "is set together with contents: only one can be run"),
@@ -36,12 +34,10 @@ fn custom_ipxe(CustomIpxe { url, contents, always_pxe: _ }: &CustomIpxe) -> Viol
             }
         }
     }
-    wrong
 }
 
-fn operating_system(system: &OperatingSystem) -> Violations {
+fn operating_system(system: &OperatingSystem, wrong: &mut Violations) {
     let OperatingSystem { distro, version, tag } = system;
-    let mut wrong = Violations::default();
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     if distro.is_empty() || distro.len() > MAX_DISTRO_BYTES || !distro.bytes().all(is_allowed) {
         let shown: String = distro.chars().take(MAX_DISTRO_BYTES).collect();
@@ -58,5 +54,4 @@ fn operating_system(system: &OperatingSystem) -> Violations {
             wrong.add(field, "has a space or an unprintable character");
         }
     }
-    wrong
 }

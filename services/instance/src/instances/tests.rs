@@ -8,7 +8,7 @@ use store::memory::MemoryStore;
 use tinwright::instance::v1::CreateInstanceRequest;
 
 use super::*;
-use crate::site::{Frail, MACHINE};
+use crate::tests::site::{Frail, MACHINE};
 
 const OTHER: &str = "0a8e5f66-90b3-4f0e-9a55-6d1f0c2b3a44";
 

@@ -14,11 +14,9 @@ use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
-use super::install::failure_reason;
 use super::provision::record_workflow;
 use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, NO_REQUEST, Outcome, Reconciler};
 use super::{WORKFLOW_POLL_INTERVAL, request_id, request_labels};
-use crate::peers;
 use crate::state::Event;
 
 /// The name of this step in request ids.
@@ -81,26 +79,16 @@ impl Reconciler {
                 tracing::info!(instance.id, workflow.id = workflow, cancelled, "cleaning");
                 Ok(Outcome::Again)
             }
-            Err(peers::Error::RequestIdReused) => self.restart_attempt(instance).await,
-            Err(refused @ peers::Error::Refused { .. }) => {
-                self.fail(instance, &refused.to_string()).await
-            }
-            Err(error @ peers::Error::Unavailable { .. }) => Err(error.into()),
+            Err(error) => self.creation_failed(instance, error).await,
         }
     }
 
     /// Releases the machine once the clean-up workflow has succeeded.
     async fn await_clean_up(&self, instance: &Instance) -> Result<Outcome, Error> {
-        match self.peers.workflow(&instance.workflow_id).await? {
-            None => {
-                let reason = format!("workflow {} was deleted", instance.workflow_id);
-                self.fail(instance, &reason).await
-            }
-            Some(workflow) if !workflow.is_terminal() => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
-            Some(workflow) => match failure_reason(&workflow) {
-                None => self.release(instance).await,
-                Some(reason) => self.fail(instance, &reason).await,
-            },
+        match self.workflow_result(instance).await? {
+            None => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
+            Some(Ok(())) => self.release(instance).await,
+            Some(Err(reason)) => self.fail(instance, &reason).await,
         }
     }
 

@@ -15,7 +15,6 @@ use tinwright::workflow::v1::{Workflow, WorkflowState};
 use super::{Error, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
 use super::{request_id, request_labels};
 use crate::instances::machine_reports::is_installed_by_script;
-use crate::peers;
 use crate::state::Event;
 
 /// The name of the request that boots a custom script.
@@ -38,16 +37,10 @@ impl Reconciler {
                 self.record_installed(instance, "").await
             };
         }
-        match self.peers.workflow(&instance.workflow_id).await? {
-            None => {
-                let reason = format!("workflow {} was deleted", instance.workflow_id);
-                self.fail(instance, &reason).await
-            }
-            Some(workflow) if !workflow.is_terminal() => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
-            Some(workflow) => match failure_reason(&workflow) {
-                None => self.record_installed(instance, "").await,
-                Some(reason) => self.fail(instance, &reason).await,
-            },
+        match self.workflow_result(instance).await? {
+            None => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
+            Some(Ok(())) => self.record_installed(instance, "").await,
+            Some(Err(reason)) => self.fail(instance, &reason).await,
         }
     }
 
@@ -56,15 +49,15 @@ impl Reconciler {
         let labels = request_labels(instance, BOOT_STEP);
         let request_id = request_id(instance, BOOT_STEP);
         match self.peers.boot_from_network(&instance.hardware_id, labels, request_id).await {
-            Ok(true) => self.record_installed(instance, "boots its own script").await,
-            Ok(false) => {
-                self.record_installed(instance, "no BMC: switch the machine on by hand").await
+            Ok(has_bmc) => {
+                let reason = if has_bmc {
+                    "boots its own script"
+                } else {
+                    "no BMC: switch the machine on by hand"
+                };
+                self.record_installed(instance, reason).await
             }
-            Err(peers::Error::RequestIdReused) => self.restart_attempt(instance).await,
-            Err(refused @ peers::Error::Refused { .. }) => {
-                self.fail(instance, &refused.to_string()).await
-            }
-            Err(error @ peers::Error::Unavailable { .. }) => Err(error.into()),
+            Err(error) => self.creation_failed(instance, error).await,
         }
     }
 
@@ -80,83 +73,42 @@ impl Reconciler {
 
     /// Makes the instance active once its system has called, if a call is required.
     async fn await_phone_home(&self, instance: &Instance) -> Result<Outcome, Error> {
-        let requirement = self.phone_home_requirement(instance).await?;
+        if instance.phone_home_time.is_none() && is_installed_by_script(instance) {
+            // There is no other sign that the system is up, so there is no time limit.
+            return Ok(Outcome::Done);
+        }
+        if instance.phone_home_time.is_some() || !self.requires_phone_home(instance).await? {
+            return self.advance(instance, Event::Installed, "").await;
+        }
         let installed = instance.install_time.and_then(|time| SystemTime::try_from(time).ok());
-        let has_called = instance.phone_home_time.is_some();
-        match activation(requirement, has_called, installed, self.instances.now()) {
-            Activation::Active => self.advance(instance, Event::Installed, "").await,
-            Activation::PhoneHomeTimedOut => {
+        match remaining_wait(installed, self.instances.now()) {
+            Some(left) => self.wait(instance, "waits for phone home", left).await,
+            None => {
                 tracing::warn!(instance.id, hardware.id = instance.hardware_id, NO_PHONE_HOME);
                 self.advance(instance, Event::Installed, NO_PHONE_HOME).await
             }
-            Activation::Wait(Some(left)) => self.wait(instance, "waits for phone home", left).await,
-            Activation::Wait(None) => Ok(Outcome::Done),
         }
     }
 
-    async fn phone_home_requirement(
-        &self,
-        instance: &Instance,
-    ) -> Result<PhoneHomeRequirement, Error> {
-        if is_installed_by_script(instance) {
-            return Ok(PhoneHomeRequirement::Always);
-        }
+    /// True if the machine's policy requires a call.
+    async fn requires_phone_home(&self, instance: &Instance) -> Result<bool, Error> {
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         let policy = hardware.and_then(|hardware| hardware.policy).unwrap_or_default();
-        Ok(match policy.phone_home() {
-            PhoneHome::Required => PhoneHomeRequirement::UntilTimeout,
-            PhoneHome::Optional | PhoneHome::Unspecified => PhoneHomeRequirement::Never,
-        })
+        Ok(policy.phone_home() == PhoneHome::Required)
     }
 }
 
-/// The rule by which an instance waits for its system's call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PhoneHomeRequirement {
-    /// No call is needed.
-    Never,
-    /// A call is awaited, for [`PHONE_HOME_TIMEOUT`].
-    UntilTimeout,
-    /// A call is awaited without limit: there is no other sign that the system is up.
-    Always,
+/// Returns the time for which a required call is still awaited; none once it is over.
+fn remaining_wait(installed: Option<SystemTime>, now: SystemTime) -> Option<Duration> {
+    // If the clock was set back, the wait begins again; it does not become longer than that.
+    let since = installed.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
+    PHONE_HOME_TIMEOUT.checked_sub(since).filter(|left| !left.is_zero())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Activation {
-    Active,
-    /// Active although the required call did not come.
-    PhoneHomeTimedOut,
-    /// Not active yet: wait for the call, for this time or without limit.
-    Wait(Option<Duration>),
-}
-
-fn activation(
-    requirement: PhoneHomeRequirement,
-    has_called: bool,
-    installed: Option<SystemTime>,
-    now: SystemTime,
-) -> Activation {
-    match requirement {
-        PhoneHomeRequirement::Never => Activation::Active,
-        PhoneHomeRequirement::UntilTimeout | PhoneHomeRequirement::Always if has_called => {
-            Activation::Active
-        }
-        PhoneHomeRequirement::Always => Activation::Wait(None),
-        PhoneHomeRequirement::UntilTimeout => {
-            // If the clock was set back, the wait begins again; it does not become longer than that.
-            let since = installed.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
-            match PHONE_HOME_TIMEOUT.checked_sub(since) {
-                Some(left) if !left.is_zero() => Activation::Wait(Some(left)),
-                Some(_) | None => Activation::PhoneHomeTimedOut,
-            }
-        }
-    }
-}
-
-/// Returns the reason why an ended workflow failed; nothing if it succeeded.
-pub(super) fn failure_reason(workflow: &Workflow) -> Option<String> {
+/// Returns the result of an ended workflow: success, or the reason of its failure.
+pub(super) fn result(workflow: &Workflow) -> Result<(), String> {
     let result = match workflow.state() {
-        WorkflowState::Success => return None,
+        WorkflowState::Success => return Ok(()),
         WorkflowState::Timeout => "took too long",
         WorkflowState::Cancelled => "was cancelled",
         WorkflowState::Failed
@@ -167,7 +119,7 @@ pub(super) fn failure_reason(workflow: &Workflow) -> Option<String> {
         | WorkflowState::Post => "failed",
     };
     let separator = if workflow.state_reason.is_empty() { "" } else { ": " };
-    Some(format!("workflow {} {result}{separator}{}", workflow.id, workflow.state_reason))
+    Err(format!("workflow {} {result}{separator}{}", workflow.id, workflow.state_reason))
 }
 
 #[cfg(test)]
@@ -177,30 +129,14 @@ mod tests {
     #[test]
     fn a_required_call_is_awaited_for_half_an_hour() {
         let installed = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let after = |minutes: u64, has_called| {
-            let now = installed + Duration::from_secs(minutes * 60);
-            activation(PhoneHomeRequirement::UntilTimeout, has_called, Some(installed), now)
+        let after = |minutes: u64| {
+            remaining_wait(Some(installed), installed + Duration::from_secs(minutes * 60))
         };
-        assert_eq!(after(0, true), Activation::Active);
-        assert_eq!(after(10, false), Activation::Wait(Some(Duration::from_secs(20 * 60))));
-        assert_eq!(after(30, false), Activation::PhoneHomeTimedOut);
-        assert_eq!(after(31, true), Activation::Active);
-    }
-
-    #[test]
-    fn a_custom_script_needs_a_call_without_time_limit() {
-        let now = SystemTime::UNIX_EPOCH + 100 * PHONE_HOME_TIMEOUT;
+        assert_eq!(after(10), Some(Duration::from_secs(20 * 60)));
+        assert_eq!(after(30), None);
         assert_eq!(
-            activation(PhoneHomeRequirement::Always, false, Some(SystemTime::UNIX_EPOCH), now),
-            Activation::Wait(None)
-        );
-        assert_eq!(
-            activation(PhoneHomeRequirement::Always, true, Some(now), now),
-            Activation::Active
-        );
-        assert_eq!(
-            activation(PhoneHomeRequirement::Never, false, Some(now), now),
-            Activation::Active
+            remaining_wait(Some(installed), SystemTime::UNIX_EPOCH),
+            Some(PHONE_HOME_TIMEOUT)
         );
     }
 }

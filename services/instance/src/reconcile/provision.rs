@@ -31,15 +31,13 @@ impl Reconciler {
                 tracing::info!(instance.id, workflow.id = workflow, "provisioning");
                 Ok(Outcome::Again)
             }
-            // The instance was updated after the workflow was created and before that was recorded.
-            Err(peers::Error::RequestIdReused) => {
-                self.cancel_workflows(instance, NO_REQUEST).await?;
-                self.restart_attempt(instance).await
+            Err(error) => {
+                if matches!(error, peers::Error::RequestIdReused) {
+                    // The instance was updated after the workflow was created and before that was recorded.
+                    self.cancel_workflows(instance, NO_REQUEST).await?;
+                }
+                self.creation_failed(instance, error).await
             }
-            Err(refused @ peers::Error::Refused { .. }) => {
-                self.fail(instance, &refused.to_string()).await
-            }
-            Err(error @ peers::Error::Unavailable { .. }) => Err(error.into()),
         }
     }
 

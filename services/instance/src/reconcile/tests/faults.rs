@@ -1,7 +1,7 @@
 //! Deaths at each commit and lost responses: the result is the same, and nothing is done twice.
 
 use super::*;
-use crate::site::Frail;
+use crate::tests::site::Frail;
 
 /// The ids of all requests to the peers in the life of an instance.
 fn expected_requests(id: InstanceId) -> [String; 2] {
