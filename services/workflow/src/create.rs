@@ -1,6 +1,6 @@
 //! Creates the record of a workflow from a template, hardware and the caller's values.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{Mac, WorkflowId, check};
 
-use crate::lifecycle::{Plan, plan};
+use crate::lifecycle::{Plan, Step};
 use crate::template::{self, Template, Values};
 use crate::{record, templates};
 
@@ -24,17 +24,23 @@ pub fn new_workflow(
     now: SystemTime,
 ) -> Result<pb::Workflow, Violations> {
     let rendered = render(request, template, machine)?;
-    let actions = rendered.tasks.iter().flat_map(|task| &task.actions);
-    let steps = plan::steps(&rendered, |worker| names_machine(worker, machine));
-    let steps = steps.map_err(|other| {
-        let name = if machine.name.is_empty() { &machine.id } else { &machine.name };
-        Violations::single("template", format!("{other}, {name}"))
-    })?;
+    let template::Definition { name, global_timeout, tasks, .. } = &rendered.definition;
+    let mut steps = Vec::new();
+    for template::Task { name: task, worker, actions, .. } in tasks {
+        if !names_machine(worker, machine) {
+            let machine = if machine.name.is_empty() { &machine.id } else { &machine.name };
+            let reason = format!(
+                "task {task:?} names worker {worker:?}, which is not the workflow's machine, {machine}"
+            );
+            return Err(Violations::single("template", reason));
+        }
+        steps.extend(actions.iter().map(|action| (Step::new(task, action), action)));
+    }
     let options = request.boot_options.unwrap_or_default();
     let plan = Plan {
         prepares: options.mode() == pb::boot_options::Mode::Netboot,
         powers_off: options.power_off_after,
-        time_limit: rendered.global_timeout,
+        time_limit: (*global_timeout > 0).then(|| Duration::from_secs(*global_timeout)),
     };
     let blank = pb::Workflow {
         id: WorkflowId::new().to_string(),
@@ -42,15 +48,14 @@ pub fn new_workflow(
         create_time: Some(Timestamp::from(now)),
         update_time: Some(Timestamp::from(now)),
         template_id: template.id.clone(),
-        template_name: if template.name.is_empty() { &rendered.name } else { &template.name }
-            .clone(),
+        template_name: if template.name.is_empty() { name } else { &template.name }.clone(),
         hardware_id: machine.id.clone(),
         instance_id: request.instance_id.clone(),
         boot_options: request.boot_options,
         rendered: rendered.text.clone(),
         ..pb::Workflow::default()
     };
-    Ok(record::new_record(blank, plan, steps.into_iter().zip(actions).collect(), now))
+    Ok(record::new_record(blank, plan, steps, now))
 }
 
 /// Checks the fields of a request that need no look-up.

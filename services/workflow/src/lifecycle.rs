@@ -40,8 +40,9 @@ use std::time::SystemTime;
 
 use tinwright::LeaseId;
 
+pub use crate::template::AfterLoss;
 pub use action::{Action, ActionEnd, AttemptReport, Holder, Lease};
-pub use plan::{AfterLoss, Plan, Step};
+pub use plan::{Plan, Step};
 
 /// A workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,11 +23,10 @@ mod strict;
 mod tests;
 mod values;
 
-pub use definition::{Definition, Namespaces, Restart, RuleViolation, Stage};
+pub use definition::{Action, AfterLoss, Definition, Namespaces, RuleViolation, Stage, Task};
 pub use engine::MAX_TEMPLATE_BYTES;
 pub use error::{PlaceholderError, PlaceholderErrorCause};
-pub use image::{Image, InvalidImage};
-pub use rendered::{Action, DEFAULT_ACTION_TIMEOUT, Rendered, Task};
+pub use rendered::{DEFAULT_ACTION_TIMEOUT, Rendered};
 pub use values::Values;
 
 /// The reason why a template was not accepted or not rendered. Its author has to correct it.

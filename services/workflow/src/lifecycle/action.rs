@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tinwright::{BootId, LeaseId, ProcessId};
 
 use super::deadline::{LEASE_DURATION, RETRY_BACKOFF, later};
-use super::plan::{AfterLoss, Step};
+use super::{AfterLoss, Step};
 
 /// The number of lost attempts after which an action fails, so that a machine that crashes in it is not retried for ever.
 pub const MAX_LOST_ATTEMPTS: u32 = 5;

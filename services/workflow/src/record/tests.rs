@@ -123,7 +123,7 @@ fn blank(workflow: &Workflow) -> pb::Workflow {
     let record = pb::Workflow { boot_options: Some(options), ..Default::default() };
     let rendered =
         crate::template::Template::parse("t", TEXT).unwrap().render(Default::default()).unwrap();
-    let action = &rendered.tasks[0].actions[0];
+    let action = &rendered.definition.tasks[0].actions[0];
     let steps = workflow.actions.iter().map(|it| (it.step.clone(), action)).collect();
     new_record(record, workflow.plan, steps, SystemTime::UNIX_EPOCH)
 }

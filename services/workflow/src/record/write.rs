@@ -46,7 +46,7 @@ fn new_action(step: &Step, action: &template::Action) -> pb::Action {
         id: Uuid::now_v7().to_string(),
         task_name: step.task.clone(),
         name: step.name.clone(),
-        image: action.image.to_string(),
+        image: action.image.clone(),
         timeout: Some(span(step.timeout)),
         retries: number(step.retries),
         background: step.background,

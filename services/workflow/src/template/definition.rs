@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Error, Image, strict};
+use super::{Error, image, strict};
 
 /// Names must be shorter than this, as in Tinkerbell.
 const NAME_BYTES_LIMIT: usize = 200;
@@ -100,7 +100,10 @@ pub struct Action {
     pub background: bool,
     /// The reaction to an attempt whose result is unknown; by default the image decides.
     #[serde(default)]
-    pub restart: Option<Restart>,
+    pub restart: Option<AfterLoss>,
+    /// True if its condition is false. Set by rendering.
+    #[serde(skip)]
+    pub skipped: bool,
 }
 
 /// The host's namespaces an action runs in.
@@ -118,11 +121,26 @@ pub struct Namespaces {
 /// The reaction to an attempt whose result is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Restart {
-    /// Run the action again.
+pub enum AfterLoss {
+    /// Run the action again: it overwrites what it did.
     Retry,
-    /// Fail.
+    /// Fail: running the action twice may do harm.
     Fail,
+    /// The action was to end the boot: it succeeded if a new boot is seen, and failed otherwise.
+    #[serde(skip)]
+    ExpectBoot,
+}
+
+impl AfterLoss {
+    /// The default for an image, by the last part of its name. Only Tinkerbell's actions are known to be safe to retry.
+    pub fn of(reference: &str) -> Self {
+        match image::short_name(reference) {
+            "image2disk" | "oci2disk" | "qemuimg2disk" | "archive2disk" | "writefile"
+            | "rootio" | "grub2disk" | "syslinux" | "slurp" => Self::Retry,
+            "kexec" | "reboot" | "poweroff" | "waitdaemon" => Self::ExpectBoot,
+            _ => Self::Fail,
+        }
+    }
 }
 
 /// A broken rule. The texts are Tinkerbell's.
@@ -201,7 +219,7 @@ impl Task {
         for action in &self.actions {
             check_name(&action.name)?;
             let placeholder = stage == Stage::Unrendered && action.image.contains("{{");
-            if !placeholder && action.image.parse::<Image>().is_err() {
+            if !placeholder && !image::is_valid(&action.image) {
                 return Err(RuleViolation::Image(action.image.clone()));
             }
             if !names.insert(&action.name) {

@@ -5,7 +5,7 @@
 mod properties;
 mod refusals;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 
@@ -58,21 +58,21 @@ pub(super) fn template(actions: &str) -> Template {
     Template::parse("t", &text).unwrap()
 }
 
-fn rendered() -> Rendered {
-    Template::parse("debian", DEBIAN).unwrap().render(values()).unwrap()
+fn rendered() -> Definition {
+    Template::parse("debian", DEBIAN).unwrap().render(values()).unwrap().definition
 }
 
 #[test]
 fn a_template_renders_to_typed_actions() {
     let rendered = rendered();
     assert_eq!(rendered.name, "debian");
-    assert_eq!(rendered.global_timeout, Some(Duration::from_secs(1800)));
+    assert_eq!(rendered.global_timeout, 1800);
     let [task] = rendered.tasks.as_slice() else { panic!("{:?}", rendered.tasks) };
     assert_eq!((task.worker.as_str(), task.actions.len()), ("02:00:5e:10:00:01", 3));
     let run = &task.actions[1];
     assert_eq!(run.on_failure, ["/bin/fail", "02:00:5e:10:00:01"]);
     assert_eq!(run.namespaces, Namespaces { network: "host".into(), pid: "host".into() });
-    assert_eq!(run.restart, Some(Restart::Retry));
+    assert_eq!(run.restart, Some(AfterLoss::Retry));
 }
 
 #[test]
@@ -98,10 +98,7 @@ fn an_actions_volume_replaces_its_tasks_with_the_same_source() {
 #[test]
 fn without_a_timeout_the_servers_default_applies() {
     let actions = &rendered().tasks[0].actions;
-    assert_eq!(
-        (actions[0].timeout, actions[1].timeout),
-        (Duration::from_secs(600), DEFAULT_ACTION_TIMEOUT)
-    );
+    assert_eq!((actions[0].timeout, actions[1].timeout), (600, DEFAULT_ACTION_TIMEOUT));
 }
 
 #[test]
@@ -128,8 +125,9 @@ fn a_text_that_is_yaml_only_after_rendering_renders_and_cannot_be_checked() {
         "{{- range .disks }}\n  - {name: wipe-{{ . }}, image: rootio, timeout: {{ 5 }}}\n{{- end }}",
     );
     assert!(matches!(template.check(), Err(Error::Yaml(_))));
-    let serde_json::Value::Object(map) = json!({"disks": ["sda", "sdb"]}) else { unreachable!() };
-    let rendered = template.render(map.into()).unwrap();
+    let hardware_map = [("disks".to_owned(), json!(["sda", "sdb"]))].into_iter().collect();
+    let values = Values { hardware_map, ..Values::default() };
+    let rendered = template.render(values).unwrap().definition;
     let names: Vec<_> =
         rendered.tasks[0].actions.iter().map(|action| action.name.as_str()).collect();
     assert_eq!(names, ["wipe-sda", "wipe-sdb"]);
@@ -147,7 +145,8 @@ fn keys_without_a_value_count_as_absent() {
 fn a_variables_scalar_stays_as_written() {
     let action =
         template("  - {name: x, image: y, environment: {MODE: 0644, ON: yes, N: 1e3, E: }}");
-    let environment = &action.render(Values::default()).unwrap().tasks[0].actions[0].environment;
+    let rendered = action.render(Values::default()).unwrap().definition;
+    let environment = &rendered.tasks[0].actions[0].environment;
     let values: Vec<&str> = environment.values().map(String::as_str).collect();
     assert_eq!(values, ["", "0644", "1e3", "yes"]);
 }

@@ -25,9 +25,3 @@ impl Values {
         Value::Object(all)
     }
 }
-
-impl From<Map<String, Value>> for Values {
-    fn from(hardware_map: Map<String, Value>) -> Self {
-        Self { hardware_map, ..Self::default() }
-    }
-}

@@ -109,14 +109,14 @@ prop_compose! {
         timeout in any::<u64>(), retries in any::<u32>(), background in any::<bool>(),
         lists in prop::array::uniform4(prop::collection::vec(text(), 0..3)),
         environment in environment(), condition in prop::option::of(text()),
-        restart in prop::option::of(prop::sample::select(vec![Restart::Retry, Restart::Fail])),
+        restart in prop::option::of(prop::sample::select(vec![AfterLoss::Retry, AfterLoss::Fail])),
         namespaces in (text(), text()), pid in text(),
     ) -> definition::Action {
         let [command, on_timeout, on_failure, volumes] = lists;
         let namespaces = Namespaces { network: namespaces.0, pid: namespaces.1 };
         definition::Action {
             name: format!("a{name}"), image: "cexec:v1".into(), timeout, command, on_timeout, on_failure, pid, namespaces,
-            volumes, environment, condition, retries, background, restart,
+            volumes, environment, condition, retries, background, restart, skipped: false,
         }
     }
 }
