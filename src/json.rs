@@ -38,6 +38,13 @@ fn descriptor<M: Name>() -> Result<MessageDescriptor, Error> {
     found.ok_or(Error::Unknown(name))
 }
 
+/// Returns the names of the fields of `M`.
+pub fn fields<M: Name>() -> impl Iterator<Item = String> {
+    let fields =
+        descriptor::<M>().into_iter().flat_map(|message| message.fields().collect::<Vec<_>>());
+    fields.map(|field| field.name().to_owned())
+}
+
 /// Returns `message` with its descriptor.
 pub(crate) fn dynamic<M: Message + Name>(message: &M) -> Result<DynamicMessage, Error> {
     Ok(DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?)

@@ -197,4 +197,18 @@ mod tests {
         assert_eq!(details.field_violations[1].field, "interfaces[1].name");
         assert_eq!(details.field_violations[1].description, "is too long");
     }
+
+    #[test]
+    fn items_and_nested_messages_have_their_paths() {
+        let mut violations = Violations::default();
+        let mut macs = ["00-00-00-00-00-01".to_owned(), "x".to_owned()];
+        violations.each("macs", &mut macs, 1, |mac, wrong| {
+            wrong.normalize("", mac, str::parse::<crate::Mac>);
+        });
+        violations.nest("inner", Some(()), |(), wrong| wrong.add("mac", "is empty"));
+        violations.nest("absent", None, |(), wrong| wrong.add("mac", "is empty"));
+        let fields: Vec<_> = violations.iter().map(|it| it.field.as_str()).collect();
+        assert_eq!(fields, ["macs", "macs[1]", "inner.mac"]);
+        assert_eq!(macs[0], "00:00:00:00:00:01");
+    }
 }

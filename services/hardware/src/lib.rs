@@ -9,6 +9,8 @@
 //!
 //! The use of a machine is recorded by the instance service, its BMC by the power service.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod check;
 pub mod occupancy;

@@ -67,7 +67,8 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     });
     extra::check(&instance.extra, &mut wrong);
     values(&instance.template_values, &mut wrong);
-    wrong.take("instance", length(&instance));
+    // Each field has its own limit, but all of them together would not fit the store.
+    wrong.take("instance", check::length(instance.encode_to_vec(), MAX_RECORD_BYTES));
     wrong.into_result(instance)
 }
 
@@ -88,16 +89,6 @@ fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
             wrong.add("address", format!("{} is listed twice", ip.address));
         }
     });
-}
-
-/// Limits the whole record: each field has its own limit, but all of them together would not fit the store.
-fn length(instance: &pb::Instance) -> Result<(), InvalidValue> {
-    let length = instance.encoded_len();
-    if length <= MAX_RECORD_BYTES {
-        Ok(())
-    } else {
-        Err(InvalidValue::TooLong { length, max: MAX_RECORD_BYTES })
-    }
 }
 
 fn document(text: &str) -> Result<(), String> {

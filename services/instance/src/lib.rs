@@ -11,6 +11,8 @@
 //! occupant. Only then is the machine's own state read: an instance whose machine may not be used fails and releases it. A
 //! machine that was changed is released only after it was wiped, or into maintenance.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod check;
 pub mod instances;

@@ -22,15 +22,15 @@ mod provision;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use runtime::feed;
+use runtime::feed::{self, FeedEvent};
 use runtime::work_queue::Outcome;
 use store::mirror::Mirror;
 use tinwright::instance::v1::Instance;
-use tinwright::workflow::v1::{WatchWorkflowsRequest, Workflow};
+use tinwright::workflow::v1::{WatchWorkflowsRequest, Workflow, WorkflowState};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::controller::{Controller, EndedWorkflows};
+use self::controller::Controller;
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};
 use crate::state::{Event, State};
@@ -84,10 +84,14 @@ impl Reconciler {
             Ok(client.clone().watch_workflows(all).await?.into_inner())
         };
         let forward = move |event| {
-            if let Some(ended) = EndedWorkflows::from_event(event) {
-                // Fails only once the controller has stopped.
-                let _stopped = sender.send(ended);
-            }
+            let ended = match event {
+                FeedEvent::Snapshot(_) => None,
+                FeedEvent::Put(workflow) if workflow.is_terminal() => Some(workflow.id),
+                FeedEvent::Deleted(id) => Some(id),
+                FeedEvent::Put(_) | FeedEvent::Disconnected => return,
+            };
+            // Fails only once the controller has stopped.
+            let _stopped = sender.send(ended);
         };
         tokio::join!(
             feed::follow("workflows", open, forward, stop.clone()),
@@ -173,7 +177,7 @@ impl Reconciler {
     ) -> Result<Option<Result<(), String>>, Error> {
         Ok(match self.peers.workflow(&instance.workflow_id).await? {
             None => Some(Err(format!("workflow {} was deleted", instance.workflow_id))),
-            Some(workflow) => workflow.is_terminal().then(|| install::result(&workflow)),
+            Some(workflow) => workflow.is_terminal().then(|| result(&workflow)),
         })
     }
 
@@ -225,6 +229,23 @@ struct ExistingWorkflows {
     any: bool,
     /// The number that had not ended yet.
     running: usize,
+}
+
+/// Returns the result of an ended workflow: success, or the reason of its failure.
+fn result(workflow: &Workflow) -> Result<(), String> {
+    let result = match workflow.state() {
+        WorkflowState::Success => return Ok(()),
+        WorkflowState::Timeout => "took too long",
+        WorkflowState::Cancelled => "was cancelled",
+        WorkflowState::Failed
+        | WorkflowState::Unspecified
+        | WorkflowState::Pending
+        | WorkflowState::Preparing
+        | WorkflowState::Running
+        | WorkflowState::Post => "failed",
+    };
+    let separator = if workflow.state_reason.is_empty() { "" } else { ": " };
+    Err(format!("workflow {} {result}{separator}{}", workflow.id, workflow.state_reason))
 }
 
 /// Returns the id of the request that is made once per `step` and generation of the instance.

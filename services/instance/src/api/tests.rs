@@ -118,7 +118,7 @@ async fn writing_back_a_basic_view_loses_no_secret() {
     let after = update(renamed, &[]).await;
     let (revision, update_time) = (after.revision, after.update_time);
     assert_eq!(after, pb::Instance { hostname: "db".into(), revision, update_time, ..before });
-    // Named, it is taken away.
+    // A field that the mask names is removed.
     let emptied = pb::Instance { revision: 0, ..basic };
     assert_eq!(update(emptied, &["userdata", "extra"]).await.userdata, "");
 }

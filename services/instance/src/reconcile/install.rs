@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 
 use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
-use tinwright::workflow::v1::{Workflow, WorkflowState};
 
 use super::{Error, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
 use super::{request_id, request_labels};
@@ -103,23 +102,6 @@ fn remaining_wait(installed: Option<SystemTime>, now: SystemTime) -> Option<Dura
     // If the clock was set back, the wait begins again; it does not become longer than that.
     let since = installed.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
     PHONE_HOME_TIMEOUT.checked_sub(since).filter(|left| !left.is_zero())
-}
-
-/// Returns the result of an ended workflow: success, or the reason of its failure.
-pub(super) fn result(workflow: &Workflow) -> Result<(), String> {
-    let result = match workflow.state() {
-        WorkflowState::Success => return Ok(()),
-        WorkflowState::Timeout => "took too long",
-        WorkflowState::Cancelled => "was cancelled",
-        WorkflowState::Failed
-        | WorkflowState::Unspecified
-        | WorkflowState::Pending
-        | WorkflowState::Preparing
-        | WorkflowState::Running
-        | WorkflowState::Post => "failed",
-    };
-    let separator = if workflow.state_reason.is_empty() { "" } else { ": " };
-    Err(format!("workflow {} {result}{separator}{}", workflow.id, workflow.state_reason))
 }
 
 #[cfg(test)]
