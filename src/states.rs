@@ -14,6 +14,11 @@ impl instance::State {
 }
 
 impl WorkflowState {
+    /// Returns the state's name as logs and errors spell it, such as `pending`.
+    pub fn word(self) -> String {
+        self.as_str_name().trim_start_matches("WORKFLOW_STATE_").to_ascii_lowercase()
+    }
+
     /// True if a workflow in this state changes no more.
     pub fn is_terminal(self) -> bool {
         match self {

@@ -23,7 +23,7 @@ use crate::dispatch::Dispatcher;
 use crate::logs::{LogKind, Logs};
 use crate::progress::ProgressCache;
 use crate::queue::MachineQueues;
-use crate::reconcile::Reconciler;
+use crate::reconcile::{BmcClient, Reconciler};
 use crate::templates::{TemplateKind, Templates};
 use crate::worker_enrollment::{Issuer, WorkerEnrollment};
 use crate::workflows::{WorkflowKind, Workflows};
@@ -72,17 +72,16 @@ impl Api {
             Mirror::new(workflows.records().clone()),
             Mirror::new(logs.records().clone()),
         );
-        let mirror = mirrors.1.clone();
         Self {
-            reconciler: Reconciler::new(
-                workflows.clone(),
-                logs.clone(),
-                mirror,
-                queues.clone(),
-                progress.clone(),
-                power,
-                clock.clone(),
-            ),
+            reconciler: Reconciler {
+                workflows: workflows.clone(),
+                logs: logs.clone(),
+                mirror: mirrors.1.clone(),
+                queues: queues.clone(),
+                progress: progress.clone(),
+                bmcs: BmcClient::new(power),
+                clock: clock.clone(),
+            },
             dispatcher: Dispatcher {
                 workflows: workflows.clone(),
                 queues: queues.clone(),

@@ -17,17 +17,6 @@ use crate::workflows::{Error, Workflows};
 /// The longest time that a request is held while there is nothing to do.
 pub const MAX_HOLD: Duration = Duration::from_secs(50);
 
-/// The response to a worker.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Instruction {
-    /// Run this action.
-    Run(Box<pb::Assignment>),
-    /// Reboot, to boot the disk.
-    Reboot,
-    /// Nothing for now; request again.
-    RequestAgain,
-}
-
 /// Dispatches actions to workers.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
@@ -41,7 +30,7 @@ pub struct Dispatcher {
 
 /// The result of one look at a machine's queue.
 enum Lookup {
-    Found(Instruction),
+    Found(Box<pb::NextActionResponse>),
     /// Nothing; an action's backoff ends at this time, if one is given.
     Nothing(Option<SystemTime>),
     /// Another workflow holds the machine: look there.
@@ -49,7 +38,7 @@ enum Lookup {
 }
 
 impl Dispatcher {
-    /// Waits for the next instruction for `holder` on `machine`. May be dropped at any time: a repeated request gets the same
+    /// Waits for the next instruction for `holder` on `machine`: an action, a reboot, or neither, to request again. May be dropped at any time: a repeated request gets the same
     /// assignment.
     ///
     /// The first lookup reads the machine's holder from the store, and reports the request to the lifecycle, which detects
@@ -59,7 +48,7 @@ impl Dispatcher {
         machine: HardwareId,
         holder: &Holder,
         running: Option<LeaseId>,
-    ) -> Result<Instruction, Error> {
+    ) -> Result<pb::NextActionResponse, Error> {
         let mut subscription = self.queues.subscribe(machine);
         self.queues.ready().await;
         let active = self.workflows.holder(machine).await?;
@@ -70,7 +59,7 @@ impl Dispatcher {
             Event::RequestAction { holder: holder.clone(), running, new_lease: new_lease() };
         loop {
             let next_look = match self.look_up(machine, &holder, first.take(), &event).await? {
-                Lookup::Found(instruction) => return Ok(instruction),
+                Lookup::Found(response) => return Ok(*response),
                 Lookup::HeldBy(id) => {
                     first = Some(id);
                     continue;
@@ -97,13 +86,13 @@ impl Dispatcher {
         let Some(id) = first else {
             return match self.queues.idle_boot(machine, &holder.boot) {
                 IdleBoot::Wait => Ok(Lookup::Nothing(None)),
-                IdleBoot::Reboot => Ok(Lookup::Found(Instruction::Reboot)),
+                IdleBoot::Reboot => Ok(found(None, true)),
                 IdleBoot::Unexpected(last) => self.unexpected_boot(last, holder, event).await,
             };
         };
         match self.workflows.apply(id, event).await {
             Ok(record) => Ok(match assignment(&record, holder) {
-                Some(assignment) => Lookup::Found(Instruction::Run(Box::new(assignment))),
+                Some(assignment) => found(Some(assignment), false),
                 None => Lookup::Nothing(not_before(&record)),
             }),
             Err(Error::MachineHeld(by)) => Ok(Lookup::HeldBy(by)),
@@ -131,10 +120,10 @@ impl Dispatcher {
         let instruction = match (given, event) {
             (Some(instruction), _) => instruction,
             (None, Event::RequestAction { .. }) => self.count_boot(last, holder).await?,
-            (None, _) => return Ok(Lookup::Found(Instruction::RequestAgain)),
+            (None, _) => return Ok(found(None, false)),
         };
         Ok(match instruction {
-            UnexpectedBoot::Reboot => Lookup::Found(Instruction::Reboot),
+            UnexpectedBoot::Reboot => found(None, true),
             UnexpectedBoot::Wait => Lookup::Nothing(None),
         })
     }
@@ -154,6 +143,11 @@ impl Dispatcher {
         }
         Ok(instruction.unwrap_or(UnexpectedBoot::Wait))
     }
+}
+
+/// The instruction to run `assignment`, to reboot so that the disk is booted, or to request again.
+fn found(assignment: Option<pb::Assignment>, reboot: bool) -> Lookup {
+    Lookup::Found(Box::new(pb::NextActionResponse { assignment, reboot }))
 }
 
 /// A unique lease id.

@@ -10,6 +10,8 @@
 //! - [`worker_enrollment`]: certificates for workers.
 //! - [`reconcile`]: turns, preparation, post, deadlines and garbage collection. [`api`]: gRPC.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod create;
 pub mod dispatch;

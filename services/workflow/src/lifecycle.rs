@@ -39,6 +39,7 @@ mod transitions;
 use std::time::SystemTime;
 
 use tinwright::LeaseId;
+use tinwright::workflow::v1 as pb;
 
 pub use crate::template::AfterLoss;
 pub use action::{Action, ActionEnd, AttemptReport, Holder, Lease};
@@ -88,7 +89,7 @@ pub enum State {
         at: SystemTime,
         /// Result.
         outcome: WorkflowOutcome,
-        /// What could not be undone, if the outcome was decided before.
+        /// The failure of the clean-up, if the outcome was decided before.
         warning: Option<String>,
     },
 }
@@ -170,7 +171,7 @@ pub enum EventRefused {
     #[error("a workflow that is {state} cannot {event}")]
     WrongState {
         /// As the API spells it.
-        state: &'static str,
+        state: String,
         /// As a verb.
         event: &'static str,
     },
@@ -224,27 +225,32 @@ impl Workflow {
     }
 }
 
-impl State {
-    /// The name in the API.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Pending { .. } => "pending",
-            Self::Preparing { .. } => "preparing",
-            Self::Running { .. } => "running",
-            Self::Post { .. } => "post",
-            Self::Ended { outcome, .. } => outcome.name(),
+impl From<&State> for pb::WorkflowState {
+    fn from(state: &State) -> Self {
+        match state {
+            State::Pending { .. } => Self::Pending,
+            State::Preparing { .. } => Self::Preparing,
+            State::Running { .. } => Self::Running,
+            State::Post { .. } => Self::Post,
+            State::Ended { outcome, .. } => outcome.into(),
         }
     }
 }
 
-impl WorkflowOutcome {
-    /// The name in the API.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failed { .. } => "failed",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
+impl From<&WorkflowOutcome> for pb::WorkflowState {
+    fn from(outcome: &WorkflowOutcome) -> Self {
+        match outcome {
+            WorkflowOutcome::Success => Self::Success,
+            WorkflowOutcome::Failed { .. } => Self::Failed,
+            WorkflowOutcome::Timeout => Self::Timeout,
+            WorkflowOutcome::Cancelled => Self::Cancelled,
         }
+    }
+}
+
+impl State {
+    /// Returns the name in the API.
+    pub fn name(&self) -> String {
+        pb::WorkflowState::from(self).word()
     }
 }

@@ -10,7 +10,7 @@ mod post;
 mod prepare;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use runtime::clock::Clock;
 use runtime::retry::Backoff;
@@ -21,10 +21,9 @@ use tinwright::WorkflowId;
 use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tracing::Instrument as _;
 
-use self::bmc::BmcClient;
+pub use self::bmc::BmcClient;
 use crate::dispatch::sleep_until;
 use crate::lifecycle::{self, Event, State};
 use crate::logs::Logs;
@@ -44,38 +43,23 @@ const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Reconciles workflows.
 #[derive(Clone, Debug)]
 pub struct Reconciler {
-    workflows: Workflows,
-    logs: Logs,
-    mirror: Mirror<WorkflowKind>,
-    queues: Arc<MachineQueues>,
-    progress: Arc<ProgressCache>,
-    bmcs: BmcClient,
-    clock: Clock,
-}
-
-/// The next step of a workflow.
-#[derive(Debug, PartialEq, Eq)]
-enum NextStep {
-    Nothing,
-    Apply(Event),
-    Prepare,
-    Post,
+    /// The workflows in the store.
+    pub workflows: Workflows,
+    /// Their logs.
+    pub logs: Logs,
+    /// The workflows to follow.
+    pub mirror: Mirror<WorkflowKind>,
+    /// The machines' queues, which follow the mirror.
+    pub queues: Arc<MachineQueues>,
+    /// The latest progress.
+    pub progress: Arc<ProgressCache>,
+    /// Runs power jobs.
+    pub bmcs: BmcClient,
+    /// The time.
+    pub clock: Clock,
 }
 
 impl Reconciler {
-    /// A reconciler that follows `workflows` by `mirror`, feeds `queues`, and creates power jobs over `power`.
-    pub fn new(
-        workflows: Workflows,
-        logs: Logs,
-        mirror: Mirror<WorkflowKind>,
-        queues: Arc<MachineQueues>,
-        progress: Arc<ProgressCache>,
-        power: Channel,
-        clock: Clock,
-    ) -> Self {
-        Self { workflows, logs, mirror, queues, progress, bmcs: BmcClient::new(power), clock }
-    }
-
     /// Runs until `stop`. Running tasks are aborted then: the next start continues from the stored state.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = WorkQueue::new(RETRY_BACKOFF, MAX_TASKS);
@@ -141,14 +125,19 @@ impl Reconciler {
             found => found?,
         };
         let workflow = record::read(&record)?;
-        let turn = self.queues.turn(id) == Some(Turn::Now);
-        let event = match next_step(&workflow, turn, self.clock.wall()) {
-            NextStep::Nothing => return Ok(()),
-            NextStep::Apply(event) => event,
-            NextStep::Prepare => {
+        let is_due = workflow.deadline().is_some_and(|deadline| deadline <= self.clock.wall());
+        let event = match workflow.state {
+            _ if is_due => Event::Tick,
+            State::Pending { prepared: false } if self.queues.turn(id) == Some(Turn::Now) => {
+                Event::BeginTurn
+            }
+            State::Preparing { .. } => {
                 self.until_deadline(&workflow, prepare::prepare(self, &record)).await
             }
-            NextStep::Post => self.until_deadline(&workflow, post::post(&self.bmcs, &record)).await,
+            State::Post { .. } => {
+                self.until_deadline(&workflow, post::post(&self.bmcs, &record)).await
+            }
+            State::Pending { .. } | State::Running { .. } | State::Ended { .. } => return Ok(()),
         };
         tracing::info!(?event, "workflow event");
         match self.workflows.apply(id, &event).await {
@@ -169,18 +158,5 @@ impl Reconciler {
             event = step => event,
             () = sleep_until(workflow.deadline(), &self.clock) => Event::Tick,
         }
-    }
-}
-
-/// Returns the next step of `workflow`. `turn` is true if it may begin on its machine.
-fn next_step(workflow: &lifecycle::Workflow, turn: bool, now: SystemTime) -> NextStep {
-    if workflow.deadline().is_some_and(|deadline| deadline <= now) {
-        return NextStep::Apply(Event::Tick);
-    }
-    match workflow.state {
-        State::Pending { prepared: false } if turn => NextStep::Apply(Event::BeginTurn),
-        State::Preparing { .. } => NextStep::Prepare,
-        State::Post { .. } => NextStep::Post,
-        State::Pending { .. } | State::Running { .. } | State::Ended { .. } => NextStep::Nothing,
     }
 }

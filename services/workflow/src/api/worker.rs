@@ -13,7 +13,7 @@ use tinwright::{HardwareId, LeaseId, WorkflowId, check};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::dispatch::{Instruction, MAX_HOLD};
+use crate::dispatch::MAX_HOLD;
 use crate::lifecycle::{ActionEnd, AttemptReport, Event, EventRefused, Holder};
 use crate::logs::{LogKey, MAX_CHUNK_BYTES};
 use crate::progress::action_under_lease;
@@ -70,17 +70,13 @@ impl WorkerService for Api {
         let holder = holder(caller)?;
         let next = self.dispatcher.next(machine, &holder, running);
         let next = tokio::time::timeout(MAX_HOLD, self.stop.run_until_cancelled(next)).await;
-        let instruction = match next {
-            Err(_) => Instruction::RequestAgain,
+        let response = match next {
+            // The worker requests again.
+            Err(_) => pb::NextActionResponse::default(),
             Ok(None) => return Err(Status::unavailable("the server is stopping")),
-            Ok(Some(instruction)) => instruction?,
+            Ok(Some(response)) => response?,
         };
-        let reboot = instruction == Instruction::Reboot;
-        let assignment = match instruction {
-            Instruction::Run(assignment) => Some(*assignment),
-            Instruction::Reboot | Instruction::RequestAgain => None,
-        };
-        Ok(Response::new(pb::NextActionResponse { assignment, reboot }))
+        Ok(Response::new(response))
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]

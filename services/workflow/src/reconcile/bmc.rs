@@ -18,7 +18,7 @@ const WATCH_PAUSE: Duration = Duration::from_millis(200);
 
 /// Runs jobs on BMCs, by the power service.
 #[derive(Clone, Debug)]
-pub(super) struct BmcClient(PowerServiceClient<Channel>);
+pub struct BmcClient(PowerServiceClient<Channel>);
 
 /// The reason why a power job failed, for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,8 @@ pub(super) struct BmcClient(PowerServiceClient<Channel>);
 pub(super) struct PowerJobFailed(String);
 
 impl BmcClient {
-    pub(super) fn new(power: Channel) -> Self {
+    /// A client for the channel `power`.
+    pub fn new(power: Channel) -> Self {
         Self(PowerServiceClient::new(power))
     }
 

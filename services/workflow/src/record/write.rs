@@ -63,36 +63,26 @@ fn new_action(step: &Step, action: &template::Action) -> pb::Action {
 }
 
 fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
-    use pb::WorkflowState as Stored;
-    let state = match &workflow.state {
-        State::Pending { prepared } => {
-            record.prepared = *prepared;
-            Stored::Pending
-        }
-        State::Preparing { since } => {
-            record.phase_time = Some((*since).into());
-            Stored::Preparing
-        }
+    record.set_state(pb::WorkflowState::from(&workflow.state));
+    match &workflow.state {
+        State::Pending { prepared } => record.prepared = *prepared,
+        State::Preparing { since } => record.phase_time = Some((*since).into()),
         State::Running { since, stop } => {
             record.start_time = Some((*since).into());
             record.stop_time = stop.map(Timestamp::from);
-            Stored::Running
         }
         State::Post { since, outcome } => {
             record.phase_time = Some((*since).into());
-            record.outcome = Stored::from(outcome).into();
+            record.set_outcome(pb::WorkflowState::from(outcome));
             record.state_reason = reason(outcome, workflow);
-            Stored::Post
         }
         State::Ended { at, outcome, warning } => {
             record.end_time = Some((*at).into());
-            record.outcome = Stored::Unspecified.into();
+            record.set_outcome(pb::WorkflowState::Unspecified);
             record.state_reason = reason(outcome, workflow);
             record.warning = warning.clone().unwrap_or_default();
-            outcome.into()
         }
-    };
-    record.state = state.into();
+    }
 }
 
 /// The cause of `outcome`, for people.
@@ -159,17 +149,6 @@ impl From<ActionEnd> for pb::ActionState {
             ActionEnd::Failed => Self::Failed,
             ActionEnd::Timeout => Self::Timeout,
             ActionEnd::Skipped => Self::Skipped,
-        }
-    }
-}
-
-impl From<&WorkflowOutcome> for pb::WorkflowState {
-    fn from(outcome: &WorkflowOutcome) -> Self {
-        match outcome {
-            WorkflowOutcome::Success => Self::Success,
-            WorkflowOutcome::Failed { .. } => Self::Failed,
-            WorkflowOutcome::Timeout => Self::Timeout,
-            WorkflowOutcome::Cancelled => Self::Cancelled,
         }
     }
 }

@@ -15,91 +15,78 @@ const NAME_BYTES_LIMIT: usize = 200;
 
 /// A whole template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Definition {
     /// `0.1` or absent.
-    #[serde(default)]
     pub version: Option<String>,
     /// Name of the template.
-    #[serde(default)]
     pub name: String,
     /// Accepted and ignored: older tools write it.
-    #[serde(default)]
     pub id: Option<String>,
     /// Seconds from the first lease to the end of all; 0 is no limit.
-    #[serde(default)]
     pub global_timeout: u64,
     /// In order.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub tasks: Vec<Task>,
 }
 
 /// The actions for one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Task {
     /// Unique among the tasks.
-    #[serde(default)]
     pub name: String,
     /// MAC or IPv4 address of the machine, once rendered.
-    #[serde(default)]
     pub worker: String,
     /// Mounts for every action, `source:target[:mode]`.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub volumes: Vec<String>,
     /// Variables for every action.
-    #[serde(default, deserialize_with = "strict::map")]
+    #[serde(deserialize_with = "strict::map")]
     pub environment: BTreeMap<String, String>,
     /// In order; there may be none.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub actions: Vec<Action>,
 }
 
 /// One step: an image, or the built-in action of its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Action {
     /// Unique inside the task.
-    #[serde(default)]
     pub name: String,
     /// A container image's reference.
-    #[serde(default)]
     pub image: String,
     /// Time limit of one attempt in seconds; 0 is the server's default.
-    #[serde(default)]
     pub timeout: u64,
     /// Instead of the image's own command.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub command: Vec<String>,
     /// Run in the same image after a timeout, with the same time limit; its result is only logged.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub on_timeout: Vec<String>,
     /// Run in the same image after a failure, with the same time limit; its result is only logged.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub on_failure: Vec<String>,
     /// The older spelling of `namespaces.pid`.
-    #[serde(default)]
     pub pid: String,
     /// Namespaces shared with the host.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub namespaces: Namespaces,
     /// Added to the task's, and replaces those with the same source.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub volumes: Vec<String>,
     /// Added to the task's, and replaces those with the same name.
-    #[serde(default, deserialize_with = "strict::map")]
+    #[serde(deserialize_with = "strict::map")]
     pub environment: BTreeMap<String, String>,
     /// The action is skipped if this renders to false.
-    #[serde(default, rename = "if")]
+    #[serde(rename = "if")]
     pub condition: Option<String>,
     /// Further attempts after a failure or a timeout.
-    #[serde(default)]
     pub retries: u32,
     /// The action counts as done as soon as it starts.
-    #[serde(default)]
     pub background: bool,
     /// The reaction to an attempt whose result is unknown; by default the image decides.
-    #[serde(default)]
     pub restart: Option<AfterLoss>,
     /// True if its condition is false. Set by rendering.
     #[serde(skip)]
@@ -108,13 +95,11 @@ pub struct Action {
 
 /// The host's namespaces an action runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Namespaces {
     /// The network namespace, as `host`.
-    #[serde(default)]
     pub network: String,
     /// The process namespace, as `host`.
-    #[serde(default)]
     pub pid: String,
 }
 

@@ -1,4 +1,4 @@
-//! Templates in a store: refused with words, or kept.
+//! Templates in a store, and the errors of refused ones.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ async fn a_template_is_found_by_the_name_in_its_data_and_by_id() {
 }
 
 #[tokio::test]
-async fn a_mistyped_key_is_refused_with_its_place_though_actions_stand_around_it() {
+async fn a_mistyped_key_is_refused_with_its_line_although_placeholders_surround_it() {
     let text = refusal(&DATA.replace("image: wipe", "imgae: wipe")).await;
     assert!(text.starts_with("template.data: parsing yaml data: "), "{text}");
     assert!(text.contains("unknown field `imgae`") && text.contains("line 7"), "{text}");
@@ -52,7 +52,7 @@ async fn an_unknown_function_and_a_broken_rule_are_refused() {
 }
 
 #[tokio::test]
-async fn what_only_rendering_makes_yaml_is_kept_under_a_name_given() {
+async fn a_text_that_is_yaml_only_after_rendering_needs_a_name() {
     let data = DATA.replace("      - {name", "{{ range .disks }}\n      - {name");
     let data = format!("{data}{{{{ end }}}}\n");
     let text = refusal(&data).await;
@@ -62,7 +62,7 @@ async fn what_only_rendering_makes_yaml_is_kept_under_a_name_given() {
 }
 
 #[tokio::test]
-async fn a_name_is_one_templates_and_its_letters_are_few() {
+async fn a_name_is_unique_and_has_only_allowed_characters() {
     let templates = templates();
     let first = templates.create(template(DATA), None).await.unwrap();
     let taken = templates.create(template(DATA), None).await.unwrap_err().to_string();
@@ -72,7 +72,7 @@ async fn a_name_is_one_templates_and_its_letters_are_few() {
 }
 
 #[tokio::test]
-async fn an_update_is_checked_as_a_creation_is_and_a_stale_one_changes_nothing() {
+async fn an_update_is_checked_like_a_creation_and_a_stale_one_changes_nothing() {
     let templates = templates();
     let made = templates.create(template(DATA), None).await.unwrap();
     let data = |data: &str| pb::Template { data: data.into(), ..made.clone() };

@@ -1,4 +1,4 @@
-//! BootTokens are redeemed for certificates.
+//! Boot tokens are redeemed for certificates.
 
 use runtime::SiteKey;
 use store::memory::MemoryStore;

@@ -99,7 +99,7 @@ async fn a_cancelled_workflow_stops_its_worker_first() {
 }
 
 #[tokio::test]
-async fn progress_is_seen_at_once_though_it_is_not_stored_each_time() {
+async fn progress_is_shown_at_once_although_it_is_not_stored_each_time() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let made = site.workflow(machine, TWO).await;
     let worker = site.worker(machine);

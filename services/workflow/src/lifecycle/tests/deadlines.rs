@@ -22,7 +22,7 @@ fn an_action_of_a_silent_worker_is_lost_at_its_deadline_and_not_before() {
     let silent = workflow(vec![Step { after_loss, ..step("one") }]).started();
     let (before, after) = around(&silent, 670);
     assert_eq!(before, silent);
-    assert_eq!((after.actions[0].lost, after.state.name()), (1, "running"));
+    assert_eq!((after.actions[0].lost, after.state.name().as_str()), (1, "running"));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_terminal_action_that_is_not_the_last_times_out() {
 #[test]
 fn preparing_and_post_have_half_an_hour_each() {
     let (before, post) = around(&preparing(), 1 + 1800);
-    assert_eq!((before.state.name(), post.state.name()), ("preparing", "post"));
+    assert_eq!([before.state.name(), post.state.name()], ["preparing", "post"]);
     let (_, ended) = around(&post, 1801 + 1800);
     assert!(matches!(ended.state, State::Ended { warning: Some(_), .. }));
 }

@@ -1,4 +1,4 @@
-//! What each function answers, in the words of the templates that use it.
+//! The results of each function, called from templates.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ fn rendered(text: &str) -> String {
     engine::render("t", text, data).unwrap_or_else(|fault| fault.to_string())
 }
 
-/// One line of the table: what is written, what it becomes.
+/// Checks pairs of a template and its output.
 fn holds(table: &[(&str, &str)]) {
     for (text, expected) in table {
         assert_eq!(rendered(text), *expected, "{text}");
@@ -101,7 +101,7 @@ fn a_refusal_names_the_function_and_not_the_value() {
 }
 
 #[test]
-fn nothing_multiplies_past_the_limit() {
+fn no_result_exceeds_the_limit() {
     let blow =
         r#"{{ $s := "aaaaaaaaaa" }}{{ range 12 }}{{ $s = replace "a" "aaaaaaaaaa" $s }}{{ end }}"#;
     assert_eq!(rendered(blow), r#"template "t" line 1: replace: the result would be too large"#);
