@@ -83,7 +83,7 @@ impl Reconciler {
             let all = WatchWorkflowsRequest::default();
             Ok(client.clone().watch_workflows(all).await?.into_inner())
         };
-        let forward = move |event| {
+        let forward = move |event: FeedEvent<Workflow>| {
             let ended = match event {
                 FeedEvent::Snapshot(_) => None,
                 FeedEvent::Put(workflow) if workflow.is_terminal() => Some(workflow.id),
