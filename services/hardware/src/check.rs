@@ -67,21 +67,19 @@ fn check_word(text: &str) -> Result<(), check::InvalidValue> {
 
 /// Checks that no two interfaces of the machine share a MAC, an address or a port.
 fn check_unique(hardware: &pb::Hardware, wrong: &mut Violations) {
-    let (mut macs, mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut seen = BTreeSet::new();
     for (n, interface) in hardware.interfaces.iter().enumerate() {
-        if !macs.insert(&interface.mac) {
-            wrong.add(format!("interfaces[{n}].mac"), format!("{} is listed twice", interface.mac));
-        }
-        if let Some(address) = address(interface)
-            && !addresses.insert(address)
-        {
-            let field = format!("interfaces[{n}].dhcp.address.address");
-            wrong.add(field, format!("{address} is listed twice"));
-        }
-        if let Some(port) = relay_port(interface)
-            && !ports.insert(port.clone())
-        {
-            wrong.add(format!("interfaces[{n}].relay_port"), format!("{port} is listed twice"));
+        let unique = [
+            ("mac", Some(interface.mac.clone())),
+            ("dhcp.address.address", address(interface).map(str::to_owned)),
+            ("relay_port", relay_port(interface)),
+        ];
+        for (field, value) in unique {
+            if let Some(value) = value
+                && !seen.insert((field, value.clone()))
+            {
+                wrong.add(format!("interfaces[{n}].{field}"), format!("{value} is listed twice"));
+            }
         }
     }
 }

@@ -160,7 +160,8 @@ impl InstanceService for Api {
             text => Some(Violations::parse("instance_id", text)?),
         };
         let call = PhoneHome::new(kind, host_keys);
-        self.instances.record_phone_home(hardware, instance, &call).await?;
+        let record = |old: &pb::Instance, now| call.apply(old, now);
+        self.instances.change_occupant(hardware, instance, record).await?;
         self.peers.report_boot(&hardware_id).await;
         Ok(Response::new(pb::ReportPhoneHomeResponse {}))
     }
@@ -175,7 +176,8 @@ impl InstanceService for Api {
         let hardware = Violations::parse("hardware_id", &hardware_id)?;
         let instance = Violations::parse("instance_id", &instance_id)?;
         let outcome = ScriptOutcome { generation, started };
-        self.instances.record_script(hardware, instance, outcome).await?;
+        let record = |old: &pb::Instance, now| outcome.apply(old, now);
+        self.instances.change_occupant(hardware, Some(instance), record).await?;
         Ok(Response::new(pb::ReportScriptResponse {}))
     }
 

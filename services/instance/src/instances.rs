@@ -28,8 +28,6 @@ use tinwright::{HardwareId, InstanceId, Object as _};
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
-use self::machine_reports::{PhoneHome, ScriptOutcome};
-
 /// Attempts to commit a change while other writers come first.
 const MAX_ATTEMPTS: usize = 8;
 
@@ -171,33 +169,13 @@ impl Instances {
         self.change(&id.to_string(), 0, retry).await
     }
 
-    /// Records the first phone-home call of `hardware` in this generation. A call before the machine was changed, or while the
-    /// instance is being deleted, is ignored.
-    pub async fn record_phone_home(
+    /// Changes the instance that occupies `hardware` as `change` says, given the time. It must be `instance`, if that is
+    /// given.
+    pub async fn change_occupant(
         &self,
         hardware: HardwareId,
         instance: Option<InstanceId>,
-        call: &PhoneHome,
-    ) -> Result<(), Error> {
-        self.change_occupant(hardware, instance, |old| call.apply(old, self.now())).await
-    }
-
-    /// Records the outcome of the iPXE script that `instance` has for `hardware`.
-    pub async fn record_script(
-        &self,
-        hardware: HardwareId,
-        instance: InstanceId,
-        outcome: ScriptOutcome,
-    ) -> Result<(), Error> {
-        self.change_occupant(hardware, Some(instance), |old| outcome.apply(old, self.now())).await
-    }
-
-    /// Changes the instance that occupies `hardware`. It must be `instance`, if that is given.
-    async fn change_occupant(
-        &self,
-        hardware: HardwareId,
-        instance: Option<InstanceId>,
-        change: impl Fn(&pb::Instance) -> Result<pb::Instance, UnknownState>,
+        change: impl Fn(&pb::Instance, SystemTime) -> Result<pb::Instance, UnknownState>,
     ) -> Result<(), Error> {
         let occupant = self.records.require_by("occupant", &hardware.to_string()).await?;
         if let Some(instance) = instance
@@ -205,7 +183,7 @@ impl Instances {
         {
             return Err(Error::NotOccupant { hardware, instance });
         }
-        self.change(&occupant.id, 0, |old| Ok(change(old)?)).await?;
+        self.change(&occupant.id, 0, |old| Ok(change(old, self.now())?)).await?;
         Ok(())
     }
 

@@ -90,14 +90,6 @@ impl Workflows {
         &self.records
     }
 
-    /// The workflow that `request` created, if it was carried out before.
-    pub async fn previous_result(
-        &self,
-        request: Option<&IdempotentRequest>,
-    ) -> Result<Option<pb::Workflow>, Error> {
-        Ok(self.records.previous_result(request).await?)
-    }
-
     /// Stores a new workflow. Repeating the same `request` returns the first result.
     pub async fn create(
         &self,
@@ -109,12 +101,7 @@ impl Workflows {
 
     /// Returns a workflow.
     pub async fn get(&self, id: WorkflowId) -> Result<pb::Workflow, Error> {
-        self.at(id, 0).await
-    }
-
-    /// Returns a workflow, if it has this revision, or for any revision at 0.
-    pub async fn at(&self, id: WorkflowId, revision: i64) -> Result<pb::Workflow, Error> {
-        Ok(self.records.at(&id.to_string(), revision).await?)
+        Ok(self.records.require(&id.to_string()).await?)
     }
 
     /// Returns the workflow that holds the machine.

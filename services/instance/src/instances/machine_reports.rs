@@ -36,12 +36,9 @@ impl PhoneHome {
         }
     }
 
-    /// Returns `old` after this call at `now`.
-    pub(super) fn apply(
-        &self,
-        old: &pb::Instance,
-        now: SystemTime,
-    ) -> Result<pb::Instance, UnknownState> {
+    /// Returns `old` after this call at `now`. Only the first call in a generation is recorded, and none before the machine
+    /// was changed or while the instance is being deleted.
+    pub fn apply(&self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         if !self.means_installed(old) || !accepts_reports(State::try_from(old)?) {
             return Ok(new);
@@ -69,11 +66,7 @@ pub struct ScriptOutcome {
 
 impl ScriptOutcome {
     /// Returns `old` after this outcome at `now`.
-    pub(super) fn apply(
-        self,
-        old: &pb::Instance,
-        now: SystemTime,
-    ) -> Result<pb::Instance, UnknownState> {
+    pub fn apply(self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         // A script beside a template counts as well: it runs before the template's workflow has its turn.
         let has_script = matches!(old.os, Some(Os::CustomIpxe(_)));
@@ -87,15 +80,7 @@ impl ScriptOutcome {
 
 /// True if the machine was changed for the instance, and the instance is not being deleted.
 fn accepts_reports(state: State) -> bool {
-    match state {
-        State::Provisioning | State::Active => true,
-        State::Queued
-        | State::Failed
-        | State::Released
-        | State::Deprovisioning
-        | State::DeprovisionFailed
-        | State::Gone => false,
-    }
+    matches!(state, State::Provisioning | State::Active)
 }
 
 /// True if a custom script installs the machine, and no template.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use store::memory::MemoryStore;
 use tinwright::instance::v1::CreateInstanceRequest;
 
+use super::machine_reports::{PhoneHome, ScriptOutcome};
 use super::*;
 use crate::tests::site::{Frail, MACHINE};
 
@@ -19,6 +20,16 @@ fn instances() -> Instances {
 fn on(hardware: &str, address: &str) -> pb::Instance {
     let ips = vec![Ip { address: address.into(), ..Ip::default() }];
     pb::Instance { hardware_id: hardware.into(), ips, ..pb::Instance::default() }
+}
+
+async fn phone_home(
+    instances: &Instances,
+    machine: &str,
+    instance: Option<InstanceId>,
+    call: &PhoneHome,
+) -> Result<(), Error> {
+    let record = |old: &pb::Instance, now| call.apply(old, now);
+    instances.change_occupant(machine.parse().unwrap(), instance, record).await
 }
 
 async fn occupant(instances: &Instances, machine: &str) -> Result<pb::Instance, records::Error> {
@@ -195,19 +206,11 @@ async fn a_report_for_another_instance_is_refused() {
     let instances = instances();
     let made = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
     let other = InstanceId::new();
-    let refused = instances
-        .record_phone_home(MACHINE.parse().unwrap(), Some(other), &PhoneHome::default())
-        .await
-        .unwrap_err();
+    let call = PhoneHome::default();
+    let refused = phone_home(&instances, MACHINE, Some(other), &call).await.unwrap_err();
     let text = format!("hardware {MACHINE} is not occupied by instance {other}");
     assert_eq!(refused.to_string(), text);
-    assert!(
-        instances
-            .record_phone_home(OTHER.parse().unwrap(), None, &PhoneHome::default())
-            .await
-            .is_err(),
-        "not occupied"
-    );
+    assert!(phone_home(&instances, OTHER, None, &call).await.is_err(), "not occupied");
     assert_eq!(instances.records().require(&made.id).await.unwrap(), made);
 }
 
@@ -215,9 +218,7 @@ async fn a_report_for_another_instance_is_refused() {
 async fn the_first_phone_home_call_of_a_generation_is_recorded() {
     let instances = instances();
     let queued = instances.create(on(MACHINE, "192.0.2.1"), None).await.unwrap();
-    let call = async || {
-        instances.record_phone_home(MACHINE.parse().unwrap(), None, &PhoneHome::default()).await
-    };
+    let call = async || phone_home(&instances, MACHINE, None, &PhoneHome::default()).await;
     call().await.unwrap();
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     assert_eq!(begun.phone_home_time, None, "nothing was installed when it called");
@@ -241,7 +242,7 @@ async fn the_first_host_keys_are_recorded_until_the_next_installation() {
     let call = async |keys: &[&str]| {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
         let call = PhoneHome::new(String::new(), keys);
-        instances.record_phone_home(MACHINE.parse().unwrap(), None, &call).await.unwrap();
+        phone_home(&instances, MACHINE, None, &call).await.unwrap();
         occupant(&instances, MACHINE).await.unwrap()
     };
     assert!(call(&[]).await.host_keys.is_empty(), "an installer has no keys");
@@ -263,9 +264,12 @@ async fn a_replaced_script_has_not_run_yet() {
     let queued = instances.create(first, None).await.unwrap();
     let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
     let ran = ScriptOutcome { generation: 1, started: true };
-    let refused = instances.record_script(MACHINE.parse().unwrap(), InstanceId::new(), ran).await;
-    assert!(matches!(refused, Err(Error::NotOccupant { .. })));
-    instances.record_script(MACHINE.parse().unwrap(), id(&begun), ran).await.unwrap();
+    let report = async |instance| {
+        let record = |old: &pb::Instance, now| ran.apply(old, now);
+        instances.change_occupant(MACHINE.parse().unwrap(), Some(instance), record).await
+    };
+    assert!(matches!(report(InstanceId::new()).await, Err(Error::NotOccupant { .. })));
+    report(id(&begun)).await.unwrap();
     let ran = occupant(&instances, MACHINE).await.unwrap();
     assert!(ran.script_time.is_some());
     let update = |os| pb::Instance { os, revision: 0, ..ran.clone() };

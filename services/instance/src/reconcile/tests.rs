@@ -95,10 +95,9 @@ impl Bench {
     }
 
     async fn call_home(&self) {
-        self.instances
-            .record_phone_home(MACHINE.parse().unwrap(), Some(self.id), &PhoneHome::default())
-            .await
-            .unwrap();
+        let record = |old: &Instance, now| PhoneHome::default().apply(old, now);
+        let machine = MACHINE.parse().unwrap();
+        self.instances.change_occupant(machine, Some(self.id), record).await.unwrap();
     }
 }
 

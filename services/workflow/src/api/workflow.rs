@@ -10,7 +10,7 @@ use tinwright::hardware::v1 as hw;
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
-use tinwright::{HardwareId, Object as _, TemplateId};
+use tinwright::{HardwareId, Object as _, TemplateId, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
@@ -31,7 +31,7 @@ impl WorkflowService for Api {
         let request = request.into_inner();
         create::check(&request)?;
         let idempotent = serving::idempotent(&request.request_id, &request)?;
-        let created = match self.workflows.previous_result(idempotent.as_ref()).await? {
+        let created = match self.workflows.records().previous_result(idempotent.as_ref()).await? {
             Some(created) => created,
             None => {
                 let template = self.template(&request).await?;
@@ -101,7 +101,8 @@ impl WorkflowService for Api {
         request: Request<pb::DeleteWorkflowRequest>,
     ) -> Result<Response<pb::DeleteWorkflowResponse>, Status> {
         let pb::DeleteWorkflowRequest { id, revision } = request.into_inner();
-        let found = self.workflows.at(Violations::parse("id", &id)?, revision).await?;
+        let id: WorkflowId = Violations::parse("id", &id)?;
+        let found = self.workflows.records().at(&id.to_string(), revision).await?;
         if record::queue_state(&found) != QueueState::Ended {
             let text = format!("workflow {} has not ended: cancel it first", found.id);
             return Err(status::failed_precondition("STATE", "workflow", text));
