@@ -19,10 +19,11 @@ pub mod instances;
 pub mod peers;
 pub mod reconcile;
 pub mod state;
+
+pub use api::Api;
+pub use instances::{Error, Instances};
+
 #[cfg(test)]
 mod tests {
     pub(crate) mod site;
 }
-
-pub use api::Api;
-pub use instances::{Error, Instances};
