@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -163,19 +163,19 @@ pub async fn limited_tcp(
     // Only on a wildcard address each connection has to be asked for its local address.
     let bound = listener.local_addr().ok().filter(|own| !own.ip().to_canonical().is_unspecified());
     let mut tasks = JoinSet::new();
-    let open = Arc::new(Mutex::new(HashMap::new()));
+    let mut open = HashMap::new();
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         while tasks.try_join_next().is_some() {}
         match accepted {
             Ok((stream, remote)) => {
                 let local = bound.or_else(|| stream.local_addr().ok());
                 let Some(local) = local else { continue }; // it is closed already
-                let place = server.place(&open, remote.ip().to_canonical());
-                let Some(place) = place.filter(|_| tasks.len() < server.limits.total) else {
+                let address = remote.ip().to_canonical();
+                let Some(slot) = server.slot(&mut open, address, tasks.len()) else {
                     tracing::warn!(%remote, "too many connections; this one is closed");
                     continue;
                 };
-                server.begin(&mut tasks, stream, &transport, Peers { remote, local }, place);
+                server.begin(&mut tasks, stream, &transport, Peers { remote, local }, slot);
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "no connection accepted");
@@ -214,23 +214,8 @@ struct Server<A> {
     http1: http1::Builder,
 }
 
-/// The number of open connections by the address of the client.
-type Open = Arc<Mutex<HashMap<IpAddr, usize>>>;
-
-/// One connection in that count, until it is dropped.
-struct Place(Open, IpAddr);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(per_address) = open.get_mut(&self.1) {
-            *per_address = per_address.saturating_sub(1);
-            if *per_address == 0 {
-                open.remove(&self.1);
-            }
-        }
-    }
-}
+/// One of the open connections from an address, which share it: its references are their number.
+type Slot = Arc<()>;
 
 impl<A: App> Server<A> {
     fn new(app: A, limits: ConnectionLimits) -> Self {
@@ -241,15 +226,22 @@ impl<A: App> Server<A> {
         Self { app, graceful: GracefulShutdown::new(), limits, http1 }
     }
 
-    /// Counts one more connection from `address`, unless there are too many.
-    fn place(&self, open: &Open, address: IpAddr) -> Option<Place> {
-        let mut counted = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let per_address = counted.entry(address).or_insert(0);
-        if *per_address >= self.limits.per_address && !self.limits.exempt.contains(address) {
-            return None;
+    /// Returns a slot for one more connection from `address`, unless there are too many besides these `total` in all.
+    fn slot(
+        &self,
+        open: &mut HashMap<IpAddr, Slot>,
+        address: IpAddr,
+        total: usize,
+    ) -> Option<Slot> {
+        // Addresses without connections are removed once they are the larger part.
+        if open.len() > 2 * total + 16 {
+            open.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
-        *per_address += 1;
-        Some(Place(open.clone(), address))
+        let slot = open.entry(address).or_default();
+        let limits = &self.limits;
+        let is_full = Arc::strong_count(slot) > limits.per_address;
+        let is_refused = total >= limits.total || is_full && !limits.exempt.contains(address);
+        (!is_refused).then(|| slot.clone())
     }
 
     /// Begins to serve `stream`.
@@ -259,14 +251,14 @@ impl<A: App> Server<A> {
         stream: TcpStream,
         transport: &Transport,
         peers: Peers,
-        place: Place,
+        slot: Slot,
     ) {
         match transport {
             Transport::Tls(tls) => {
                 let (tls, connection) = (TlsAcceptor::from(tls.clone()), self.connection());
                 tasks.spawn(async move {
                     connection.agree(tls, stream, peers).await;
-                    drop(place);
+                    drop(slot);
                 });
             }
             Transport::TrustedPlaintext | Transport::PlaintextCalls => {
@@ -275,7 +267,7 @@ impl<A: App> Server<A> {
                     (Caller(is_trusted.then_some(Role::Admin)), self.connection());
                 tasks.spawn(async move {
                     connection.run(stream, caller, Some(peers)).await;
-                    drop(place);
+                    drop(slot);
                 });
             }
             Transport::Plaintext => {
@@ -291,7 +283,7 @@ impl<A: App> Server<A> {
                     if let Err(error) = served.await {
                         broke(&error);
                     }
-                    drop(place);
+                    drop(slot);
                 });
             }
         }

@@ -175,11 +175,8 @@ impl Service {
         route.check_method(&head.method)?;
         let client = self.client(request.peer, &head.headers, &head.extensions, Some(request))?;
         if route == Route::Health {
-            return Ok(health::response(
-                &self.index,
-                path,
-                client.now.saturating_duration_since(self.started),
-            ));
+            let uptime = client.now.saturating_duration_since(self.started);
+            return Ok(health::response(&self.index, path, uptime));
         }
         let lookup_id = lookup_id(path);
         let Some(machine) = self.find_machine(&client, lookup_id)? else {

@@ -1,6 +1,6 @@
 //! The addresses 169.254.169.254 and fd00:ec2::254, which an interface has while the service runs.
 //!
-//! Each address is recorded in a file of the data directory before it is added. A process that is killed leaves both; the
+//! The addresses are recorded in a file of the data directory before they are added. A process that is killed leaves both; the
 //! next one removes the addresses in the file before anything else. An address that the interface had before stays.
 
 use std::fs::{self, File};
@@ -69,8 +69,6 @@ struct AddedAddresses {
 #[derive(Debug)]
 pub struct LinkLocal {
     netlink: Netlink,
-    index: u32,
-    added: AddedAddresses,
     addresses: Vec<IpAddr>,
     file: PathBuf,
 }
@@ -78,15 +76,28 @@ pub struct LinkLocal {
 impl LinkLocal {
     /// Removes the addresses in `file`, then adds the addresses to `interface`; the IPv6 one if IPv6 is enabled there.
     pub fn add(interface: &str, file: &Path) -> Result<Self, Error> {
-        let error = |source| Error::Interface { interface: interface.to_owned(), source };
+        let name = || interface.to_owned();
+        let error = |source| Error::Interface { interface: name(), source };
         let netlink = Netlink::open().map_err(error)?;
         remove_added(&netlink, file)?;
         let index = netlink.index_of(interface).map_err(error)?;
-        let added = AddedAddresses { interface: interface.to_owned(), addresses: Vec::new() };
-        let mut new = Self { netlink, index, added, addresses: Vec::new(), file: file.to_owned() };
-        new.add_address(IPV4)?;
-        if has_ipv6(interface) {
-            new.add_address(IPV6)?;
+        let addresses = if has_ipv6(interface) { vec![IPV4, IPV6] } else { vec![IPV4] };
+        let refused = |address| move |source| Error::Refused { address, interface: name(), source };
+        let mut missing = Vec::new();
+        for &address in &addresses {
+            let holders = netlink.interfaces_with(address).map_err(refused(address))?;
+            if let Some(other) = holders.iter().find(|holder| **holder != index) {
+                let holder = netlink.name_of(*other);
+                return Err(Error::Elsewhere { address, holder, interface: name() });
+            }
+            missing.extend(holders.is_empty().then_some(address));
+        }
+        let new = Self { netlink, addresses, file: file.to_owned() };
+        // Recorded first: if the process is killed in between, an address too many in the file does no harm.
+        let added = AddedAddresses { interface: name(), addresses: missing };
+        write(file, &added).map_err(file_error(file))?;
+        for address in added.addresses {
+            new.netlink.add_address(index, address).map_err(refused(address))?;
         }
         Ok(new)
     }
@@ -94,24 +105,6 @@ impl LinkLocal {
     /// Returns the addresses that the interface has now.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
-    }
-
-    fn add_address(&mut self, address: IpAddr) -> Result<(), Error> {
-        let interface = self.added.interface.clone();
-        let refused = |source| Error::Refused { address, interface: interface.clone(), source };
-        let holders = self.netlink.interfaces_with(address).map_err(refused)?;
-        if let Some(other) = holders.iter().find(|holder| **holder != self.index) {
-            let holder = self.netlink.name_of(*other);
-            return Err(Error::Elsewhere { address, holder, interface });
-        }
-        if holders.is_empty() {
-            // Recorded first: if the process is killed in between, an address too many in the file does no harm.
-            self.added.addresses.push(address);
-            write(&self.file, &self.added).map_err(file_error(&self.file))?;
-            self.netlink.add_address(self.index, address).map_err(refused)?;
-        }
-        self.addresses.push(address);
-        Ok(())
     }
 }
 

@@ -39,17 +39,11 @@ pub trait Neighbours: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct NeighbourTable {
     netlink: Netlink,
-    cached: Mutex<Cached>,
+    cached: Mutex<(NeighbourCache, Notifications)>,
     clock: Clock,
     solicit_v4: UdpSocket,
     /// None if the kernel has no IPv6.
     solicit_v6: Option<UdpSocket>,
-}
-
-#[derive(Debug)]
-struct Cached {
-    cache: NeighbourCache,
-    notifications: Notifications,
 }
 
 impl NeighbourTable {
@@ -57,28 +51,27 @@ impl NeighbourTable {
     pub fn open(clock: Clock) -> io::Result<Self> {
         let solicit_v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let solicit_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok();
-        let notifications = Notifications::open()?;
-        let cached = Mutex::new(Cached { cache: NeighbourCache::default(), notifications });
+        let cached = Mutex::new((NeighbourCache::default(), Notifications::open()?));
         Ok(Self { netlink: Netlink::open()?, cached, clock, solicit_v4, solicit_v6 })
     }
 
     /// Locks the cache, after removing from it what has changed.
-    fn lock(&self) -> MutexGuard<'_, Cached> {
+    fn lock(&self) -> MutexGuard<'_, (NeighbourCache, Notifications)> {
         let now = self.clock.monotonic();
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        let Cached { cache, notifications } = &mut *cached;
+        let (cache, notifications) = &mut *cached;
         notifications.read(|change| cache.invalidate(change, now));
         cached
     }
 
     /// Returns the cached owner of `address`.
     pub fn cached(&self, address: IpAddr) -> Option<NeighbourCheck> {
-        self.lock().cache.get(address, self.clock.monotonic())
+        self.lock().0.get(address, self.clock.monotonic())
     }
 
     /// Returns the owner of `address` if the kernel has resolved it. Takes microseconds.
     fn query(&self, address: IpAddr) -> io::Result<Option<NeighbourCheck>> {
-        let query = self.lock().cache.begin_query(self.clock.monotonic());
+        let query = self.lock().0.begin_query(self.clock.monotonic());
         let neighbour = match self.netlink.route_to(address)? {
             Route::Local => Some(NeighbourCheck::OwnHost),
             Route::Gateway => Some(NeighbourCheck::Routed),
@@ -89,7 +82,7 @@ impl NeighbourTable {
         if let Some(neighbour) = neighbour {
             // Notifications of later changes are read before the cache is used again.
             let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-            cached.cache.insert(query, address, neighbour);
+            cached.0.insert(query, address, neighbour);
         }
         Ok(neighbour)
     }

@@ -21,16 +21,15 @@ impl Service {
         use pb::explain_metadata_request::By;
         let now = self.clock.monotonic();
         let missing = || Violations::single("by", "is missing: name a machine or an address");
+        let not_found = |name: &str| status::not_found("machine", name);
         let (machine, address) = match request.by.ok_or_else(missing)? {
             By::HardwareId(text) => {
                 let id = text.parse().map_err(|e| Violations::single("hardware_id", e))?;
-                let machine = self.index.machine(id);
-                (Some(machine.ok_or_else(|| status::not_found("machine", &text))?), None)
+                (Some(self.index.machine(id).ok_or_else(|| not_found(&text))?), None)
             }
             By::Hostname(text) => {
                 let name = check::hostname(&text).map_err(|e| Violations::single("hostname", e))?;
-                let machine = self.index.by_hostname(&name);
-                (Some(machine.ok_or_else(|| status::not_found("machine", &name))?), None)
+                (Some(self.index.by_hostname(&name).ok_or_else(|| not_found(&name))?), None)
             }
             By::Address(text) => {
                 let address =
@@ -48,10 +47,8 @@ impl Service {
         }
         Ok(pb::ExplainMetadataResponse {
             time: Some(self.clock.wall().into()),
-            hardware_id: machine.map(|machine| machine.id.to_string()).unwrap_or_default(),
-            instance_id: machine
-                .map(|machine| machine.instance_id().into_owned())
-                .unwrap_or_default(),
+            hardware_id: machine.map(|one| one.id.to_string()).unwrap_or_default(),
+            instance_id: machine.map(|one| one.instance_id().into_owned()).unwrap_or_default(),
             sources,
             guard: machine.map(|machine| self.guard(machine)),
             feed: Some(self.feed()),

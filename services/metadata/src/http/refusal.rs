@@ -2,7 +2,6 @@
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use runtime::client_address::MalformedForwarding;
 use runtime::rate_limit::TooManyRequests;
 use tonic::{Code, Status};
 
@@ -71,12 +70,6 @@ impl From<Failure> for Refusal {
             Failure::Failed | Failure::TooLong => Self::Failed,
             Failure::TooLate => Self::NotReady,
         }
-    }
-}
-
-impl From<MalformedForwarding> for Refusal {
-    fn from(_: MalformedForwarding) -> Self {
-        Self::Malformed
     }
 }
 

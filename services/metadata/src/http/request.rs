@@ -95,8 +95,8 @@ impl Service {
         request: Option<&'r HttpRequest<'r>>,
     ) -> Result<Client<'r>, Refusal> {
         let peer = peer.ip().to_canonical();
-        let ClientAddress { address, forwarded } =
-            ClientAddress::of(peer, headers, &self.config.trusted_proxies)?;
+        let client = ClientAddress::of(peer, headers, &self.config.trusted_proxies);
+        let ClientAddress { address, forwarded } = client.map_err(|_| Refusal::Malformed)?;
         let listener = extensions.get::<Peers>().map(|peers| peers.local);
         let (now, wall) = (self.clock.monotonic(), self.clock.wall());
         Ok(Client { peer, forwarded, headers, listener, now, wall, address, request })
