@@ -4,6 +4,7 @@ mod create;
 
 use std::time::SystemTime;
 
+use clap::ValueEnum as _;
 use prost_types::FieldMask;
 use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
@@ -92,7 +93,9 @@ pub async fn run(
         InstanceCommand::Wait { name, goal } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
             wait(channel, &id, goal).await?;
-            print_line(out, &format!("instance {id} is {}", goal.word()))
+            let word = goal.to_possible_value();
+            let word = word.as_ref().map_or("", |word| word.get_name());
+            print_line(out, &format!("instance {id} is {word}"))
         }
         InstanceCommand::Resource(command) => resource::run(command, channel, out).await,
     }
@@ -124,14 +127,6 @@ impl Goal {
                 Some(Err(format!("instance {id} is being deprovisioned")))
             }
             (Self::Active | Self::Failed | Self::Gone, _) => None,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Failed => "failed",
-            Self::Gone => "gone",
         }
     }
 }

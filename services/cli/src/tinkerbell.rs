@@ -5,19 +5,20 @@
 //! ignored, and the rest becomes `extra`. A bonding mode in it joins all interfaces to one bond, if there are several.
 
 use anyhow::Context as _;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tinwright::hardware::v1 as pb;
 
 type Object = Map<String, Value>;
 
-/// True if `object` is Tinkerbell's form: it has a network in place of interfaces.
+/// True if `object` is in Tinkerbell's form: it has a network instead of interfaces.
 pub fn is_hardware(object: &Value) -> bool {
     object.as_object().is_some_and(|object| find(object, "network").is_some())
 }
 
-/// Converts it to our record.
+/// Converts `object` to our record.
 pub fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
-    let object = object.as_object().context("hardware is no object")?;
+    let object = object.as_object().context("hardware is not an object")?;
     let metadata = metadata(object)?;
     let interfaces = find(object, "network").and_then(Value::as_object);
     let interfaces = interfaces.and_then(|network| find(network, "interfaces"));
@@ -48,10 +49,10 @@ fn metadata(object: &Object) -> anyhow::Result<Object> {
     let parsed = match find(object, "metadata") {
         None | Some(Value::Null) => return Ok(Object::new()),
         Some(Value::String(text)) if text.is_empty() => return Ok(Object::new()),
-        Some(Value::String(text)) => serde_json::from_str(text).context("metadata is no JSON")?,
+        Some(Value::String(text)) => serde_json::from_str(text).context("metadata is not JSON")?,
         Some(value) => value.clone(),
     };
-    let Value::Object(metadata) = parsed else { anyhow::bail!("metadata is no object") };
+    let Value::Object(metadata) = parsed else { anyhow::bail!("metadata is not an object") };
     Ok(metadata)
 }
 
@@ -59,15 +60,11 @@ fn metadata(object: &Object) -> anyhow::Result<Object> {
 /// writes it for an absent mode.
 fn bonds(metadata: &Object, interfaces: &mut [pb::Interface]) -> anyhow::Result<Vec<pb::Bond>> {
     const BOND: &str = "bond0";
-    // Linux's bonding driver numbers its modes so.
+    // Numbered like the modes of Linux's bonding driver, from 1.
     const MODES: [&str; 6] =
         ["active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
-    let number = match find(metadata, "bonding_mode") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(value) => value.as_u64().and_then(|number| usize::try_from(number).ok()),
-    };
-    let number = number.filter(|number| *number <= MODES.len());
-    let number = number.context("metadata.bonding_mode is no number of 0 to 6")?;
+    let number: usize = field(metadata, "bonding_mode", "a number from 0 to 6")?;
+    anyhow::ensure!(number <= MODES.len(), "bonding_mode is {number}, not a number from 0 to 6");
     let Some(mode) = number.checked_sub(1).and_then(|number| MODES.get(number)) else {
         return Ok(Vec::new());
     };
@@ -86,23 +83,24 @@ fn extra(mut metadata: Object) -> anyhow::Result<Vec<u8>> {
 
 fn interface(value: &Value) -> anyhow::Result<pb::Interface> {
     let empty = Object::new();
-    let interface = value.as_object().context("is no object")?;
+    let interface = value.as_object().context("is not an object")?;
     let part = |key| find(interface, key).and_then(Value::as_object).unwrap_or(&empty);
     let (dhcp, netboot) = (part("dhcp"), part("netboot"));
+    let seconds: i64 = field(dhcp, "lease_time", "seconds")?;
     Ok(pb::Interface {
         mac: text(dhcp, "mac")?,
         name: text(dhcp, "iface_name")?,
         dhcp: Some(pb::Dhcp {
             address: address(dhcp)?,
             hostname: text(dhcp, "hostname")?,
-            lease_time: seconds(dhcp, "lease_time")?,
-            name_servers: texts(dhcp, "name_servers")?,
-            time_servers: texts(dhcp, "time_servers")?,
+            lease_time: (seconds != 0).then_some(prost_types::Duration { seconds, nanos: 0 }),
+            name_servers: field(dhcp, "name_servers", "a list of texts")?,
+            time_servers: field(dhcp, "time_servers", "a list of texts")?,
             ..pb::Dhcp::default()
         }),
         netboot: Some(pb::Netboot {
-            allow_pxe: flag(netboot, "allow_pxe")?,
-            allow_workflow: flag(netboot, "allow_workflow")?,
+            allow_pxe: field(netboot, "allow_pxe", "true or false")?,
+            allow_workflow: field(netboot, "allow_workflow", "true or false")?,
             ipxe: ipxe(netboot)?,
             osie: osie(netboot)?,
             ..pb::Netboot::default()
@@ -125,22 +123,22 @@ fn address(dhcp: &Object) -> anyhow::Result<Option<pb::Address>> {
 /// Returns the prefix length of a netmask such as 255.255.255.0.
 fn prefix_length(mask: &str) -> anyhow::Result<u32> {
     let length = ipnet::ipv4_mask_to_prefix(mask.parse()?);
-    Ok(length.map_err(|_| anyhow::anyhow!("has a hole"))?.into())
+    Ok(length.map_err(|_| anyhow::anyhow!("not contiguous"))?.into())
 }
 
 fn ipxe(netboot: &Object) -> anyhow::Result<Option<pb::Ipxe>> {
     let Some(ipxe) = find(netboot, "ipxe").and_then(Value::as_object) else { return Ok(None) };
     let (url, contents) = (text(ipxe, "url")?, text(ipxe, "contents")?);
-    let given = !url.is_empty() || !contents.is_empty();
-    Ok(given.then(|| pb::Ipxe { url, contents, binary: String::new() }))
+    let present = !url.is_empty() || !contents.is_empty();
+    Ok(present.then(|| pb::Ipxe { url, contents, binary: String::new() }))
 }
 
 fn osie(netboot: &Object) -> anyhow::Result<Option<pb::Osie>> {
     let Some(osie) = find(netboot, "osie").and_then(Value::as_object) else { return Ok(None) };
     let base_url = text(osie, "base_url")?;
     let (kernel, initrd) = (text(osie, "kernel")?, text(osie, "initrd")?);
-    let given = [&base_url, &kernel, &initrd].iter().any(|text| !text.is_empty());
-    Ok(given.then(|| pb::Osie { base_url, kernel, initrd, kernel_params: Vec::new() }))
+    let present = [&base_url, &kernel, &initrd].iter().any(|text| !text.is_empty());
+    Ok(present.then(|| pb::Osie { base_url, kernel, initrd, kernel_params: Vec::new() }))
 }
 
 /// Returns the value of `key` in any case; an exact match is preferred.
@@ -150,44 +148,28 @@ fn find<'a>(object: &'a Object, key: &str) -> Option<&'a Value> {
     object.get(key).or_else(folded)
 }
 
-fn text(object: &Object, key: &str) -> anyhow::Result<String> {
+/// Returns the value of `key`, or the default if it is absent or null. `kind` describes valid values in the error.
+fn field<T: Default + DeserializeOwned>(
+    object: &Object,
+    key: &str,
+    kind: &str,
+) -> anyhow::Result<T> {
     match find(object, key) {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => anyhow::bail!("{key} is {other}, a text is wanted"),
+        None | Some(Value::Null) => Ok(T::default()),
+        Some(value) => {
+            T::deserialize(value).with_context(|| format!("{key} is {value}, not {kind}"))
+        }
     }
+}
+
+fn text(object: &Object, key: &str) -> anyhow::Result<String> {
+    field(object, key, "a text")
 }
 
 fn text_at(object: &Object, outer: &str, key: &str) -> anyhow::Result<String> {
     find(object, outer)
         .and_then(Value::as_object)
         .map_or(Ok(String::new()), |inner| text(inner, key))
-}
-
-fn texts(object: &Object, key: &str) -> anyhow::Result<Vec<String>> {
-    match find(object, key) {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(value) => serde_json::from_value(value.clone()).with_context(|| key.to_owned()),
-    }
-}
-
-fn flag(object: &Object, key: &str) -> anyhow::Result<bool> {
-    match find(object, key) {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(flag)) => Ok(*flag),
-        Some(other) => anyhow::bail!("{key} is {other}, true or false is wanted"),
-    }
-}
-
-fn seconds(object: &Object, key: &str) -> anyhow::Result<Option<prost_types::Duration>> {
-    match find(object, key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => {
-            let seconds =
-                value.as_i64().with_context(|| format!("{key} is {value}, seconds are wanted"))?;
-            Ok((seconds != 0).then_some(prost_types::Duration { seconds, nanos: 0 }))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -215,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tinkerbells_users_push_becomes_our_record() {
+    fn tinkerbells_json_is_converted_to_our_record() {
         assert!(is_hardware(&pushed()));
         let hardware = hardware(&pushed()).unwrap();
         assert_eq!(hardware.id, "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10");
@@ -233,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_read_as_an_object_or_as_its_text_and_leaves_the_instance_out() {
+    fn metadata_is_an_object_or_its_text_and_its_instance_is_ignored() {
         let mut again = pushed();
         again["metadata"] = Value::String(pushed()["metadata"].to_string());
         let (object, text) = (hardware(&pushed()).unwrap(), hardware(&again).unwrap());
@@ -243,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bonding_mode_joins_interfaces_where_there_are_several() {
+    fn a_bonding_mode_joins_several_interfaces() {
         assert_eq!(hardware(&pushed()).unwrap().bonds, [], "one interface");
         let mut two = pushed();
         let interfaces = two["network"]["interfaces"].as_array_mut().unwrap();
@@ -255,14 +237,14 @@ mod tests {
         assert_eq!(hardware(&two).unwrap().bonds, []);
         two["metadata"]["bonding_mode"] = json!(7);
         let error = hardware(&two).unwrap_err().to_string();
-        assert_eq!(error, "metadata.bonding_mode is no number of 0 to 6");
+        assert_eq!(error, "bonding_mode is 7, not a number from 0 to 6");
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_invalid_field_is_named() {
         let mut wrong = pushed();
         wrong["network"]["interfaces"][0]["dhcp"]["ip"]["netmask"] = json!("255.0.255.0");
         let error = format!("{:#}", hardware(&wrong).unwrap_err());
-        assert_eq!(error, "network.interfaces[0]: dhcp.ip.netmask \"255.0.255.0\": has a hole");
+        assert_eq!(error, "network.interfaces[0]: dhcp.ip.netmask \"255.0.255.0\": not contiguous");
     }
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The machine's first program: finds hardware and network, then runs the worker, for ever.
+# The machine's init: sets up hardware and network, then runs the worker, and restarts it whenever it ends.
 #
-# It must not end, or the kernel stops. So a step that fails says what failed, and the next one goes on or it is tried
-# again; one line a step, for whoever looks at the console.
+# It must not end, or the kernel panics. A step that fails prints the reason; then the next step follows, or it is tried
+# again. Each step prints one line on the console.
 
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 
@@ -10,13 +10,13 @@ say() {
   echo "osie: $*"
 }
 
-# Makes the machine look like a system: busybox's commands, and what the kernel shows as files.
+# Installs busybox's commands, and mounts the kernel's file systems.
 base() {
   /bin/busybox --install -s
   mount -t proc proc /proc
   mount -t sysfs sys /sys
   mount -t devtmpfs dev /dev
-  # The kernel knows only now which console is the last on its command line.
+  # Only now /dev/console is the last console on the kernel's command line.
   exec </dev/console >/dev/console 2>&1
   mkdir -p /dev/pts /dev/shm
   mount -t devpts devpts /dev/pts
@@ -27,7 +27,7 @@ base() {
   ip link set lo up
 }
 
-# The value of $1 on the kernel's command line; the last one counts.
+# Prints the value of $1 on the kernel's command line; the last one counts.
 argument() (
   set -f
   value=
@@ -37,7 +37,7 @@ argument() (
   echo "$value"
 )
 
-# Loads what the devices ask for. A driver may find more devices, on a bus of its own: go on until nothing is new.
+# Loads the modules for all devices. A driver may find more devices, on a bus of its own: repeated until nothing is new.
 coldplug() {
   for pass in 1 2 3 4 5; do
     before=$(wc -l </proc/modules)
@@ -49,14 +49,14 @@ coldplug() {
 hardware() {
   coldplug
   while read -r module; do
-    modprobe "$module" || say "cannot load $module: going on without"
+    modprobe "$module" || say "cannot load $module: continuing without it"
   done </etc/modules
   [ ! -d /sys/firmware/efi/efivars ] || mount -t efivarfs efivarfs /sys/firmware/efi/efivars
   say "kernel $(uname -r), $(wc -l </proc/modules) modules"
 }
 
-# One attempt at an address, on the interface with the MAC $1: the kernel numbers interfaces in the order it finds them.
-# Without a MAC every interface is tried. udhcpc stays in the background, and renews.
+# Requests an address once, on the interface with the MAC $1: names of interfaces depend on the order of detection.
+# Without a MAC every interface is tried. udhcpc stays in the background, and renews the lease.
 address() {
   tried= others=
   for device in /sys/class/net/*/device; do
@@ -67,14 +67,14 @@ address() {
     tried=yes
     ip link set "$name" up || continue
     [ -z "$2" ] || tagged "$name" "$2" || continue
-    say "asking for an address on $name, $own"
+    say "requesting an address on $name, $own"
     udhcpc -n -t 4 -T 3 -O mtu -i "$name" -s /etc/udhcpc.sh >/dev/null 2>&1 && return
   done
   [ "$tried" ] || say "no interface has hw_addr=$1; there are:${others:- none}"
   return 1
 }
 
-# Makes $name the interface for what is tagged with VLAN $2 on interface $1.
+# Sets $name to the interface of VLAN $2 on interface $1, which is created if missing.
 tagged() {
   name=$1.$2
   [ -e "/sys/class/net/$name" ] || ip link add link "$1" name "$name" type vlan id "$2" || return
@@ -90,7 +90,7 @@ network() {
   done
 }
 
-# Waits for disks, which may take longer than their drivers, but not for ever: a machine may have none.
+# Waits for disks, which may appear after their drivers, at most 10 s: a machine may have none.
 disks() {
   for second in 1 2 3 4 5 6 7 8 9 10; do
     listed=
@@ -108,7 +108,7 @@ base
 hardware
 network
 disks
-# A rescue is for people: a shell on the console, and no worker.
+# A rescue boot has a shell on the console, and no worker.
 while [ "$(argument rescue)" = 1 ]; do
   setsid -c sh
 done

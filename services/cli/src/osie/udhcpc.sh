@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the network what a DHCP server says. udhcpc runs this at every turn: $1 says which, variables say the rest.
+# Configures the network. udhcpc runs this at each event, with the event in $1 and the DHCP options in variables.
 
 case $1 in
 deconfig)
@@ -9,13 +9,13 @@ deconfig)
 bound | renew)
   [ -z "$mtu" ] || ip link set "$interface" mtu "$mtu"
   ip addr replace "$ip/${mask:-32}" broadcast + dev "$interface"
-  # Several routers are in order of preference (RFC 2132, section 3.5): the first is the one.
+  # Several routers are in order of preference (RFC 2132, section 3.5): the first is used.
   [ -z "$router" ] || ip route replace default via "${router%% *}" dev "$interface"
   {
     [ -z "$domain" ] || echo "search $domain"
     for server in $dns; do echo "nameserver $server"; done
   } >/etc/resolv.conf.new
-  mv /etc/resolv.conf.new /etc/resolv.conf # a reader sees the old or the new one, never half of it
+  mv /etc/resolv.conf.new /etc/resolv.conf # atomically
   [ -z "$hostname" ] || hostname "$hostname"
   [ "$1" = renew ] ||
     echo "osie: $interface has $ip/$mask, router ${router:-none}, name servers ${dns:-none}" >/dev/console

@@ -26,7 +26,7 @@ mkdir -p /mnt && mount -t ext4 -o ro /dev/vda /mnt && say mounted $(cat /mnt/mar
 umount /mnt
 truncate -s 16M /tmp/new && mkfs.ext4 -q /tmp/new && say formatted $(dd if=/tmp/new bs=1 skip=1080 count=2 | od -An -tx1)
 say file systems $(cat /proc/filesystems)
-say asked $(modprobe dm-mod && grep device-mapper /proc/misc)
+say device mapper $(modprobe dm-mod && grep device-mapper /proc/misc)
 say trusts $(grep -c BEGIN /etc/ssl/certs/ca-certificates.crt) authorities
 exit 3
 "#;
@@ -37,7 +37,7 @@ fn a_machine_boots_with_network_and_disk_and_restarts_its_worker() {
     // The last of two equal keys counts.
     let mac = MAC.to_uppercase();
     let mut machine = site.boot(&format!("hw_addr=52:54:00:00:00:10 hw_addr={mac}"));
-    machine.says(&format!("osie: asking for an address on eth1, {MAC}"));
+    machine.says(&format!("osie: requesting an address on eth1, {MAC}"));
     machine.says("osie: no address yet: trying again in 5 s");
     let _late = site.serve_addresses();
     machine.says("osie: eth1 has 198.51.100.77/24, router 198.51.100.1, name servers 198.51.100.1");
@@ -50,7 +50,7 @@ fn a_machine_boots_with_network_and_disk_and_restarts_its_worker() {
     machine.says("worker: mounted from the host");
     machine.says("worker: formatted 53 ef");
     assert!(machine.says("worker: file systems").ends_with("ext4 xfs vfat"));
-    assert!(machine.says("worker: asked").ends_with("device-mapper"));
+    assert!(machine.says("worker: device mapper").ends_with("device-mapper"));
     machine.says(&format!("worker: trusts {} authorities", authorities()));
     machine.says("osie: the worker ended with exit code 3: starting it again in 1 s");
     machine.says("osie: starting the worker");
@@ -63,8 +63,8 @@ fn without_a_mac_address_every_interface_is_used_with_the_vlan_tag() {
     cable.args("-i tap0 -n -e -l vlan 5 and udp dst port 67".split(' ')).stderr(Stdio::null());
     let mut cable = Program::start(cable);
     let mut machine = site.boot("vlan_id=5");
-    machine.says("osie: asking for an address on eth0.5, 52:54:00:00:00:10");
-    machine.says(&format!("osie: asking for an address on eth1.5, {MAC}"));
+    machine.says("osie: requesting an address on eth0.5, 52:54:00:00:00:10");
+    machine.says(&format!("osie: requesting an address on eth1.5, {MAC}"));
     cable.says(&format!("Request from {MAC}"));
 }
 
