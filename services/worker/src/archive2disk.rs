@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::Url;
 use tokio::sync::mpsc;
 
@@ -92,30 +93,22 @@ struct ArchiveOptions {
 
 impl ArchiveOptions {
     fn parse(environment: &Environment, retry: &RetryPolicy) -> Result<Self, environment::Error> {
-        let minutes: Option<u64> =
-            environment.parsed("HTTP_CLIENT_TIMEOUT_MINUTES", "a number of minutes")?;
-        let give_up_after = match minutes {
+        let give_up_after = match environment.minutes("HTTP_CLIENT_TIMEOUT_MINUTES")? {
             None => retry.give_up_after,
-            Some(0) => Duration::MAX,
-            Some(minutes) => Duration::from_secs(minutes.saturating_mul(60)),
+            Some(Duration::ZERO) => Duration::MAX,
+            Some(minutes) => minutes,
         };
         let archive_type = environment.required("ARCHIVE_TYPE")?;
         let decompress = match archive_type.to_ascii_lowercase().as_str() {
             "tar" => Ok(Decompress::IfCompressed),
             "targz" => Ok(Decompress::Required("ARCHIVE_TYPE is targz")),
-            _ => {
-                let (name, value) = ("ARCHIVE_TYPE", archive_type.to_owned());
-                Err(environment::Error::Invalid { name, value, wanted: "`tar` or `targz`" })
-            }
+            _ => Err(environment::Error::invalid("ARCHIVE_TYPE", archive_type, "`tar` or `targz`")),
         };
         let path = environment.optional("DEST_PATH").unwrap_or_default();
         Ok(Self {
             url: download::url(environment, "ARCHIVE_URL")?,
             decompress: decompress?,
-            filesystem: TargetFilesystem {
-                disk: environment.required("DEST_DISK")?.into(),
-                fs_type: environment.optional("FS_TYPE").map(str::to_owned),
-            },
+            filesystem: TargetFilesystem::parse(environment, "DEST_DISK")?,
             path: PathBuf::from("/").join(path),
             checksum: checksum(environment)?,
             retry: RetryPolicy { give_up_after, ..retry.clone() },
@@ -136,24 +129,20 @@ fn checksum(environment: &Environment) -> Result<Option<Checksum>, environment::
 /// Extracts the tar. After a cancellation, it returns when nothing writes to the disk any more.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), error::Error> {
     let options = ArchiveOptions::parse(environment, &context.retry_policy)?;
-    let retry = options.retry.clone();
-    let client = download::client(&context.roots, &retry)?;
     let meter = Meter::new(context.progress.clone(), Duration::ZERO);
-    let on_wait = fetch::report_waiting(&meter);
-    let opening = Download::open(&client, options.url.clone(), &retry, &on_wait);
-    let opened = context.stop.run_until_cancelled(opening).await;
-    run_stages(options, context, opened.ok_or(error::Error::Cancelled)??, &meter).await
+    let (url, retry) = (options.url.clone(), options.retry.clone());
+    let file = fetch::open(url, retry, &meter, context).await?;
+    run_stages(options, context, file, &meter).await
 }
 
 /// Runs the three stages to their end, then compares the checksums.
 async fn run_stages(
     options: ArchiveOptions,
     context: &Context,
-    mut download: Download<'_>,
+    (download, head): (Download, Bytes),
     meter: &Meter,
 ) -> Result<(), error::Error> {
     let ArchiveOptions { url, decompress, filesystem, path, checksum, retry: _ } = options;
-    let head = fetch::head(&mut download, &context.stop).await?;
     let unpacker = Unpacker::new(&url, &head, decompress)?;
     let (total, downloaded) = (download.length(), Arc::new(AtomicU64::new(0)));
     let (chunks_in, chunks_out) = mpsc::channel(fetch::MAX_QUEUED_CHUNKS);

@@ -18,10 +18,8 @@ pub enum Builtin {
     Image2Disk,
     /// Boots the installed system's kernel without going through firmware.
     Kexec,
-    /// Powers the machine off.
-    PowerOff,
-    /// Reboots the machine.
-    Reboot,
+    /// Ends the running system.
+    Terminal(Terminal),
     /// Prepares the disks that the instance's metadata describes.
     Rootio(Subcommand),
     /// Erases disks.
@@ -37,8 +35,8 @@ const TABLE: &[(&str, &str, Builtin)] = &[
     ("grub2disk", "", Builtin::Grub2Disk),
     ("image2disk", "", Builtin::Image2Disk),
     ("kexec", "", Builtin::Kexec),
-    ("poweroff", "", Builtin::PowerOff),
-    ("reboot", "", Builtin::Reboot),
+    ("poweroff", "", Builtin::Terminal(Terminal::PowerOff)),
+    ("reboot", "", Builtin::Terminal(Terminal::Reboot)),
     ("rootio", "format", Builtin::Rootio(Subcommand::Format)),
     ("rootio", "mount", Builtin::Rootio(Subcommand::Mount)),
     ("rootio", "partition", Builtin::Rootio(Subcommand::Partition)),
@@ -67,18 +65,7 @@ impl Builtin {
 
     /// Returns the last act that this action consists of, if it only ends the running system.
     pub fn terminal(self) -> Option<Terminal> {
-        match self {
-            Self::Reboot => Some(Terminal::Reboot),
-            Self::PowerOff => Some(Terminal::PowerOff),
-            Self::Archive2Disk
-            | Self::Cexec
-            | Self::Grub2Disk
-            | Self::Image2Disk
-            | Self::Kexec
-            | Self::Rootio(_)
-            | Self::Wipe
-            | Self::WriteFile => None,
-        }
+        if let Self::Terminal(terminal) = self { Some(terminal) } else { None }
     }
 }
 

@@ -39,10 +39,10 @@ struct CommandRoot {
 
 impl CommandRoot {
     fn parse(environment: &Environment) -> Result<Self, environment::Error> {
-        let disk = environment.required("BLOCK_DEVICE")?.into();
-        let fs_type = Some(environment.required("FS_TYPE")?.to_owned());
+        let filesystem = TargetFilesystem::parse(environment, "BLOCK_DEVICE")?;
+        environment.required("FS_TYPE")?;
         Ok(Self {
-            filesystem: TargetFilesystem { disk, fs_type },
+            filesystem,
             chroot: environment.optional("CHROOT").is_some(),
             resolver: environment.flag("UPDATE_RESOLV_CONF"),
         })
@@ -53,11 +53,8 @@ impl CommandRoot {
 fn configured_commands(environment: &Environment) -> Result<Vec<Vec<String>>, environment::Error> {
     let line = environment.required("CMD_LINE")?;
     let commands = commands(line, environment.optional("DEFAULT_INTERPRETER"));
-    if commands.is_empty() {
-        let (name, value) = ("CMD_LINE", line.to_owned());
-        return Err(environment::Error::Invalid { name, value, wanted: "a command" });
-    }
-    Ok(commands)
+    let invalid = || environment::Error::invalid("CMD_LINE", line, "a command");
+    if commands.is_empty() { Err(invalid()) } else { Ok(commands) }
 }
 
 /// Splits `line` into commands, and these into words.

@@ -28,7 +28,7 @@ use resume::{FileVersion, Resume};
 pub use retry_policy::RetryPolicy;
 
 /// Creates a client that trusts the PEM bundles `roots` and no others. Without any, only `http` works.
-pub(crate) fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, Error> {
+fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, Error> {
     let bundles: Result<Vec<_>, _> =
         roots.iter().map(|pem| Certificate::from_pem_bundle(pem)).collect();
     let client = bundles.and_then(|bundles| {
@@ -45,13 +45,15 @@ pub(crate) fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, E
     })
 }
 
+/// Called before each retry, with the error and the position in bytes.
+pub(crate) type OnWait = Box<dyn Fn(&AttemptError, u64) + Send + Sync>;
+
 /// A download in progress.
-pub(crate) struct Download<'a> {
-    client: &'a Client,
+pub(crate) struct Download {
+    client: Client,
     url: Url,
-    retry: &'a RetryPolicy,
-    /// Called before each retry, with the error and the position in bytes.
-    on_wait: &'a (dyn Fn(&AttemptError, u64) + Sync),
+    retry: RetryPolicy,
+    on_wait: OnWait,
     version: Option<FileVersion>,
     /// Bytes returned to the reader.
     position: u64,
@@ -69,27 +71,25 @@ struct Body {
     skipped: Sha256,
 }
 
-impl<'a> Download<'a> {
-    /// Starts the download of `url`: connects, and reads the response headers.
+impl Download {
+    /// Starts the download of `url`: connects, and reads the response headers. Trusts the PEM bundles `roots`.
     pub(crate) async fn open(
-        client: &'a Client,
+        roots: &[Vec<u8>],
         url: Url,
-        retry: &'a RetryPolicy,
-        on_wait: &'a (dyn Fn(&AttemptError, u64) + Sync),
+        retry: RetryPolicy,
+        on_wait: OnWait,
     ) -> Result<Self, Error> {
-        let last_progress = Clock::system().monotonic();
-        let (version, digest, body) = (None, None, None);
         let mut download = Self {
-            client,
+            client: client(roots, &retry)?,
             url,
             retry,
             on_wait,
-            version,
+            version: None,
             position: 0,
-            digest,
-            body,
+            digest: None,
+            body: None,
             failures: 0,
-            last_progress,
+            last_progress: Clock::system().monotonic(),
         };
         while let Err(error) = download.connect().await {
             download.wait_or_fail(error).await?;
@@ -254,7 +254,7 @@ pub(crate) fn url(
     if matches!(url.scheme(), "http" | "https") {
         return Ok(url);
     }
-    Err(environment::Error::Invalid { name, value: redacted(&url), wanted: WANTED })
+    Err(environment::Error::invalid(name, &redacted(&url), WANTED))
 }
 
 /// Returns `url` without its possibly secret parts: the user, the password, and the query, which may hold signatures.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A variable that cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub enum Error {
         /// The valid values, in words.
         wanted: &'static str,
     },
+}
+
+impl Error {
+    /// Returns the error for a variable with an invalid value.
+    pub(crate) fn invalid(name: &'static str, value: &str, wanted: &'static str) -> Self {
+        Self::Invalid { name, value: value.into(), wanted }
+    }
 }
 
 /// The variables of one action.
@@ -54,11 +62,8 @@ impl Environment {
     /// Like [`Environment::choice`], but a text that is not a boolean is an error.
     pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, Error> {
         let Some(value) = self.optional(name) else { return Ok(None) };
-        let (wanted, value) = ("`true` or `false`", value.to_owned());
-        match parse_bool(Some(&value)) {
-            None => Err(Error::Invalid { name, value, wanted }),
-            value => Ok(value),
-        }
+        let invalid = || Error::invalid(name, value, "`true` or `false`");
+        parse_bool(Some(value)).map(Some).ok_or_else(invalid)
     }
 
     /// Parses `name`, if it has a value. `wanted` describes valid values in the error.
@@ -68,8 +73,19 @@ impl Environment {
         wanted: &'static str,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.optional(name) else { return Ok(None) };
-        let invalid = |_| Error::Invalid { name, value: value.into(), wanted };
-        value.parse().map(Some).map_err(invalid)
+        value.parse().map(Some).map_err(|_| Error::invalid(name, value, wanted))
+    }
+
+    /// Parses `name` as a whole number of minutes, if it has a value.
+    pub(crate) fn minutes(&self, name: &'static str) -> Result<Option<Duration>, Error> {
+        let minutes: Option<u64> = self.parsed(name, "a number of minutes")?;
+        Ok(minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60))))
+    }
+
+    /// Returns the interval between progress reports; one second by default.
+    pub(crate) fn progress_interval(&self) -> Result<Duration, Error> {
+        let seconds = self.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
+        Ok(Duration::from_secs(seconds.unwrap_or(1)))
     }
 
     /// Parses `name` as a required decimal number.
@@ -81,11 +97,7 @@ impl Environment {
     pub fn mode(&self, name: &'static str) -> Result<u32, Error> {
         let value = self.required(name)?;
         let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
-        mode.ok_or_else(|| Error::Invalid {
-            name,
-            value: value.into(),
-            wanted: "an octal file mode",
-        })
+        mode.ok_or_else(|| Error::invalid(name, value, "an octal file mode"))
     }
 }
 

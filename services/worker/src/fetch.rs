@@ -3,12 +3,14 @@
 use std::io;
 
 use bytes::{Bytes, BytesMut};
+use reqwest::Url;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::checksum::{Checksum, Mismatch, Sum};
 use crate::compression::HEAD;
-use crate::download::{AttemptError, Download};
+use crate::context::Context;
+use crate::download::{AttemptError, Download, RetryPolicy};
 use crate::error::Error;
 use crate::progress::{Meter, Phase, Report};
 
@@ -33,34 +35,35 @@ impl DownloadSum {
     }
 }
 
-/// Returns a callback that reports to `meter` why a download waits.
-pub(crate) fn report_waiting(meter: &Meter) -> impl Fn(&AttemptError, u64) + Sync + '_ {
-    move |error, position| {
+/// Opens the download of `url`, and reads at least [`HEAD`] bytes, unless the file is shorter. While it waits, the reason is
+/// reported to `meter`.
+pub(crate) async fn open(
+    url: Url,
+    retry: RetryPolicy,
+    meter: &Meter,
+    context: &Context,
+) -> Result<(Download, Bytes), Error> {
+    let meter = meter.clone();
+    let on_wait = move |error: &AttemptError, done| {
         let phase = Phase::Waiting(error.to_string());
-        meter.report(|| Report { phase, done: position, total: None });
-    }
-}
-
-/// Returns the first bytes of the file: at least [`HEAD`], unless the file is shorter.
-pub(crate) async fn head(
-    download: &mut Download<'_>,
-    stop: &CancellationToken,
-) -> Result<Bytes, Error> {
-    let mut head = BytesMut::new();
-    while head.len() < HEAD {
-        let next = stop.run_until_cancelled(download.next()).await.ok_or(Error::Cancelled)??;
-        match next {
-            Some(bytes) => head.extend_from_slice(&bytes),
-            None => break,
+        meter.report(|| Report { phase, done, total: None });
+    };
+    let opening = async {
+        let mut download = Download::open(&context.roots, url, retry, Box::new(on_wait)).await?;
+        let mut head = BytesMut::new();
+        while head.len() < HEAD {
+            let Some(bytes) = download.next().await? else { break };
+            head.extend_from_slice(&bytes);
         }
-    }
-    Ok(head.freeze())
+        Ok((download, head.freeze()))
+    };
+    context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)?
 }
 
 /// Sends `head` and the rest of `download` to the next stage. A failure is also sent there, so that it is not mistaken
 /// for the end of the file.
 pub(crate) async fn run(
-    mut download: Download<'_>,
+    mut download: Download,
     head: Bytes,
     chunks: mpsc::Sender<io::Result<Bytes>>,
     checksum: Option<&Checksum>,

@@ -40,10 +40,7 @@ impl crate::error::StepError for Error {}
 
 /// Installs the boot loader.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), error::Error> {
-    let filesystem = TargetFilesystem {
-        disk: environment.required("GRUB_DISK")?.into(),
-        fs_type: environment.optional("FS_TYPE").map(str::to_owned),
-    };
+    let filesystem = TargetFilesystem::parse(environment, "GRUB_DISK")?;
     let arguments: Vec<_> =
         environment.required("GRUB_INSTALL_PATH")?.split_whitespace().map(str::to_owned).collect();
     if arguments.is_empty() {

@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::Url;
 use tokio::sync::mpsc;
 
@@ -72,16 +73,11 @@ struct FilledBlock {
 impl ImageOptions {
     fn parse(environment: &Environment, retry: &RetryPolicy) -> Result<Self, environment::Error> {
         const CHECKSUM: &str = "`sha256:` or `sha512:` and hexadecimal digits";
-        let minutes: Option<u64> =
-            environment.parsed("RETRY_DURATION_MINUTES", "a number of minutes")?;
-        let seconds: Option<u64> =
-            environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
-        let mut retry = retry.clone();
-        retry.give_up_after = minutes
-            .map_or(retry.give_up_after, |minutes| Duration::from_secs(minutes.saturating_mul(60)));
-        if environment.choice("RETRY_ENABLED") == Some(false) {
-            retry.give_up_after = Duration::ZERO;
-        }
+        let minutes = environment.minutes("RETRY_DURATION_MINUTES")?;
+        let give_up_after = match environment.choice("RETRY_ENABLED") {
+            Some(false) => Duration::ZERO,
+            Some(true) | None => minutes.unwrap_or(retry.give_up_after),
+        };
         let sha256 = environment.parsed("IMG_SHA256", CHECKSUM)?;
         Ok(Self {
             url: download::url(environment, "IMG_URL")?,
@@ -94,8 +90,8 @@ impl ImageOptions {
             checksum: environment.parsed("IMG_CHECKSUM", CHECKSUM)?.or(sha256),
             force: environment.flag("IMG_FORCE"),
             verify: environment.choice("IMG_VERIFY") != Some(false),
-            retry,
-            interval: Duration::from_secs(seconds.unwrap_or(1)),
+            retry: RetryPolicy { give_up_after, ..retry.clone() },
+            interval: environment.progress_interval()?,
         })
     }
 }
@@ -106,23 +102,20 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
     let (path, force) = (options.disk.clone(), options.force);
     let disk = joined(tokio::task::spawn_blocking(move || Disk::open(&path, force))).await??;
 
-    let client = download::client(&context.roots, &options.retry)?;
     let meter = Meter::new(context.progress.clone(), options.interval);
-    let on_wait = fetch::report_waiting(&meter);
-    let opening = Download::open(&client, options.url.clone(), &options.retry, &on_wait);
-    let download = context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)??;
-    run_stages(&options, context, download, disk, &meter).await
+    let (url, retry) = (options.url.clone(), options.retry.clone());
+    let file = fetch::open(url, retry, &meter, context).await?;
+    run_stages(&options, context, file, disk, &meter).await
 }
 
 /// Runs the three stages to their end, then verifies the disk.
 async fn run_stages(
     options: &ImageOptions,
     context: &Context,
-    mut download: Download<'_>,
+    (download, head): (Download, Bytes),
     disk: Disk,
     meter: &Meter,
 ) -> Result<(), Error> {
-    let head = fetch::head(&mut download, &context.stop).await?;
     let unpacker = Unpacker::new(&options.url, &head, options.decompress)?;
     let (url, total) = (download::redacted(&options.url), download.length());
     if !unpacker.is_compressed() {
@@ -165,7 +158,7 @@ async fn run_stages(
 }
 
 /// Refuses an uncompressed image whose end is unknown, or that is larger than the disk.
-fn check_size(options: &ImageOptions, disk: &Disk, download: &Download<'_>) -> Result<(), Error> {
+fn check_size(options: &ImageOptions, disk: &Disk, download: &Download) -> Result<(), Error> {
     if !download.has_known_end() && options.checksum.is_none() {
         return Err(Error::UnknownLength(download::redacted(&options.url)));
     }

@@ -24,7 +24,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use kexec_loader::{KexecError, KexecRequest};
-use uuid::Uuid;
+use tempfile::TempDir;
 
 use crate::context::Context;
 use crate::environment::{self, Environment};
@@ -71,17 +71,12 @@ struct KexecOptions {
 
 impl KexecOptions {
     fn parse(environment: &Environment) -> Result<Self, environment::Error> {
-        let filesystem = TargetFilesystem {
-            disk: environment.required("BLOCK_DEVICE")?.into(),
-            fs_type: environment.optional("FS_TYPE").map(str::to_owned),
-        };
+        let filesystem = TargetFilesystem::parse(environment, "BLOCK_DEVICE")?;
         let line = environment.optional("CMD_LINE").map(str::to_owned);
+        let initrds = environment.optional("INITRD_PATH").unwrap_or_default();
         let boot = environment.optional("KERNEL_PATH").map(|kernel| BootEntry {
             kernel: kernel.into(),
-            initrds: environment
-                .optional("INITRD_PATH")
-                .map(|paths| paths.split_whitespace().map(str::to_owned).collect())
-                .unwrap_or_default(),
+            initrds: initrds.split_whitespace().map(str::to_owned).collect(),
             line: String::new(),
         });
         let config = environment.optional("GRUBCFG_PATH").unwrap_or(GRUBCFG).into();
@@ -125,7 +120,7 @@ fn default_boot(path: &Path) -> Result<BootEntry, Error> {
 
 /// A directory for copies of kernel and initrd. Removed when dropped.
 #[derive(Debug)]
-struct StagingDirectory(PathBuf);
+struct StagingDirectory(TempDir);
 
 /// The open files in the staging directory, which is not reachable from inside the mounted file system.
 #[derive(Debug)]
@@ -136,15 +131,14 @@ struct StagedFiles {
 
 impl StagingDirectory {
     fn create() -> Result<Self, Error> {
-        let path = Path::new(STAGING_ROOT).join(Uuid::new_v4().to_string());
-        let created = fs::create_dir_all(&path);
-        created.map_err(|source| Error::File { doing: "create", path: path.clone(), source })?;
-        Ok(Self(path))
+        let created = fs::create_dir_all(STAGING_ROOT).and_then(|()| TempDir::new_in(STAGING_ROOT));
+        let failed = |source| Error::File { doing: "create", path: STAGING_ROOT.into(), source };
+        created.map(Self).map_err(failed)
     }
 
     fn create_files(&self) -> Result<StagedFiles, Error> {
         let file = |name| {
-            let path = self.0.join(name);
+            let path = self.0.path().join(name);
             File::create(&path).map_err(|source| Error::File { doing: "create", path, source })
         };
         Ok(StagedFiles { kernel: file(KERNEL)?, initrd: file(INITRD)? })
@@ -152,16 +146,10 @@ impl StagingDirectory {
 
     /// Loads kernel and initrd into the running kernel.
     fn load(self, line: String) -> Result<(), KexecError> {
-        let initrd = self.0.join(INITRD);
+        let initrd = self.0.path().join(INITRD);
         let initrd = (initrd.metadata()?.len() > 0).then_some(initrd);
-        let request = KexecRequest { kernel: self.0.join(KERNEL), initrd, cmdline: line };
+        let request = KexecRequest { kernel: self.0.path().join(KERNEL), initrd, cmdline: line };
         kexec_loader::load_dry(&request)
-    }
-}
-
-impl Drop for StagingDirectory {
-    fn drop(&mut self) {
-        let _removed = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -202,12 +190,12 @@ mod tests {
         let staging = StagingDirectory::create().unwrap();
         let boot = BootEntry { kernel, initrds, line: String::new() };
         staging.create_files().unwrap().copy_from(&boot).unwrap();
-        let read = |name| fs::read(staging.0.join(name)).unwrap();
+        let read = |name| fs::read(staging.0.path().join(name)).unwrap();
         assert_eq!(
             (read(KERNEL), read(INITRD)),
             (b"kernel".into(), b"12345\0\0\x001234\x31\0\0\0".into())
         );
-        let path = staging.0.clone();
+        let path = staging.0.path().to_owned();
         drop(staging);
         assert!(!path.exists());
     }

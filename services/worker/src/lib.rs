@@ -22,6 +22,8 @@
 //! An action is never retried here: it ends in one [`ActionOutcome`], and a failure is one line that names what failed
 //! and where. This library does not know the control plane; the program does.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod action;
 mod archive2disk;
 pub mod builtin;

@@ -19,6 +19,8 @@ use rustix::mount::{
 use rustix::process::{chroot, fchdir};
 use tokio::sync::oneshot;
 
+use crate::environment::{self, Environment};
+
 /// Mount point for views with the file system as root directory.
 const ROOT_MOUNT: &str = "/run/tinwright/target";
 
@@ -64,6 +66,15 @@ pub(crate) struct TargetFilesystem {
 }
 
 impl TargetFilesystem {
+    /// Parses the variables: the disk is in `name`, the type in `FS_TYPE`.
+    pub(crate) fn parse(
+        environment: &Environment,
+        name: &'static str,
+    ) -> Result<Self, environment::Error> {
+        let disk = environment.required(name)?.into();
+        Ok(Self { disk, fs_type: environment.optional("FS_TYPE").map(str::to_owned) })
+    }
+
     /// Runs `work` with the file system mounted, then flushes and unmounts it.
     pub(crate) async fn with_mounted<T: Send + 'static>(
         self,

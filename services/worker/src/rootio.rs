@@ -78,30 +78,21 @@ pub(crate) async fn run(
     environment: &Environment,
     context: &Context,
 ) -> Result<(), error::Error> {
-    match subcommand {
-        Subcommand::Mount => {
-            context
-                .progress
-                .output(b"nothing to mount: each action mounts its file systems itself\n");
-            return Ok(());
+    let storage = async || Storage::fetch(environment, context).await;
+    let line = match subcommand {
+        Subcommand::Format => {
+            return format::run(&storage().await?.filesystems, environment, context).await;
         }
-        Subcommand::Version => {
-            let version = concat!("tinwright-worker ", env!("CARGO_PKG_VERSION"), "\n");
-            context.progress.output(version.as_bytes());
-            return Ok(());
-        }
-        Subcommand::Format | Subcommand::Partition | Subcommand::Wipe => {}
-    }
-    let storage = Storage::fetch(environment, context).await?;
-    match subcommand {
-        Subcommand::Format => format::run(&storage.filesystems, environment, context).await,
         Subcommand::Partition => {
             let mbr = environment.optional("MBR").is_some();
-            partition::run(storage, mbr, context).await
+            return partition::run(storage().await?, mbr, context).await;
         }
-        Subcommand::Wipe => wipe::run(storage, context).await,
-        Subcommand::Mount | Subcommand::Version => Ok(()),
-    }
+        Subcommand::Wipe => return wipe::run(storage().await?, context).await,
+        Subcommand::Mount => "nothing to mount: each action mounts its file systems itself\n",
+        Subcommand::Version => concat!("tinwright-worker ", env!("CARGO_PKG_VERSION"), "\n"),
+    };
+    context.progress.output(line.as_bytes());
+    Ok(())
 }
 
 /// Opens the disks at `paths` exclusively. Files are refused.

@@ -11,7 +11,6 @@
 //! replaced. If any of the disks is in use, none is erased: all are opened before the first write.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -28,9 +27,7 @@ const STEP_BYTES: u64 = 64 << 20;
 /// Erases the disks one after the other.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
     let paths = disks(environment, disk::every_disk)?;
-    let seconds: Option<u64> =
-        environment.parsed("PROGRESS_INTERVAL_SECONDS", "a number of seconds")?;
-    let meter = Meter::new(context.progress.clone(), Duration::from_secs(seconds.unwrap_or(1)));
+    let meter = Meter::new(context.progress.clone(), environment.progress_interval()?);
     let stop = context.stop.clone();
     joined(tokio::task::spawn_blocking(move || {
         let opened: Result<Vec<_>, _> =
@@ -53,7 +50,7 @@ fn disks(
             Ok(paths.map(PathBuf::from).collect())
         }
         (None, Some("all")) => Ok(all()),
-        (_, Some(value)) => Err(environment::Error::Invalid { name, value: value.into(), wanted }),
+        (_, Some(value)) => Err(environment::Error::invalid(name, value, wanted)),
         (None, None) => Err(environment::Error::Missing("DEST_DISK")),
     }
 }

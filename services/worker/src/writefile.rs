@@ -46,13 +46,11 @@ type FailedStep = (&'static str, PathBuf, io::Error);
 
 impl FileOptions {
     fn parse(environment: &Environment) -> Result<Self, environment::Error> {
+        const WANTED: &str = "an absolute path that ends in a file name";
         let path = environment.required("DEST_PATH")?;
+        let invalid = || environment::Error::invalid("DEST_PATH", path, WANTED);
         Ok(Self {
-            path: file_path(path).ok_or_else(|| environment::Error::Invalid {
-                name: "DEST_PATH",
-                value: path.into(),
-                wanted: "an absolute path that ends in a file name",
-            })?,
+            path: file_path(path).ok_or_else(invalid)?,
             contents: environment.optional("CONTENTS").unwrap_or_default().into(),
             uid: environment.number("UID")?,
             gid: environment.number("GID")?,
@@ -64,10 +62,8 @@ impl FileOptions {
 
 /// Writes the file.
 pub(crate) async fn run(environment: &Environment) -> Result<(), error::Error> {
-    let disk = PathBuf::from(environment.required("DEST_DISK")?);
-    let fs_type = environment.optional("FS_TYPE").map(str::to_owned);
-    let options = FileOptions::parse(environment)?;
-    let filesystem = TargetFilesystem { disk: disk.clone(), fs_type };
+    let filesystem = TargetFilesystem::parse(environment, "DEST_DISK")?;
+    let (disk, options) = (filesystem.disk.clone(), FileOptions::parse(environment)?);
     let written = filesystem.with_mounted(View::Root, move || options.write()).await?;
     written.map_err(|(doing, path, source)| Error { disk, doing, path, source }.into())
 }

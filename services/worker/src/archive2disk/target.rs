@@ -8,12 +8,12 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags, fsetxattr,
-    futimens, linkat, lsetxattr, makedev, mknodat, utimensat,
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags, linkat, lsetxattr,
+    makedev, mknodat, utimensat,
 };
 use rustix::process::chroot;
 
@@ -87,8 +87,7 @@ impl Target {
             clear(path)?;
             fs::create_dir(path)?;
         }
-        set_attributes(path, attributes)?;
-        fs::set_permissions(path, Permissions::from_mode(attributes.mode))?;
+        set_all_attributes(path, attributes)?;
         self.directories.push((path.to_owned(), attributes.modified));
         Ok(())
     }
@@ -146,7 +145,7 @@ fn file(
         }
     }
     // The length creates a hole at the end.
-    file.set_len(extent.length).and_then(|()| set_file_attributes(&file, attributes)).map_err(put)
+    file.set_len(extent.length).and_then(|()| set_all_attributes(path, attributes)).map_err(put)
 }
 
 /// Writes `bytes`, or leaves a hole if they are zeroes.
@@ -157,18 +156,14 @@ fn copy(bytes: &[u8], file: &mut File) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Sets the attributes of `file`. The owner comes first: changing it clears set-user-id bits and capabilities.
-fn set_file_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
-    fchown(file, Some(attributes.uid), Some(attributes.gid))?;
-    for (name, value) in &attributes.extended {
-        fsetxattr(file, OsStr::from_bytes(name), value, XattrFlags::empty())
-            .map_err(|error| xattr_error(name, error.into()))?;
-    }
-    file.set_permissions(Permissions::from_mode(attributes.mode))?;
-    Ok(futimens(file, &times(attributes.modified))?)
+/// Sets the attributes and the permissions at `path`, which is not a link.
+fn set_all_attributes(path: &Path, attributes: &Attributes) -> io::Result<()> {
+    set_attributes(path, attributes)?;
+    fs::set_permissions(path, Permissions::from_mode(attributes.mode))
 }
 
-/// Sets the attributes at `path` without following links, except permissions, which links do not have.
+/// Sets the attributes at `path` without following links, except permissions, which links do not have. The owner comes
+/// first: changing it clears capabilities.
 fn set_attributes(path: &Path, attributes: &Attributes) -> io::Result<()> {
     lchown(path, Some(attributes.uid), Some(attributes.gid))?;
     for (name, value) in &attributes.extended {
@@ -180,8 +175,7 @@ fn set_attributes(path: &Path, attributes: &Attributes) -> io::Result<()> {
 
 fn node(path: &Path, kind: FileType, number: u64, attributes: &Attributes) -> io::Result<()> {
     mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), number)?;
-    set_attributes(path, attributes)?;
-    fs::set_permissions(path, Permissions::from_mode(attributes.mode))
+    set_all_attributes(path, attributes)
 }
 
 /// Adds the name of the extended attribute to `error`.

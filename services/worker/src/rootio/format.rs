@@ -68,7 +68,7 @@ pub(super) async fn run(
 
 /// Returns the command that creates `filesystem`.
 fn command(filesystem: &Filesystem, runner: &Runner) -> Result<Vec<String>, Error> {
-    let Filesystem { device, format, options } = filesystem;
+    let Filesystem { device, format, create } = filesystem;
     let mkfs = mkfs(format);
     let unknown = || Error::Format { device: device.clone(), format: format.clone() };
     let MkfsProgram { programs, force } = mkfs.ok_or_else(unknown)?;
@@ -80,7 +80,12 @@ fn command(filesystem: &Filesystem, runner: &Runner) -> Result<Vec<String>, Erro
     let force = force.iter().map(|word| (*word).to_owned());
     let device = device.to_string_lossy().into_owned();
     let program = program.to_string_lossy().into_owned();
-    Ok([program].into_iter().chain(options.iter().cloned()).chain(force).chain([device]).collect())
+    Ok([program]
+        .into_iter()
+        .chain(create.options.iter().cloned())
+        .chain(force)
+        .chain([device])
+        .collect())
 }
 
 /// Waits until `device` exists.

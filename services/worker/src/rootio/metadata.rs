@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::Error;
 use crate::context::Context;
-use crate::download::{self, Download};
+use crate::download::Download;
 use crate::environment::{self, Environment};
 use crate::error;
 
@@ -27,40 +27,37 @@ pub(super) struct Storage {
 }
 
 /// A disk and its partitions, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Disk {
     pub(super) device: PathBuf,
     /// True if both ends of the disk are zeroed first.
+    #[serde(default, deserialize_with = "or_default")]
     pub(super) wipe_table: bool,
+    #[serde(default, deserialize_with = "or_default")]
     pub(super) partitions: Vec<Partition>,
 }
 
 /// A partition. Sizes and starts are in units of 512 bytes, whatever the disk's sectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Partition {
-    #[serde(default)]
     pub(super) label: Option<String>,
     /// Number in the table; 0 or absent: the next one.
-    #[serde(default)]
     pub(super) number: Option<u32>,
     /// 0 or absent: the rest of the disk.
-    #[serde(default)]
     pub(super) size: Option<u64>,
     /// 0 or absent: after the previous partition.
-    #[serde(default)]
     pub(super) start: Option<u64>,
     /// Partition type; overrides the label's type.
-    #[serde(default)]
     pub(super) type_guid: Option<String>,
 }
 
 /// A file system to create.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Filesystem {
     pub(super) device: PathBuf,
     pub(super) format: String,
-    /// Options of the mkfs program.
-    pub(super) options: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) create: MkfsOptions,
 }
 
 impl Storage {
@@ -85,18 +82,15 @@ impl Storage {
     /// Parses the metadata `text`. Fails with a reason.
     fn parse(text: &[u8]) -> Result<Self, String> {
         let document: Document = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let instance = document.metadata.and_then(|metadata| metadata.instance);
-        let storage = instance.and_then(|instance| instance.storage);
+        let storage = document.metadata.instance.storage;
         let storage = storage.ok_or("metadata.instance.storage is missing")?;
         for (what, listed) in [("volume groups", storage.volume_groups), ("RAIDs", storage.raid)] {
-            if !listed.unwrap_or_default().is_empty() {
+            if !listed.is_empty() {
                 return Err(Error::Unsupported(what).to_string());
             }
         }
-        let disks = storage.disks.unwrap_or_default().into_iter().map(Disk::from).collect();
-        let filesystems = storage.filesystems.unwrap_or_default().into_iter();
-        let mounts = filesystems.filter_map(|filesystem| filesystem.mount);
-        Ok(Self { disks, filesystems: mounts.map(Filesystem::from).collect() })
+        let mounts = storage.filesystems.into_iter().filter_map(|filesystem| filesystem.mount);
+        Ok(Self { disks: storage.disks, filesystems: mounts.collect() })
     }
 }
 
@@ -106,19 +100,16 @@ fn url(environment: &Environment) -> Result<Url, environment::Error> {
     let port = environment.parsed("METADATA_SERVICE_PORT", "a port")?.unwrap_or(PORT);
     let url = Url::parse(&format!("http://{host}:{port}/metadata")).ok();
     // What is more than a host would be taken for something else.
-    url.filter(|url| url.path() == "/metadata").ok_or_else(|| environment::Error::Invalid {
-        name: NAME,
-        value: host.into(),
-        wanted: "a host",
-    })
+    url.filter(|url| url.path() == "/metadata")
+        .ok_or_else(|| environment::Error::invalid(NAME, host, "a host"))
 }
 
 async fn fetch(url: Url, context: &Context) -> Result<Vec<u8>, error::Error> {
     let location = format!("GET {url}");
-    let client = download::client(&[], &context.retry_policy)?;
+    let retry = context.retry_policy.clone();
     let all = async {
         let mut text = Vec::new();
-        let mut download = Download::open(&client, url, &context.retry_policy, &|_, _| ()).await?;
+        let mut download = Download::open(&[], url, retry, Box::new(|_, _| ())).await?;
         while let Some(bytes) = download.next().await? {
             text.extend_from_slice(&bytes);
             if text.len() > MAX_METADATA_BYTES {
@@ -134,77 +125,52 @@ async fn fetch(url: Url, context: &Context) -> Result<Vec<u8>, error::Error> {
 /// The JSON document.
 #[derive(Deserialize)]
 struct Document {
-    #[serde(default)]
-    metadata: Option<WrittenMetadata>,
+    #[serde(default, deserialize_with = "or_default")]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    #[serde(default, deserialize_with = "or_default")]
+    instance: Instance,
+}
+
+#[derive(Default, Deserialize)]
+struct Instance {
+    storage: Option<StorageDocument>,
 }
 
 #[derive(Deserialize)]
-struct WrittenMetadata {
-    #[serde(default)]
-    instance: Option<WrittenInstance>,
+struct StorageDocument {
+    #[serde(default, deserialize_with = "or_default")]
+    disks: Vec<Disk>,
+    #[serde(default, deserialize_with = "or_default")]
+    filesystems: Vec<FilesystemDocument>,
+    #[serde(default, deserialize_with = "or_default")]
+    volume_groups: Vec<serde_json::Value>,
+    #[serde(default, deserialize_with = "or_default")]
+    raid: Vec<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
-struct WrittenInstance {
-    #[serde(default)]
-    storage: Option<WrittenStorage>,
+struct FilesystemDocument {
+    mount: Option<Filesystem>,
 }
 
-#[derive(Deserialize)]
-struct WrittenStorage {
-    #[serde(default)]
-    disks: Option<Vec<WrittenDisk>>,
-    #[serde(default)]
-    filesystems: Option<Vec<WrittenFilesystem>>,
-    #[serde(default)]
-    volume_groups: Option<Vec<serde_json::Value>>,
-    #[serde(default)]
-    raid: Option<Vec<serde_json::Value>>,
+/// Options of the mkfs program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct MkfsOptions {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) options: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct WrittenDisk {
-    device: PathBuf,
-    #[serde(default)]
-    wipe_table: Option<bool>,
-    #[serde(default)]
-    partitions: Option<Vec<Partition>>,
-}
-
-#[derive(Deserialize)]
-struct WrittenFilesystem {
-    #[serde(default)]
-    mount: Option<WrittenMount>,
-}
-
-#[derive(Deserialize)]
-struct WrittenMount {
-    device: PathBuf,
-    format: String,
-    #[serde(default)]
-    create: Option<WrittenCreate>,
-}
-
-#[derive(Deserialize)]
-struct WrittenCreate {
-    #[serde(default)]
-    options: Option<Vec<String>>,
-}
-
-impl From<WrittenDisk> for Disk {
-    fn from(written: WrittenDisk) -> Self {
-        let WrittenDisk { device, wipe_table, partitions } = written;
-        let partitions = partitions.unwrap_or_default();
-        Self { device, wipe_table: wipe_table.unwrap_or_default(), partitions }
-    }
-}
-
-impl From<WrittenMount> for Filesystem {
-    fn from(written: WrittenMount) -> Self {
-        let WrittenMount { device, format, create } = written;
-        let options = create.and_then(|create| create.options).unwrap_or_default();
-        Self { device, format, options }
-    }
+/// Deserializes a value that may be null.
+fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -233,8 +199,8 @@ mod tests {
         let partition = Partition { label, number: Some(1), size: Some(0), ..Partition::default() };
         let device = "/dev/sda".into();
         let disk = Disk { device, wipe_table: true, partitions: vec![partition] };
-        let options = vec!["-L".to_owned(), "ROOT".to_owned()];
-        let filesystem = Filesystem { device: "/dev/sda1".into(), format: "ext4".into(), options };
+        let create = MkfsOptions { options: vec!["-L".to_owned(), "ROOT".to_owned()] };
+        let filesystem = Filesystem { device: "/dev/sda1".into(), format: "ext4".into(), create };
         let expected = Storage { disks: vec![disk], filesystems: vec![filesystem] };
         assert_eq!(storage, Ok(expected));
     }

@@ -1,5 +1,6 @@
 //! Writing and verifying partition tables.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 
@@ -10,7 +11,7 @@ use super::layout::{PlacedPartition, UsableSectors, place};
 use super::metadata::{self, Storage};
 use super::{Error, io_error, mbr, open, wipe};
 use crate::context::Context;
-use crate::disk::{self, Disk};
+use crate::disk::Disk;
 use crate::error::{self, joined};
 
 /// The longest partition name, in UTF-16 code units.
@@ -38,8 +39,7 @@ pub(super) async fn run(
         }
         let mut disks = open(storage.disks.iter().map(|wanted| wanted.device.as_path()))?;
         let tables = disks.iter_mut().zip(&storage.disks).map(|(disk, wanted)| {
-            let table = if mbr { Table::mbr(disk, wanted) } else { Table::gpt(disk, wanted) };
-            table.map_err(|error| error.for_disk(wanted))
+            if mbr { Table::mbr(disk, wanted) } else { Table::gpt(disk, wanted) }
         });
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         for ((disk, wanted), table) in disks.iter_mut().zip(&storage.disks).zip(tables) {
@@ -55,28 +55,9 @@ pub(super) async fn run(
     .await?
 }
 
-/// No table can be made for a disk.
-enum TableError {
-    Layout(String),
-    Disk(disk::Error),
-    Io(io::Error),
-}
-
-impl TableError {
-    fn for_disk(self, wanted: &metadata::Disk) -> error::Error {
-        let layout = |reason| Error::Layout { disk: wanted.device.clone(), reason };
-        match self {
-            Self::Layout(reason) => layout(reason).into(),
-            Self::Disk(error) => error.into(),
-            Self::Io(error) => layout(error.to_string()).into(),
-        }
-    }
-}
-
-impl From<io::Error> for TableError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+/// Returns the error for a disk that cannot get its table, because of the reason to come.
+fn layout_error<E: Display>(wanted: &metadata::Disk) -> impl FnOnce(E) -> error::Error {
+    |reason| Error::Layout { disk: wanted.device.clone(), reason: reason.to_string() }.into()
 }
 
 /// A new partition table.
@@ -86,39 +67,43 @@ enum Table {
 }
 
 impl Table {
-    fn gpt(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, TableError> {
-        let sector = sector_size(disk)?;
+    fn gpt(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, error::Error> {
+        let sector = sector_size(disk, wanted)?;
         let guid = Uuid::new_v4().to_bytes_le();
-        let mut table = GPT::new_from(disk.cached(), sector, guid).map_err(io_error)?;
+        let table = GPT::new_from(disk.cached(), sector, guid);
+        let mut table = table.map_err(layout_error(wanted))?;
         let GPTHeader { first_usable_lba: first, last_usable_lba: last, .. } = table.header;
         let partitions = table.header.number_of_partition_entries;
         let room = UsableSectors { sector, first, last, partitions };
-        for placed in place(&wanted.partitions, room).map_err(TableError::Layout)? {
-            table[placed.number] = entry(&placed).map_err(TableError::Layout)?;
+        for placed in place(&wanted.partitions, room).map_err(layout_error(wanted))? {
+            table[placed.number] = entry(&placed).map_err(layout_error(wanted))?;
         }
         Ok(Self::Gpt(Box::new(table)))
     }
 
-    fn mbr(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, TableError> {
-        let sector = sector_size(disk)?;
+    fn mbr(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, error::Error> {
+        let sector = sector_size(disk, wanted)?;
         let sectors = disk.capacity().unwrap_or_default() / sector;
         let last = sectors.saturating_sub(1);
         let room = UsableSectors { sector, first: 1, last, partitions: mbr::PARTITIONS };
-        let placed = place(&wanted.partitions, room).map_err(TableError::Layout)?;
+        let placed = place(&wanted.partitions, room).map_err(layout_error(wanted))?;
         let mut old = [0; mbr::SECTOR];
-        disk.cached().seek(SeekFrom::Start(0))?;
-        disk.cached().read_exact(&mut old)?;
+        let read = disk.cached().seek(SeekFrom::Start(0));
+        read.and_then(|_| disk.cached().read_exact(&mut old)).map_err(layout_error(wanted))?;
         let (signature, _) = Uuid::new_v4().as_u64_pair();
-        let table = mbr::table(old, &placed, signature as u32).map_err(TableError::Layout)?;
+        let table = mbr::table(old, &placed, signature as u32).map_err(layout_error(wanted))?;
         Ok(Self::Mbr(Box::new(table)))
     }
 }
 
 /// Returns the sector size of `disk`, which must be large enough.
-fn sector_size(disk: &mut Disk) -> Result<u64, TableError> {
+fn sector_size(disk: &mut Disk, wanted: &metadata::Disk) -> Result<u64, error::Error> {
     match disk.capacity().unwrap_or_default() {
-        MIN_DISK_BYTES.. => disk.sector_size().map_err(TableError::Disk),
-        holds => Err(TableError::Layout(format!("has {holds} bytes, too few for partitions"))),
+        MIN_DISK_BYTES.. => Ok(disk.sector_size()?),
+        capacity => {
+            let reason = format!("has {capacity} bytes, too few for partitions");
+            Err(layout_error(wanted)(reason))
+        }
     }
 }
 
@@ -148,9 +133,8 @@ fn entry(placed: &PlacedPartition) -> Result<GPTPartitionEntry, String> {
 }
 
 /// Writes and verifies `table`, and makes the kernel re-read it.
-fn write(disk: &mut Disk, table: Table, wanted: &metadata::Disk) -> Result<(), error::Error> {
+fn write(disk: &mut Disk, mut table: Table, wanted: &metadata::Disk) -> Result<(), error::Error> {
     let sector = disk.sector_size()?;
-    let mut table = table;
     let written = put(disk.cached(), &mut table, sector);
     written.map_err(|source| disk.io("write the partition table".into(), source))?;
     disk.flush()?;

@@ -200,9 +200,12 @@ async fn missing_and_invalid_variables_are_named() {
 
 #[tokio::test]
 async fn reboot_and_poweroff_are_left_to_the_caller() {
-    assert_eq!(run(Builtin::Reboot, &[]).await, ActionOutcome::Terminal(worker::Terminal::Reboot));
     assert_eq!(
-        run(Builtin::PowerOff, &[]).await,
+        run(Builtin::Terminal(worker::Terminal::Reboot), &[]).await,
+        ActionOutcome::Terminal(worker::Terminal::Reboot)
+    );
+    assert_eq!(
+        run(Builtin::Terminal(worker::Terminal::PowerOff), &[]).await,
         ActionOutcome::Terminal(worker::Terminal::PowerOff)
     );
 }

@@ -78,6 +78,7 @@ impl ControlPlaneClient {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Calls once.
     async fn once<Q, A>(
         &self,
         request: Q,
@@ -92,16 +93,26 @@ impl ControlPlaneClient {
         response.map_err(late)?.map(Response::into_inner)
     }
 
+    /// Calls `name` until the call succeeds or its error is final.
+    async fn repeat<Q: Clone, A>(
+        &self,
+        name: &str,
+        request: Q,
+        call: impl AsyncFn(Client, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Status> {
+        until_final(name, async || self.once(request.clone(), CALL_TIMEOUT, &call).await).await
+    }
+
     /// `Redeem`.
     pub(crate) async fn redeem(&self, request: RedeemRequest) -> Result<RedeemResponse, Status> {
         let call = async |mut client: Client, request| client.redeem(request).await;
-        until_final("Redeem", async || self.once(request.clone(), CALL_TIMEOUT, call).await).await
+        self.repeat("Redeem", request, call).await
     }
 
     /// `Renew`.
     pub(crate) async fn renew(&self, request: RenewRequest) -> Result<RenewResponse, Status> {
         let call = async |mut client: Client, request| client.renew(request).await;
-        until_final("Renew", async || self.once(request.clone(), CALL_TIMEOUT, call).await).await
+        self.repeat("Renew", request, call).await
     }
 
     /// `NextAction`, which the server holds while there is no action.
@@ -122,8 +133,7 @@ impl ControlPlaneClient {
         request: StartActionRequest,
     ) -> Result<StartActionResponse, Status> {
         let call = async |mut client: Client, request| client.start_action(request).await;
-        until_final("StartAction", async || self.once(request.clone(), CALL_TIMEOUT, call).await)
-            .await
+        self.repeat("StartAction", request, call).await
     }
 
     /// `ReportProgress`, once: a repeated call should report newer progress.
@@ -143,8 +153,7 @@ impl ControlPlaneClient {
         request: AppendLogRequest,
     ) -> Result<AppendLogResponse, Status> {
         let call = async |mut client: Client, request| client.append_log(request).await;
-        until_final("AppendLog", async || self.once(request.clone(), CALL_TIMEOUT, call).await)
-            .await
+        self.repeat("AppendLog", request, call).await
     }
 
     /// `FinishAction`.
@@ -153,7 +162,6 @@ impl ControlPlaneClient {
         request: FinishActionRequest,
     ) -> Result<FinishActionResponse, Status> {
         let call = async |mut client: Client, request| client.finish_action(request).await;
-        until_final("FinishAction", async || self.once(request.clone(), CALL_TIMEOUT, call).await)
-            .await
+        self.repeat("FinishAction", request, call).await
     }
 }

@@ -126,7 +126,7 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     let holder = Holder { boot_id: read_id(BOOT_ID_FILE)?, process_id: read_id(RANDOM_ID_FILE)? };
     let journal = Journal::open(&arguments.journal).await?;
 
-    let authority = trust::authority(&boot.boot_url, boot.ca_sha256).await?;
+    let authority = trust::authority(&boot.boot_url, &boot.ca_sha256).await?;
     let roots = trust::image_roots(&arguments.roots, &authority)
         .with_context(|| arguments.roots.display().to_string())?;
     let link =

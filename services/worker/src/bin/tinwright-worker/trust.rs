@@ -25,9 +25,9 @@ const MAX_CA_BYTES: usize = 64 << 10;
 /// Timeout for a connection to the boot server, and for the next byte on it.
 const BOOT_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// SHA-256 of a certificate in DER.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fingerprint([u8; 32]);
+/// SHA-256 of a certificate in DER, in lower-case hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(String);
 
 /// The text is not a fingerprint.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub(crate) struct InvalidFingerprint;
 impl Fingerprint {
     /// Computes the fingerprint of the certificate `der`.
     fn of(der: &[u8]) -> Self {
-        Self(Sha256::digest(der).into())
+        Self(Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
@@ -45,25 +45,14 @@ impl FromStr for Fingerprint {
     type Err = InvalidFingerprint;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digit = |letter: char| letter.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let digits: Option<Vec<u8>> = text.chars().map(digit).collect();
-        let digits = digits.ok_or(InvalidFingerprint)?;
-        let (pairs, rest) = digits.as_chunks::<2>();
-        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-        let bytes = bytes.try_into().map_err(|_| InvalidFingerprint)?;
-        if rest.is_empty() { Ok(Self(bytes)) } else { Err(InvalidFingerprint) }
+        let valid = text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        valid.then(|| Self(text.to_ascii_lowercase())).ok_or(InvalidFingerprint)
     }
 }
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        f.write_str(&self.0)
     }
 }
 
@@ -91,7 +80,7 @@ impl Error {
 }
 
 /// Fetches the site's certificate authority in PEM from `boot_url`, until it has the `expected` fingerprint.
-pub(crate) async fn authority(boot_url: &Url, expected: Fingerprint) -> anyhow::Result<String> {
+pub(crate) async fn authority(boot_url: &Url, expected: &Fingerprint) -> anyhow::Result<String> {
     let client = Client::builder().tls_certs_only([]).no_proxy();
     let client =
         client.connect_timeout(BOOT_SERVER_TIMEOUT).read_timeout(BOOT_SERVER_TIMEOUT).build()?;
@@ -132,12 +121,12 @@ async fn fetch(client: &Client, url: &Url) -> Result<Vec<u8>, Error> {
 }
 
 /// Returns `file` if it is exactly one certificate with the `expected` fingerprint: a second one would be another root.
-fn check(file: Vec<u8>, expected: Fingerprint) -> Result<String, Error> {
+fn check(file: Vec<u8>, expected: &Fingerprint) -> Result<String, Error> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&file).collect();
     let Ok([certificate]) = certificates.as_deref() else { return Err(Error::NotOne) };
     let found = Fingerprint::of(certificate);
-    if found != expected {
-        return Err(Error::Untrusted { found, expected });
+    if found != *expected {
+        return Err(Error::Untrusted { found, expected: expected.clone() });
     }
     String::from_utf8(file).map_err(|_| Error::NotOne)
 }
@@ -164,8 +153,8 @@ mod tests {
     #[test]
     fn only_the_certificate_with_the_fingerprint_is_trusted() {
         let (pem, expected) = certificate();
-        assert_eq!(check(pem.clone().into_bytes(), expected).unwrap(), pem);
-        let error = check(certificate().0.into_bytes(), expected).unwrap_err();
+        assert_eq!(check(pem.clone().into_bytes(), &expected).unwrap(), pem);
+        let error = check(certificate().0.into_bytes(), &expected).unwrap_err();
         assert!(matches!(error, Error::Untrusted { .. }) && error.is_final());
     }
 
@@ -173,7 +162,7 @@ mod tests {
     fn a_second_certificate_in_the_file_is_refused() {
         let (pem, expected) = certificate();
         for file in [format!("{pem}{}", certificate().0), String::new(), "no PEM".into()] {
-            assert!(matches!(check(file.into_bytes(), expected), Err(Error::NotOne)));
+            assert!(matches!(check(file.into_bytes(), &expected), Err(Error::NotOne)));
         }
     }
 

@@ -70,22 +70,14 @@ impl LogBuffer {
 /// The position up to which a log is sent.
 #[derive(Debug, Default)]
 pub(crate) struct LogPosition {
-    offset: usize,
+    /// Offset of the next piece.
+    pub(crate) offset: usize,
     resumptions: u32,
-    refused: bool,
+    /// True if the log is not sent any more.
+    pub(crate) refused: bool,
 }
 
 impl LogPosition {
-    /// Returns the offset of the next piece.
-    pub(crate) fn offset(&self) -> usize {
-        self.offset
-    }
-
-    /// True if the log is not sent any more.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused
-    }
-
     /// Advances after a piece of so many bytes was accepted.
     pub(crate) fn advance(&mut self, bytes: usize) {
         (self.offset, self.resumptions) = (self.offset.saturating_add(bytes), 0);
@@ -96,11 +88,6 @@ impl LogPosition {
         self.offset = usize::try_from(next_offset).unwrap_or(0).min(self.offset);
         self.resumptions = self.resumptions.saturating_add(1);
         self.refused = self.resumptions > MAX_RESUMPTIONS;
-    }
-
-    /// Stops sending: the server refused the log.
-    pub(crate) fn refuse(&mut self) {
-        self.refused = true;
     }
 }
 
@@ -151,17 +138,17 @@ mod tests {
         let mut position = LogPosition::default();
         position.advance(3 * MAX_PIECE_BYTES);
         position.missing(MAX_PIECE_BYTES as u64);
-        assert_eq!(position.offset(), MAX_PIECE_BYTES);
+        assert_eq!(position.offset, MAX_PIECE_BYTES);
     }
 
     #[test]
     fn the_log_is_not_sent_any_more_after_too_many_resumptions() {
         let mut position = LogPosition::default();
         for _ in 0..=MAX_RESUMPTIONS {
-            assert!(!position.is_refused());
+            assert!(!position.refused);
             position.missing(0);
         }
-        assert!(position.is_refused());
+        assert!(position.refused);
     }
 
     proptest! {

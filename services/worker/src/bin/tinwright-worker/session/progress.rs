@@ -31,7 +31,8 @@ impl Progress for ProgressRecorder {
         if let Phase::Waiting(reason) = &report.phase {
             self.log.write(format!("waiting at byte {}: {reason}\n", report.done).as_bytes());
         } else if before != Some(mem::discriminant(&report.phase)) {
-            self.log.write(format!("{}\n", name(&report.phase)).as_bytes());
+            let name = phase(&report.phase).as_str_name().trim_start_matches("PHASE_");
+            self.log.write(format!("{}\n", name.to_lowercase()).as_bytes());
         }
         self.last_report.send_replace(Some(report));
     }
@@ -41,25 +42,25 @@ impl Progress for ProgressRecorder {
     }
 }
 
-fn name(phase: &Phase) -> &'static str {
+/// Converts `phase` into the contract's value.
+fn phase(phase: &Phase) -> PhaseMessage {
     match phase {
-        Phase::Writing => "writing",
-        Phase::Verifying => "verifying",
-        Phase::Wiping => "wiping",
-        Phase::Waiting(_) => "waiting",
+        Phase::Writing => PhaseMessage::Writing,
+        Phase::Verifying => PhaseMessage::Verifying,
+        Phase::Wiping => PhaseMessage::Wiping,
+        Phase::Waiting(_) => PhaseMessage::Waiting,
     }
 }
 
 /// Converts `report` into the contract's message.
 pub(crate) fn to_proto(report: &Report) -> ProgressMessage {
     let total_bytes = report.total.unwrap_or_default();
-    let phase = match report.phase {
-        Phase::Writing => PhaseMessage::Writing,
-        Phase::Verifying => PhaseMessage::Verifying,
-        Phase::Wiping => PhaseMessage::Wiping,
-        Phase::Waiting(_) => PhaseMessage::Waiting,
-    };
-    ProgressMessage { phase: phase.into(), bytes: report.done, total_bytes, time: None }
+    ProgressMessage {
+        phase: phase(&report.phase).into(),
+        bytes: report.done,
+        total_bytes,
+        time: None,
+    }
 }
 
 #[cfg(test)]

@@ -86,12 +86,12 @@ impl Session {
         recorder: &ProgressRecorder,
         position: &mut LogPosition,
     ) -> bool {
-        let data = recorder.log.piece(position.offset());
-        if data.is_empty() || position.is_refused() {
+        let data = recorder.log.piece(position.offset);
+        if data.is_empty() || position.refused {
             return false;
         }
         let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
-        let (offset, length) = (position.offset() as u64, data.len());
+        let (offset, length) = (position.offset as u64, data.len());
         let request = AppendLogRequest { workflow_id, lease_id, offset, data };
         match self.link.append_log(request).await {
             Ok(response) if response.next_offset < offset => {
@@ -101,7 +101,7 @@ impl Session {
             Err(status) => {
                 let error = &status as &dyn std::error::Error;
                 tracing::warn!(error, "log refused by the control plane");
-                position.refuse();
+                position.refused = true;
             }
         }
         true
