@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-/// The reason why a request is not answered. The caller records declined and released addresses.
+/// The reason why a request is not answered. Converts into a metric label. The caller records declined and released addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)] // the messages document the variants
@@ -53,11 +53,4 @@ pub enum DropReason {
     LeaseNotStored,
     #[error("too many leases are being stored")]
     Busy,
-}
-
-impl DropReason {
-    /// Returns the reason as a metric label.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
 }

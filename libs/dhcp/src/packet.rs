@@ -95,7 +95,7 @@ pub struct Packet {
     pub options: Options,
 }
 
-/// The reason why a datagram is not a client's request.
+/// The reason why a datagram is not a client's request. Converts into a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)] // the messages document the variants
@@ -122,13 +122,6 @@ pub enum Malformed {
     MessageType,
     #[error("too many relays")]
     Hops,
-}
-
-impl Malformed {
-    /// Returns the reason as a metric label.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl Packet {

@@ -73,21 +73,6 @@ pub enum Allocation {
     BootOnly,
 }
 
-impl Allocation {
-    /// Returns the reservation and the mode that answer the request; `record` is the machine's and `mode` the link's.
-    pub fn effective<'a>(
-        &'a self,
-        record: Option<&'a Reservation>,
-        mode: Mode,
-    ) -> (Option<&'a Reservation>, Mode) {
-        match self {
-            Self::Unallocated => (record, mode),
-            Self::Address(allocated) => (Some(allocated), mode),
-            Self::BootOnly => (record, Mode::AutoProxy),
-        }
-    }
-}
-
 /// The changes that an allocation requires before its reply is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocationEffects {

@@ -17,11 +17,11 @@ pub mod reply_cache;
 pub mod respond;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dhcp::{DropReason, Link, ListenPort, Received, Reply, Request};
+use dhcp::{DropReason, ListenPort, Received, Reply, Request};
 use runtime::clock::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
 use socket2::{Domain, Protocol, Type};
@@ -32,12 +32,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::deferred_ack::DeferredAck;
 use self::deferred_ack::MAX_DEFERRED_ACKS;
-use self::link_state::LinkState;
 use self::reply_cache::{EncodedReply, ReplyCache};
-pub use self::respond::{Effects, Response, respond};
+pub use self::respond::{Effects, Response, View, respond};
 use crate::Mac;
 use crate::allocation::{Allocator, Applicant, Timestamps};
-use crate::bootscripts::BootScripts;
 use crate::datagram::{Arrival, Socket};
 use crate::leases::Claim;
 use crate::machine_view::MachineView;
@@ -70,36 +68,6 @@ pub struct Server {
     replies: ReplyCache,
     /// Permits for replies that wait for the store.
     deferred: Arc<Semaphore>,
-}
-
-/// Everything that requests on one link are answered from.
-#[derive(Clone, Debug)]
-pub struct View {
-    /// Boot decisions, records and pools.
-    pub scripts: Arc<BootScripts>,
-    /// The link's settings.
-    pub link: Arc<Link>,
-    /// The state of its clients.
-    pub link_state: Arc<LinkState>,
-}
-
-impl View {
-    /// Returns the machine that sent `request`: by its MAC, else by its switch port.
-    pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
-        let index = self.scripts.index();
-        index.by_mac(Mac(request.mac)).or_else(|| index.by_port(&request.relayed(&self.link)))
-    }
-
-    /// True if `address` is in a network of the link.
-    pub fn has(&self, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address else { return false };
-        self.link.networks.iter().any(|network| network.contains(&address))
-    }
-
-    /// Returns the time since the machine's reserved address was declined, if it is not offered yet.
-    pub fn declined_age(&self, machine: Option<&MachineView>, now: Timestamps) -> Option<Duration> {
-        self.link_state.declined_age(machine?.reservation(), now.monotonic)
-    }
 }
 
 /// The work that remains after a datagram is answered.
@@ -190,8 +158,9 @@ impl Server {
         let received = Received { source: arrival.source, broadcast, port };
         let parsed = Request::parse(datagram, received, &self.view.link);
         let request =
-            parsed.inspect_err(|malformed| self.metrics.dropped(malformed.label())).ok()?;
-        let (mac, machine) = (Mac(request.mac), self.view.machine(&request));
+            parsed.inspect_err(|malformed| self.metrics.dropped((*malformed).into())).ok()?;
+        let (view, mac) = (&self.view, Mac(request.mac));
+        let machine = view.scripts.index().by_mac(mac).or_else(|| view.by_port(&request));
         if self.is_over_limit(mac, machine.is_some(), now.monotonic) {
             self.metrics.dropped("rate");
             return None;
@@ -354,7 +323,7 @@ impl Server {
     fn log_drop(&self, reason: DropReason, request: &Request) {
         let (mac, xid) = (Mac(request.mac), request.packet.xid);
         tracing::debug!(%mac, dhcp.xid = xid, %reason, "DHCP request dropped");
-        self.metrics.dropped(reason.label());
+        self.metrics.dropped(reason.into());
     }
 }
 

@@ -1,19 +1,57 @@
 //! The response to a request: its reply, and the changes that go with it. Reads the view and changes nothing.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dhcp::options::code;
 use dhcp::{
-    BootOffer, ClientClass, DropReason, Link, MessageType, Reply, ReplyInputs, Request, Reservation,
+    BootOffer, ClientClass, DropReason, Link, MessageType, Mode, Reply, ReplyInputs, Request,
+    Reservation,
 };
 
-use super::View;
 use crate::Mac;
 use crate::allocation::{Allocation, AllocationEffects, Applicant, Timestamps};
+use crate::bootscripts::BootScripts;
 use crate::decision::{Decision, FeedState};
+use crate::dhcp_server::link_state::LinkState;
 use crate::leases::Claim;
 use crate::machine_view::MachineView;
 use crate::timeline::BootStep;
+
+/// Everything that requests on one link are answered from.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Boot decisions, records and pools.
+    pub scripts: Arc<BootScripts>,
+    /// The link's settings.
+    pub link: Arc<Link>,
+    /// The state of its clients.
+    pub link_state: Arc<LinkState>,
+}
+
+impl View {
+    /// Returns the machine that sent `request`: by its MAC, else by its switch port.
+    pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
+        self.scripts.index().by_mac(Mac(request.mac)).or_else(|| self.by_port(request))
+    }
+
+    /// Returns the machine at the switch port that `request` came from.
+    pub fn by_port(&self, request: &Request) -> Option<Arc<MachineView>> {
+        self.scripts.index().by_port(&request.relayed(&self.link))
+    }
+
+    /// True if `address` is in a network of the link.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else { return false };
+        self.link.networks.iter().any(|network| network.contains(&address))
+    }
+
+    /// Returns the time since the machine's reserved address was declined, if it is not offered yet.
+    pub fn declined_age(&self, machine: Option<&MachineView>, now: Timestamps) -> Option<Duration> {
+        self.link_state.declined_age(machine?.reservation(), now.monotonic)
+    }
+}
 
 /// A reply, or the reason why there is none, and what follows from it.
 #[derive(Debug)]
@@ -67,7 +105,11 @@ pub fn respond(
     let decision = scripts.dhcp_decision(machine, *allocated != Allocation::Unallocated);
     let is_allocated = matches!(allocated, Allocation::Address(_));
     let mut offer = decision.offer();
-    let (reservation, mode) = allocated.effective(record, link.mode);
+    let (reservation, mode) = match allocated {
+        Allocation::Unallocated => (record, link.mode),
+        Allocation::Address(own) => (Some(&**own), link.mode),
+        Allocation::BootOnly => (record, Mode::AutoProxy),
+    };
     if let Err(reason) = allocation {
         return Response { reply: Err(reason), decision, offer, is_allocated, effects };
     }
