@@ -3,7 +3,6 @@
 //! Restored records are stale since the time when their feed was last live.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
 
 use store::feed_cache::{FeedCache, Projection, Sealer};
 use store::{ScopedStore, Store};
@@ -14,9 +13,6 @@ use tinwright::workflow::v1::Workflow;
 use tokio_util::sync::CancellationToken;
 
 use crate::fleet::Fleet;
-
-/// The maximum age of a feed. Also used if the age is unknown because the wall clock was set back.
-const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// Selects the parts of the records that are stored on disk.
 #[derive(Clone, Copy, Debug)]
@@ -111,12 +107,6 @@ fn wanting_workflow(workflow: &Workflow) -> Option<Workflow> {
         wants_machine: true,
         ..Workflow::default()
     })
-}
-
-/// Returns `last_live` on the monotonic clock, which reads `monotonic` at `now`.
-pub(crate) fn stale_since(last_live: SystemTime, now: SystemTime, monotonic: Instant) -> Instant {
-    let age = now.duration_since(last_live).unwrap_or(MAX_AGE).min(MAX_AGE);
-    monotonic.checked_sub(age).unwrap_or(monotonic)
 }
 
 #[cfg(test)]
@@ -221,17 +211,5 @@ mod tests {
         before.instance.record(&FeedEvent::Snapshot(vec![]), UNIX_EPOCH);
         write(before).await;
         assert_eq!(restored(&store).await.1, FeedStates::default());
-    }
-
-    #[test]
-    fn the_age_of_a_feed_survives_a_restart_and_is_the_maximum_if_the_clock_was_set_back() {
-        let (now, monotonic) = (UNIX_EPOCH + Duration::from_secs(1_000_000), Instant::now());
-        let age = |last_live: u64| {
-            let last_live = UNIX_EPOCH + Duration::from_secs(last_live);
-            monotonic.duration_since(stale_since(last_live, now, monotonic))
-        };
-        assert_eq!(age(999_400), Duration::from_secs(600));
-        assert_eq!(age(1), MAX_AGE);
-        assert_eq!(age(1_000_001), MAX_AGE);
     }
 }

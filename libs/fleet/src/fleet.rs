@@ -18,9 +18,8 @@ use tinwright::instance::v1::Instance;
 use tinwright::netboot::v1::Lease;
 use tinwright::workflow::v1::Workflow;
 
-use crate::cache::stale_since;
 use crate::claims::AddressClaims;
-use crate::freshness::{FeedKind, FeedStates, Freshness};
+use crate::freshness::{FeedKind, FeedStates, Freshness, stale_since};
 use crate::leases::{self, LeaseUpdate};
 use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses, has_ended};
 

@@ -1,8 +1,11 @@
 //! Freshness of the feeds: never synced, live, or stale since some time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use runtime::feed::FeedEvent;
+
+/// The maximum age of a feed. Also used if the age is unknown because the wall clock was set back.
+const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// One of the feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +97,15 @@ impl FeedStates {
     }
 }
 
+/// Returns `last_live` on the monotonic clock, which reads `monotonic` at `now`.
+pub(crate) fn stale_since(last_live: SystemTime, now: SystemTime, monotonic: Instant) -> Instant {
+    let age = now.duration_since(last_live).unwrap_or(MAX_AGE).min(MAX_AGE);
+    monotonic.checked_sub(age).unwrap_or(monotonic)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 
@@ -127,5 +136,17 @@ mod tests {
         let mut feeds = FeedStates::default();
         disconnect(&mut feeds, FeedKind::Hardware, Instant::now());
         assert_eq!(feeds.get(FeedKind::Hardware), Freshness::NeverSynced);
+    }
+
+    #[test]
+    fn the_age_of_a_feed_survives_a_restart_and_is_the_maximum_if_the_clock_was_set_back() {
+        let (now, monotonic) = (UNIX_EPOCH + Duration::from_secs(1_000_000), Instant::now());
+        let age = |last_live: u64| {
+            let last_live = UNIX_EPOCH + Duration::from_secs(last_live);
+            monotonic.duration_since(stale_since(last_live, now, monotonic))
+        };
+        assert_eq!(age(999_400), Duration::from_secs(600));
+        assert_eq!(age(1), MAX_AGE);
+        assert_eq!(age(1_000_001), MAX_AGE);
     }
 }

@@ -10,6 +10,7 @@ use dhcp::Mode;
 use fleet::{Fleet, FleetCache, FleetFeeds};
 use netboot::decision::Policy;
 use netboot::{Netboot, Peers, Site as NetbootSite};
+use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::serve::Transport;
@@ -66,7 +67,7 @@ impl Edges {
         stop: &CancellationToken,
     ) -> Option<netboot::leases::Api> {
         let (netboot, store) = (self.netboot.as_mut()?, store?);
-        netboot.keep_leases(store.clone());
+        netboot.enable_leases(store.clone());
         netboot.lease_api(stop.clone())
     }
 
@@ -122,7 +123,7 @@ impl Edges {
         vitals: &Diagnostics,
         tier: &mut Tier,
     ) -> EdgeReadiness {
-        let lending = self.netboot.as_ref().filter(|netboot| netboot.lends());
+        let lending = self.netboot.as_ref().filter(|netboot| netboot.has_pools());
         let leases = lending.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let index = netboot.index();
@@ -150,7 +151,7 @@ async fn bind_netboot(
         let http = Sockets::bind("boot HTTP", (link.address, link.http_port).into()).await?;
         let settings = settings(config, wanted, link, http.local_addr()?.port(), site)?;
         let mut netboot = match bound {
-            None => Netboot::bind(settings, site.key(), http).await?,
+            None => Netboot::bind(settings, site.key(), http, Clock::system()).await?,
             Some(mut netboot) => {
                 netboot.attach(settings, http).await?;
                 netboot
@@ -159,7 +160,7 @@ async fn bind_netboot(
         if let Some(https) = &wanted.boot.https {
             let door = Transport::from_key_pair(&https.certificate, &https.key)?;
             let listener = Sockets::bind("boot HTTPS", (link.address, https.port).into()).await?;
-            netboot.listen_too(listener, door);
+            netboot.add_http_listener(listener, door);
         }
         bound = Some(netboot);
     }

@@ -161,7 +161,7 @@ impl Allocator {
             return Ok(Allocation::Unallocated);
         }
         let requests = matches!(request.kind(), Some(MessageType::Discover | MessageType::Request));
-        effects.is_unknown = record.is_none() && requests && self.index.is_told();
+        effects.is_unknown = record.is_none() && requests && self.index.is_synced();
         let Some(subnet) = self.subnet_of(applicant) else { return Ok(Allocation::Unallocated) };
         let own = record.and_then(|record| record.address);
         let elsewhere = record.is_some_and(|record| record.disabled || record.proxy);
@@ -178,7 +178,7 @@ impl Allocator {
             let had = table.of(subnet, Mac(request.mac), now.wall);
             // Until leases and records have been read once, it is not known which addresses are taken.
             let renews = had.is_some_and(|(_, lease)| lease.state == State::Bound);
-            if !self.leases.is_ready() || !(self.index.is_told() || renews) {
+            if !self.leases.is_ready() || !(self.index.is_synced() || renews) {
                 return Err(DropReason::NotReady);
             }
             self.address(applicant, subnet, had, table, effects, now)

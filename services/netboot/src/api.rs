@@ -5,9 +5,9 @@ mod log;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use futures_util::Stream;
+use runtime::Clock;
 use store::serving;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::netboot_service_server::{NetbootService, NetbootServiceServer};
@@ -17,54 +17,46 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use self::log::Reader;
-use crate::bootscripts::BootScripts;
 use crate::dhcp_server::View;
-use crate::explain::{BootQuestion, SimulatedClient, SimulatedRelay, Target, explain};
-use crate::machine_view;
+use crate::explain::{BootQuestion, SimulatedRelay, Target, explain};
+use crate::machine_view::{self, MachineView};
 use crate::syslog::Lines;
 use crate::timeline::records::{self, BootStore};
 
 /// Octets of option 82 for a circuit-id and a remote-id.
 const MAX_PORT_BYTES: usize = 251;
 
-/// The API.
+/// The API of network boot.
 #[derive(Clone, Debug)]
 pub struct Api {
-    first: View,
-    others: Arc<[View]>,
-    kept: BootStore,
-    lines: Option<Arc<Lines>>,
-    stop: CancellationToken,
+    /// The views of all links, never empty. The machines are the same on all.
+    pub(crate) views: Arc<[View]>,
+    /// Stored boots.
+    pub(crate) boots: BootStore,
+    /// Lines of syslog, if they are received.
+    pub(crate) lines: Option<Arc<Lines>>,
+    /// The signal at which streams end.
+    pub(crate) stop: CancellationToken,
+    /// The clock.
+    pub(crate) clock: Clock,
 }
 
 impl Api {
-    /// An API over the links `first` and `others`, the stored boots, and the `lines` of syslog if they are received; streams
-    /// end at `stop`.
-    pub fn new(
-        first: View,
-        others: Vec<View>,
-        kept: BootStore,
-        lines: Option<Arc<Lines>>,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { first, others: others.into(), kept, lines, stop }
+    /// Finds the machine of `target`.
+    fn find(&self, target: &Target) -> Option<Arc<MachineView>> {
+        target.find(&self.views[0].scripts, self.clock.wall())
     }
 
-    /// Returns the boot scripts of the first link; the machines are the same on all.
-    fn boots(&self) -> &BootScripts {
-        &self.first.scripts
-    }
-
-    /// Where `target` asks: on the link with its address.
-    fn view(&self, target: &Target, now: SystemTime) -> &View {
+    /// Returns the view of the link with the address of `target`.
+    fn view(&self, target: &Target) -> &View {
         let address = match target {
             Target::Address(address) => Some(*address),
             Target::Hardware(_) | Target::Mac(_) | Target::Hostname(_) => {
-                target.find(self.boots(), now).and_then(|known| known.address())
+                self.find(target).and_then(|machine| machine.address())
             }
         };
-        let there = |view: &&View| address.is_some_and(|address| view.has(address));
-        self.others.iter().find(there).unwrap_or(&self.first)
+        let contains = |view: &&View| address.is_some_and(|address| view.has(address));
+        self.views.iter().find(contains).unwrap_or(&self.views[0])
     }
 
     /// Returns the service for a tonic router.
@@ -81,12 +73,11 @@ impl NetbootService for Api {
         request: Request<pb::ExplainBootRequest>,
     ) -> Result<Response<pb::ExplainBootResponse>, Status> {
         let question = question(request.into_inner())?;
-        let now = SystemTime::now();
-        if !question.target.sends_requests() && question.target.find(self.boots(), now).is_none() {
+        if !question.target.sends_requests() && self.find(&question.target).is_none() {
             return Err(unknown(&question.target));
         }
-        let view = self.view(&question.target, now);
-        Ok(Response::new(explain(&question, view, now)))
+        let view = self.view(&question.target);
+        Ok(Response::new(explain(&question, view, &self.clock)))
     }
 
     #[tracing::instrument(skip_all)]
@@ -95,7 +86,7 @@ impl NetbootService for Api {
         request: Request<pb::GetBootRequest>,
     ) -> Result<Response<pb::GetBootResponse>, Status> {
         let pb::GetBootRequest { id } = request.into_inner();
-        let boot = Some(self.kept.require(&id).await?);
+        let boot = Some(self.boots.require(&id).await?);
         Ok(Response::new(pb::GetBootResponse { boot }))
     }
 
@@ -110,9 +101,9 @@ impl NetbootService for Api {
             (true, "") => records::UNKNOWN.to_owned(),
             (true, _) => Err(Violations::single("unknown", "is given beside hardware_id"))?,
             (false, "") => String::new(),
-            (false, id) => hardware("hardware_id", id)?,
+            (false, id) => hardware(id)?,
         };
-        let listing = self.kept.list(&owner, &page_token, serving::page_size(page_size)?).await?;
+        let listing = self.boots.list(&owner, &page_token, serving::page_size(page_size)?).await?;
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListBootsResponse { boots: listing.records, next_page_token }))
     }
@@ -132,9 +123,8 @@ impl NetbootService for Api {
         let machine = match log_of(by)? {
             None => String::new(),
             Some(target) => {
-                let known = target.find(self.boots(), SystemTime::now());
-                let known = known.ok_or_else(|| unknown(&target))?;
-                known.hardware.id.clone()
+                let machine = self.find(&target).ok_or_else(|| unknown(&target))?;
+                machine.hardware.id.clone()
             }
         };
         let most = if most == 0 { usize::MAX } else { most.try_into().unwrap_or(usize::MAX) };
@@ -169,17 +159,10 @@ fn question(request: pb::ExplainBootRequest) -> Result<BootQuestion, Violations>
         Some(By::Address(text)) => by_address(&text)?,
         Some(By::Hostname(text)) => by_hostname(text)?,
     };
-    let class = match class {
-        pb::ClientClass::Pxe => SimulatedClient::Pxe,
-        pb::ClientClass::Http => SimulatedClient::Http,
-        pb::ClientClass::Ipxe => SimulatedClient::Ipxe,
-        pb::ClientClass::IpxeRom => SimulatedClient::IpxeRom,
-        pb::ClientClass::Ordinary => SimulatedClient::Ordinary,
-        pb::ClientClass::Unspecified if client_class == 0 => SimulatedClient::Ipxe,
-        pb::ClientClass::Unspecified => {
-            return Err(Violations::single("client_class", format!("{client_class} is none")));
-        }
-    };
+    if class == pb::ClientClass::Unspecified && client_class != 0 {
+        return Err(Violations::single("client_class", format!("{client_class} is none")));
+    }
+    let class = if client_class == 0 { pb::ClientClass::Ipxe } else { class };
     let architecture = architecture.map(u16::try_from).transpose();
     let architecture =
         architecture.map_err(|_| Violations::single("architecture", "has more than 16 bits"))?;
@@ -203,12 +186,12 @@ fn relay_of(relay: pb::RelayAgent) -> Result<SimulatedRelay, Violations> {
 }
 
 fn by_id(text: &str) -> Result<Target, Violations> {
-    hardware("hardware_id", text).map(Target::Hardware)
+    hardware(text).map(Target::Hardware)
 }
 
-fn hardware(field: &str, text: &str) -> Result<String, Violations> {
+fn hardware(text: &str) -> Result<String, Violations> {
     let id: Result<HardwareId, _> = text.parse();
-    Ok(id.map_err(|reason| Violations::single(field, reason))?.to_string())
+    Ok(id.map_err(|reason| Violations::single("hardware_id", reason))?.to_string())
 }
 
 fn by_mac(text: &str) -> Result<Target, Violations> {

@@ -40,6 +40,7 @@ use crate::ipxe;
 use crate::machine_view::{Index, MachineView};
 use crate::site::Site;
 use crate::timeline::{BootStep, Event, Timeline};
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 /// Hardware id in the tokens of machines without a record: no machine has it.
 const NO_HARDWARE: [u8; 16] = [0; 16];
@@ -140,8 +141,8 @@ pub enum BootRefusal {
 }
 
 impl BootRefusal {
-    fn later(retry: Duration, fact: Fact) -> Self {
-        Self::Later { retry, why: fact.to_string() }
+    fn later(fact: Fact) -> Self {
+        Self::Later { retry: RETRY, why: fact.to_string() }
     }
 }
 
@@ -247,7 +248,7 @@ impl BootScripts {
         let (mac, source) = (request.mac, Some(request.source));
         let reply = self.select(request, now).and_then(|(machine, fact, script)| {
             self.delay_boot_loop(machine.as_deref(), now)?;
-            let step = BootStep::Script { kind: script.kind, fact };
+            let step = BootStep::script(script.kind, fact);
             effects.event = match &machine {
                 Some(machine) => Some(Event::of(machine, step, source, now)),
                 None => self.event(mac, source, step, now),
@@ -256,7 +257,8 @@ impl BootScripts {
             Ok(script)
         });
         if let Err(refusal) = &reply {
-            effects.event = self.event(mac, source, BootStep::Refused(refusal.to_string()), now);
+            effects.event =
+                self.event(mac, source, BootStep::new(Kind::GateRefused, refusal.to_string()), now);
         }
         (reply, effects)
     }
@@ -315,7 +317,7 @@ impl BootScripts {
     ) -> Result<SelectedScript, BootRefusal> {
         let (source, feed) = (request.source, self.index.feed());
         if feed == FeedState::Incomplete {
-            return Err(BootRefusal::later(RETRY, Fact::FeedIncomplete));
+            return Err(BootRefusal::later(Fact::FeedIncomplete));
         }
         let holder = || request.leased_to.or_else(|| self.holder(source, now));
         let machine = match request.mac {
@@ -358,7 +360,7 @@ impl BootScripts {
         let Decision { boot, fact } = decision;
         let pxelinux = request.format == ScriptFormat::Pxelinux;
         let (kind, text) = match (boot, machine) {
-            (BootTarget::Later { retry }, _) => return Err(BootRefusal::later(retry, fact)),
+            (BootTarget::Later, _) => return Err(BootRefusal::later(fact)),
             (BootTarget::Worker, _) => (ScriptKind::Worker, self.worker(machine, request, now)?),
             (BootTarget::LocalDisk, _) if pxelinux => {
                 (ScriptKind::LocalDisk, ipxe::PXELINUX_DISK.into())
@@ -420,7 +422,7 @@ impl BootScripts {
 /// Returns the gate that `decision` has to pass. None for a machine that is being taken from its tenant: it is cleaned by our
 /// own worker, and the platform closes its gate before that.
 fn gate_of<'a>(machine: &'a MachineView, decision: &Decision) -> Option<&'a BootGate> {
-    let leaving = machine.machine().instance.as_ref()?.state.is_leaving();
+    let leaving = machine.machine().instance.as_ref()?.is_leaving();
     let cleaning = leaving && decision.boot == BootTarget::Worker;
     machine.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
 }

@@ -1,4 +1,4 @@
-//! Decides what a machine boots now: a pure function of what is known about it.
+//! Decides what a machine boots now: a pure function of its records.
 //!
 //! ```text
 //! may it boot from the network at all?      hardware state, instance, interface flag
@@ -13,49 +13,20 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Pause after which a client that cannot be served now is told to ask again.
+/// The pause before a client that cannot be served now repeats its request.
 pub const RETRY: Duration = Duration::from_secs(5);
 
-/// State of the hardware record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HardwareState {
-    /// Registered, not verified.
-    Enrolled,
-    /// Free for an instance.
-    Provisionable,
-    /// An automatic step failed.
-    Failed,
-    /// Held by an operator; nothing automatic happens to it.
-    Maintenance,
-    /// Being removed.
-    Deleting,
-}
+/// The state of a hardware record. States of a newer server are unspecified, and count as enrolled.
+pub use tinwright::hardware::v1::State as HardwareState;
+/// The state of an instance. States of a newer server are unspecified, and count as active: the disk is left alone.
+pub use tinwright::instance::v1::State as InstanceState;
 
-/// The state of the instance that occupies a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names are the instance service's
-pub enum InstanceState {
-    Queued,
-    Provisioning,
-    Active,
-    Failed,
-    Deprovisioning,
-    DeprovisionFailed,
-}
-
-impl InstanceState {
-    /// True if the machine is being taken from its tenant, whose scripts no longer run.
-    pub fn is_leaving(self) -> bool {
-        matches!(self, Self::Deprovisioning | Self::DeprovisionFailed)
-    }
-}
-
-/// Custom script: its text, or where the machine fetches it.
+/// A custom script: its text or its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptSource {
-    /// Text, served by us.
+    /// The text, which netboot serves.
     Contents(String),
-    /// Address that the machine fetches it from.
+    /// The URL that the machine fetches it from.
     Url(String),
 }
 
@@ -85,7 +56,14 @@ pub struct Occupant {
     pub has_os: bool,
 }
 
-/// What the site has machines without an instance boot.
+impl Occupant {
+    /// True if the machine is being taken from its tenant, whose scripts no longer run.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.state, InstanceState::Deprovisioning | InstanceState::DeprovisionFailed)
+    }
+}
+
+/// The boot of machines without an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoInstance {
     /// The worker's environment.
@@ -133,7 +111,7 @@ pub enum FeedState {
     Incomplete,
 }
 
-/// What a machine boots.
+/// The boot of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootTarget {
     /// The worker's environment.
@@ -150,14 +128,11 @@ pub enum BootTarget {
     Refused,
     /// Nothing: the machine has no record.
     Unknown,
-    /// Nothing yet: a boot is opened only while all feeds are connected.
-    Later {
-        /// Pause before the client asks again.
-        retry: Duration,
-    },
+    /// Nothing yet: boots are opened only while all feeds are connected. The client retries after [`RETRY`].
+    Later,
 }
 
-/// Fact that decided. Its text is one line for people.
+/// The fact that decided. Its text is one line for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the text of each says it
 pub enum Fact {
@@ -180,41 +155,32 @@ pub enum Fact {
 
 impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRecord => f.write_str("no machine has this address"),
-            Self::UnknownBooted => f.write_str("the site boots machines without a record"),
-            Self::HardwareState(state) => write!(f, "the machine is {}", hardware(*state)),
-            Self::InterfaceFlag => f.write_str("its record does not allow PXE on this interface"),
-            Self::BootOnce => f.write_str("a script waits for its next boot"),
-            Self::InterfaceScript => {
-                f.write_str("its record has an iPXE script for this interface")
+        let (text, state, rest) = match self {
+            Self::NoRecord => ("no machine has this address", "", ""),
+            Self::UnknownBooted => ("the site boots machines without a record", "", ""),
+            Self::HardwareState(state) => ("the machine is ", hardware(*state), ""),
+            Self::InterfaceFlag => ("its record does not allow PXE on this interface", "", ""),
+            Self::BootOnce => ("a script waits for its next boot", "", ""),
+            Self::InterfaceScript => ("its record has an iPXE script for this interface", "", ""),
+            Self::InstanceScript => ("its instance brings its own iPXE script", "", ""),
+            Self::ScriptRan => ("its instance's own script was started before", "", ""),
+            Self::Instance(state) => ("its instance is ", instance(*state), ""),
+            Self::WorkerDone(state) => {
+                ("its instance is ", instance(*state), ", its workflow is done with the worker")
             }
-            Self::InstanceScript => f.write_str("its instance brings its own iPXE script"),
-            Self::ScriptRan => f.write_str("its instance's own script was started before"),
-            Self::Instance(state) => write!(f, "its instance is {}", instance(*state)),
-            Self::WorkerDone(state) => write!(
-                f,
-                "its instance is {}, its workflow is done with the worker",
-                instance(*state)
-            ),
-            Self::WorkflowWaits => f.write_str("its workflow waits for the worker"),
-            Self::AllowWorkflow => f.write_str("its record allows workflows"),
-            Self::NoInstance => f.write_str("no instance occupies it"),
-            Self::StaleFeed => f.write_str("the control plane is out of reach"),
-            Self::FeedIncomplete => f.write_str("not all machines are known yet"),
-        }
-    }
-}
-
-impl fmt::Display for HardwareState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(hardware(*self))
+            Self::WorkflowWaits => ("its workflow waits for the worker", "", ""),
+            Self::AllowWorkflow => ("its record allows workflows", "", ""),
+            Self::NoInstance => ("no instance occupies it", "", ""),
+            Self::StaleFeed => ("the control plane is out of reach", "", ""),
+            Self::FeedIncomplete => ("not all machines are known yet", "", ""),
+        };
+        write!(f, "{text}{state}{rest}")
     }
 }
 
 fn hardware(state: HardwareState) -> &'static str {
     match state {
-        HardwareState::Enrolled => "enrolled",
+        HardwareState::Enrolled | HardwareState::Unspecified => "enrolled",
         HardwareState::Provisionable => "provisionable",
         HardwareState::Failed => "failed",
         HardwareState::Maintenance => "in maintenance",
@@ -226,17 +192,18 @@ fn instance(state: InstanceState) -> &'static str {
     match state {
         InstanceState::Queued => "queued",
         InstanceState::Provisioning => "provisioning",
-        InstanceState::Active => "active",
+        InstanceState::Active | InstanceState::Unspecified => "active",
         InstanceState::Failed => "failed",
         InstanceState::Deprovisioning => "deprovisioning",
         InstanceState::DeprovisionFailed => "failed in deprovisioning",
+        InstanceState::Deleted => "deleted",
     }
 }
 
 /// Result of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What the machine boots.
+    /// The boot.
     pub boot: BootTarget,
     /// The fact that decided.
     pub fact: Fact,
@@ -257,15 +224,14 @@ impl Decision {
             BootTarget::LocalDisk
             | BootTarget::Refused
             | BootTarget::Unknown
-            | BootTarget::Later { .. } => false,
+            | BootTarget::Later => false,
         }
     }
 
-    /// Returns what DHCP makes of it. A machine that must wait is offered a loader all the same: a loader opens nothing by
-    /// itself, and its script request is told when to ask again.
+    /// Returns the boot offer of DHCP. A machine that must wait is also offered a loader: a loader opens nothing by itself, and
+    /// the reply to its script request says when to retry.
     pub fn offer(&self) -> dhcp::BootOffer {
-        let later = matches!(self.boot, BootTarget::Later { .. });
-        if later || self.opens_a_boot() {
+        if self.boot == BootTarget::Later || self.opens_a_boot() {
             dhcp::BootOffer::Offered
         } else {
             dhcp::BootOffer::Refused
@@ -282,11 +248,9 @@ pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: FeedState) -
     };
     match feed {
         FeedState::Stale if decision.opens_a_boot() => {
-            Decision::new(BootTarget::Later { retry: RETRY }, Fact::StaleFeed)
+            Decision::new(BootTarget::Later, Fact::StaleFeed)
         }
-        FeedState::Incomplete => {
-            Decision::new(BootTarget::Later { retry: RETRY }, Fact::FeedIncomplete)
-        }
+        FeedState::Incomplete => Decision::new(BootTarget::Later, Fact::FeedIncomplete),
         FeedState::Stale | FeedState::Live => decision,
     }
 }
@@ -299,7 +263,7 @@ impl MachineFacts {
     /// Returns the instance's custom script, unless the machine is being taken from its tenant.
     pub fn instance_script(&self) -> Option<&ScriptSource> {
         let instance = self.instance.as_ref()?;
-        instance.custom.as_ref().filter(|_| !instance.state.is_leaving())
+        instance.custom.as_ref().filter(|_| !instance.is_leaving())
     }
 
     /// Returns the same while that script is what the machine boots.
@@ -332,12 +296,13 @@ impl MachineFacts {
             InstanceState::Provisioning => {
                 (BootTarget::LocalDisk, Fact::WorkerDone(instance.state))
             }
-            InstanceState::Active if installed => {
+            InstanceState::Active | InstanceState::Unspecified if installed => {
                 (BootTarget::LocalDisk, Fact::Instance(instance.state))
             }
-            InstanceState::Active | InstanceState::Queued => {
-                (BootTarget::Refused, Fact::Instance(instance.state))
-            }
+            InstanceState::Active
+            | InstanceState::Unspecified
+            | InstanceState::Queued
+            | InstanceState::Deleted => (BootTarget::Refused, Fact::Instance(instance.state)),
         };
         Some(Decision::new(boot, fact))
     }

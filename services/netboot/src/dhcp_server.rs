@@ -41,7 +41,8 @@ use crate::leases::Claim;
 use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
 use crate::pool;
-use crate::timeline::{BootStep, BootSubject, Event};
+use crate::timeline::{BootOwner, Event};
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 /// The longest request that is read.
 const MAX_REQUEST_BYTES: usize = 4096;
@@ -171,7 +172,7 @@ impl Server {
             return Some(reply);
         }
         let answered = self.respond(&request, machine.as_deref(), &mut remaining.events, now);
-        self.metrics.judged(self.clock.monotonic().saturating_duration_since(now.monotonic));
+        self.metrics.reply_time(self.clock.monotonic().saturating_duration_since(now.monotonic));
         match answered {
             // A client that released its address may repeat its earlier request, and gets a new reply.
             None => {
@@ -276,12 +277,11 @@ impl Server {
         if effects.solicits_router {
             link_state.record_booting(mac, now.monotonic);
         }
-        let subject = machine.map_or(BootSubject::UnknownClient(mac), |machine| {
-            BootSubject::Machine(machine.id, mac)
-        });
+        let unknown = BootOwner::UnknownClient(mac);
+        let owner = machine.map_or(unknown, |machine| BootOwner::Machine(machine.id));
         let source = request.client_address().map(Into::into);
         let steps = effects.boot_steps.drain(..);
-        events.extend(steps.map(|step| Event { subject, step, source, at: now.wall }));
+        events.extend(steps.map(|step| Event { owner, mac, step, source, at: now.wall }));
         if let Err(reason) = response.reply {
             self.record_drop(reason, mac, response.is_allocated, now);
         }
@@ -313,8 +313,8 @@ impl Server {
     /// Records `events` in the timelines of their machines.
     fn record_events(&self, events: Vec<Event>) {
         for event in events {
-            if matches!(event.step, BootStep::Unknown(_)) {
-                self.metrics.unknown_machine();
+            if event.step.kind == Kind::UnknownMachine {
+                self.metrics.unknown_requests.inc();
             }
             self.view.scripts.timeline().record(event);
         }

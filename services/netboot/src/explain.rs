@@ -16,13 +16,15 @@ use std::time::SystemTime;
 
 use dhcp::options::code;
 use dhcp::{BootOffer, MessageType, Reply};
+use runtime::Clock;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::dhcp_reply::Type;
 
-pub use request::{SimulatedClient, SimulatedRelay};
+pub use request::SimulatedRelay;
 
 use self::simulate::Simulation;
 use crate::Mac;
+use crate::allocation::Timestamps;
 use crate::bootscripts::{BootScripts, ScriptRequest};
 use crate::decision::BootTarget;
 use crate::dhcp_server::View;
@@ -77,17 +79,17 @@ impl Target {
 pub struct BootQuestion {
     /// The machine.
     pub target: Target,
-    /// The program.
-    pub class: SimulatedClient,
+    /// The program; iPXE that this site's firmware has loaded, if it is unspecified.
+    pub class: pb::ClientClass,
     /// Option 93. Without it: by the class and the machine's record.
     pub architecture: Option<u16>,
     /// The relay. Without it: that of the switch port in the machine's record.
     pub relay: Option<SimulatedRelay>,
 }
 
-/// Answers `question` on the link of `view`, as of `now`.
-pub fn explain(question: &BootQuestion, view: &View, now: SystemTime) -> pb::ExplainBootResponse {
-    let simulation = Simulation::run(question, view, now);
+/// Answers `question` on the link of `view`, at the time of `clock`.
+pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::ExplainBootResponse {
+    let simulation = Simulation::run(question, view, Timestamps::from(clock));
     let response = simulation.response.as_ref();
     let decision = match response {
         Some(response) => response.decision.clone(),
@@ -105,7 +107,7 @@ pub fn explain(question: &BootQuestion, view: &View, now: SystemTime) -> pb::Exp
     };
     let source = assigned.or_else(own).or_else(|| simulation.pool_address());
     pb::ExplainBootResponse {
-        time: Some(now.into()),
+        time: Some(simulation.now.wall.into()),
         boot: target(&decision.boot).into(),
         fact: decision.fact.to_string(),
         dhcp,
@@ -174,7 +176,7 @@ fn target(boot: &BootTarget) -> pb::BootTarget {
         BootTarget::Generic => pb::BootTarget::Generic,
         BootTarget::Refused => pb::BootTarget::Refused,
         BootTarget::Unknown => pb::BootTarget::Unknown,
-        BootTarget::Later { .. } => pb::BootTarget::Later,
+        BootTarget::Later => pb::BootTarget::Later,
     }
 }
 

@@ -1,7 +1,6 @@
-//! The machines of the fleet as netboot sees them: by interface, with the inputs of the boot decision and the DHCP
-//! reservation.
+//! The machines in memory, by interface: with the inputs of the boot decision and the DHCP reservation.
 //!
-//! Packets and requests are answered from here and from nowhere else. While a feed is disconnected, its records stay.
+//! All packets and requests are answered from this data. While a feed is disconnected, its records stay.
 
 mod convert;
 
@@ -24,10 +23,10 @@ pub use self::convert::{ipxe_script, parse_hex};
 use crate::Mac;
 use crate::decision::{FeedState, MachineFacts};
 
-/// The feeds that a boot is decided by.
+/// The feeds that boot decisions depend on.
 const FEEDS: [FeedKind; 3] = [FeedKind::Hardware, FeedKind::Instance, FeedKind::Workflow];
 
-/// A machine at one of its interfaces.
+/// A machine, seen from one of its interfaces.
 #[derive(Debug)]
 pub struct MachineView {
     machine: Arc<FleetMachine>,
@@ -106,13 +105,13 @@ impl MachineView {
         &self.reservation
     }
 
-    /// True if a script sends it to its disk by iPXE itself.
+    /// True if scripts boot its disk with iPXE's `sanboot`.
     pub fn wants_sanboot(&self) -> bool {
         let netboot = self.interface().and_then(|interface| interface.netboot.as_ref());
         netboot.is_some_and(|netboot| netboot.local_boot() == LocalBoot::Sanboot)
     }
 
-    /// Returns the address that the interface reserves, unless another machine had it first.
+    /// Returns the reserved address of the interface, unless another machine claimed it first.
     pub fn address(&self) -> Option<IpAddr> {
         self.address
     }
@@ -122,22 +121,16 @@ impl MachineView {
         self.machine.macs().any(|own| own == mac)
     }
 
-    /// True if the machine may speak from `address`: any of its interfaces has it.
+    /// True if `address` is a reserved address of any interface of the machine.
     pub fn has(&self, address: IpAddr) -> bool {
         let mut reserved = self.hardware.interfaces.iter().filter_map(reserved_address);
         reserved.any(|own| own == address) && !self.is_contested(address)
     }
 }
 
-/// The views of all interfaces.
+/// The views of all interfaces, with netboot's own lookups.
 #[derive(Debug, Default)]
 pub struct Index(ViewIndex<MachineView>);
-
-impl Observer for Index {
-    fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
-        self.0.machines(changes, feeds);
-    }
-}
 
 impl Deref for Index {
     type Target = ViewIndex<MachineView>;
@@ -147,11 +140,17 @@ impl Deref for Index {
     }
 }
 
+impl Observer for Index {
+    fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
+        self.0.machines(changes, feeds);
+    }
+}
+
 impl Index {
-    /// Returns the machine that is plugged in where `relayed` says: at the whole circuit-id before its beginning, and by the
-    /// record that says most of the port.
+    /// Returns the machine at the relay port of `relayed`. A match of the whole circuit-id wins over one of its beginning, then
+    /// the record with the most specific port wins.
     pub fn by_port(&self, relayed: &Relayed<'_>) -> Option<Arc<MachineView>> {
-        let snapshot = self.0.read();
+        let snapshot = self.read();
         relayed.circuits().find_map(|circuit| {
             let ports = snapshot.by_key(circuit).iter();
             let ports = ports.filter_map(|view| Some((view, view.reservation.port.as_ref()?)));
@@ -175,45 +174,45 @@ impl Index {
         self.0.by_id(id.parse().ok()?)
     }
 
-    /// Returns the machine with this name, or with this host name by its instance or by DHCP. Looks at all machines: for
-    /// people's requests, not for packets.
+    /// Returns the machine with this name, or with this host name in its instance or in DHCP. Scans all machines: for API
+    /// calls, not for packets.
     pub fn by_name(&self, name: &str) -> Option<Arc<MachineView>> {
-        self.0.read().machines().find(|view| is_named(view, name)).cloned()
+        self.read().machines().find(|view| is_named(view, name)).cloned()
+    }
+
+    /// Returns the names of the feeds that are not connected.
+    pub fn disconnected_feeds(&self) -> Vec<&'static str> {
+        let feeds = self.read().feeds;
+        let disconnected = |feed: &FeedKind| feeds.get(*feed) != Freshness::Live;
+        FEEDS.into_iter().filter(disconnected).map(FeedKind::name).collect()
     }
 
     /// Returns the number of machines.
-    pub fn machines(&self) -> usize {
-        self.0.read().machines().len()
+    pub fn machine_count(&self) -> usize {
+        self.read().machines().len()
     }
 
-    /// Returns the names of the feeds that are disconnected.
-    pub fn cut(&self) -> Vec<&'static str> {
-        let snapshot = self.0.read();
-        let stale = |feed: &FeedKind| snapshot.feeds.get(*feed) != Freshness::Live;
-        FEEDS.into_iter().filter(stale).map(FeedKind::name).collect()
-    }
-
-    /// Returns the freshness of the records that a boot is decided by.
+    /// Returns the freshness of the feeds that boot decisions depend on.
     pub fn feed(&self) -> FeedState {
-        match self.0.freshness(&FEEDS) {
+        match self.freshness(&FEEDS) {
             Freshness::NeverSynced => FeedState::Incomplete,
             Freshness::StaleSince(_) => FeedState::Stale,
             Freshness::Live | Freshness::Unused => FeedState::Live,
         }
     }
 
-    /// True if every feed has reported everything once: before that, the record of a machine may just be missing yet.
-    pub fn is_told(&self) -> bool {
+    /// True if every feed has synced once. Before that, the record of a machine may still be missing.
+    pub fn is_synced(&self) -> bool {
         self.feed() != FeedState::Incomplete
     }
 
-    /// True if a machine reserves `address`, even if another machine has claimed it first.
+    /// True if any machine reserves `address`, contested or not.
     pub fn is_reserved(&self, address: IpAddr) -> bool {
-        let snapshot = self.0.read();
+        let snapshot = self.read();
         snapshot.by_address(address).is_some() || snapshot.is_contested(address)
     }
 
-    /// Resolves once every feed has reported everything once.
+    /// Resolves once every feed has synced.
     pub async fn ready(&self) {
         self.0.ready(&FEEDS).await;
     }

@@ -1,10 +1,10 @@
-//! Metrics. No MAC and no address is a label.
+//! The metrics of network boot. No label is a MAC or an address.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,246 +12,162 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tinwright::netboot::v1::BootEventKind;
 
-/// The metrics.
-#[derive(Clone, Debug)]
+/// One label: its name and value.
+type Label<V = &'static str> = [(&'static str, V); 1];
+
+/// The metrics. Clones share their values.
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    drops: Family<Reason, Counter>,
-    replies: Family<Type, Counter>,
-    reply_seconds: Histogram,
-    scripts: Family<Kind, Counter>,
-    refused: Family<Rule, Counter>,
-    requests: Family<Route, Counter>,
-    transfers: Family<Outcome, Counter>,
-    bytes: Counter,
-    unknown_requests: Counter,
-    unknown: Gauge,
-    free: Family<Subnet, Gauge>,
-    connected: Family<Feed, Gauge>,
-    age: Gauge<f64, AtomicU64>,
-    records: Gauge,
-    events: Family<EventKind, Counter>,
-    dropped: Counter,
-    lines: Family<Sender, Counter>,
-    lost_lines: Counter,
-    advertisements: Counter,
+    drops: Family<Label, Counter>,
+    replies: Family<Label, Counter>,
+    reply_time: ReplyTime,
+    scripts: Family<Label, Counter>,
+    refused: Family<Label, Counter>,
+    http_responses: Family<(Label, Label<u16>), Counter>,
+    transfers: Family<Label, Counter>,
+    transferred_bytes: Counter,
+    unknown_clients: Gauge,
+    free_addresses: Family<Label<String>, Gauge>,
+    connected_feeds: Family<Label, Gauge>,
+    feed_age: Gauge<f64, AtomicU64>,
+    machines: Gauge,
+    boot_events: Family<Label<EventName>, Counter>,
+    syslog_lines: Family<Label, Counter>,
+    /// Boot requests from clients without a record.
+    pub unknown_requests: Counter,
+    /// Boot events that were dropped.
+    pub dropped_boot_events: Counter,
+    /// Syslog lines that were dropped.
+    pub dropped_syslog_lines: Counter,
+    /// Router advertisements that were sent.
+    pub router_advertisements: Counter,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Subnet {
-    subnet: String,
+/// The time in which DHCP requests are answered.
+#[derive(Clone, Debug)]
+struct ReplyTime(Histogram);
+
+impl Default for ReplyTime {
+    fn default() -> Self {
+        Self(Histogram::new(exponential_buckets(0.000_01, 4.0, 10)))
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Type {
-    r#type: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Rule {
-    rule: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
-    route: &'static str,
-    code: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Feed {
-    feed: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EventKind {
-    kind: Name,
-}
-
-/// Name of a kind of event, formatted at each scrape: events are more frequent than scrapes.
+/// The name of a kind of event, formatted at each scrape: events are more frequent than scrapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Name(BootEventKind);
+struct EventName(BootEventKind);
 
-impl EncodeLabelValue for Name {
+impl EncodeLabelValue for EventName {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
         let name = self.0.as_str_name().trim_start_matches("BOOT_EVENT_KIND_");
         encoder.write_str(&name.to_lowercase())
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Sender {
-    known: &'static str,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            drops: Family::default(),
-            replies: Family::default(),
-            reply_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
-            scripts: Family::default(),
-            refused: Family::default(),
-            requests: Family::default(),
-            transfers: Family::default(),
-            bytes: Counter::default(),
-            unknown_requests: Counter::default(),
-            unknown: Gauge::default(),
-            free: Family::default(),
-            connected: Family::default(),
-            age: Gauge::default(),
-            records: Gauge::default(),
-            events: Family::default(),
-            dropped: Counter::default(),
-            lines: Family::default(),
-            lost_lines: Counter::default(),
-            advertisements: Counter::default(),
-        }
-    }
-}
-
 impl Metrics {
-    /// Registers new metrics in `registry`.
-    pub fn new(registry: &mut Registry) -> Self {
-        let new = Self::default();
-        new.register(registry);
-        new
-    }
-
     /// Registers the metrics in `registry`.
     pub fn register(&self, registry: &mut Registry) {
-        let new = self.clone();
-        registry.register("netboot_dhcp_drops", "Requests not answered, by reason", new.drops);
-        registry.register("netboot_dhcp_replies", "Answers, by type", new.replies);
-        registry.register("netboot_dhcp_reply_seconds", "Time to an answer", new.reply_seconds);
-        registry.register("netboot_pool_free", "Addresses that can be lent", new.free);
-        registry.register("netboot_scripts", "Scripts served or refused", new.scripts);
-        registry.register("netboot_gate_refused", "Refusals, by rule", new.refused);
-        registry.register("netboot_http_requests", "Requests, by route and code", new.requests);
-        registry.register("netboot_tftp_requests", "Requests, by result", new.transfers);
-        registry.register("netboot_tftp_bytes", "Bytes acknowledged", new.bytes);
-        let help = "Machines without a record that asked";
-        registry.register("netboot_unknown_machines", help, new.unknown);
-        let help = "Requests to boot from machines without a record";
-        registry.register("netboot_unknown_requests", help, new.unknown_requests);
-        registry.register("netboot_feed_connected", "Whether a feed is live", new.connected);
-        let help = "Seconds for which a feed has been cut; 0 while all are live";
-        registry.register("netboot_feed_age_seconds", help, new.age);
-        registry.register("netboot_records", "Machines known", new.records);
-        registry.register("netboot_boot_events", "Events of boots, by kind", new.events);
-        let help = "Events of boots given up: the queue was full, or the store away for long";
-        registry.register("netboot_boot_events_dropped", help, new.dropped);
-        registry.register("netboot_syslog_lines", "Lines kept, by whether we know who", new.lines);
-        let help = "Lines given up: too many a second from one address";
-        registry.register("netboot_syslog_lines_dropped", help, new.lost_lines);
-        let help = "Router solicitations of booting machines answered";
-        registry.register("netboot_router_advertisements", help, new.advertisements);
+        let all = self.clone();
+        registry.register("netboot_dhcp_drops", "DHCP requests dropped, by reason", all.drops);
+        registry.register("netboot_dhcp_replies", "DHCP replies, by type", all.replies);
+        let help = "Time from a DHCP request to its reply";
+        registry.register("netboot_dhcp_reply_seconds", help, all.reply_time.0);
+        let help = "Addresses that can be leased, by subnet";
+        registry.register("netboot_pool_free", help, all.free_addresses);
+        registry.register("netboot_scripts", "Scripts served or refused", all.scripts);
+        registry.register("netboot_gate_refused", "Refused boot requests, by rule", all.refused);
+        let help = "HTTP responses, by route and status code";
+        registry.register("netboot_http_requests", help, all.http_responses);
+        registry.register("netboot_tftp_requests", "TFTP requests, by result", all.transfers);
+        registry.register("netboot_tftp_bytes", "Acknowledged bytes", all.transferred_bytes);
+        let help = "Clients without a record that sent requests";
+        registry.register("netboot_unknown_machines", help, all.unknown_clients);
+        let help = "Boot requests from clients without a record";
+        registry.register("netboot_unknown_requests", help, all.unknown_requests);
+        let help = "1 if the feed is connected, else 0";
+        registry.register("netboot_feed_connected", help, all.connected_feeds);
+        let help = "Seconds since a feed was disconnected; 0 while all are connected";
+        registry.register("netboot_feed_age_seconds", help, all.feed_age);
+        registry.register("netboot_records", "Machines with a record", all.machines);
+        registry.register("netboot_boot_events", "Boot events, by kind", all.boot_events);
+        let help = "Boot events dropped: the queue was full, or the store unavailable for long";
+        registry.register("netboot_boot_events_dropped", help, all.dropped_boot_events);
+        let help = "Stored syslog lines, by whether the sender has a record";
+        registry.register("netboot_syslog_lines", help, all.syslog_lines);
+        let help = "Syslog lines dropped: too many a second from one address";
+        registry.register("netboot_syslog_lines_dropped", help, all.dropped_syslog_lines);
+        let help = "Replies to router solicitations of booting machines";
+        registry.register("netboot_router_advertisements", help, all.router_advertisements);
     }
 
     /// Sets the number of free addresses of a subnet.
     pub fn free(&self, subnet: String, addresses: usize) {
-        let addresses = i64::try_from(addresses).unwrap_or(i64::MAX);
-        self.free.get_or_create(&Subnet { subnet }).set(addresses);
+        self.free_addresses.get_or_create(&[("subnet", subnet)]).set(gauge(addresses));
     }
 
     /// Sets the number of clients without a record.
-    pub fn unknown(&self, machines: usize) {
-        self.unknown.set(i64::try_from(machines).unwrap_or(i64::MAX));
+    pub fn unknown(&self, clients: usize) {
+        self.unknown_clients.set(gauge(clients));
     }
 
     /// Counts a dropped DHCP request.
     pub fn dropped(&self, reason: &'static str) {
-        self.drops.get_or_create(&Reason { reason }).inc();
+        self.drops.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a DHCP reply.
     pub fn replied(&self, r#type: &'static str) {
-        self.replies.get_or_create(&Type { r#type }).inc();
+        self.replies.get_or_create(&[("type", r#type)]).inc();
     }
 
-    /// A DHCP request was judged in this time.
-    pub fn judged(&self, time: Duration) {
-        self.reply_seconds.observe(time.as_secs_f64());
-    }
-
-    /// Counts a request to boot of a client without a record.
-    pub fn unknown_machine(&self) {
-        self.unknown_requests.inc();
+    /// Records the time from a DHCP request to its reply.
+    pub fn reply_time(&self, time: Duration) {
+        self.reply_time.0.observe(time.as_secs_f64());
     }
 
     /// Counts a script that was served or refused.
     pub fn script(&self, kind: &'static str) {
-        self.scripts.get_or_create(&Kind { kind }).inc();
+        self.scripts.get_or_create(&[("kind", kind)]).inc();
     }
 
     /// Counts a refusal by its rule.
     pub fn refused(&self, rule: &'static str) {
-        self.refused.get_or_create(&Rule { rule }).inc();
+        self.refused.get_or_create(&[("rule", rule)]).inc();
     }
 
     /// Counts an HTTP response.
-    pub fn requested(&self, route: &'static str, code: u16) {
-        self.requests.get_or_create(&Route { route, code }).inc();
+    pub fn http_response(&self, route: &'static str, code: u16) {
+        self.http_responses.get_or_create(&([("route", route)], [("code", code)])).inc();
     }
 
     /// Counts a finished TFTP request.
     pub fn transfer(&self, result: &'static str, bytes: u64) {
-        self.transfers.get_or_create(&Outcome { result }).inc();
-        self.bytes.inc_by(bytes);
+        self.transfers.get_or_create(&[("result", result)]).inc();
+        self.transferred_bytes.inc_by(bytes);
     }
 
-    /// Sets the number of `machines`, the feeds that are `cut`, and the time for which any has been.
-    pub fn feeds(&self, machines: usize, cut: &[&'static str], age: Duration) {
+    /// Sets the number of `machines`, the `disconnected` feeds, and the time since the first of them was disconnected.
+    pub fn feeds(&self, machines: usize, disconnected: &[&'static str], age: Duration) {
         for feed in ["hardware", "instance", "workflow"] {
-            let connected = i64::from(!cut.contains(&feed));
-            self.connected.get_or_create(&Feed { feed }).set(connected);
+            let connected = i64::from(!disconnected.contains(&feed));
+            self.connected_feeds.get_or_create(&[("feed", feed)]).set(connected);
         }
-        self.age.set(age.as_secs_f64());
-        self.records.set(i64::try_from(machines).unwrap_or(i64::MAX));
+        self.feed_age.set(age.as_secs_f64());
+        self.machines.set(gauge(machines));
     }
 
-    /// Counts an event of a boot.
-    pub fn event(&self, kind: BootEventKind) {
-        self.events.get_or_create(&EventKind { kind: Name(kind) }).inc();
+    /// Counts a boot event.
+    pub fn boot_event(&self, kind: BootEventKind) {
+        self.boot_events.get_or_create(&[("kind", EventName(kind))]).inc();
     }
 
-    /// Counts dropped events.
-    pub fn events_dropped(&self, count: usize) {
-        self.dropped.inc_by(count.try_into().unwrap_or(u64::MAX));
+    /// Counts a stored syslog line.
+    pub fn syslog_line(&self, has_record: bool) {
+        let known = if has_record { "true" } else { "false" };
+        self.syslog_lines.get_or_create(&[("known", known)]).inc();
     }
+}
 
-    /// Number of dropped events.
-    pub fn dropped_events(&self) -> u64 {
-        self.dropped.get()
-    }
-
-    /// Counts a stored line of syslog.
-    pub fn line(&self, known: bool) {
-        let known = if known { "true" } else { "false" };
-        self.lines.get_or_create(&Sender { known }).inc();
-    }
-
-    /// Counts dropped lines.
-    pub fn lines_dropped(&self, count: u64) {
-        self.lost_lines.inc_by(count);
-    }
-
-    /// Counts a router advertisement.
-    pub fn advertised(&self) {
-        self.advertisements.inc();
-    }
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Wiring of network boot: links, feeds and background tasks.
+//! Wires network boot: links, servers, reports and background tasks.
 
 mod feeds;
 mod link;
@@ -6,14 +6,12 @@ mod served;
 mod tftp_files;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use fleet::Observer;
-use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
-use runtime::clock::Clock;
 use runtime::serve::Transport;
+use runtime::{Clock, SiteKey};
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -24,36 +22,63 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::feeds::Peers;
 use self::link::{LinkServer, SharedState};
-use self::served::Served;
 use crate::allocation::Allocator;
 use crate::api::Api;
 use crate::bootscripts::BootScripts;
 use crate::bootscripts::custom::ScriptReport;
-use crate::bootscripts::script_reports;
-use crate::dhcp_server::link_state::LoaderGrants;
+use crate::bootscripts::script_reports::{self, ReportPeers};
 use crate::http::phone_home::PhoneHomeSink;
 use crate::leases::{self, Leases};
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::site::Site;
-use crate::syslog::Lines;
+use crate::timeline::Recorder;
 use crate::timeline::records::BootStore;
-use crate::timeline::{Queue, Recorder, Timeline};
-use crate::unknown_clients::UnknownClients;
 
-/// Boots that may wait to be reported to the workflow service.
+/// New boots that may wait to be reported to the workflow service.
 const MAX_WAITING_BOOTS: usize = 256;
 
-/// Running tasks. One that ends before the stop has failed.
-type Tasks = JoinSet<anyhow::Result<()>>;
+/// Running tasks, and the signal that stops them. A task that ends before the stop has failed.
+struct Tasks {
+    set: JoinSet<anyhow::Result<()>>,
+    stop: CancellationToken,
+}
 
-/// Receivers of reports by machines.
+impl Tasks {
+    fn new(stop: CancellationToken) -> Self {
+        Self { set: JoinSet::new(), stop }
+    }
+
+    /// Starts `task`, which ends by itself at the stop.
+    fn spawn(&mut self, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        self.set.spawn(task);
+    }
+
+    /// Starts `work`, which is dropped at the stop.
+    fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.set.spawn(async move {
+            stop.run_until_cancelled(work).await;
+            Ok(())
+        });
+    }
+
+    /// Waits for all tasks, and fails as soon as one does.
+    async fn join(mut self) -> anyhow::Result<()> {
+        while let Some(ended) = self.set.join_next().await {
+            ended.context("a part of netboot panicked")??;
+        }
+        Ok(())
+    }
+}
+
+/// Receivers of reports from machines.
 pub struct Reports {
-    /// Receiver of the ids of machines that begin a new boot.
+    /// Receives the ids of machines whose firmware has begun a new boot.
     pub firmware: mpsc::Sender<String>,
-    /// Receiver of reports about scripts.
+    /// Receives reports about scripts.
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
-    /// Receiver of phone-home calls.
+    /// Receives phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
 }
 
@@ -63,183 +88,156 @@ impl std::fmt::Debug for Reports {
     }
 }
 
-/// Network boot on one link or more, with bound sockets. Machines, leases and boots are shared by all links.
+/// Network boot on one or more links, with bound sockets.
 #[derive(Debug)]
 pub struct Netboot {
-    first: LinkServer,
-    others: Vec<LinkServer>,
-    index: Arc<Index>,
-    metrics: Metrics,
-    /// Interfaces that were given a loader, on any link.
-    chain: Arc<LoaderGrants>,
-    /// Events of boots that wait to be merged.
-    events: Arc<Queue>,
-    unknown: Arc<UnknownClients>,
-    allocator: Option<Arc<Allocator>>,
-    served: Served,
-    lines: Arc<Lines>,
+    /// Never empty. Every link has its settings; subnets and files are those of the first one.
+    links: Vec<LinkServer>,
+    shared: SharedState,
 }
 
 impl Netboot {
-    /// Binds the ports of `site`; its HTTP listens on `http`. The files of `site` are served on every link, and its subnets
-    /// apply to all.
-    pub async fn bind(site: Site, key: &SiteKey, http: TcpListener) -> anyhow::Result<Self> {
-        let served = Served::open(&site)?;
-        let (index, metrics) = (Arc::new(Index::default()), Metrics::default());
-        let (timeline, events) = Timeline::new(metrics.clone());
-        let boots =
-            BootScripts::new(index.clone(), BootTokens::new(key)?, site).with_timeline(timeline);
-        let chain = Arc::default();
-        let first = LinkServer::bind(boots, http, &chain).await?;
-        Ok(Self {
-            first,
-            others: Vec::new(),
-            index,
-            metrics,
-            chain,
-            events,
-            unknown: Arc::default(),
-            allocator: None,
-            served,
-            lines: Arc::new(Lines::new(SystemTime::now())),
-        })
+    /// Binds the ports of `site`; its HTTP listens on `http`. The files and subnets of `site` apply to all links.
+    pub async fn bind(
+        site: Site,
+        key: &SiteKey,
+        http: TcpListener,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let shared = SharedState::new(&site, clock)?;
+        let boots = BootScripts::new(shared.index.clone(), BootTokens::new(key)?, site);
+        let boots = boots.with_timeline(shared.timeline.clone());
+        let first = LinkServer::bind(boots, http, &shared.loader_grants).await?;
+        Ok(Self { links: vec![first], shared })
     }
 
     /// Binds the ports of another link with the settings `site`; its HTTP listens on `http`.
     pub async fn attach(&mut self, site: Site, http: TcpListener) -> anyhow::Result<()> {
-        let boots = self.first.boots.for_link(site);
-        self.others.push(LinkServer::bind(boots, http, &self.chain).await?);
+        let boots = self.boots().for_link(site);
+        self.links.push(LinkServer::bind(boots, http, &self.shared.loader_grants).await?);
         Ok(())
     }
 
-    /// Also serves boot HTTP of the latest link on `listener`, with transport security `door`.
-    pub fn listen_too(&mut self, listener: TcpListener, door: Transport) {
-        self.others.last_mut().unwrap_or(&mut self.first).listen_too(listener, door);
+    /// Also serves boot HTTP of the latest link on `listener` with `transport`.
+    pub fn add_http_listener(&mut self, listener: TcpListener, transport: Transport) {
+        if let Some(latest) = self.links.last_mut() {
+            latest.sockets.http.push((listener, transport));
+        }
     }
 
-    /// What is known: for whoever waits for it to be ready.
+    /// Returns the machines in memory.
     pub fn index(&self) -> Arc<Index> {
-        self.index.clone()
+        self.shared.index.clone()
     }
 
-    /// Returns the observers of the fleet: what netboot knows of the machines, and what it remembers of their boots.
+    /// Returns the observers of the fleet: the machines in memory, and the state of their boots.
     pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
-        vec![self.index.clone(), self.first.boots.clone()]
+        vec![self.index(), self.boots().clone()]
     }
 
-    /// What is counted.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Metrics {
-        &self.metrics
+        &self.shared.metrics
     }
 
-    /// Lends addresses in the site's subnets, keeping in `store` to whom.
-    pub fn keep_leases(&mut self, store: Arc<dyn Store>) {
-        let (leases, index, unknown) =
-            (Leases::new(store, Clock::system()), self.index.clone(), self.unknown.clone());
-        let subnets = self.first.boots.site().subnets.clone();
-        let allocator = Arc::new(Allocator::new(subnets, leases, index, unknown));
-        for link in std::iter::once(&mut self.first).chain(&mut self.others) {
+    /// Returns the scripts of the first link.
+    fn boots(&self) -> &Arc<BootScripts> {
+        // There is a first link from `bind` on.
+        &self.links[0].boots
+    }
+
+    /// Leases addresses of the site's subnets, and stores the leases in `store`.
+    pub fn enable_leases(&mut self, store: Arc<dyn Store>) {
+        let SharedState { index, unknown, .. } = &self.shared;
+        let (leases, subnets) =
+            (Leases::new(store, self.shared.clock.clone()), self.boots().site().subnets.clone());
+        let allocator = Allocator::new(subnets, leases, index.clone(), unknown.clone());
+        let allocator = Arc::new(allocator);
+        for link in &mut self.links {
             link.boots = Arc::new((*link.boots).clone().with_allocator(allocator.clone()));
         }
-        self.allocator = Some(allocator);
+        self.shared.allocator = Some(allocator);
     }
 
-    /// True if it has addresses to lease.
-    pub fn lends(&self) -> bool {
-        self.first.boots.site().subnets.iter().any(|subnet| !subnet.is_empty())
+    /// True if the site has addresses to lease.
+    pub fn has_pools(&self) -> bool {
+        self.boots().site().subnets.iter().any(|subnet| !subnet.is_empty())
     }
 
-    /// What people may ask of leases and of unknown machines, where there are any; watches end at `stop`.
+    /// Returns the API of leases and clients without a record, if leases are enabled. Its watches end at `stop`.
     pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
-        let leases = self.allocator.as_ref()?.leases().clone();
-        Some(leases::Api::new(leases, self.index.clone(), self.unknown.clone(), stop))
+        let SharedState { allocator, index, unknown, .. } = &self.shared;
+        let leases = allocator.as_ref()?.leases().clone();
+        Some(leases::Api::new(leases, index.clone(), unknown.clone(), stop))
     }
 
-    /// What people may ask of it, once it runs; `store` keeps what it records, and streams end at `stop`.
+    /// Returns the API of network boot, which reads boots from `store`. Its streams end at `stop`.
     pub fn api(&self, store: Arc<dyn Store>, stop: CancellationToken) -> anyhow::Result<Api> {
-        let first = self.first.view(&self.served)?;
-        let others = self.others.iter().map(|link| link.view(&self.served));
-        let others = others.collect::<anyhow::Result<Vec<_>>>()?;
-        let heard = self.first.hears_syslog().then(|| self.lines.clone());
-        Ok(Api::new(first, others, boot_store(store), heard, stop))
+        let views = self.links.iter().map(|link| link.view(&self.shared.served));
+        let views = views.collect::<anyhow::Result<Vec<_>>>()?;
+        let receives_syslog = self.links.first().is_some_and(|link| link.sockets.syslog.is_some());
+        let lines = receives_syslog.then(|| self.shared.lines.clone());
+        Ok(Api {
+            views: views.into(),
+            boots: boot_store(store),
+            lines,
+            stop,
+            clock: self.shared.clock.clone(),
+        })
     }
 
-    /// Serves until `stop`, or until a socket fails; keeps its records in `store`.
+    /// Serves until `stop`, or until a socket fails. Stores boots in `store`, and reports to `peers`.
     pub async fn run(
         self,
         peers: Peers,
         store: Arc<dyn Store>,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let mut tasks = Tasks::new();
-        let recorder = Recorder::new(self.events.clone(), boot_store(store), self.metrics.clone());
-        let until = stop.clone();
+        let mut tasks = Tasks::new(stop.clone());
+        let SharedState { timeline, clock, .. } = &self.shared;
+        let recorder = Recorder::new(timeline.clone(), boot_store(store), clock.clone());
+        let stopped = stop.clone();
         tasks.spawn(async move {
-            recorder.run(until).await;
+            recorder.run(stopped).await;
             Ok(())
         });
-        let (firmware, signs) = mpsc::channel(MAX_WAITING_BOOTS);
-        let (noting, until) = (feeds::note_boots(peers.workflow, signs), stop.clone());
-        tasks.spawn(async move {
-            until.run_until_cancelled(noting).await;
-            Ok(())
-        });
-        let (scripts, reports) = mpsc::unbounded_channel();
-        let clear = script_reports::ReportPeers {
+        let (firmware, boot_signs) = mpsc::channel(MAX_WAITING_BOOTS);
+        tasks.spawn_until_stop(feeds::note_boots(peers.workflow, boot_signs));
+        let (scripts, script_reports) = mpsc::unbounded_channel();
+        let report_peers = ReportPeers {
             hardware: HardwareServiceClient::new(peers.hardware),
             instance: InstanceServiceClient::new(peers.instance.clone()),
-            history: self.first.boots.history.clone(),
+            history: self.boots().history.clone(),
         };
-        let clear = script_reports::run(clear, reports);
-        let until = stop.clone();
-        tasks.spawn(async move {
-            until.run_until_cancelled(clear).await;
-            Ok(())
-        });
+        tasks.spawn_until_stop(script_reports::run(report_peers, script_reports));
         let reports = Reports { firmware, scripts, home: Arc::new(peers.instance) };
         tasks.spawn(self.serve(reports, stop));
-        all(tasks).await
+        tasks.join().await
     }
 
-    /// Serves what is known, which somebody else keeps up to date, until `stop` or until a socket fails; `reports` take
-    /// what machines tell.
+    /// Serves until `stop`, or until a socket fails. Only reads the machines in memory; reports of machines go to `reports`.
     pub async fn serve(self, reports: Reports, stop: CancellationToken) -> anyhow::Result<()> {
-        let mut tasks = Tasks::new();
-        let Self { first, others, index, metrics, allocator, served, lines, .. } = self;
-        let (counted, known, until) = (metrics.clone(), index.clone(), stop.clone());
-        tasks.spawn(async move {
-            until.run_until_cancelled(feeds::update_metrics(&known, &counted)).await;
-            Ok(())
-        });
-        if let Some(allocator) = allocator.clone() {
-            tasks.spawn(allocator.leases().clone().run(stop.clone()));
-            let (counted, until) = (metrics.clone(), stop.clone());
-            tasks.spawn(async move {
-                until.run_until_cancelled(allocator.report(counted, Clock::system())).await;
-                Ok(())
-            });
+        let mut tasks = Tasks::new(stop.clone());
+        let Self { links, shared } = self;
+        let SharedState { index, metrics, clock, .. } = &shared;
+        tasks.spawn_until_stop(feeds::update_metrics(
+            index.clone(),
+            metrics.clone(),
+            clock.clone(),
+        ));
+        if let Some(allocator) = shared.allocator.clone() {
+            tasks.spawn(allocator.leases().clone().run(stop));
+            let (metrics, clock) = (metrics.clone(), clock.clone());
+            tasks.spawn_until_stop(async move { allocator.report(metrics, clock).await });
         }
-        if let Some(images) = served.images.clone() {
-            let until = stop.clone();
-            tasks.spawn(async move {
-                until.run_until_cancelled(images.warm()).await;
-                Ok(())
-            });
+        if let Some(images) = shared.served.images.clone() {
+            tasks.spawn_until_stop(async move { images.warm().await });
         }
-        let common = SharedState { index, metrics, allocator, served, lines, reports };
-        for link in std::iter::once(first).chain(others) {
-            link.serve(&common, &mut tasks, &stop)?;
+        for link in links {
+            link.serve(&shared, &reports, &mut tasks)?;
         }
-        all(tasks).await
+        tasks.join().await
     }
-}
-
-/// Waits for all tasks, and fails as soon as one does.
-async fn all(mut tasks: Tasks) -> anyhow::Result<()> {
-    while let Some(ended) = tasks.join_next().await {
-        ended.context("a part of netboot panicked")??;
-    }
-    Ok(())
 }
 
 /// Returns the boots in `store`.

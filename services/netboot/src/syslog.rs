@@ -1,11 +1,9 @@
-//! Syslog of machines (RFC 5426): received, parsed, and stored for a while.
+//! Syslog of machines (RFC 5426): received, parsed, and stored in memory.
 //!
 //! - [`message`]: parses any datagram as a message; [`rfc5424`] and [`rfc3164`]: the two forms.
-//! - [`limit`]: rate limit per address.
 //! - [`lines`]: lines in memory.
-//! - [`server`]: the socket.
+//! - [`server`]: the socket, and the rate limit for each address.
 
-pub mod limit;
 pub mod lines;
 pub mod message;
 pub mod rfc3164;

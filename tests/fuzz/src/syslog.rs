@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use netboot::Metrics;
 use netboot::syslog::Lines;
-use netboot::syslog::limit::Limit;
 use netboot::syslog::message::Message;
-use netboot::syslog::server::Server;
+use netboot::syslog::server::{LineLimit, Server};
+use runtime::Clock;
 
 use crate::Target;
 use crate::site::{NODE1, NODE2, index};
@@ -26,7 +26,7 @@ const HEAD: &str = "1 - ";
 #[derive(Debug)]
 pub struct Syslog {
     server: Server,
-    limit: Limit,
+    limit: LineLimit,
     now: Instant,
     taken: u32,
 }
@@ -42,8 +42,9 @@ impl Syslog {
     pub fn new() -> Self {
         let lines = Arc::new(Lines::new(SystemTime::now()));
         let (index, metrics) = (index(), Metrics::default());
-        let server = Server { index, allocator: None, lines, metrics, debug: true };
-        Self { server, limit: Limit::default(), now: Instant::now(), taken: 0 }
+        let server =
+            Server { index, allocator: None, lines, metrics, debug: true, clock: Clock::system() };
+        Self { server, limit: LineLimit::default(), now: Instant::now(), taken: 0 }
     }
 
     /// One of the machines, or some stranger.

@@ -15,7 +15,8 @@ use super::*;
 use crate::bootscripts::BootScripts;
 use crate::bootscripts::tests::hardware;
 use crate::leases::{Claim, ClaimResult};
-use crate::timeline::{BootStep, BootSubject, Timeline};
+use crate::timeline::{BootOwner, BootStep, Timeline};
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 pub(crate) const MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 pub(crate) const UNKNOWN_CLIENT: Mac = Mac([2, 0, 0, 0, 0, 9]);
@@ -116,8 +117,8 @@ async fn a_machine_with_a_record_gets_a_nak_for_an_address_of_another_network() 
 #[tokio::test]
 async fn a_machine_is_identified_by_its_leased_address() {
     let (site, now) = (site(Unknown::Ignore, 1).await, SystemTime::now());
-    let (timeline, events) = Timeline::new(Metrics::default());
-    let boots = site.boots.clone().with_timeline(timeline);
+    let timeline = Timeline::default();
+    let boots = site.boots.clone().with_timeline(timeline.clone());
     assert!(boots.at(FIRST_POOL_ADDRESS.into(), now).is_none());
     let claim = Claim {
         address: FIRST_POOL_ADDRESS,
@@ -129,9 +130,9 @@ async fn a_machine_is_identified_by_its_leased_address() {
     let known = boots.at(FIRST_POOL_ADDRESS.into(), now).unwrap();
     assert_eq!(known.mac, MAC);
     boots.record_file(FIRST_POOL_ADDRESS.into(), "vmlinuz-x86_64", None, now);
-    let event = events.next().unwrap();
-    assert_eq!(event.subject, BootSubject::from(&*known));
-    assert_eq!(event.step, BootStep::Kernel("vmlinuz-x86_64".into()));
+    let event = timeline.queue.next().unwrap();
+    assert_eq!((event.owner, event.mac), (BootOwner::Machine(known.id), MAC));
+    assert_eq!(event.step, BootStep::new(Kind::KernelServed, "vmlinuz-x86_64"));
     assert!(
         boots.at(FIRST_POOL_ADDRESS.into(), now + Duration::from_secs(120)).is_none(),
         "the lease ended"

@@ -11,7 +11,8 @@ use super::BootScripts;
 use crate::Mac;
 use crate::machine_view::MachineView;
 use crate::tftp::{FinishedRequest, RequestResult, RequestedFile};
-use crate::timeline::{BootStep, BootSubject, Event};
+use crate::timeline::{BootOwner, BootStep, Event};
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 impl BootScripts {
     /// Records `step` of the machine with the interface `mac`, or with the address `source`.
@@ -32,7 +33,7 @@ impl BootScripts {
         match (self.identify(mac, source, at), mac) {
             (Some(machine), _) => Some(Event::of(&machine, step, source, at)),
             (None, Some(mac)) => {
-                Some(Event { subject: BootSubject::UnknownClient(mac), step, source, at })
+                Some(Event { owner: BootOwner::UnknownClient(mac), mac, step, source, at })
             }
             (None, None) => None,
         }
@@ -46,10 +47,14 @@ impl BootScripts {
             own.is_some_and(|own| own == name) || name.starts_with(common)
         };
         let step = match error {
-            Some(error) => BootStep::Failed(format!("{name}: {error}")),
-            None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => BootStep::Kernel(name.into()),
-            None if is(osie.map(|osie| &osie.initrd), "initr") => BootStep::Initrd(name.into()),
-            None => BootStep::Binary(name.into()),
+            Some(error) => BootStep::new(Kind::Failed, format!("{name}: {error}")),
+            None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => {
+                BootStep::new(Kind::KernelServed, name.to_owned())
+            }
+            None if is(osie.map(|osie| &osie.initrd), "initr") => {
+                BootStep::new(Kind::InitrdServed, name.to_owned())
+            }
+            None => BootStep::new(Kind::BinaryServed, name.to_owned()),
         };
         self.record(None, source, step, at);
     }
@@ -58,7 +63,7 @@ impl BootScripts {
     pub fn record_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
         // A path proves nothing: only machines with a record are recorded.
         if self.identify(mac, Some(source), at).is_some() {
-            self.record(mac, source, BootStep::Binary(name.into()), at);
+            self.record(mac, source, BootStep::new(Kind::BinaryServed, name.to_owned()), at);
         }
     }
 
@@ -71,7 +76,9 @@ impl BootScripts {
             return;
         }
         let step = match request.result {
-            RequestResult::Transfer(TransferOutcome::Complete) => BootStep::Binary(path),
+            RequestResult::Transfer(TransferOutcome::Complete) => {
+                BootStep::new(Kind::BinaryServed, path)
+            }
             // The client requests the file again.
             RequestResult::Transfer(TransferOutcome::SizeProbe | TransferOutcome::Restarted) => {
                 return;
@@ -79,7 +86,7 @@ impl BootScripts {
             RequestResult::Transfer(TransferOutcome::Aborted(_) | TransferOutcome::TimedOut)
             | RequestResult::Refused(_)
             | RequestResult::Failed => {
-                BootStep::Failed(format!("{path} by TFTP: {}", request.result.label()))
+                BootStep::new(Kind::Failed, format!("{path} by TFTP: {}", request.result.label()))
             }
         };
         self.record(mac, source, step, at);
@@ -97,7 +104,7 @@ impl BootScripts {
             return;
         }
         if let Some(known) = self.index.by_id(&change.id.to_string()) {
-            let event = Event::of(&known, BootStep::PhoneHome, known.address(), at);
+            let event = Event::of(&known, BootStep::new(Kind::PhoneHome, ""), known.address(), at);
             self.timeline.record(event);
         }
     }

@@ -8,8 +8,9 @@ use tinwright::HardwareId;
 
 use super::custom::{ScriptOwner, ScriptReport};
 use super::{BootRefusal, BootScripts, Effects, NO_HARDWARE, gate_of};
-use crate::decision::{Fact, FeedState, RETRY};
+use crate::decision::{Fact, FeedState};
 use crate::timeline::BootStep;
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 /// Content at a URL of a boot.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,8 +51,8 @@ impl ScriptStatus {
 
     fn step(self) -> Option<BootStep> {
         match self {
-            Self::Started => Some(BootStep::Started),
-            Self::Failed => Some(BootStep::Failed("the script gave up".into())),
+            Self::Started => Some(BootStep::new(Kind::Started, "")),
+            Self::Failed => Some(BootStep::new(Kind::Failed, "the script gave up")),
             Self::Event => None,
         }
     }
@@ -71,7 +72,7 @@ impl BootScripts {
         let step = match &reply {
             Ok(BootFile::Status { status, .. }) => status.step(),
             Ok(BootFile::Osie(_) | BootFile::Text(_)) => None,
-            Err(refusal) => Some(BootStep::Refused(format!("{name}: {refusal}"))),
+            Err(refusal) => Some(BootStep::new(Kind::GateRefused, format!("{name}: {refusal}"))),
         };
         let event = step.and_then(|step| self.event(None, Some(source), step, now));
         (reply, Effects { event, report, script: None })
@@ -115,7 +116,7 @@ impl BootScripts {
     /// Refuses to go on with a boot while a feed is cut, or once its gate was closed.
     pub(super) fn check_still_open(&self, hardware: HardwareId) -> Result<(), BootRefusal> {
         if self.index.feed() != FeedState::Live {
-            return Err(BootRefusal::later(RETRY, Fact::StaleFeed));
+            return Err(BootRefusal::later(Fact::StaleFeed));
         }
         if hardware == HardwareId::from_bytes(NO_HARDWARE) {
             return Ok(());

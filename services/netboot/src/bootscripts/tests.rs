@@ -220,7 +220,7 @@ fn until_all_feeds_are_complete_requests_are_to_be_repeated() {
     let fleet = Fleet::new(vec![index.clone()]);
     fleet.hardware(FeedEvent::Snapshot(vec![hardware(HardwareId::new(), MAC, "192.0.2.10")]));
     let boots = BootScripts::new(index, BootTokens::new(&SiteKey::new([1; 32])).unwrap(), site());
-    let later = BootRefusal::later(RETRY, Fact::FeedIncomplete);
+    let later = BootRefusal::later(Fact::FeedIncomplete);
     for source in ["192.0.2.10", "192.0.2.99"] {
         let reply = boots.serve(&ScriptRequest::new(None, at(source)), now());
         assert_eq!(reply, Err(later.clone()), "{source}");

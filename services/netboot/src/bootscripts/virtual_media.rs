@@ -22,8 +22,8 @@ impl BootScripts {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
         }
         let decision = self.decision(Some(&machine), self.index.feed());
-        if let BootTarget::Later { retry } = decision.boot {
-            return Err(BootRefusal::later(retry, decision.fact));
+        if decision.boot == BootTarget::Later {
+            return Err(BootRefusal::later(decision.fact));
         }
         if decision.boot != BootTarget::Worker {
             return Err(BootRefusal::Nothing(decision.fact.to_string()));

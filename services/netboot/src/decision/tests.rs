@@ -53,7 +53,7 @@ fn tenants() -> BootTarget {
 }
 
 #[test]
-fn row_1_a_machine_without_a_record_boots_only_where_the_site_says_so() {
+fn row_1_a_machine_without_a_record_boots_only_if_the_policy_allows_it() {
     let generic = Policy { boot_unknown: true, ..Policy::default() };
     assert_eq!(
         decide(None, Policy::default(), FeedState::Live),
@@ -66,7 +66,7 @@ fn row_1_a_machine_without_a_record_boots_only_where_the_site_says_so() {
 }
 
 #[test]
-fn row_2_what_is_not_allowed_is_refused_before_any_script() {
+fn row_2_a_machine_that_may_not_boot_is_refused_before_any_script() {
     let script = Some(url("http://s/"));
     let closed = MachineFacts {
         netboot: InterfaceSettings::default(),
@@ -81,7 +81,7 @@ fn row_2_what_is_not_allowed_is_refused_before_any_script() {
 }
 
 #[test]
-fn row_2_nothing_automatic_happens_to_a_machine_an_operator_holds() {
+fn row_2_a_machine_in_maintenance_or_deletion_is_refused() {
     for state in [HardwareState::Maintenance, HardwareState::Deleting] {
         let held = MachineFacts { state, ..waiting(occupied(InstanceState::Provisioning)) };
         all([(held, BootTarget::Refused, Fact::HardwareState(state))]);
@@ -89,7 +89,7 @@ fn row_2_nothing_automatic_happens_to_a_machine_an_operator_holds() {
 }
 
 #[test]
-fn rows_3_and_4_the_owners_scripts_go_before_the_instances() {
+fn rows_3_and_4_scripts_of_the_record_precede_those_of_the_instance() {
     let netboot = InterfaceSettings { custom: Some(url("http://nic/")), ..free().netboot };
     let nic = MachineFacts { netboot, ..scripted(InstanceState::Provisioning, true) };
     let once = MachineFacts { boot_once: Some(url("http://once/")), ..nic.clone() };
@@ -113,7 +113,7 @@ fn row_5_a_tenants_script_runs_while_provisioning_and_then_only_if_always() {
 }
 
 #[test]
-fn row_5_after_a_tenants_script_it_is_the_disks_turn_unless_always() {
+fn row_5_after_a_tenants_script_the_disk_boots_unless_always_pxe() {
     let ran = |always_pxe| {
         let mut machine = scripted(InstanceState::Provisioning, always_pxe);
         machine.instance.as_mut().unwrap().script_ran = true;
@@ -126,7 +126,7 @@ fn row_5_after_a_tenants_script_it_is_the_disks_turn_unless_always() {
 }
 
 #[test]
-fn row_5_a_tenants_script_never_keeps_a_machine_from_its_cleaning() {
+fn row_5_a_tenants_script_does_not_prevent_cleaning() {
     for state in [InstanceState::Deprovisioning, InstanceState::DeprovisionFailed] {
         all([(scripted(state, true), BootTarget::Worker, Fact::Instance(state))]);
     }
@@ -167,7 +167,7 @@ fn row_7_allow_workflow_opens_nothing_by_itself() {
 }
 
 #[test]
-fn rows_7_and_8_the_disk_has_its_turn_before_the_instance_is_active() {
+fn rows_7_and_8_the_disk_boots_before_the_instance_is_active() {
     let state = InstanceState::Provisioning;
     all([(occupied(state), BootTarget::LocalDisk, Fact::WorkerDone(state))]);
 }
@@ -178,11 +178,16 @@ fn row_8_an_active_instance_boots_its_disk() {
     let bare = Occupant { custom: None, ..scripted(InstanceState::Active, true).instance.unwrap() };
     let bare = MachineFacts { instance: Some(bare), ..free() };
     let fact = Fact::Instance(InstanceState::Active);
-    all([(active, BootTarget::LocalDisk, fact), (bare, BootTarget::Refused, fact)]);
+    let newer = InstanceState::Unspecified;
+    all([
+        (active, BootTarget::LocalDisk, fact),
+        (bare, BootTarget::Refused, fact),
+        (occupied(newer), BootTarget::LocalDisk, Fact::Instance(newer)),
+    ]);
 }
 
 #[test]
-fn row_9_a_free_machine_boots_what_the_site_says() {
+fn row_9_a_free_machine_boots_by_the_policy() {
     let rows = [
         (NoInstance::Worker, BootTarget::Worker),
         (NoInstance::LocalDisk, BootTarget::LocalDisk),
@@ -202,7 +207,7 @@ fn a_stale_feed_still_refuses_and_still_boots_disks() {
     assert_eq!(stale(&occupied(InstanceState::Active)), BootTarget::LocalDisk);
     assert_eq!(stale(&occupied(InstanceState::Queued)), BootTarget::Refused);
     assert_eq!(decide(None, Policy::default(), FeedState::Stale).boot, BootTarget::Unknown);
-    assert_eq!(stale(&waiting(free())), BootTarget::Later { retry: RETRY });
+    assert_eq!(stale(&waiting(free())), BootTarget::Later);
 }
 
 #[test]
@@ -211,10 +216,7 @@ fn before_the_feeds_are_complete_every_machine_waits() {
     let machines = [None, Some(free()), Some(occupied(InstanceState::Active))];
     for machine in &machines {
         let decision = decided(machine.as_ref());
-        assert_eq!(
-            decision,
-            Decision::new(BootTarget::Later { retry: RETRY }, Fact::FeedIncomplete)
-        );
+        assert_eq!(decision, Decision::new(BootTarget::Later, Fact::FeedIncomplete));
         assert_eq!(decision.offer(), dhcp::BootOffer::Offered);
     }
 }
@@ -277,7 +279,7 @@ fn the_reference_page_has_the_result_of_each_row() {
             BootTarget::Generic => "generic script",
             BootTarget::Refused => "refused",
             BootTarget::Unknown => "unknown",
-            BootTarget::Later { .. } => "later",
+            BootTarget::Later => "later",
         };
         let begin = format!("| {} |", row + 1);
         let line = page.lines().find(|line| line.starts_with(&begin)).unwrap();
@@ -294,6 +296,7 @@ fn machine() -> impl Strategy<Value = MachineFacts> {
         HardwareState::Failed,
         HardwareState::Maintenance,
         HardwareState::Deleting,
+        HardwareState::Unspecified,
     ]);
     let script = || prop::option::of(Just(url("http://s/")));
     let netboot =
@@ -307,6 +310,7 @@ fn machine() -> impl Strategy<Value = MachineFacts> {
         InstanceState::Failed,
         InstanceState::Deprovisioning,
         InstanceState::DeprovisionFailed,
+        InstanceState::Unspecified,
     ]);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let instance = (instance_state, script(), flags).prop_map(
@@ -337,7 +341,7 @@ proptest! {
     }
 
     #[test]
-    fn a_machine_in_use_is_never_offered_a_boot_nobody_asked_for(machine in machine(), script in any::<bool>()) {
+    fn a_machine_in_use_is_never_offered_a_boot_without_a_workflow(machine in machine(), script in any::<bool>()) {
         let custom = script.then(|| url("http://t/"));
         let in_use = Occupant { custom, has_os: !script, ..occupied(InstanceState::Active).instance.unwrap() };
         let machine = MachineFacts { worker_wanted: false, instance: Some(in_use), ..machine };

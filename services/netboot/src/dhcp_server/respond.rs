@@ -18,6 +18,7 @@ use crate::dhcp_server::link_state::LinkState;
 use crate::leases::Claim;
 use crate::machine_view::MachineView;
 use crate::timeline::BootStep;
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 /// Everything that requests on one link are answered from.
 #[derive(Clone, Debug)]
@@ -161,14 +162,21 @@ fn boot_steps(
     let class = request.class;
     let discovers = request.kind() == Some(MessageType::Discover) && class.boots();
     match reply {
-        Err(DropReason::Declined(address)) => vec![BootStep::Declined(address.to_string())],
-        Err(DropReason::Unknown) if discovers => vec![BootStep::Unknown(class)],
-        Err(reason) if discovers => {
-            vec![BootStep::Discover(class), BootStep::Refused(reason.to_string())]
+        Err(DropReason::Declined(address)) => {
+            vec![BootStep::new(Kind::Declined, address.to_string())]
         }
-        Ok(_) if discovers => vec![BootStep::Discover(class)],
+        Err(DropReason::Unknown) if discovers => {
+            vec![BootStep::request(Kind::UnknownMachine, class)]
+        }
+        Err(reason) if discovers => {
+            vec![
+                BootStep::request(Kind::DhcpDiscover, class),
+                BootStep::new(Kind::GateRefused, reason.to_string()),
+            ]
+        }
+        Ok(_) if discovers => vec![BootStep::request(Kind::DhcpDiscover, class)],
         Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
-            vec![BootStep::Ack(class, ack_detail(reply, decision))]
+            vec![BootStep::ack(class, &ack_detail(reply, decision))]
         }
         Ok(_) | Err(_) => Vec::new(),
     }

@@ -12,7 +12,6 @@ use crate::Mac;
 use crate::allocation::Applicant;
 use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
 use crate::dhcp_server::View;
-use crate::machine_view::MachineView;
 use crate::pool::{State, Unknown};
 
 /// Returns the inputs of a simulated request.
@@ -21,7 +20,7 @@ pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
     let (index, policy) = (scripts.index(), scripts.site().policy);
     let site = pb::DecisionInputs {
         feeds_live: index.feed() == FeedState::Live,
-        cut_feeds: index.cut().into_iter().map(str::to_owned).collect(),
+        cut_feeds: index.disconnected_feeds().into_iter().map(str::to_owned).collect(),
         mac: simulation.record_mac().map_or_else(String::new, |mac| mac.to_string()),
         policy_no_instance: match policy.no_instance {
             NoInstance::Worker => pb::BootTarget::Worker.into(),
@@ -36,28 +35,30 @@ pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
     let Some(machine) = &simulation.machine else { return site };
     let instance = machine.instance.as_deref();
     let gate = instance.and_then(|instance| instance.boot_gate.as_ref());
-    let site = pb::DecisionInputs {
+    let MachineFacts { netboot, boot_once, instance: occupant, .. } = machine.machine();
+    let waiting = machine.workflows.iter().filter(|workflow| workflow.wants_machine);
+    let script = occupant.as_ref().and_then(|occupant| occupant.custom.as_ref());
+    pb::DecisionInputs {
+        allow_pxe: netboot.allow_pxe,
+        allow_workflow: netboot.allow_workflow,
+        interface_script: source(netboot.custom.as_ref()),
+        boot_once: source(boot_once.as_ref()),
+        instance_script: source(script),
+        instance_has_os: occupant.as_ref().is_some_and(|occupant| occupant.has_os),
         hardware_id: machine.hardware.id.clone(),
         hardware_name: machine.hardware.name.clone(),
         hardware_state: machine.hardware.state,
         address: machine.address().map_or_else(String::new, |address| address.to_string()),
         instance_id: instance.map_or_else(String::new, |instance| instance.id.clone()),
         instance_state: instance.map_or(0, |instance| instance.state),
-        waiting_workflow_ids: waiting_workflows(machine),
+        waiting_workflow_ids: waiting.map(|workflow| workflow.id.clone()).collect(),
         gate: match gate.map(|gate| gate.open) {
             None => Gate::Unspecified.into(),
             Some(true) => Gate::Open.into(),
             Some(false) => Gate::Closed.into(),
         },
         ..site
-    };
-    machine_inputs(machine.machine(), site)
-}
-
-/// Returns the ids of the workflows that have something to run on the machine.
-fn waiting_workflows(machine: &MachineView) -> Vec<String> {
-    let waiting = machine.workflows.iter().filter(|workflow| workflow.wants_machine);
-    waiting.map(|workflow| workflow.id.clone()).collect()
+    }
 }
 
 /// Adds the state of the interface on its link, and the machine's boot history.
@@ -101,20 +102,6 @@ fn pool_inputs(simulation: &Simulation<'_>) -> pb::DecisionInputs {
         lease_state: lease_state(lease.state).into(),
         lease_expire_time: Some(lease.ends.into()),
         ..way
-    }
-}
-
-/// Adds the facts of the machine's record and instance.
-fn machine_inputs(machine: &MachineFacts, site: pb::DecisionInputs) -> pb::DecisionInputs {
-    let MachineFacts { state: _, netboot, boot_once, instance, worker_wanted: _ } = machine;
-    pb::DecisionInputs {
-        allow_pxe: netboot.allow_pxe,
-        allow_workflow: netboot.allow_workflow,
-        interface_script: source(netboot.custom.as_ref()),
-        boot_once: source(boot_once.as_ref()),
-        instance_script: source(instance.as_ref().and_then(|instance| instance.custom.as_ref())),
-        instance_has_os: instance.as_ref().is_some_and(|instance| instance.has_os),
-        ..site
     }
 }
 

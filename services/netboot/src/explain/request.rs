@@ -7,21 +7,7 @@ use dhcp::options::code;
 use dhcp::relay::{CIRCUIT_ID, LINK_SELECTION, REMOTE_ID, RelayPort};
 use dhcp::{Link, ListenPort, MessageType, Packet, Received};
 use ipnet::Ipv4Net;
-
-/// A program that sends requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SimulatedClient {
-    /// PXE in firmware.
-    Pxe,
-    /// HTTP boot in firmware.
-    Http,
-    /// iPXE that this site's firmware has loaded.
-    Ipxe,
-    /// iPXE in a NIC's ROM.
-    IpxeRom,
-    /// An installed system.
-    Ordinary,
-}
+use tinwright::netboot::v1::ClientClass;
 
 /// A relay and the option 82 that it inserts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,31 +74,29 @@ const IPXE_FEATURES: [u8; 3] = [19, 1, 1];
 /// Makes a DISCOVER of `mac`. Without `architecture` it has that of UEFI on `processor`, which is a name of Linux's.
 pub(super) fn discover(
     mac: Mac,
-    class: SimulatedClient,
+    class: ClientClass,
     architecture: Option<u16>,
     processor: &str,
 ) -> Packet {
     let mut packet = Packet::request(MessageType::Discover, mac.0);
     let options = &mut packet.options;
     let uefi = match (processor, class) {
-        ("aarch64", SimulatedClient::Http) => 19,
+        ("aarch64", ClientClass::Http) => 19,
         ("aarch64", _) => 11,
-        (_, SimulatedClient::Http) => 16,
+        (_, ClientClass::Http) => 16,
         (_, _) => 7,
     };
     let architecture = architecture.unwrap_or(uefi);
     let vendor = match class {
-        SimulatedClient::Pxe | SimulatedClient::Ipxe | SimulatedClient::IpxeRom => {
-            Some("PXEClient")
-        }
-        SimulatedClient::Http => Some("HTTPClient"),
-        SimulatedClient::Ordinary => None,
+        ClientClass::Pxe | ClientClass::Ipxe | ClientClass::IpxeRom => Some("PXEClient"),
+        ClientClass::Http => Some("HTTPClient"),
+        ClientClass::Ordinary | ClientClass::Unspecified => None,
     };
     if let Some(vendor) = vendor {
         options.set(code::CLIENT_ARCHITECTURE, architecture.to_be_bytes());
         options.set(code::VENDOR_CLASS, format!("{vendor}:Arch:{architecture:05}:UNDI:003000"));
     }
-    if matches!(class, SimulatedClient::Ipxe | SimulatedClient::IpxeRom) {
+    if matches!(class, ClientClass::Ipxe | ClientClass::IpxeRom) {
         options.set(code::USER_CLASS, *b"iPXE");
         options.set(code::IPXE, IPXE_FEATURES);
     }

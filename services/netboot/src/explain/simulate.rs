@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use dhcp::{Link, Request};
-use runtime::clock::Clock;
+use tinwright::netboot::v1::ClientClass;
 
 use super::request::{self, SimulatedRelay};
-use super::{BootQuestion, SimulatedClient, Target};
+use super::{BootQuestion, Target};
 use crate::Mac;
 use crate::allocation::{Applicant, Timestamps};
 use crate::dhcp_server::{Response, View, respond};
@@ -31,13 +30,13 @@ pub(super) struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     /// Makes the request of `question`, and answers it from `view`.
-    pub(super) fn run(question: &BootQuestion, view: &'a View, now: SystemTime) -> Self {
+    pub(super) fn run(question: &BootQuestion, view: &'a View, now: Timestamps) -> Self {
         let View { scripts, link, .. } = view;
-        let named = question.target.find(scripts, now);
+        let named = question.target.find(scripts, now.wall);
         let mac = match (&named, &question.target) {
             (Some(machine), _) => Some(machine.mac),
             (None, Target::Mac(mac)) => Some(*mac),
-            (None, Target::Address(address)) => scripts.holder(*address, now),
+            (None, Target::Address(address)) => scripts.holder(*address, now.wall),
             (None, Target::Hardware(_) | Target::Hostname(_)) => None,
         };
         let recorded = || recorded_relay(named.as_deref()?, link);
@@ -52,14 +51,13 @@ impl<'a> Simulation<'a> {
             let received = request::received(&packet);
             let request = Request::new(packet, received, link)?;
             // iPXE that is not in a ROM was loaded by this site, and needs no other loader.
-            let is_site_build = question.class == SimulatedClient::Ipxe;
+            let is_site_build = question.class == ClientClass::Ipxe;
             Some(Request { is_site_build, ..request })
         };
         let by_port = named.is_none();
         let machine = named.or_else(|| view.machine(&request(None)?));
         let by_port = by_port && machine.is_some();
         let request = request(machine.as_deref());
-        let now = Timestamps { monotonic: Clock::system().monotonic(), wall: now };
         let response =
             request.as_ref().map(|request| respond(view, machine.as_deref(), request, now));
         Self { view, now, mac, machine, by_port, request, response }

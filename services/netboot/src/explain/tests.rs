@@ -1,4 +1,4 @@
-//! What a machine is told it would be answered.
+//! Explanations of boots.
 #![allow(clippy::unwrap_used)]
 
 use crate::bootscripts::tests::fleet_of;
@@ -69,9 +69,9 @@ fn link() -> Link {
     link
 }
 
-fn asked(boots: &BootScripts, target: Target, class: SimulatedClient) -> pb::ExplainBootResponse {
+fn asked(boots: &BootScripts, target: Target, class: pb::ClientClass) -> pb::ExplainBootResponse {
     let question = BootQuestion { target, class, architecture: None, relay: None };
-    explain(&question, &at(boots, link()), SystemTime::now())
+    explain(&question, &at(boots, link()), &runtime::Clock::system())
 }
 
 /// The only link of the site of `boots`, where nothing was heard yet.
@@ -80,7 +80,7 @@ fn at(boots: &BootScripts, link: Link) -> View {
 }
 
 #[test]
-fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
+fn a_machine_is_explained_by_id_mac_address_and_host_name() {
     let id = HardwareId::new();
     let boots = boots(id);
     let names = [
@@ -91,7 +91,7 @@ fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
         Target::Hostname("web-1".into()),
     ];
     for name in names {
-        let told = asked(&boots, name, SimulatedClient::Ipxe);
+        let told = asked(&boots, name, pb::ClientClass::Ipxe);
         assert_eq!(
             (told.boot, told.fact.as_str()),
             (i32::from(pb::BootTarget::Worker), "its workflow waits for the worker")
@@ -109,31 +109,31 @@ fn whatever_a_machine_is_called_it_is_told_what_it_boots_and_why() {
 }
 
 #[test]
-fn a_cut_feed_is_named_and_decides() {
+fn a_disconnected_feed_is_named_and_decides() {
     let id = HardwareId::new();
     let boots = boots(id);
     fleet_of(&boots).workflow(FeedEvent::Disconnected);
-    let told = asked(&boots, Target::Mac(MAC), SimulatedClient::Ipxe);
+    let told = asked(&boots, Target::Mac(MAC), pb::ClientClass::Ipxe);
     assert_eq!((told.boot, told.script.unwrap().status), (i32::from(pb::BootTarget::Later), 503));
     assert_eq!(told.inputs.unwrap().cut_feeds, ["workflow"]);
 }
 
 #[test]
-fn firmware_is_told_its_loader_and_a_machine_whose_disk_it_is_to_go_on() {
+fn firmware_gets_its_loader_and_an_installed_machine_boots_its_disk() {
     let id = HardwareId::new();
     let boots = boots(id);
-    let pxe = asked(&boots, Target::Mac(MAC), SimulatedClient::Pxe).dhcp.unwrap();
+    let pxe = asked(&boots, Target::Mac(MAC), pb::ClientClass::Pxe).dhcp.unwrap();
     assert_eq!((pxe.boot_file.as_str(), pxe.next_server.as_str()), ("snponly.efi", "192.0.2.1"));
     fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
-    let pxe = asked(&boots, Target::Mac(MAC), SimulatedClient::Pxe);
+    let pxe = asked(&boots, Target::Mac(MAC), pb::ClientClass::Pxe);
     assert_eq!(pxe.boot, i32::from(pb::BootTarget::LocalDisk));
     let dhcp = pxe.dhcp.unwrap();
     assert_eq!((dhcp.boot_file.as_str(), dhcp.boot_offered), (dhcp::REFUSED_FILE, false));
 }
 
 #[test]
-fn a_machine_that_nobody_knows_is_told_silence_and_404() {
-    let told = asked(&boots(HardwareId::new()), Target::Mac(Mac([2; 6])), SimulatedClient::Pxe);
+fn a_client_without_a_record_gets_no_dhcp_reply_and_404() {
+    let told = asked(&boots(HardwareId::new()), Target::Mac(Mac([2; 6])), pb::ClientClass::Pxe);
     assert_eq!(told.boot, i32::from(pb::BootTarget::Unknown));
     assert_eq!(told.dhcp.unwrap().drop_reason, "no record of this machine");
     assert_eq!(told.script.unwrap().status, 404);

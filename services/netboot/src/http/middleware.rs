@@ -50,7 +50,7 @@ impl Middleware {
             }
             Err(status) => status.into_response(),
         };
-        self.http.metrics.requested(route, response.status().as_u16());
+        self.http.metrics.http_response(route, response.status().as_u16());
         Ok(response)
     }
 

@@ -58,7 +58,7 @@ async fn phone_home(
 ) -> Response {
     let Some(machine) = http.boots.at(source, http.boots.clock.wall()) else {
         // An unknown client must not learn that it has no record.
-        return if http.boots.index().is_told() {
+        return if http.boots.index().is_synced() {
             StatusCode::OK.into_response()
         } else {
             later("not all machines are known yet")

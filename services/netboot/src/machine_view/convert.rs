@@ -6,9 +6,7 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 
 use crate::Mac;
-use crate::decision::{
-    HardwareState, InstanceState, InterfaceSettings, MachineFacts, Occupant, ScriptSource,
-};
+use crate::decision::{InstanceState, InterfaceSettings, MachineFacts, Occupant, ScriptSource};
 use dhcp::relay::RelayPort;
 use dhcp::{Reservation, StaticRoute};
 use ipnet::Ipv4Net;
@@ -22,7 +20,7 @@ pub(super) fn machine_facts(
 ) -> MachineFacts {
     let netboot = interface.netboot.clone().unwrap_or_default();
     MachineFacts {
-        state: state(hardware.state()),
+        state: hardware.state(),
         netboot: InterfaceSettings {
             allow_pxe: netboot.allow_pxe,
             allow_workflow: netboot.allow_workflow,
@@ -31,17 +29,6 @@ pub(super) fn machine_facts(
         boot_once: netboot.boot_once.as_ref().and_then(ipxe_script),
         instance: instance.and_then(occupant),
         worker_wanted,
-    }
-}
-
-fn state(state: hw::State) -> HardwareState {
-    match state {
-        hw::State::Provisionable => HardwareState::Provisionable,
-        hw::State::Failed => HardwareState::Failed,
-        hw::State::Maintenance => HardwareState::Maintenance,
-        hw::State::Deleting => HardwareState::Deleting,
-        // One that only a newer server knows opens nothing.
-        hw::State::Enrolled | hw::State::Unspecified => HardwareState::Enrolled,
     }
 }
 
@@ -58,18 +45,12 @@ fn script(url: String, contents: String) -> Option<ScriptSource> {
     }
 }
 
-/// Returns the instance as the boot decision sees it. One in a state that only a newer server knows counts as active: its
-/// disk is left alone.
+/// Returns the instance as the boot decision sees it; none if it is deleted.
 fn occupant(instance: &occ::Instance) -> Option<Occupant> {
-    let state = match instance.state() {
-        occ::State::Queued => InstanceState::Queued,
-        occ::State::Provisioning => InstanceState::Provisioning,
-        occ::State::Failed => InstanceState::Failed,
-        occ::State::Deprovisioning => InstanceState::Deprovisioning,
-        occ::State::DeprovisionFailed => InstanceState::DeprovisionFailed,
-        occ::State::Deleted => return None,
-        occ::State::Active | occ::State::Unspecified => InstanceState::Active,
-    };
+    let state = instance.state();
+    if state == InstanceState::Deleted {
+        return None;
+    }
     let (custom, always_pxe) = match &instance.os {
         Some(occ::instance::Os::CustomIpxe(ipxe)) => {
             (script(ipxe.url.clone(), ipxe.contents.clone()), ipxe.always_pxe)
@@ -188,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_with_a_template_has_its_system_on_disk_and_an_unknown_state_is_left_alone() {
+    fn an_instance_with_a_template_has_an_operating_system_and_a_deleted_one_is_left_out() {
         let instance = |state: i32| occ::Instance {
             state,
             template_id: "t".into(),
@@ -199,12 +180,12 @@ mod tests {
             machine_facts(&hardware, &interface(), Some(&instance(state)), false).instance
         };
         assert!(state(occ::State::Provisioning.into()).unwrap().has_os);
-        assert_eq!(state(1000).unwrap().state, InstanceState::Active);
+        assert_eq!(state(1000).unwrap().state, InstanceState::Unspecified);
         assert_eq!(state(occ::State::Deleted.into()), None);
     }
 
     #[test]
-    fn a_port_that_cannot_be_is_none() {
+    fn an_invalid_port_is_left_out() {
         let port = |circuit: &str, remote: &str, link: &str| {
             let port = hw::RelayPort {
                 circuit_id: circuit.into(),

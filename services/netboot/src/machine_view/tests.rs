@@ -1,4 +1,4 @@
-//! What the feeds report is what is found.
+//! Lookups return the records that the feeds reported.
 #![allow(clippy::unwrap_used)]
 
 use fleet::Fleet;
@@ -71,7 +71,7 @@ fn a_machine_is_found_by_mac_and_address_with_its_instance_and_its_workflow() {
 }
 
 #[test]
-fn of_several_interfaces_with_one_address_the_first_stands_for_it() {
+fn of_several_interfaces_with_one_address_the_first_is_found() {
     let ((fleet, index), mut bonded) = (site(), hardware(H1, 7, "192.0.2.1"));
     bonded.interfaces.extend(hardware(H1, 8, "192.0.2.1").interfaces);
     fleet.hardware(FeedEvent::Put(bonded));
@@ -82,7 +82,7 @@ fn of_several_interfaces_with_one_address_the_first_stands_for_it() {
 }
 
 #[test]
-fn a_machine_has_no_address_that_another_machine_had_first() {
+fn a_machine_does_not_have_an_address_that_another_machine_claimed_first() {
     let (fleet, index) = site();
     fleet.hardware(FeedEvent::Put(hardware(H1, 1, "192.0.2.2")));
     let later = index.by_mac(mac(1)).unwrap();
@@ -126,11 +126,11 @@ fn a_reservation_and_the_inputs_of_the_boot_decision_follow_the_records() {
 }
 
 #[test]
-fn one_disconnected_feed_makes_all_stale_and_the_records_stay() {
+fn one_disconnected_feed_makes_the_index_stale_and_the_records_stay() {
     let (fleet, index) = site();
     assert_eq!(index.feed(), FeedState::Live);
     fleet.workflow(FeedEvent::Disconnected);
-    assert_eq!((index.feed(), index.cut()), (FeedState::Stale, vec!["workflow"]));
+    assert_eq!((index.feed(), index.disconnected_feeds()), (FeedState::Stale, vec!["workflow"]));
     assert!(index.by_id(H1).unwrap().worker_wanted());
     fleet.workflow(FeedEvent::Snapshot(vec![]));
     assert_eq!(index.feed(), FeedState::Live);
@@ -175,7 +175,7 @@ fn a_port_is_found_by_its_whole_circuit_id_or_up_to_the_last_colon() {
 }
 
 #[test]
-fn the_record_that_says_most_of_a_port_goes_first_and_none_that_says_otherwise() {
+fn the_record_with_the_most_specific_matching_port_wins() {
     let (fleet, index) = site();
     fleet.hardware(FeedEvent::Put(plugged(H1, 1, ("31", "6c65616632", "")))); // leaf2
     fleet.hardware(FeedEvent::Put(plugged(H2, 2, ("31", "", ""))));
@@ -186,7 +186,7 @@ fn the_record_that_says_most_of_a_port_goes_first_and_none_that_says_otherwise()
 }
 
 #[test]
-fn a_machine_that_is_gone_is_at_no_port() {
+fn a_deleted_machine_is_not_found_by_port() {
     let (fleet, index) = site();
     fleet.hardware(FeedEvent::Put(plugged(H1, 1, ("31", "", ""))));
     assert_eq!(found(&index, b"1", b"", [192, 0, 2, 1]), Some(1));

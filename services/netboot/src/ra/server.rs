@@ -72,7 +72,7 @@ impl Server {
             {
                 let to = SocketAddrV6::new(*source.ip(), 0, 0, source.scope_id());
                 match socket.send_to(&EMPTY, to).await {
-                    Ok(_) => self.metrics.advertised(),
+                    Ok(_) => drop(self.metrics.router_advertisements.inc()),
                     // iPXE waits, as it would without an advertisement.
                     Err(error) => tracing::debug!(%to, %error, "advertisement not sent"),
                 }

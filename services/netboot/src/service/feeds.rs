@@ -1,7 +1,9 @@
-//! Reports to the services that own the records, and metrics of their feeds.
+//! Reports new boots to the workflow service, and updates the metrics of the feeds.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use runtime::Clock;
 use tinwright::workflow::v1::NoteBootRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio::sync::mpsc;
@@ -16,15 +18,15 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 /// The services that netboot reports to.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    /// Clears scripts that are for one boot.
+    /// The hardware service, which removes one-shot scripts.
     pub hardware: Channel,
-    /// Takes phone-home calls and scripts that ran.
+    /// The instance service, which takes phone-home calls and the scripts that ran.
     pub instance: Channel,
-    /// Takes machines that boot anew.
+    /// The workflow service, which takes new boots.
     pub workflow: Channel,
 }
 
-/// Reports machines that boot anew to the workflow service.
+/// Reports new boots to the workflow service.
 pub(super) async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
     let mut client = WorkflowServiceClient::new(workflow);
     while let Some(hardware_id) = signs.recv().await {
@@ -34,15 +36,15 @@ pub(super) async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<Stri
     }
 }
 
-/// Updates the metrics of `index`, for ever.
-pub(super) async fn update_metrics(index: &Index, metrics: &Metrics) {
-    let (mut tick, mut live) = (tokio::time::interval(METRICS_INTERVAL), Instant::now());
+/// Updates the metrics of `index` once a second. Never resolves.
+pub(super) async fn update_metrics(index: Arc<Index>, metrics: Metrics, clock: Clock) {
+    let (mut tick, mut live) = (tokio::time::interval(METRICS_INTERVAL), clock.monotonic());
     loop {
-        let now = tick.tick().await.into_std();
-        let cut = index.cut();
-        if cut.is_empty() {
+        tick.tick().await;
+        let (now, disconnected) = (clock.monotonic(), index.disconnected_feeds());
+        if disconnected.is_empty() {
             live = now;
         }
-        metrics.feeds(index.machines(), &cut, now.saturating_duration_since(live));
+        metrics.feeds(index.machine_count(), &disconnected, now.saturating_duration_since(live));
     }
 }

@@ -1,5 +1,5 @@
-//! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the addresses of
-//! that link.
+//! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the link's
+//! addresses.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use dhcp::{Link, ListenPort};
 use runtime::clock::Clock;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use tokio::net::{TcpListener, UdpSocket};
-use tokio_util::sync::CancellationToken;
 
 use super::served::Served;
 use super::tftp_files::{LoaderTracker, TftpFiles};
@@ -26,10 +25,12 @@ use crate::ra;
 use crate::site::Site;
 use crate::syslog::{self, Lines};
 use crate::tftp::{FileSource, FinishedRequest, Server, admission, server};
+use crate::timeline::Timeline;
+use crate::unknown_clients::UnknownClients;
 
-/// Connections that one source may have.
+/// Connections from one address.
 const MAX_CONNECTIONS: usize = 64;
-/// Octets of the longest request head.
+/// The size of the longest request head.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// A link with bound sockets.
@@ -37,7 +38,7 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 pub(super) struct LinkServer {
     pub(super) boots: Arc<BootScripts>,
     link_state: Arc<LinkState>,
-    sockets: Sockets,
+    pub(super) sockets: Sockets,
 }
 
 /// State that all links share.
@@ -45,19 +46,43 @@ pub(super) struct LinkServer {
 pub(super) struct SharedState {
     pub(super) index: Arc<Index>,
     pub(super) metrics: Metrics,
+    pub(super) clock: Clock,
+    /// The loaders that interfaces were given.
+    pub(super) loader_grants: Arc<LoaderGrants>,
+    pub(super) timeline: Timeline,
+    pub(super) unknown: Arc<UnknownClients>,
     pub(super) allocator: Option<Arc<Allocator>>,
     pub(super) served: Served,
     pub(super) lines: Arc<Lines>,
-    pub(super) reports: Reports,
+}
+
+impl SharedState {
+    /// Opens the files of `site`.
+    pub(super) fn new(site: &Site, clock: Clock) -> anyhow::Result<Self> {
+        let (index, loader_grants, unknown, allocator, metrics) = Default::default();
+        let timeline = Timeline::new(Metrics::clone(&metrics));
+        let (served, lines) = (Served::open(site)?, Arc::new(Lines::new(clock.wall())));
+        Ok(Self {
+            index,
+            metrics,
+            clock,
+            loader_grants,
+            timeline,
+            unknown,
+            allocator,
+            served,
+            lines,
+        })
+    }
 }
 
 #[derive(Debug)]
-struct Sockets {
+pub(super) struct Sockets {
     dhcp: Option<Socket>,
     boot_service: Option<Socket>,
     tftp: UdpSocket,
-    http: Vec<(TcpListener, Transport)>,
-    syslog: Option<UdpSocket>,
+    pub(super) http: Vec<(TcpListener, Transport)>,
+    pub(super) syslog: Option<UdpSocket>,
     advertisements: Option<ra::server::Socket>,
 }
 
@@ -88,27 +113,17 @@ impl Sockets {
 }
 
 impl LinkServer {
-    /// Binds the ports of the link that `boots` is for; its HTTP listens on `http`. `chain` is shared by all links.
+    /// Binds the ports of the link of `boots`; its HTTP listens on `http`.
     pub(super) async fn bind(
         boots: BootScripts,
         http: TcpListener,
-        chain: &Arc<LoaderGrants>,
+        grants: &Arc<LoaderGrants>,
     ) -> anyhow::Result<Self> {
         let site = boots.site();
         let sockets = Sockets::bind(site, http).await?;
-        let grants = site.dhcp.chain_ipxe.then(|| chain.clone());
+        let grants = site.dhcp.chain_ipxe.then(|| grants.clone());
         let link_state = Arc::new(LinkState::new(grants));
         Ok(Self { boots: Arc::new(boots), link_state, sockets })
-    }
-
-    /// Also serves boot HTTP on `listener`, with transport security `door`.
-    pub(super) fn listen_too(&mut self, listener: TcpListener, door: Transport) {
-        self.sockets.http.push((listener, door));
-    }
-
-    /// True if syslog is received here.
-    pub(super) fn hears_syslog(&self) -> bool {
-        self.sockets.syslog.is_some()
     }
 
     /// Returns the DHCP values of the link.
@@ -126,41 +141,44 @@ impl LinkServer {
         })
     }
 
-    /// The state that DHCP requests are answered from.
+    /// Returns the state that DHCP requests are answered from.
     pub(super) fn view(&self, served: &Served) -> anyhow::Result<View> {
         let (scripts, link_state) = (self.boots.clone(), self.link_state.clone());
         Ok(View { scripts, link: Arc::new(self.link(served)?), link_state })
     }
 
-    /// Starts the servers of the link, which run until `stop`.
+    /// Starts the servers of the link as `tasks`.
     pub(super) fn serve(
         self,
-        common: &SharedState,
+        shared: &SharedState,
+        reports: &Reports,
         tasks: &mut Tasks,
-        stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let view = self.view(&common.served)?;
+        let view = self.view(&shared.served)?;
         let Self { boots, link_state, sockets } = self;
+        let stop = tasks.stop.clone();
+        let SharedState { index, metrics, clock, allocator, lines, .. } = shared;
+        let (index, metrics) = (index.clone(), metrics.clone());
         if let Some(socket) = sockets.syslog {
             let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
-            let (index, allocator) = (common.index.clone(), common.allocator.clone());
-            let (lines, metrics) = (common.lines.clone(), common.metrics.clone());
-            let receiver = syslog::server::Server { index, allocator, lines, metrics, debug };
-            tasks.spawn(receiver.run(socket, stop.clone()));
+            let server = syslog::server::Server {
+                index: index.clone(),
+                allocator: allocator.clone(),
+                lines: lines.clone(),
+                metrics: metrics.clone(),
+                debug,
+                clock: clock.clone(),
+            };
+            tasks.spawn(server.run(socket, stop.clone()));
         }
         if let Some(socket) = sockets.advertisements {
-            let (link_state, metrics) = (link_state.clone(), common.metrics.clone());
-            let advertiser = ra::server::Server { link_state, metrics, clock: Clock::system() };
+            let (link_state, metrics) = (link_state.clone(), metrics.clone());
+            let advertiser = ra::server::Server { link_state, metrics, clock: clock.clone() };
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = view.link.loaders.present.clone();
-        let tracker = LoaderTracker {
-            index: common.index.clone(),
-            loaders,
-            link_state,
-            clock: Clock::system(),
-        };
-        let (metrics, signs) = (common.metrics.clone(), common.reports.firmware.clone());
+        let tracker = LoaderTracker { index, loaders, link_state };
+        let signs = reports.firmware.clone();
         let dhcp = Arc::new(dhcp_server::Server::new(view, metrics, signs));
         for (socket, port) in
             [(sockets.dhcp, ListenPort::Dhcp), (sockets.boot_service, ListenPort::BootService)]
@@ -169,8 +187,8 @@ impl LinkServer {
                 tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
             }
         }
-        let tftp_files = serve_tftp(&boots, common, tracker, sockets.tftp, tasks, stop)?;
-        serve_http(http(boots, tftp_files, common), sockets.http, tasks, stop);
+        let tftp_files = serve_tftp(&boots, shared, tracker, sockets.tftp, tasks)?;
+        serve_http(http(boots, tftp_files, shared, reports), sockets.http, tasks);
         Ok(())
     }
 }
@@ -178,11 +196,10 @@ impl LinkServer {
 /// Starts the TFTP server on `socket`. Returns its files.
 fn serve_tftp(
     boots: &Arc<BootScripts>,
-    common: &SharedState,
+    shared: &SharedState,
     tracker: LoaderTracker,
     socket: UdpSocket,
     tasks: &mut Tasks,
-    stop: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn FileSource>> {
     let single_port = boots.site().serving.tftp_single_port;
     let mut settings = server::Settings { single_port, ..Default::default() };
@@ -190,53 +207,50 @@ fn serve_tftp(
         settings.limits = admission::Limits::NONE;
     }
     let clock = settings.clock.clone();
-    let files: Arc<dyn FileSource> = Arc::new(TftpFiles {
-        files: common.served.tftp.clone(),
-        boots: boots.clone(),
-        clock: clock.clone(),
-    });
-    let (metrics, timelines) = (common.metrics.clone(), boots.clone());
+    let (tftp, boots, own_clock) = (shared.served.tftp.clone(), boots.clone(), clock.clone());
+    let files: Arc<dyn FileSource> =
+        Arc::new(TftpFiles { files: tftp, boots: boots.clone(), clock: own_clock });
+    let metrics = shared.metrics.clone();
     let observer = Arc::new(move |request: FinishedRequest| {
         metrics.transfer(request.result.label(), request.acknowledged_bytes);
-        tracker.record(&request);
-        timelines.record_transfer(&request, clock.wall());
+        tracker.record(&request, clock.monotonic());
+        boots.record_transfer(&request, clock.wall());
     });
     let server = Server::new(socket, files.clone(), settings, observer)?;
-    let until = stop.clone();
-    tasks.spawn(async move { Ok(server.run(until).await?) });
+    let stop = tasks.stop.clone();
+    tasks.spawn(async move { Ok(server.run(stop).await?) });
     Ok(files)
 }
 
-fn http(boots: Arc<BootScripts>, tftp: Arc<dyn FileSource>, common: &SharedState) -> Http {
-    let Served { loaders, tftp: _, images, osie, files } = common.served.clone();
-    let Reports { firmware: _, scripts, home } = &common.reports;
-    let (scripts, home, metrics) = (scripts.clone(), home.clone(), common.metrics.clone());
+fn http(
+    boots: Arc<BootScripts>,
+    tftp: Arc<dyn FileSource>,
+    shared: &SharedState,
+    reports: &Reports,
+) -> Http {
+    let Served { loaders, tftp: _, images, osie, files } = shared.served.clone();
+    let Reports { firmware: _, scripts, home } = reports;
+    let (scripts, home, metrics) = (scripts.clone(), home.clone(), shared.metrics.clone());
     Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics }
 }
 
 /// Starts boot HTTP on `listeners`.
-fn serve_http(
-    http: Http,
-    listeners: Vec<(TcpListener, Transport)>,
-    tasks: &mut Tasks,
-    stop: &CancellationToken,
-) {
+fn serve_http(http: Http, listeners: Vec<(TcpListener, Transport)>, tasks: &mut Tasks) {
     let site = http.boots.site();
-    let of_one = if site.rate_limits { MAX_CONNECTIONS } else { usize::MAX };
-    let bounds = ConnectionLimits {
-        per_address: of_one,
+    let limits = ConnectionLimits {
+        per_address: if site.rate_limits { MAX_CONNECTIONS } else { usize::MAX },
         exempt: site.serving.trusted_proxies.clone(),
         max_head_bytes: MAX_HEAD_BYTES,
         ..ConnectionLimits::default()
     };
-    let front = http.into_service();
-    for (listener, door) in listeners {
-        let (bounds, front, until) = (bounds.clone(), front.clone(), stop.clone());
-        tasks.spawn(serve::limited_tcp(listener, door, bounds, front, until));
+    let service = http.into_service();
+    for (listener, transport) in listeners {
+        let (limits, service, stop) = (limits.clone(), service.clone(), tasks.stop.clone());
+        tasks.spawn(serve::limited_tcp(listener, transport, limits, service, stop));
     }
 }
 
-/// Opens the socket for router advertisements. Without one machines boot, only later.
+/// Opens the socket for router advertisements. Machines boot without them, but later.
 fn advertising(site: &Site) -> Option<ra::server::Socket> {
     let opened = ra::server::Socket::open(&site.interface);
     opened

@@ -1,9 +1,9 @@
-//! The files that TFTP serves, and the effects of a finished transfer.
+//! The files that TFTP serves, and the effects of finished transfers.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use runtime::clock::Clock;
@@ -16,7 +16,7 @@ use crate::tftp::{
     Directories, FileError, FileSource, FinishedRequest, OpenFile, RequestResult, RequestedFile,
 };
 
-/// Loaders and firmware, and scripts for builds of iPXE without HTTP.
+/// The files of TFTP: loaders, firmware, and scripts for iPXE without HTTP.
 #[derive(Debug)]
 pub(super) struct TftpFiles {
     pub(super) files: Directories,
@@ -76,21 +76,21 @@ pub(super) struct LoaderTracker {
     pub(super) index: Arc<Index>,
     pub(super) loaders: BTreeSet<String>,
     pub(super) link_state: Arc<LinkState>,
-    pub(super) clock: Clock,
 }
 
 impl LoaderTracker {
-    pub(super) fn record(&self, request: &FinishedRequest) {
+    /// Records the end of `request` at `now`.
+    pub(super) fn record(&self, request: &FinishedRequest, now: Instant) {
         let complete = request.result == RequestResult::Transfer(TransferOutcome::Complete);
         let file = RequestedFile::parse(request.file_name.as_bytes());
         let Ok(RequestedFile::File { mac, path }) = file else { return };
         if !complete || !self.loaders.contains(&path) {
             return;
         }
-        // If no record has the address, the path may name the interface. A false name has one effect: a script in place of a
-        // loader.
+        // If no record has the address, the path may name the interface. A false name has one effect: that interface gets a
+        // script instead of a loader.
         let machine = self.index.by_address((*request.client.ip()).into());
         let Some(mac) = machine.map(|machine| machine.mac).or(mac) else { return };
-        self.link_state.record_fetched(mac, self.clock.monotonic());
+        self.link_state.record_fetched(mac, now);
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_lines_of_each_are_kept_and_read_on_from_any_of_them() {
+    fn the_latest_lines_are_stored_and_read_after_any_sequence() {
         let lines = Lines::new(SystemTime::UNIX_EPOCH);
         for n in 0..2500 {
             store(&lines, Some("a"), &n.to_string());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_that_was_silent_longest_makes_room() {
+    fn the_lines_of_the_machine_silent_longest_are_evicted() {
         let lines = Lines::new(SystemTime::UNIX_EPOCH);
         let long = "x".repeat(8000);
         for machine in 0..6 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn one_machine_alone_has_no_more_than_all_together() {
+    fn one_machine_alone_stays_within_the_total_limit() {
         let lines = Lines::new(SystemTime::UNIX_EPOCH);
         let long = "\x1b".repeat(8000);
         (0..MAX_PER_MACHINE).for_each(|_| store(&lines, Some("a"), &long));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_on_after_a_restart() {
+    fn sequences_increase_across_a_restart() {
         let now = SystemTime::now();
         let first = Lines::new(now);
         store(&first, Some("a"), "one");

@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_wrong_priority_makes_everything_text() {
+    fn a_datagram_with_an_invalid_priority_is_all_text() {
         for wrong in ["<192>a", "<>a", "<0000014>a", "<014>a", "<-1>a", "<1", "<1a>b", "", "a"] {
             let message = Message::parse(wrong.as_bytes());
             let priority = (message.priority.facility(), message.priority.severity());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_escaped_and_the_end_of_the_line_is_no_part_of_it() {
+    fn control_characters_are_escaped_and_the_line_ending_is_removed() {
         let message = Message::parse(b"<14>a\x1b[2Jb\tc\x00d\xff\r\n");
         assert_eq!(message.text, "a\\u{1b}[2Jb c\\u{0}d\u{fffd}");
     }

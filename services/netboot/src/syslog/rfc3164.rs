@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_a_colon_is_not_torn_apart() {
+    fn a_text_with_a_colon_has_no_tag() {
         assert_eq!(read("<6>see you at 12:30"), ["", "", "", "see you at 12:30"]);
         assert_eq!(read("<6>Oct 11 x"), ["", "", "", "Oct 11 x"]);
     }

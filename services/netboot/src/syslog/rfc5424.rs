@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_it_is_text() {
+    fn an_incomplete_rfc_5424_message_is_text() {
         for wrong in ["<14>1 yesterday h a - - - x", "<14>1 - h a - - [x", "<14>1 - h", "<14>1  "] {
             let message = read(wrong);
             assert_eq!(message.sent, None, "{wrong}");
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn a_written_message_is_parsed(
             host in "[!-~&&[^-]]{1,20}", app in "[a-z]{1,9}", process in "[0-9]{1,5}",
             value in "[ -~]{0,20}", text in "[ -~]{0,40}",
         ) {

@@ -3,7 +3,7 @@
 //! ```text
 //! discover ─ack─▶ loader ─▶ discover ─ack─▶ script ─▶ kernel ─▶ initrd ─▶ started ┄▶ phone home
 //!    ▲ firmware               ▲ iPXE                                                   │
-//!    └────── a class that asks again, a second script, or firmware after iPXE: ◀───────┘ the next boot
+//!    └────── a class that repeats its request, a second script, or firmware after iPXE: ◀┘ the next boot
 //! ```
 //!
 //! A step that is repeated, by itself or in turns with one other, is one event with a count: clients repeat requests, and
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use dhcp::ClientClass;
-use tinwright::netboot::v1::{self as pb, ScriptKind};
+use tinwright::netboot::v1::{self as pb, BootEventKind, ScriptKind};
 use uuid::{NoContext, Uuid};
 
 use super::{BootOwner, BootStep, Event};
@@ -24,7 +24,7 @@ use crate::decision::Fact;
 const MAX_EVENTS: usize = 64;
 /// Silence after which a request for an address begins another boot.
 const SILENCE_MAX: Duration = Duration::from_secs(5 * 60);
-/// Shortest time between two boots. A client that asks again earlier did not receive the reply.
+/// Shortest time between two boots. A client that repeats its request earlier did not receive the reply.
 const BOOT_MIN: Duration = Duration::from_secs(1);
 /// Characters stored of an event's text: peers control some of it.
 const MAX_TEXT_CHARS: usize = 200;
@@ -66,11 +66,11 @@ impl BootBuilder {
     /// A boot that begins with `event`, which is still to be added.
     pub fn new(event: &Event) -> Self {
         Self {
-            owner: event.subject.owner(),
+            owner: event.owner,
             last: event.at,
             began: event.at,
             id: String::new(),
-            mac: event.subject.mac(),
+            mac: event.mac,
             acked: Vec::new(),
             script: None,
             refused: None,
@@ -121,27 +121,18 @@ impl BootBuilder {
     /// True if `event` belongs to the machine's next boot.
     pub fn ends_before(&self, event: &Event) -> bool {
         let silent = event.at.duration_since(self.last).is_ok_and(|since| since >= SILENCE_MAX);
-        match &event.step {
-            BootStep::Discover(class) => {
-                let loader =
-                    self.acked.iter().any(|acked| matches!(acked, ClientClass::Ipxe { .. }));
-                let firmware = !matches!(class, ClientClass::Ipxe { .. });
+        match (event.step.kind, event.step.class) {
+            (BootEventKind::DhcpDiscover, Some(class)) => {
+                let loader = self.acked.iter().any(is_ipxe);
                 silent
                     || self.script.is_some()
                     || self.failed
-                    || (self.acked.contains(class) && !self.is_new(event.at))
-                    || (loader && firmware)
+                    || (self.acked.contains(&class) && !self.is_new(event.at))
+                    || (loader && !is_ipxe(&class))
             }
-            BootStep::Script { .. } => self.script.is_some(),
-            BootStep::Unknown(_) | BootStep::Declined(_) => silent,
-            BootStep::Ack(..)
-            | BootStep::Binary(_)
-            | BootStep::Kernel(_)
-            | BootStep::Initrd(_)
-            | BootStep::Started
-            | BootStep::Failed(_)
-            | BootStep::Refused(_)
-            | BootStep::PhoneHome => false,
+            (BootEventKind::ScriptServed, _) => self.script.is_some(),
+            (BootEventKind::UnknownMachine | BootEventKind::Declined, _) => silent,
+            _ => false,
         }
     }
 
@@ -151,28 +142,21 @@ impl BootBuilder {
 
     /// Adds `event`.
     pub fn add(&mut self, event: Event) {
-        let Event { subject, mut step, source, at } = event;
-        (self.last, self.mac) = (at, subject.mac());
-        if let Some(text) = step.text_mut() {
-            shorten(text);
+        let Event { owner: _, mac, mut step, source, at } = event;
+        (self.last, self.mac) = (at, mac);
+        if let Some((end, _)) = step.detail.char_indices().nth(MAX_TEXT_CHARS) {
+            step.detail.to_mut().truncate(end);
         }
-        match &step {
-            BootStep::Ack(class, _) if !self.acked.contains(class) => self.acked.push(*class),
-            BootStep::Script { kind, fact } => self.script = Some((*kind, *fact)),
-            BootStep::Refused(why) => self.refused = Some(why.clone()),
-            BootStep::Failed(_) => self.failed = true,
-            // Firmware may be iPXE itself: the next client that asks as iPXE is the loader.
-            BootStep::Binary(_) => {
-                self.acked.retain(|class| !matches!(class, ClientClass::Ipxe { .. }))
+        self.script = step.script.or(self.script);
+        match (step.kind, step.class) {
+            (BootEventKind::DhcpAck, Some(class)) if !self.acked.contains(&class) => {
+                self.acked.push(class);
             }
-            BootStep::Discover(_)
-            | BootStep::Ack(..)
-            | BootStep::Kernel(_)
-            | BootStep::Initrd(_)
-            | BootStep::Started
-            | BootStep::PhoneHome
-            | BootStep::Declined(_)
-            | BootStep::Unknown(_) => {}
+            (BootEventKind::GateRefused, _) => self.refused = Some(step.detail.to_string()),
+            (BootEventKind::Failed, _) => self.failed = true,
+            // Firmware may be iPXE itself: the next client that sends requests as iPXE is the loader.
+            (BootEventKind::BinaryServed, _) => self.acked.retain(|class| !is_ipxe(class)),
+            _ => {}
         }
         let full = self.events.len() >= MAX_EVENTS;
         let mut latest = self.events.iter_mut().rev().take(2);
@@ -187,20 +171,18 @@ impl BootBuilder {
 impl CountedStep {
     fn to_proto(&self) -> pb::BootEvent {
         pb::BootEvent {
-            kind: self.step.kind().into(),
+            kind: self.step.kind.into(),
             time: Some(self.at.into()),
             source: self.source.map_or_else(String::new, |source| source.to_string()),
-            detail: self.step.detail(),
+            detail: self.step.detail.to_string(),
             count: self.count,
             last_time: self.last.map(Into::into),
         }
     }
 }
 
-fn shorten(text: &mut String) {
-    if let Some((end, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
-        text.truncate(end);
-    }
+fn is_ipxe(class: &ClientClass) -> bool {
+    matches!(class, ClientClass::Ipxe { .. })
 }
 
 #[cfg(test)]

@@ -63,15 +63,17 @@ mod tests {
 
     use futures_util::FutureExt as _;
 
-    use super::super::{BootStep, BootSubject};
+    use super::super::{BootOwner, BootStep};
     use super::*;
     use crate::Mac;
+    use tinwright::netboot::v1::BootEventKind as Kind;
 
     #[test]
     fn merging_is_woken_once_for_many_events() {
         let queue = Queue::default();
-        let (subject, step) = (BootSubject::UnknownClient(Mac([2; 6])), BootStep::Started);
-        let event = Event { subject, step, source: None, at: SystemTime::UNIX_EPOCH };
+        let (mac, step) = (Mac([2; 6]), BootStep::new(Kind::Started, ""));
+        let owner = BootOwner::UnknownClient(mac);
+        let event = Event { owner, mac, step, source: None, at: SystemTime::UNIX_EPOCH };
         let fill = |count: usize| (0..count).all(|_| queue.push(event.clone()));
         let woken = || queue.enough().now_or_never().is_some();
         assert!(fill(WAKE_THRESHOLD - 1) && !woken());

@@ -1,18 +1,16 @@
 //! The loop that merges events into boots and stores these.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use runtime::Clock;
 use store::records::Error;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Event;
-use super::open_boots::{OpenBoots, PendingBoot};
-use super::queue::Queue;
+use super::open_boots::{OpenBoot, OpenBoots};
 use super::records::{BootStore, group};
-use crate::metrics::Metrics;
+use super::{Event, Timeline};
 
 /// Interval and size of the commits that store boots: 128 boots a second, in commits so small that they delay no DHCP reply.
 /// The other boots of a rack that is powered on at once wait, and grow. A boot has at most 20 KB.
@@ -26,60 +24,60 @@ const EVICTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Merges events into boots, and stores these.
 #[derive(Debug)]
 pub struct Recorder {
-    queue: Arc<Queue>,
+    timeline: Timeline,
     /// Events that were taken from the queue last; empty between two calls.
     events: Vec<Event>,
     store: BootStore,
-    metrics: Metrics,
     boots: OpenBoots,
     failed: bool,
+    clock: Clock,
 }
 
 impl Recorder {
-    /// Stores the events of `queue` in `store`.
-    pub(crate) fn new(queue: Arc<Queue>, store: BootStore, metrics: Metrics) -> Self {
+    /// Stores the events of `timeline` in `store`.
+    pub fn new(timeline: Timeline, store: BootStore, clock: Clock) -> Self {
         let (events, boots) = Default::default();
-        Self { queue, events, store, metrics, boots, failed: false }
+        Self { timeline, events, store, boots, failed: false, clock }
     }
 
     /// Runs until `stop`, and then stores the rest.
     pub async fn run(mut self, stop: CancellationToken) {
         let (mut tick, mut hourly) = (interval(STORE_INTERVAL), interval(EVICTION_INTERVAL));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let queue = self.queue.clone();
+        let queue = self.timeline.queue.clone();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = queue.enough() => self.merge(),
                 _ = tick.tick() => {
                     self.merge();
-                    self.store_batch().await;
+                    let _more = self.store_batch().await;
                 }
                 _ = hourly.tick() => self.evict().await,
             }
         }
         self.merge();
-        while self.store_batch().await == Remaining::Some {}
+        while self.store_batch().await {}
     }
 
     /// Adds the waiting events to their boots.
     fn merge(&mut self) {
         let mut events = std::mem::take(&mut self.events);
-        self.queue.swap(&mut events);
+        self.timeline.queue.swap(&mut events);
         events.drain(..).for_each(|event| self.add(event));
         self.events = events;
     }
 
     fn add(&mut self, event: Event) {
-        self.metrics.event(event.step.kind());
-        self.metrics.events_dropped(self.boots.add(event));
+        self.timeline.metrics.boot_event(event.step.kind);
+        self.timeline.metrics.dropped_boot_events.inc_by(self.boots.add(event));
     }
 
-    /// Stores a batch of boots that have grown. If the store fails, the batch is tried again.
-    async fn store_batch(&mut self) -> Remaining {
+    /// Stores a batch of changed boots, or requeues it if the store fails. True if another batch may follow at once.
+    async fn store_batch(&mut self) -> bool {
         let batch = self.boots.batch(BATCH_BOOTS);
         if batch.is_empty() {
-            return Remaining::None;
+            return false;
         }
         let failure = match timeout(COMMIT_TIMEOUT, self.store.put(&batch)).await {
             Ok(Ok(())) => None,
@@ -92,33 +90,26 @@ impl Recorder {
             }
             self.failed = true;
             self.boots.requeue(batch);
-            return Remaining::None;
+            return false;
         }
         self.failed = false;
-        let new = |pending: &PendingBoot| pending.is_new.then(|| group(pending.boot.owner));
+        let new = |open: &OpenBoot| open.is_new.then(|| group(open.boot.owner));
         let groups: BTreeSet<_> = batch.iter().filter_map(new).collect();
         self.boots.stored(batch);
         for group in groups {
             log_failure(self.store.trim(&group).await);
         }
-        Remaining::Some
+        true
     }
 
     async fn evict(&mut self) {
-        let now = SystemTime::now();
+        let now = self.clock.wall();
         self.boots.evict(now);
         log_failure(self.store.delete_old(now).await);
     }
 }
 
-/// Tells if another batch may follow at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remaining {
-    Some,
-    None,
-}
-
-/// Logs that old boots were not deleted. They are deleted the next time.
+/// Logs a failure to delete old boots. The next eviction deletes them.
 fn log_failure(done: Result<(), Error>) {
     if let Err(error) = done {
         tracing::debug!(error = &error as &dyn std::error::Error, "old boots not deleted");

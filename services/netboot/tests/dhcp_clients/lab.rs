@@ -118,13 +118,15 @@ impl Lab {
             let serve = async {
                 let http = tokio::net::TcpListener::bind((US, 7080)).await.expect("port 7080");
                 let key = SiteKey::new([1; 32]);
-                let mut netboot = Netboot::bind(site, &key, http).await.expect("every port");
+                let mut netboot = Netboot::bind(site, &key, http, runtime::Clock::system())
+                    .await
+                    .expect("every port");
                 let fleet = Fleet::new(netboot.observers());
                 fleet.hardware(FeedEvent::Snapshot(machines));
                 fleet.instance(FeedEvent::Snapshot(Vec::new()));
                 fleet.workflow(FeedEvent::Snapshot(Vec::new()));
                 if let Some(store) = store {
-                    netboot.keep_leases(store);
+                    netboot.enable_leases(store);
                 }
                 let leases = netboot.lease_api(until.clone());
                 tokio::spawn(async move {

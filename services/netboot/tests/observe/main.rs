@@ -1,4 +1,4 @@
-//! What machines say on the wire, in a network of their own: other people's syslog senders and router solicitations.
+//! Syslog senders and router solicitations of other programs, in network namespaces.
 #![allow(clippy::unwrap_used)]
 
 mod network;

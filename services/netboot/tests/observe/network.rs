@@ -1,4 +1,4 @@
-//! A link of namespaces: one where the server is, one for a machine, and one for a router that may be there.
+//! A link of network namespaces: one for the server, one for a machine, and one for a router.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,17 +11,17 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 pub(crate) const MAC: netboot::Mac = netboot::Mac([0x52, 0x54, 0, 0, 0, 1]);
 /// The server's address.
 pub(crate) const SERVER: &str = "198.51.100.1";
-/// The machine's.
+/// The machine's address.
 pub(crate) const MACHINE: &str = "198.51.100.50";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// They are gone when it is dropped, and all that lived in them.
+/// Dropping it removes the namespaces and ends their programs.
 pub(crate) struct Network {
     server: String,
     machine: String,
     router: String,
-    /// What the router runs.
+    /// The program of the router.
     routing: Option<Child>,
 }
 
@@ -37,7 +37,7 @@ impl Network {
         for namespace in [server, machine, router] {
             ip(&format!("netns add {namespace}"));
             ip(&format!("-n {namespace} link set lo up"));
-            // Addresses are good at once, without a second's search for duplicates.
+            // Addresses are usable at once, without duplicate address detection.
             ip(&format!("netns exec {namespace} sysctl -q -w net.ipv6.conf.default.accept_dad=0"));
         }
         for command in [
@@ -58,7 +58,7 @@ impl Network {
         ] {
             ip(&command);
         }
-        // A link is up a moment after it was told so.
+        // A link is up a moment after the command.
         let ready = |namespace: &str, interface: &str| {
             let shown = Command::new("ip")
                 .args(["-n", namespace, "-6", "addr", "show", "dev", interface, "scope", "link"])
@@ -76,7 +76,7 @@ impl Network {
         new
     }
 
-    /// What `open` opens where the server is. It stays there, whoever uses it.
+    /// Runs `open` in the namespace of the server. The socket stays there.
     pub(crate) fn at_server<T: Send + 'static>(
         &self,
         open: impl FnOnce() -> T + Send + 'static,
@@ -84,7 +84,7 @@ impl Network {
         Self::inside(&self.server, open)
     }
 
-    /// The same where the machine is.
+    /// Runs `open` in the namespace of the machine.
     pub(crate) fn at_machine<T: Send + 'static>(
         &self,
         open: impl FnOnce() -> T + Send + 'static,
@@ -94,7 +94,7 @@ impl Network {
 
     fn inside<T: Send + 'static>(name: &str, open: impl FnOnce() -> T + Send + 'static) -> T {
         let namespace = Path::new("/run/netns").join(name);
-        // Only this thread moves, and ends there.
+        // Only this thread enters the namespace, and it ends there.
         let moved = std::thread::spawn(move || {
             use std::os::fd::AsFd as _;
             let namespace = File::open(namespace).expect("the namespace");
@@ -105,7 +105,7 @@ impl Network {
         moved.join().expect("what was opened")
     }
 
-    /// Lets the router advertise itself.
+    /// Starts the router's advertisements.
     pub(crate) fn route(&mut self) {
         let dnsmasq = "dnsmasq -d --port=0 --user=root --pid-file= --leasefile-ro --interface=eth0 --bind-interfaces \
                        --enable-ra --dhcp-range=2001:db8::,ra-only,64";
@@ -115,7 +115,7 @@ impl Network {
         self.routing = Some(command.spawn().expect("dnsmasq"));
     }
 
-    /// Runs a line of shell on the machine, for a minute at most.
+    /// Runs a shell command on the machine, for at most a minute.
     pub(crate) async fn run(&self, line: &str) -> Output {
         let mut command = tokio::process::Command::new("ip");
         command.args(["netns", "exec", &self.machine, "timeout", "60", "sh", "-c", line]);

@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::network::{MAC, Network};
 
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// Longer than a router is silent when it begins.
+/// Longer than a router waits before its first advertisement.
 const BOUND: Duration = Duration::from_secs(60);
 
 struct Site {
@@ -29,7 +29,8 @@ struct Site {
 fn site() -> Site {
     let (network, link_state) = (Network::new(), Arc::<LinkState>::default());
     let mut registry = Registry::default();
-    let metrics = Metrics::new(&mut registry);
+    let metrics = Metrics::default();
+    metrics.register(&mut registry);
     let socket = network.at_server(|| Socket::open("v0")).unwrap();
     let stop = CancellationToken::new();
     let server = Server { link_state: link_state.clone(), metrics, clock: Clock::system() };
@@ -39,7 +40,7 @@ fn site() -> Site {
 }
 
 impl Site {
-    /// Solicits as a loader does, which says its Ethernet address: rdisc6 does not.
+    /// Sends solicitations like a loader, with the Ethernet address, which rdisc6 leaves out.
     async fn ask(&self) -> std::convert::Infallible {
         let own = [&[133, 0, 0, 0, 0, 0, 0, 0, 1, 1][..], &MAC.0].concat();
         loop {
@@ -48,8 +49,8 @@ impl Site {
         }
     }
 
-    /// What rdisc6 has to say meanwhile, which takes no advertisement but one with a hop limit of 255; none without an
-    /// answer.
+    /// Returns the output of rdisc6, which runs meanwhile and accepts only advertisements with a hop limit of 255; none if it
+    /// received none.
     async fn solicit(&self) -> Option<String> {
         let said = tokio::select! {
             said = self.network.run("rdisc6 -n -1 -r 2 -w 1500 eth0") => said,
@@ -63,7 +64,7 @@ impl Site {
         }
     }
 
-    /// How often we answered.
+    /// Returns the number of advertisements that were sent.
     fn advertised(&self) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -89,9 +90,9 @@ async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     assert!(site.advertised() > 0);
 }
 
-/// dnsmasq answers who asks, and tells all who are there now and then: until we hear that, we answer, too.
+/// dnsmasq answers solicitations, and sends periodic advertisements. The server stops once it has received one of these.
 #[tokio::test]
-async fn where_a_router_is_heard_booting_machines_are_left_to_it() {
+async fn no_advertisement_is_sent_while_a_router_advertises() {
     let mut site = site();
     site.link_state.record_booting(MAC, Instant::now());
     let told = site.solicit().await.expect("an answer of ours");

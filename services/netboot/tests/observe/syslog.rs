@@ -1,4 +1,4 @@
-//! Syslog of other people's senders.
+//! Syslog of other programs.
 
 use fleet::Fleet;
 use std::sync::Arc;
@@ -9,15 +9,16 @@ use netboot::machine_view::Index;
 use netboot::syslog::lines::Line;
 use netboot::syslog::{Lines, server::Server};
 use prometheus_client::registry::Registry;
+use runtime::Clock;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1 as hw;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::network::{MAC, MACHINE, Network, SERVER};
 
-/// The machine that is known.
+/// The machine with a record.
 const ID: &str = "01a20370-0000-7000-8000-000000000001";
-/// Longer than anything here takes.
+/// The timeout of each test.
 const BOUND: Duration = Duration::from_secs(60);
 
 struct Site {
@@ -27,7 +28,7 @@ struct Site {
     _stop: DropGuard,
 }
 
-/// A receiver that knows one machine.
+/// Starts a receiver with one machine.
 fn site() -> Site {
     let (network, index) = (Network::new(), Arc::new(Index::default()));
     let fleet = Fleet::new(vec![index.clone()]);
@@ -45,14 +46,22 @@ fn site() -> Site {
     let socket = tokio::net::UdpSocket::from_std(socket).unwrap();
     let lines = Arc::new(Lines::new(SystemTime::now()));
     let (mut registry, stop) = (Registry::default(), CancellationToken::new());
-    let metrics = Metrics::new(&mut registry);
-    let server = Server { index, allocator: None, lines: lines.clone(), metrics, debug: false };
+    let metrics = Metrics::default();
+    metrics.register(&mut registry);
+    let server = Server {
+        index,
+        allocator: None,
+        lines: lines.clone(),
+        metrics,
+        debug: false,
+        clock: Clock::system(),
+    };
     tokio::spawn(server.run(socket, stop.clone()));
     Site { network, lines, registry, _stop: stop.drop_guard() }
 }
 
 impl Site {
-    /// Runs a sender, and gives the first `count` lines of `machine`.
+    /// Runs a sender, and returns the first `count` lines of `machine`.
     async fn said(&self, line: &str, machine: &str, count: usize) -> Vec<Line> {
         let mut news = self.lines.follow();
         let sent = self.network.run(line).await;
@@ -96,7 +105,7 @@ async fn loggers_messages_are_read_in_both_forms_and_debug_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_bare_line_a_wrong_priority_and_a_stranger_are_kept() {
+async fn lines_without_priority_with_a_wrong_one_and_of_unknown_senders_are_stored() {
     let site = site();
     let stranger = site.network.at_machine(|| std::net::UdpSocket::bind("198.51.100.77:0"));
     stranger.unwrap().send_to(b"who am I", (SERVER, 514)).unwrap();
@@ -118,7 +127,7 @@ async fn a_bare_line_a_wrong_priority_and_a_stranger_are_kept() {
 }
 
 #[tokio::test]
-async fn a_flood_is_cut_and_what_was_dropped_is_said() {
+async fn a_flood_is_limited_and_the_dropped_lines_are_reported() {
     let site = site();
     let socket = site.network.at_machine(|| std::net::UdpSocket::bind((MACHINE, 0))).unwrap();
     let mut news = site.lines.follow();

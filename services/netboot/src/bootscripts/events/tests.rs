@@ -6,18 +6,19 @@ use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::instance::v1::Instance;
 
+use tinwright::netboot::v1::BootEventKind as Kind;
+
 use super::*;
 use crate::bootscripts::ScriptRequest;
 use crate::bootscripts::tests::{MAC, at, boots, hardware, now};
 use crate::decision::Fact;
-use crate::metrics::Metrics;
 use tinwright::netboot::v1::ScriptKind;
 
 use crate::timeline::{Queue, Timeline};
 
 fn site(id: HardwareId) -> (BootScripts, Arc<Queue>) {
-    let (timeline, events) = Timeline::new(Metrics::default());
-    (boots(id).with_timeline(timeline), events)
+    let timeline = Timeline::default();
+    (boots(id).with_timeline(timeline.clone()), timeline.queue)
 }
 
 #[test]
@@ -26,12 +27,12 @@ fn a_script_is_recorded_with_the_fact_that_decided_and_a_refusal_with_its_reason
     let (boots, events) = site(id);
     boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).unwrap();
     let event = events.next().unwrap();
-    assert_eq!(event.subject, BootSubject::Machine(id, MAC));
+    assert_eq!((event.owner, event.mac), (BootOwner::Machine(id), MAC));
     let fact = Fact::WorkflowWaits;
-    assert_eq!(event.step, BootStep::Script { kind: ScriptKind::Worker, fact });
+    assert_eq!(event.step, BootStep::script(ScriptKind::Worker, fact));
     boots.serve(&ScriptRequest::new(Some(MAC), at("192.0.2.99")), now()).unwrap_err();
     let event = events.next().unwrap();
-    assert_eq!(event.step.kind(), tinwright::netboot::v1::BootEventKind::GateRefused);
+    assert_eq!(event.step.kind, tinwright::netboot::v1::BootEventKind::GateRefused);
     assert_eq!(event.source, Some(at("192.0.2.99")));
     assert!(boots.simulate(&ScriptRequest::new(Some(MAC), at("192.0.2.10")), now()).is_ok());
     assert!(events.next().is_none(), "a simulated request has no event");
@@ -45,9 +46,9 @@ fn kernel_and_initrd_are_distinguished_and_a_missing_file_is_a_failure() {
     record("initramfs-x86_64", None);
     record("initramfs-x86_64", Some("404 Not Found"));
     let next = || events.next().unwrap().step;
-    assert_eq!(next(), BootStep::Kernel("vmlinuz-x86_64".into()));
-    assert_eq!(next(), BootStep::Initrd("initramfs-x86_64".into()));
-    assert_eq!(next(), BootStep::Failed("initramfs-x86_64: 404 Not Found".into()));
+    assert_eq!(next(), BootStep::new(Kind::KernelServed, "vmlinuz-x86_64"));
+    assert_eq!(next(), BootStep::new(Kind::InitrdServed, "initramfs-x86_64"));
+    assert_eq!(next(), BootStep::new(Kind::Failed, "initramfs-x86_64: 404 Not Found"));
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn a_phone_home_call_is_recorded_once() {
     for _ in 0..2 {
         fleet.instance(FeedEvent::Put(instance.clone()));
     }
-    assert_eq!(events.next().unwrap().step, BootStep::PhoneHome);
+    assert_eq!(events.next().unwrap().step, BootStep::new(Kind::PhoneHome, ""));
     assert!(events.next().is_none());
 }
 
@@ -84,7 +85,7 @@ fn a_loader_is_recorded_only_for_a_machine_with_a_record() {
     boots.record_transfer(&finished("snponly.efi", [192, 0, 2, 10], complete), now());
     boots.record_transfer(&finished("x.efi", [192, 0, 2, 10], RequestResult::Refused(1)), now());
     let next = || events.next().unwrap().step;
-    assert_eq!(next(), BootStep::Binary("snponly.efi".into()));
-    assert_eq!(next(), BootStep::Failed("x.efi by TFTP: refused".into()));
+    assert_eq!(next(), BootStep::new(Kind::BinaryServed, "snponly.efi"));
+    assert_eq!(next(), BootStep::new(Kind::Failed, "x.efi by TFTP: refused"));
     assert!(events.next().is_none());
 }

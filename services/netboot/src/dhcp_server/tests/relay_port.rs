@@ -66,9 +66,10 @@ fn a_declined_address_is_offered_to_no_client_at_that_port() {
 #[test]
 fn a_request_from_a_machines_port_is_in_its_timeline() {
     let id = HardwareId::new();
-    let (timeline, events) = Timeline::new(Metrics::default());
-    assert!(ask(&server_with(id, timeline), MessageType::Discover, mac(1)).is_some());
-    assert_eq!(events.next().unwrap().subject, BootSubject::Machine(id, mac(1)));
+    let timeline = Timeline::default();
+    assert!(ask(&server_with(id, timeline.clone()), MessageType::Discover, mac(1)).is_some());
+    let event = timeline.queue.next().unwrap();
+    assert_eq!((event.owner, event.mac), (BootOwner::Machine(id), mac(1)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is told where addresses are lent.
+//! Explanations of clients of a pool.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::leases::{Claim, ClaimResult};
 use crate::pool::Unknown;
 
 #[tokio::test]
-async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
+async fn a_client_without_a_record_is_handled_as_its_pool_says() {
     for (unknown, boot, address, status) in [
         (Unknown::Ignore, pb::BootTarget::Unknown, "", 404),
         (Unknown::Report, pb::BootTarget::Unknown, "", 404),
@@ -16,7 +16,7 @@ async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
         (Unknown::Generic, pb::BootTarget::Generic, "", 200),
     ] {
         let site = site(unknown, 1).await;
-        let told = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), SimulatedClient::Ipxe);
+        let told = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), pb::ClientClass::Ipxe);
         let (dhcp, script) = (told.dhcp.unwrap(), told.script.unwrap());
         assert_eq!((told.boot, dhcp.address.as_str()), (boot.into(), address), "{unknown:?}");
         assert_eq!(
@@ -35,11 +35,11 @@ async fn a_machine_without_a_record_is_told_what_its_pool_does_with_such() {
 }
 
 #[tokio::test]
-async fn who_asks_for_somebody_takes_nothing_from_anybody() {
+async fn a_simulated_request_allocates_nothing() {
     let site = site(Unknown::Enrol, 1).await;
     for last in 0..30 {
         let told =
-            asked(&site.boots, Target::Mac(Mac([2, 0, 0, 0, 1, last])), SimulatedClient::Pxe);
+            asked(&site.boots, Target::Mac(Mac([2, 0, 0, 0, 1, last])), pb::ClientClass::Pxe);
         assert_eq!(told.dhcp.unwrap().address, "192.0.2.100", "{last}");
     }
     assert_eq!(site.unknown.count(), 0, "nobody has asked for an address");
@@ -48,13 +48,13 @@ async fn who_asks_for_somebody_takes_nothing_from_anybody() {
 }
 
 #[tokio::test]
-async fn a_machine_is_found_by_the_address_that_it_is_lent_and_nobody_else_gets_it() {
+async fn a_machine_is_found_by_its_leased_address_which_no_other_client_gets() {
     let site = site(Unknown::Enrol, 1).await;
     let (now, duration) = (SystemTime::now(), Duration::from_secs(3600));
     let claim = Claim { address: FIRST_POOL_ADDRESS, mac: MAC, duration, at_port: None };
     assert_eq!(site.leases.claim(claim, now).await, ClaimResult::Granted(duration));
     let told =
-        asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), SimulatedClient::Ipxe);
+        asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), pb::ClientClass::Ipxe);
     let looked = told.inputs.unwrap();
     assert_eq!(looked.hardware_name, "node-1");
     assert_eq!(
@@ -64,12 +64,12 @@ async fn a_machine_is_found_by_the_address_that_it_is_lent_and_nobody_else_gets_
     assert_eq!(looked.lease_expire_time, Some((now + duration).into()));
     assert_eq!(told.dhcp.unwrap().address, "192.0.2.100");
     assert_eq!(told.script.unwrap().status, 200);
-    let other = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), SimulatedClient::Ipxe);
+    let other = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), pb::ClientClass::Ipxe);
     assert_eq!(other.dhcp.unwrap().drop_reason, "every address of the pool is taken");
 }
 
 #[tokio::test]
-async fn a_stranger_is_found_by_the_address_that_it_is_lent() {
+async fn a_client_without_a_record_is_found_by_its_leased_address() {
     let site = site(Unknown::Enrol, 1).await;
     let claim = Claim {
         address: FIRST_POOL_ADDRESS,
@@ -79,7 +79,7 @@ async fn a_stranger_is_found_by_the_address_that_it_is_lent() {
     };
     site.leases.claim(claim, SystemTime::now()).await;
     let told =
-        asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), SimulatedClient::Ipxe);
+        asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), pb::ClientClass::Ipxe);
     assert_eq!(
         (told.boot, told.dhcp.unwrap().address),
         (i32::from(pb::BootTarget::Generic), FIRST_POOL_ADDRESS.to_string())

@@ -1,4 +1,4 @@
-//! What is told of what clients said before.
+//! Explanations that depend on earlier requests.
 
 use crate::bootscripts::tests::fleet_of;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ fn chaining(boots: &BootScripts) -> View {
     View { link_state: Arc::new(LinkState::new(Some(Arc::default()))), ..at(boots, link()) }
 }
 
-fn told(place: &View, class: SimulatedClient) -> pb::ExplainBootResponse {
+fn told(place: &View, class: pb::ClientClass) -> pb::ExplainBootResponse {
     let question =
         BootQuestion { target: Target::Mac(MAC), class, architecture: Some(0), relay: None };
-    explain(&question, place, SystemTime::now())
+    explain(&question, place, &runtime::Clock::system())
 }
 
 fn file(told: &pb::ExplainBootResponse) -> &str {
@@ -24,17 +24,17 @@ fn file(told: &pb::ExplainBootResponse) -> &str {
 }
 
 #[test]
-fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
+fn ipxe_in_a_rom_gets_a_loader_until_it_has_fetched_one() {
     let script = "http://192.0.2.1:7080/52-54-00-00-00-01/auto.ipxe";
     let place = chaining(&boots(HardwareId::new()));
     for _ in 0..20 {
-        let told = told(&place, SimulatedClient::IpxeRom);
+        let told = told(&place, pb::ClientClass::IpxeRom);
         assert_eq!(file(&told), "undionly.kpxe", "asking is not booting");
         assert_eq!(told.inputs.unwrap().loader_time, None);
     }
-    assert_eq!(file(&told(&place, SimulatedClient::Ipxe)), script, "it has it by then");
+    assert_eq!(file(&told(&place, pb::ClientClass::Ipxe)), script, "it has it by then");
     place.link_state.record_fetched(MAC, Instant::now());
-    let after = told(&place, SimulatedClient::IpxeRom);
+    let after = told(&place, pb::ClientClass::IpxeRom);
     assert_eq!(file(&after), script);
     let looked = after.inputs.unwrap();
     assert!(looked.chain_ipxe && looked.loader_time.is_some());
@@ -43,18 +43,18 @@ fn firmware_that_is_ipxe_is_told_its_loader_until_it_has_it() {
 }
 
 #[test]
-fn without_a_chain_every_ipxe_is_told_the_script() {
-    let told = asked(&boots(HardwareId::new()), Target::Mac(MAC), SimulatedClient::IpxeRom);
+fn without_chainloading_every_ipxe_gets_the_script() {
+    let told = asked(&boots(HardwareId::new()), Target::Mac(MAC), pb::ClientClass::IpxeRom);
     assert!(file(&told).ends_with("/auto.ipxe"));
     assert!(!told.inputs.unwrap().chain_ipxe);
 }
 
 #[test]
-fn an_address_that_was_found_in_use_is_told_for_a_minute() {
+fn a_declined_address_is_reported_for_a_minute() {
     let place = chaining(&boots(HardwareId::new()));
     let address = Ipv4Addr::new(192, 0, 2, 10);
     place.link_state.record_declined(address, Instant::now());
-    let withheld = told(&place, SimulatedClient::Ipxe);
+    let withheld = told(&place, pb::ClientClass::Ipxe);
     assert_eq!(
         withheld.dhcp.unwrap().drop_reason,
         "its address was declined less than a minute ago"
@@ -64,13 +64,13 @@ fn an_address_that_was_found_in_use_is_told_for_a_minute() {
         panic!("this machine runs for less than a minute")
     };
     place.link_state.record_declined(address, earlier);
-    let offered = told(&place, SimulatedClient::Ipxe);
+    let offered = told(&place, pb::ClientClass::Ipxe);
     assert_eq!(offered.dhcp.unwrap().address, "192.0.2.10");
     assert_eq!(offered.inputs.unwrap().declined_time, None);
 }
 
 #[test]
-fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() {
+fn a_started_one_shot_script_is_reported_and_not_served_again() {
     let id = HardwareId::new();
     let boots = boots(id);
     let mut machine = machine(id);
@@ -78,7 +78,7 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
         Some(hw::Ipxe { contents: "#!ipxe\necho once".into(), ..hw::Ipxe::default() });
     fleet_of(&boots).hardware(FeedEvent::Snapshot(vec![machine]));
     let place = at(&boots, link());
-    let waits = told(&place, SimulatedClient::Ipxe);
+    let waits = told(&place, pb::ClientClass::Ipxe);
     assert_eq!(
         (waits.boot, waits.script.unwrap().kind()),
         (i32::from(pb::BootTarget::CustomScript), pb::ScriptKind::CustomOnce)
@@ -88,7 +88,7 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
     let once = known.machine().boot_once.clone().unwrap();
     boots.history.record_one_shot(&known, &once, SystemTime::now());
     assert!(boots.history.mark_started(id));
-    let started = told(&place, SimulatedClient::Ipxe);
+    let started = told(&place, pb::ClientClass::Ipxe);
     assert_eq!(
         (started.boot, started.script.unwrap().kind()),
         (i32::from(pb::BootTarget::Worker), pb::ScriptKind::Worker)
@@ -98,7 +98,7 @@ fn a_script_for_one_boot_that_was_started_is_told_as_such_and_no_longer_given() 
 }
 
 #[test]
-fn a_boot_loop_is_told_and_who_waits_for_it() {
+fn a_boot_loop_is_reported_and_delays_the_script_where_configured() {
     let id = HardwareId::new();
     for holds in [false, true] {
         let mut site = crate::bootscripts::tests::site();
@@ -106,7 +106,7 @@ fn a_boot_loop_is_told_and_who_waits_for_it() {
         let boots = boots(id).for_link(site);
         let asked = ScriptRequest::new(Some(MAC), [192, 0, 2, 10].into());
         assert!((0..10).all(|_| boots.serve(&asked, SystemTime::now()).is_ok()));
-        let told = told(&at(&boots, link()), SimulatedClient::Ipxe);
+        let told = told(&at(&boots, link()), pb::ClientClass::Ipxe);
         assert!(told.inputs.unwrap().boot_loop);
         let script = told.script.unwrap();
         let refused = boots.serve(&asked, SystemTime::now());

@@ -1,4 +1,4 @@
-//! What is told of machines behind relays.
+//! Explanations of machines behind relays.
 
 use super::*;
 use crate::bootscripts::tests::fleet_of;
@@ -32,13 +32,13 @@ fn through(
     relay: Option<SimulatedRelay>,
 ) -> pb::ExplainBootResponse {
     let link = Link { relays: vec![FAR, RELAY], ..link() };
-    let (target, class) = (Target::Mac(mac), SimulatedClient::Ipxe);
+    let (target, class) = (Target::Mac(mac), pb::ClientClass::Ipxe);
     let question = BootQuestion { target, class, architecture: None, relay };
-    explain(&question, &at(boots, link), SystemTime::now())
+    explain(&question, &at(boots, link), &runtime::Clock::system())
 }
 
 #[test]
-fn a_machine_at_a_port_asks_from_there_if_nothing_else_is_said() {
+fn a_machine_with_a_relay_port_sends_its_simulated_request_from_there() {
     let told = through(&pinned(), MAC, None);
     assert_eq!(told.dhcp.unwrap().address, "192.0.2.10");
     let looked = told.inputs.unwrap();
@@ -47,7 +47,7 @@ fn a_machine_at_a_port_asks_from_there_if_nothing_else_is_said() {
 }
 
 #[test]
-fn a_pinned_machine_at_another_port_or_at_none_is_told_so() {
+fn a_pinned_machine_at_another_port_or_none_is_dropped_with_a_reason() {
     let boots = pinned();
     let direct = SimulatedRelay { circuit_id: Vec::new(), ..relay(Ipv4Addr::UNSPECIFIED, b"") };
     for other in [relay(RELAY, b"gi0/2"), direct] {
@@ -55,12 +55,12 @@ fn a_pinned_machine_at_another_port_or_at_none_is_told_so() {
         assert_eq!(told.drop_reason, "its record has it at another port");
     }
     // Where no relay is believed, nobody comes from a port.
-    let told = asked(&boots, Target::Mac(MAC), SimulatedClient::Ipxe).dhcp.unwrap();
+    let told = asked(&boots, Target::Mac(MAC), pb::ClientClass::Ipxe).dhcp.unwrap();
     assert_eq!(told.drop_reason, "its record has it at another port");
 }
 
 #[test]
-fn a_new_interface_is_known_by_its_port_and_nowhere_else() {
+fn a_new_interface_is_identified_only_at_the_port_of_its_record() {
     let (boots, new) = (pinned(), Mac([2, 0, 0, 0, 0, 9]));
     let told = through(&boots, new, Some(relay(RELAY, b"gi0/1:7")));
     assert_eq!(
@@ -80,7 +80,7 @@ fn a_new_interface_is_known_by_its_port_and_nowhere_else() {
 }
 
 #[test]
-fn an_address_of_another_network_than_the_relays_is_told_so() {
+fn an_address_outside_the_network_of_the_relay_is_reported() {
     let told = through(&pinned(), MAC, Some(relay(FAR, b"gi0/1")));
     assert_eq!(told.dhcp.unwrap().drop_reason, "its address belongs to another network");
 }

@@ -4,8 +4,9 @@
 use tinwright::HardwareId;
 use tinwright::netboot::v1::ScriptKind;
 
-use super::super::BootSubject;
 use super::super::open_boots::OpenBoots;
+use tinwright::netboot::v1::BootEventKind as Kind;
+
 use super::*;
 use crate::Mac;
 
@@ -13,7 +14,8 @@ const IPXE: ClientClass = ClientClass::Ipxe { http: true };
 
 fn event(seconds: u64, what: BootStep) -> Event {
     Event {
-        subject: BootSubject::Machine(HardwareId::from_bytes([1; 16]), Mac([2, 0, 0, 0, 0, 1])),
+        owner: BootOwner::Machine(HardwareId::from_bytes([1; 16])),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
         step: what,
         source: None,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
@@ -21,7 +23,7 @@ fn event(seconds: u64, what: BootStep) -> Event {
 }
 
 fn script() -> BootStep {
-    BootStep::Script { kind: ScriptKind::Worker, fact: Fact::WorkflowWaits }
+    BootStep::script(ScriptKind::Worker, Fact::WorkflowWaits)
 }
 
 /// The boots that `events`, each at its second, make.
@@ -38,16 +40,16 @@ fn made(events: Vec<(u64, BootStep)>) -> Vec<pb::Boot> {
 
 fn uefi(from: u64) -> Vec<(u64, BootStep)> {
     vec![
-        (from, BootStep::Discover(ClientClass::Pxe)),
-        (from + 1, BootStep::Ack(ClientClass::Pxe, "file".into())),
-        (from + 2, BootStep::Binary("snponly.efi".into())),
-        (from + 3, BootStep::Discover(IPXE)),
-        (from + 3, BootStep::Discover(IPXE)),
-        (from + 4, BootStep::Ack(IPXE, "file".into())),
+        (from, BootStep::request(Kind::DhcpDiscover, ClientClass::Pxe)),
+        (from + 1, BootStep::ack(ClientClass::Pxe, "file")),
+        (from + 2, BootStep::new(Kind::BinaryServed, "snponly.efi")),
+        (from + 3, BootStep::request(Kind::DhcpDiscover, IPXE)),
+        (from + 3, BootStep::request(Kind::DhcpDiscover, IPXE)),
+        (from + 4, BootStep::ack(IPXE, "file")),
         (from + 5, script()),
-        (from + 6, BootStep::Kernel("vmlinuz".into())),
-        (from + 7, BootStep::Initrd("initramfs".into())),
-        (from + 9, BootStep::Started),
+        (from + 6, BootStep::new(Kind::KernelServed, "vmlinuz")),
+        (from + 7, BootStep::new(Kind::InitrdServed, "initramfs")),
+        (from + 9, BootStep::new(Kind::Started, "")),
     ]
 }
 
@@ -68,13 +70,13 @@ fn firmware_loader_script_and_files_are_one_boot_and_a_repetition_is_counted() {
 fn ipxe_that_loads_ours_is_one_boot() {
     let chained = |from| {
         let loader = [
-            (from, BootStep::Discover(IPXE)),
-            (from + 1, BootStep::Ack(IPXE, "file".into())),
-            (from + 2, BootStep::Binary("undionly.kpxe".into())),
+            (from, BootStep::request(Kind::DhcpDiscover, IPXE)),
+            (from + 1, BootStep::ack(IPXE, "file")),
+            (from + 2, BootStep::new(Kind::BinaryServed, "undionly.kpxe")),
         ];
         let script = [
-            (from + 3, BootStep::Discover(IPXE)),
-            (from + 4, BootStep::Ack(IPXE, "file".into())),
+            (from + 3, BootStep::request(Kind::DhcpDiscover, IPXE)),
+            (from + 4, BootStep::ack(IPXE, "file")),
             (from + 5, script()),
         ];
         [loader, script].concat()
@@ -84,23 +86,30 @@ fn ipxe_that_loads_ours_is_one_boot() {
 }
 
 #[test]
-fn a_machine_that_comes_again_boots_again() {
+fn a_repeated_request_of_a_client_class_begins_another_boot() {
     assert_eq!(made([uefi(0), uefi(60)].concat()).len(), 2);
     // Sent to its disk, and started anew at once: there was no script to tell the boots apart.
-    let sent_on =
-        |at| vec![(at, BootStep::Discover(IPXE)), (at + 1, BootStep::Ack(IPXE, "sent on".into()))];
+    let sent_on = |at| {
+        vec![
+            (at, BootStep::request(Kind::DhcpDiscover, IPXE)),
+            (at + 1, BootStep::ack(IPXE, "sent on")),
+        ]
+    };
     assert_eq!(made([sent_on(0), sent_on(30)].concat()).len(), 2);
     assert_eq!(made(vec![(0, script()), (5, script())]).len(), 2, "one script a boot");
-    let silent = vec![(0, BootStep::Discover(IPXE)), (301, BootStep::Discover(IPXE))];
+    let silent = vec![
+        (0, BootStep::request(Kind::DhcpDiscover, IPXE)),
+        (301, BootStep::request(Kind::DhcpDiscover, IPXE)),
+    ];
     assert_eq!(made(silent).len(), 2);
 }
 
 #[test]
-fn who_asks_again_within_a_second_did_not_hear_the_answer() {
+fn a_request_repeated_within_a_second_is_the_same_boot() {
     let asked = |at| {
         vec![
-            (at, BootStep::Discover(ClientClass::Pxe)),
-            (at, BootStep::Ack(ClientClass::Pxe, "file".into())),
+            (at, BootStep::request(Kind::DhcpDiscover, ClientClass::Pxe)),
+            (at, BootStep::ack(ClientClass::Pxe, "file")),
         ]
     };
     let boots = made((0..100).flat_map(|_| asked(0)).collect());
@@ -110,15 +119,15 @@ fn who_asks_again_within_a_second_did_not_hear_the_answer() {
 }
 
 #[test]
-fn a_late_call_home_belongs_to_the_boot_before() {
-    let boots = made([uefi(0), vec![(3600, BootStep::PhoneHome)]].concat());
+fn a_late_phone_home_belongs_to_the_previous_boot() {
+    let boots = made([uefi(0), vec![(3600, BootStep::new(Kind::PhoneHome, ""))]].concat());
     assert_eq!(boots.len(), 1);
     assert_eq!(boots[0].events.last().unwrap().kind(), pb::BootEventKind::PhoneHome);
 }
 
 #[test]
 fn a_boot_keeps_64_events_and_counts_the_others() {
-    let endless = |n: u64| BootStep::Refused(format!("for the {n}th time"));
+    let endless = |n: u64| BootStep::new(Kind::GateRefused, format!("for the {n}th time"));
     let boots = made((0..100).map(|n| (n, endless(n))).collect());
     assert_eq!((boots[0].events.len(), boots[0].events_left_out), (64, 36));
 }

@@ -5,10 +5,11 @@ use tinwright::HardwareId;
 
 use tinwright::netboot::v1::ScriptKind;
 
-use super::super::{BootStep, BootSubject};
+use super::super::BootStep;
 use super::*;
 use crate::Mac;
 use crate::decision::Fact;
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 const A: u64 = 1;
 const B: u64 = 2;
@@ -22,8 +23,9 @@ fn machine(number: u64) -> HardwareId {
 /// The machine with the number `owner` was started; each such event is one of the same boot.
 fn event(owner: u64, seconds: u64) -> Event {
     Event {
-        subject: BootSubject::Machine(machine(owner), Mac([2; 6])),
-        step: BootStep::Started,
+        owner: BootOwner::Machine(machine(owner)),
+        mac: Mac([2; 6]),
+        step: BootStep::new(Kind::Started, ""),
         source: None,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds),
     }
@@ -31,7 +33,7 @@ fn event(owner: u64, seconds: u64) -> Event {
 
 /// A script: each is of a boot of its own.
 fn script(owner: u64, seconds: u64) -> Event {
-    let what = BootStep::Script { kind: ScriptKind::Worker, fact: Fact::WorkflowWaits };
+    let what = BootStep::script(ScriptKind::Worker, Fact::WorkflowWaits);
     Event { step: what, ..event(owner, seconds) }
 }
 
@@ -43,13 +45,13 @@ fn held(events: impl IntoIterator<Item = Event>) -> OpenBoots {
     held
 }
 
-fn ids(batch: &[PendingBoot]) -> Vec<String> {
+fn ids(batch: &[OpenBoot]) -> Vec<String> {
     batch.iter().map(|waiting| waiting.boot.to_proto().id).collect()
 }
 
 /// The numbers of the machines whose boots are in `batch`.
-fn owners(batch: &[PendingBoot]) -> Vec<u64> {
-    let number = |waiting: &PendingBoot| match waiting.boot.owner {
+fn owners(batch: &[OpenBoot]) -> Vec<u64> {
+    let number = |waiting: &OpenBoot| match waiting.boot.owner {
         BootOwner::Machine(id) => u128::from_be_bytes(id.to_bytes()) as u64,
         BootOwner::UnknownClient(_) => 0,
     };
@@ -57,7 +59,7 @@ fn owners(batch: &[PendingBoot]) -> Vec<u64> {
 }
 
 #[test]
-fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
+fn above_the_maximum_the_oldest_boots_are_evicted_and_their_unstored_events_counted() {
     let mut held = OpenBoots::default();
     let mut lost = 0;
     for n in 0..3 * MAX_BOOTS as u64 {
@@ -65,12 +67,13 @@ fn more_machines_than_are_held_cost_the_oldest_what_was_not_kept() {
     }
     assert_eq!(held.waiting.len(), held.open.len(), "a boot that is not in memory does not wait");
     let left = held.batch(usize::MAX).len();
+    let lost = usize::try_from(lost).unwrap();
     assert_eq!(lost + left, 3 * MAX_BOOTS, "events that are not in memory are counted as dropped");
     assert!((2 * MAX_BOOTS - MAX_BOOTS / 4..=2 * MAX_BOOTS).contains(&left), "{left}");
 }
 
 #[test]
-fn a_boot_that_grows_all_the_time_keeps_nobody_waiting() {
+fn a_boot_that_keeps_growing_does_not_delay_others() {
     let mut held = held([event(A, 0), event(B, 0), event(C, 0)]);
     for (n, owner) in [A, B, C, A].into_iter().enumerate() {
         let batch = held.batch(1);
@@ -81,7 +84,7 @@ fn a_boot_that_grows_all_the_time_keeps_nobody_waiting() {
 }
 
 #[test]
-fn what_could_not_be_kept_is_tried_again_first_and_in_the_same_order() {
+fn boots_that_could_not_be_stored_are_retried_first_and_in_order() {
     let mut held = held([script(A, 0), event(B, 0), script(A, 1), event(C, 1)]);
     let batch = held.batch(3);
     assert_eq!(owners(&batch), [A, A, B], "one that ended, then those that wait");
@@ -105,7 +108,7 @@ fn what_could_not_be_kept_is_tried_again_first_and_in_the_same_order() {
 }
 
 #[test]
-fn one_that_was_kept_is_kept_again_under_the_same_id_when_it_grows() {
+fn a_stored_boot_that_grows_is_stored_again_under_its_id() {
     let mut held = held([event(A, 0)]);
     let first = held.batch(9);
     let id = first[0].boot.to_proto().id;
@@ -116,7 +119,7 @@ fn one_that_was_kept_is_kept_again_under_the_same_id_when_it_grows() {
 }
 
 #[test]
-fn what_is_kept_is_forgotten_once_it_cannot_grow() {
+fn a_stored_boot_is_evicted_once_it_cannot_grow() {
     let mut held = held([event(A, 0)]);
     let later = event(A, 0).at + OPEN_TIMEOUT;
     held.evict(later);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use store::memory::MemoryStore;
@@ -13,7 +14,9 @@ use tinwright::netboot::v1::{Boot, ScriptKind};
 use super::*;
 use crate::Mac;
 use crate::decision::Fact;
-use crate::timeline::{BootStep, BootSubject, Timeline};
+use crate::metrics::Metrics;
+use crate::timeline::{BootOwner, BootStep, Timeline};
+use tinwright::netboot::v1::BootEventKind as Kind;
 
 /// A store that may be away.
 #[derive(Default)]
@@ -51,18 +54,18 @@ struct Site {
 fn site() -> Site {
     let (store, metrics) = (Arc::new(FlakyStore::default()), Metrics::default());
     let stored = BootStore::new(ScopedStore::new(store.clone(), "netboot"));
-    let (_, events) = Timeline::new(metrics.clone());
-    let recorder = Recorder::new(events, stored.clone(), metrics.clone());
+    let timeline = Timeline::new(metrics.clone());
+    let recorder = Recorder::new(timeline, stored.clone(), Clock::system());
     Site { store, stored, recorder, metrics }
 }
 
-fn event(owner: HardwareId, seconds: u64, what: BootStep) -> Event {
+fn event(owner: HardwareId, seconds: u64, step: BootStep) -> Event {
     let at = SystemTime::now() - Duration::from_secs(seconds);
-    Event { subject: BootSubject::Machine(owner, Mac([2; 6])), step: what, source: None, at }
+    Event { owner: BootOwner::Machine(owner), mac: Mac([2; 6]), step, source: None, at }
 }
 
 fn script() -> BootStep {
-    BootStep::Script { kind: ScriptKind::Worker, fact: Fact::WorkflowWaits }
+    BootStep::script(ScriptKind::Worker, Fact::WorkflowWaits)
 }
 
 async fn all(stored: &BootStore, owner: impl ToString) -> Vec<Boot> {
@@ -93,7 +96,7 @@ async fn the_last_20_boots_of_a_machine_are_stored_in_order_and_no_others_are_de
     recorder.add(event(other, 500, script()));
     for n in 0..30 {
         recorder.add(event(a, 400 - n, script()));
-        while recorder.store_batch().await == Remaining::Some {}
+        while recorder.store_batch().await {}
     }
     let boots = all(&stored, a).await;
     assert_eq!(boots.len(), 20);
@@ -106,8 +109,13 @@ async fn the_last_20_boots_of_a_machine_are_stored_in_order_and_no_others_are_de
 async fn clients_without_a_record_have_100_boots_in_all() {
     let Site { stored, mut recorder, .. } = site();
     for n in 0..150 {
-        let who = BootSubject::UnknownClient(Mac([2, 0, 0, 0, 0, n]));
-        recorder.add(Event { subject: who, ..event(HardwareId::new(), 400, BootStep::PhoneHome) });
+        let mac = Mac([2, 0, 0, 0, 0, n]);
+        let owner = BootOwner::UnknownClient(mac);
+        recorder.add(Event {
+            owner,
+            mac,
+            ..event(HardwareId::new(), 400, BootStep::new(Kind::PhoneHome, ""))
+        });
         recorder.store_batch().await;
     }
     assert_eq!(all(&stored, crate::timeline::records::UNKNOWN).await.len(), 100);
@@ -126,26 +134,25 @@ async fn a_boot_of_last_week_is_deleted() {
 }
 
 #[tokio::test]
-async fn events_are_stored_once_the_store_is_back() {
+async fn events_are_stored_once_the_store_is_available_again() {
     let Site { store, stored, mut recorder, .. } = site();
     store.away.store(true, Ordering::Relaxed);
     let a = HardwareId::new();
     recorder.add(event(a, 9, script()));
     recorder.store_batch().await;
     assert!(all(&stored, a).await.is_empty());
-    recorder.add(event(a, 8, BootStep::Started));
+    recorder.add(event(a, 8, BootStep::new(Kind::Started, "")));
     store.away.store(false, Ordering::Relaxed);
     recorder.store_batch().await;
     assert_eq!(all(&stored, a).await[0].events.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn boots_are_stored_within_a_moment_and_the_rest_at_the_end() {
-    let metrics = Metrics::default();
+async fn boots_are_stored_at_each_interval_and_at_the_stop() {
     let stored = BootStore::new(ScopedStore::new(Arc::new(MemoryStore::default()), "netboot"));
-    let (timeline, queue) = Timeline::new(metrics.clone());
+    let timeline = Timeline::new(Metrics::default());
     let (stop, ids) = (CancellationToken::new(), [HardwareId::new(), HardwareId::new()]);
-    let recorder = Recorder::new(queue, stored.clone(), metrics);
+    let recorder = Recorder::new(timeline.clone(), stored.clone(), Clock::system());
     let recording = tokio::spawn(recorder.run(stop.clone()));
     timeline.record(event(ids[0], 9, script()));
     tokio::time::sleep(2 * STORE_INTERVAL).await;
@@ -159,9 +166,9 @@ async fn boots_are_stored_within_a_moment_and_the_rest_at_the_end() {
 #[tokio::test]
 async fn an_event_that_does_not_fit_into_the_queue_is_counted() {
     let Site { metrics, .. } = site();
-    let (timeline, _unread) = Timeline::new(metrics.clone());
+    let timeline = Timeline::new(metrics.clone());
     for _ in 0..super::super::queue::MAX_WAITING + 7 {
-        timeline.record(event(HardwareId::new(), 0, BootStep::Started));
+        timeline.record(event(HardwareId::new(), 0, BootStep::new(Kind::Started, "")));
     }
-    assert_eq!(metrics.dropped_events(), 7);
+    assert_eq!(metrics.dropped_boot_events.get(), 7);
 }
