@@ -1,20 +1,19 @@
-//! Everything a machine may read, by path.
+//! The documents that a machine can read, by path.
 //!
 //! ```text
 //! /nocloud/…               cloud-init's seed: meta-data, user-data, vendor-data, network-config
 //! /openstack/…             OpenStack's documents
 //! /metadata  /userdata     Tinkerbell's and Equinix Metal's
-//! /instance-identity.pem   by what the signatures under identity documents are checked
-//! the site's own           what a filter makes of Tinkerbell's document (see [`Endpoints`])
-//! anything else            the EC2 tree
+//! /instance-identity.pem   the certificate that verifies signatures of identity documents
+//! custom endpoints         the result of a filter over Tinkerbell's document (see [`Endpoints`])
+//! other paths              the EC2 tree
 //! ```
 //!
-//! All of it is said of the same [`Machine`], so no two documents can disagree.
+//! All documents are made from the same [`Machine`], so they agree.
 
 pub mod document;
 mod nocloud;
 mod openstack;
-mod tags;
 mod yaml;
 
 use std::net::IpAddr;
@@ -29,43 +28,43 @@ use crate::machine::{Machine, UserData};
 use crate::tree::signed::Signer;
 use crate::tree::{self, Body, Kind};
 
-/// Where machines find us who were told nothing else.
-const LINK_LOCAL: &str = "http://169.254.169.254";
+/// The address of this service for clients that send no `Host`.
+const LINK_LOCAL_URL: &str = "http://169.254.169.254";
 
-/// What the site adds to what machines are told.
+/// The site's settings for documents.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// Signs identity documents, where the site has a key for that.
+    /// Signs identity documents, if the site has a key for it.
     pub signer: Option<Signer>,
-    /// Opens what boot scripts carry: who shows that may be told secrets.
+    /// Opens the tokens in boot scripts. A client with such a token may read the root password.
     pub boot_tokens: Option<BootTokens>,
-    /// The site's own paths. What stands there takes time to make, so [`Contents::get`] knows nothing of them.
+    /// The custom endpoints. Filters take time, so [`Contents::get`] does not serve them.
     pub endpoints: Endpoints,
 }
 
-/// How it is asked.
+/// The properties of a request that documents depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// What the client calls us, if it said so: a host, with or without a port.
+pub struct RequestContext<'a> {
+    /// The `Host` of the request: a host, with or without a port.
     pub host: Option<&'a str>,
-    /// Whether whoever asks has shown that it may be told secrets (see [`Contents::trusts`]).
+    /// True if the client may read the root password (see [`Contents::trusts`]).
     pub trusted: bool,
 }
 
-impl Asked<'_> {
-    /// Where we are, as the client calls us: a URL without a path.
-    fn base(&self) -> String {
-        let named = self.host.and_then(|host| host.parse::<Authority>().ok());
-        named.map_or_else(|| LINK_LOCAL.to_owned(), |host| format!("http://{host}"))
+impl RequestContext<'_> {
+    /// Returns the URL of this service, without a path, by the client's name for it.
+    fn base_url(&self) -> String {
+        let host = self.host.and_then(|host| host.parse::<Authority>().ok());
+        host.map_or_else(|| LINK_LOCAL_URL.to_owned(), |host| format!("http://{host}"))
     }
 }
 
 /// A family of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// EC2's tree.
+    /// The EC2 tree.
     Ec2,
-    /// cloud-init's seed, of the machine that asks, or of the one that has a secret name.
+    /// cloud-init's seed, of the machine with the client's address or with the lookup id in the path.
     NoCloud,
     /// OpenStack's documents.
     OpenStack,
@@ -74,12 +73,12 @@ pub enum Family {
 }
 
 impl Contents {
-    /// What `machine` finds at `path`, or `None` if there is nothing.
-    pub fn get(&self, machine: &Machine, path: &[&str], asked: Asked) -> Option<Body> {
+    /// Returns the document at `path` for `machine`, if there is one.
+    pub fn get(&self, machine: &Machine, path: &[&str], context: RequestContext) -> Option<Body> {
         match path {
-            ["nocloud", rest @ ..] => nocloud::get(machine, without_name(rest)),
+            ["nocloud", rest @ ..] => nocloud::get(machine, without_lookup_id(rest)),
             ["openstack", rest @ ..] => openstack::get(machine, rest),
-            ["metadata"] => Some(Body::json(&document::whole(machine, asked))),
+            ["metadata"] => Some(Body::json(&document::whole(machine, context))),
             ["userdata"] => machine.user_data().map(Body::octets),
             ["instance-identity.pem"] => {
                 Some(self.signer.as_ref()?.certificate().to_owned().into())
@@ -88,7 +87,7 @@ impl Contents {
         }
     }
 
-    /// Which family `path` belongs to.
+    /// Returns the family of `path`.
     pub fn family(&self, path: &[&str]) -> Family {
         match path {
             ["nocloud", ..] => Family::NoCloud,
@@ -99,17 +98,16 @@ impl Contents {
         }
     }
 
-    /// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
+    /// True if the document at `path` is secret: see `docs/reference/ec2-metadata.md`.
     pub fn is_secret(&self, path: &[&str]) -> bool {
         match self.family(path) {
             Family::Ec2 => tree::is_secret(path),
-            // User data, vendor data and keys are all over them.
+            // They contain user data, vendor data and keys.
             Family::NoCloud | Family::OpenStack | Family::Json => true,
         }
     }
 
-    /// Whether `token` is one that a boot script gave to `machine`, at `address`, and not long ago: the machine is being
-    /// installed by us.
+    /// True if `token` is a valid token of a boot script for `machine` at `address`: the client is our installer.
     pub fn trusts(&self, machine: &Machine, address: IpAddr, token: &str, now: SystemTime) -> bool {
         let opened = self.boot_tokens.as_ref();
         let opened = opened.and_then(|tokens| tokens.open(Purpose::Identity, token, now).ok());
@@ -119,8 +117,8 @@ impl Contents {
     }
 }
 
-/// Whether something stands at `path`, or may, whatever the site adds.
-pub(crate) fn is_ours(path: &[&str]) -> bool {
+/// True if `path` is reserved for documents, so that no custom endpoint may have it.
+pub(crate) fn is_reserved(path: &[&str]) -> bool {
     match path {
         [] | ["nocloud" | "openstack", ..] => true,
         ["metadata" | "userdata" | "instance-identity.pem"] => true,
@@ -128,7 +126,7 @@ pub(crate) fn is_ours(path: &[&str]) -> bool {
     }
 }
 
-/// The secret name of a machine that `path` has, where it has one: `/nocloud/<lookup id>/…`.
+/// Returns the lookup id in `path`, if there is one: `/nocloud/<lookup id>/…`.
 pub fn lookup_id<'a>(path: &[&'a str]) -> Option<&'a str> {
     match path {
         ["nocloud", name, ..] if is_lookup_id(name) => Some(*name),
@@ -136,8 +134,8 @@ pub fn lookup_id<'a>(path: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// `path` as a log may show it: a secret name opens what it names.
-pub fn shown(path: &str) -> String {
+/// Returns `path` for logs, without the lookup id, which is a secret.
+pub fn redacted(path: &str) -> String {
     let mut segments: Vec<_> = path.split('/').collect();
     for segment in segments.iter_mut().filter(|segment| is_lookup_id(segment)) {
         *segment = "…";
@@ -145,30 +143,30 @@ pub fn shown(path: &str) -> String {
     segments.join("/")
 }
 
-fn without_name<'p, 'a>(path: &'p [&'a str]) -> &'p [&'a str] {
+fn without_lookup_id<'p, 'a>(path: &'p [&'a str]) -> &'p [&'a str] {
     match path {
         [name, rest @ ..] if is_lookup_id(name) => rest,
         _ => path,
     }
 }
 
-/// 128 bits in hex.
+/// True for 128 bits in hexadecimal digits.
 fn is_lookup_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Body {
-    /// An owner's bytes.
+    /// A body of the owner's bytes.
     pub(crate) fn octets(data: UserData) -> Self {
         Self { bytes: data.0, kind: Kind::Octets }
     }
 
-    /// A JSON value.
+    /// A body of JSON.
     pub(crate) fn json(value: &Value) -> Self {
         Self { bytes: value.to_string().into(), kind: Kind::Json }
     }
 
-    /// The same value in YAML.
+    /// A body of YAML.
     fn yaml(value: &Value) -> Self {
         Self { bytes: yaml::text(value).into(), kind: Kind::Yaml }
     }

@@ -1,47 +1,48 @@
-//! Paths of the site's own: what is found there is what a jq filter makes of the machine's document.
+//! Custom endpoints: paths of the site that serve the result of a jq filter over the machine's document.
 //!
-//! Filters are the operator's, documents are partly a tenant's. So a filter is looked at when the program starts, and what
-//! could run or grow without end is not offered (`offered`); and each answer is made in a thread of its own, for which
-//! nobody waits longer than a second. Few run at once, so that one that takes long takes nothing from anybody else.
+//! Filters are the operator's, documents are partly a tenant's. So filters are checked when the program starts: functions
+//! without a bound on time or size are not allowed (`allowed`). Each filter runs in a thread of its own, for at most a second,
+//! and few run at the same time.
 
+mod allowed;
 mod filter;
-mod offered;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use runtime::Clock;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::path::Path;
 use crate::tree::Body;
 pub(crate) use filter::Filter;
 
-/// How long a filter may take. A millisecond is usual; the rest is for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How many run at once.
-const RUNNING: usize = 4;
-/// What Hegel answers where nobody said anything else. Ours at that path says all of it, and more.
-const HEGELS_OWN: (&str, &str) = ("/metadata", ".metadata.instance");
+/// The limit for one filter. A millisecond is usual; the rest is for a busy host.
+const FILTER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most filters that run at the same time.
+const MAX_RUNNING_FILTERS: usize = 4;
+/// Hegel's default endpoint. Our document at that path contains all of it.
+const HEGEL_DEFAULT: (&str, &str) = ("/metadata", ".metadata.instance");
 
-/// The site's own paths.
+/// The custom endpoints of the site.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
-    filters: BTreeMap<Vec<String>, Arc<Filter>>,
+    filters: BTreeMap<String, Arc<Filter>>,
     running: Arc<Semaphore>,
 }
 
 impl Default for Endpoints {
     fn default() -> Self {
-        Self { filters: BTreeMap::new(), running: Arc::new(Semaphore::new(RUNNING)) }
+        Self { filters: BTreeMap::new(), running: Arc::new(Semaphore::new(MAX_RUNNING_FILTERS)) }
     }
 }
 
-/// An endpoint that cannot be served.
+/// An invalid endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
-pub struct Refused {
+pub struct InvalidEndpoint {
     path: String,
     reason: Reason,
 }
@@ -50,39 +51,38 @@ pub struct Refused {
 enum Reason {
     #[error("is not a path that begins with /")]
     NoPath,
-    #[error("is answered by the service itself")]
-    Taken,
-    #[error("is given twice")]
-    Twice,
+    #[error("is reserved for the service itself")]
+    Reserved,
+    #[error("is configured twice")]
+    Duplicate,
     #[error("filter: {0}")]
-    Filter(filter::Wrong),
+    Filter(#[from] filter::InvalidFilter),
 }
 
-/// Why a filter made nothing.
+/// A failed run of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The document is not what the filter is for.
+    /// The filter does not fit the document.
     #[error("the filter failed")]
     Failed,
-    /// It would have been too long.
+    /// The result is longer than allowed.
     #[error("the filter's answer is too long")]
     TooLong,
-    /// It took too long, or others did.
+    /// The filter did not end in time, or could not start in time.
     #[error("the filter took too long")]
     TooLate,
 }
 
 impl Endpoints {
-    /// Creates the endpoints of `filters`, by path; none may be at a path that `is_reserved`.
+    /// Creates the endpoints of `filters`, by path. No path may be reserved.
     pub fn new(
         filters: &BTreeMap<String, String>,
         is_reserved: fn(&[&str]) -> bool,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, InvalidEndpoint> {
         let mut endpoints = Self::default();
         for (path, code) in filters {
-            endpoints
-                .add(path, code, is_reserved)
-                .map_err(|reason| Refused { path: path.clone(), reason })?;
+            let added = endpoints.add(path, code, is_reserved);
+            added.map_err(|reason| InvalidEndpoint { path: path.clone(), reason })?;
         }
         Ok(endpoints)
     }
@@ -93,54 +93,49 @@ impl Endpoints {
         code: &str,
         is_reserved: fn(&[&str]) -> bool,
     ) -> Result<(), Reason> {
-        if (path, code.trim()) == HEGELS_OWN {
+        if (path, code.trim()) == HEGEL_DEFAULT {
             return Ok(());
         }
         let parsed = Path::parse(path).filter(|_| path.starts_with('/')).ok_or(Reason::NoPath)?;
         let parsed = parsed.segments();
         if is_reserved(&parsed) {
-            return Err(Reason::Taken);
+            return Err(Reason::Reserved);
         }
-        let filter = Arc::new(Filter::new(code).map_err(Reason::Filter)?);
-        match self.filters.insert(owned(&parsed), filter) {
+        match self.filters.insert(parsed.join("/"), Arc::new(Filter::new(code)?)) {
             None => Ok(()),
-            Some(_) => Err(Reason::Twice),
+            Some(_) => Err(Reason::Duplicate),
         }
     }
 
-    /// The filter at `path`.
+    /// Returns the filter at `path`, if there is one.
     pub(crate) fn at(&self, path: &[&str]) -> Option<&Arc<Filter>> {
         // Most sites have none.
-        if self.filters.is_empty() { None } else { self.filters.get(&owned(path)) }
+        if self.filters.is_empty() { None } else { self.filters.get(&path.join("/")) }
     }
 
-    /// What `filter` makes of `document`; `None` where that is nothing.
+    /// Runs `filter` over `document`. Returns none if the result is empty.
     pub(crate) async fn answer(
         &self,
         filter: &Arc<Filter>,
         document: String,
     ) -> Result<Option<Body>, Failure> {
         let (filter, running) = (filter.clone(), self.running.clone());
-        let until = Instant::now() + PATIENCE;
-        let made = async {
-            let place = running.acquire_owned().await.map_err(|_| Failure::TooLate)?;
-            let (tell, told) = oneshot::channel();
-            // A thread that nobody waits for at the end, as the runtime would for one of its own.
+        let deadline = Clock::system().monotonic() + FILTER_TIMEOUT;
+        let result = async {
+            let permit = running.acquire_owned().await.map_err(|_| Failure::TooLate)?;
+            let (sender, receiver) = oneshot::channel();
+            // A plain thread: at its end the process does not wait for it, as it would for a blocking task of the runtime.
             let run = move || {
-                let made = filter.run(document.as_bytes(), until);
-                drop(place);
-                let _gave_up = tell.send(made);
+                let result = filter.run(document.as_bytes(), deadline);
+                drop(permit);
+                let _timed_out = sender.send(result);
             };
-            let begun = thread::Builder::new().name("filter".into()).spawn(run);
-            begun.map_err(|_| Failure::TooLate)?;
-            told.await.unwrap_or(Err(Failure::Failed))
+            let thread = thread::Builder::new().name("filter".into()).spawn(run);
+            thread.map_err(|_| Failure::TooLate)?;
+            receiver.await.unwrap_or(Err(Failure::Failed))
         };
-        tokio::time::timeout(PATIENCE, made).await.unwrap_or(Err(Failure::TooLate))
+        tokio::time::timeout(FILTER_TIMEOUT, result).await.unwrap_or(Err(Failure::TooLate))
     }
-}
-
-fn owned(path: &[&str]) -> Vec<String> {
-    path.iter().map(|&segment| segment.to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use runtime::Clock;
 use runtime::serve::HopLimit;
 use tracing::Instrument as _;
 
-use crate::contents::{Asked, Contents, document, lookup_id};
+use crate::contents::{Contents, RequestContext, document, lookup_id};
 use crate::guard::SourceCheck;
 use crate::index::{Index, Lookup};
 use crate::machine::Machine;
@@ -237,18 +237,20 @@ impl Service {
         let (family, is_secret) = (self.contents.family(path), self.contents.is_secret(path));
         self.check_policy(machine, client, family, is_secret)?;
         let host = client.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let asked = Asked { host, trusted: self.is_trusted(machine, client) };
+        let context = RequestContext { host, trusted: self.is_trusted(machine, client) };
         let machine = &*self.visible(machine, client);
         let (body, event) = match self.contents.endpoints.at(path) {
             Some(filter) => {
-                let document = document::hardware(machine, asked).to_string();
+                let document = document::hardware(machine, context).to_string();
                 let filtered = self.contents.endpoints.answer(filter, document).await;
                 let body = filtered.inspect_err(|failure| {
                     client.log(machine.id, || tracing::warn!(%failure, "custom endpoint failed"));
                 })?;
                 (body, Some(AccessEvent::UserDataRead))
             }
-            None => (self.contents.get(machine, path, asked), first_access::event_of_reading(path)),
+            None => {
+                (self.contents.get(machine, path, context), first_access::event_of_reading(path))
+            }
         };
         let body = body.ok_or(Refusal::NotFound)?;
         if let Some(event) = event {

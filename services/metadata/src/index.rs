@@ -1,9 +1,9 @@
-//! The machine that an address speaks for: all of them in memory, so that no answer waits for another service.
+//! Finds a machine by its source address. All machines are in memory, so a lookup waits for no other service.
 //!
-//! Readers see all of a change or nothing of it: an address that moves to another machine never shows the old one's data
-//! beside the new one's. Of two machines whose records claim an address, the fleet says which has it.
+//! Changes are atomic: after an address moved to another machine, no reader gets data of both. If the records of two machines
+//! have the same address, the fleet decides between them.
 //!
-//! An address that no record has may be leased: it speaks for the machine with the lease's interface while the lease lasts.
+//! An address in no record may be leased: until the lease ends, it belongs to the machine with the lease's MAC.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tinwright::{HardwareId, Mac};
 use crate::machine::Machine;
 use crate::records;
 
-/// The time for which secrets are still told after the control plane was last reached.
+/// The time for which secrets are still served after the control plane was last reached.
 pub const SECRETS_AFTER_DISCONNECT: Duration = Duration::from_secs(15 * 60);
 
 /// The feeds that a machine's document is made from.
@@ -27,31 +27,31 @@ const FEEDS: [FeedKind; 2] = [FeedKind::Hardware, FeedKind::Instance];
 /// Reports changes of an [`Index`].
 pub type Changes = fleet::views::Changes<Machine>;
 
-/// The machines, shared by those who answer and the fleet that keeps them up to date.
+/// The machines. The fleet updates them, requests read them.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// The machines by id, MAC, address and secret name.
+    /// The machines by id, MAC, address and lookup id.
     pub views: ViewIndex<Machine>,
 }
 
 /// The result of looking a machine up.
 #[derive(Clone, Debug)]
 pub enum Lookup {
-    /// The address speaks for this machine.
+    /// The address belongs to this machine.
     Found {
         /// The machine.
         machine: Arc<Machine>,
-        /// True if the records are recent enough to tell secrets by.
+        /// True if the records are recent enough to serve secrets.
         secrets: bool,
     },
-    /// The address speaks for no machine.
+    /// The address belongs to no machine.
     Unknown,
     /// The feeds have not reported everything yet.
     NotReady,
 }
 
 impl MachineProjection for Machine {
-    /// The secret name of the instance.
+    /// The lookup id of the instance.
     type Key = String;
 
     const USES_LEASES: bool = true;
@@ -85,30 +85,23 @@ impl Observer for Index {
 }
 
 impl Index {
-    /// Returns the machine that `address` speaks for, whatever form it is in.
+    /// Returns the machine of the source address `address`.
     pub fn lookup(&self, address: IpAddr, now: Instant) -> Lookup {
         let snapshot = self.views.read();
-        let freshness = snapshot.feeds.combined(&FEEDS);
-        let Some(secrets) = tells_secrets(freshness, now) else { return Lookup::NotReady };
         let address = address.to_canonical();
-        match snapshot.by_address(address) {
-            Some(machine) => Lookup::Found { machine: machine.clone(), secrets },
-            None => lookup_lease(&snapshot, address, secrets, now),
+        match lookup_in(&snapshot, snapshot.by_address(address), now) {
+            Lookup::Unknown => lookup_lease(&snapshot, address, now),
+            found @ (Lookup::Found { .. } | Lookup::NotReady) => found,
         }
     }
 
-    /// Returns the machine whose instance has the secret name `name` (its lookup id).
-    pub fn lookup_named(&self, name: &str, now: Instant) -> Lookup {
+    /// Returns the machine whose instance has the lookup id `id`.
+    pub fn lookup_named(&self, id: &str, now: Instant) -> Lookup {
         let snapshot = self.views.read();
-        let freshness = snapshot.feeds.combined(&FEEDS);
-        let Some(secrets) = tells_secrets(freshness, now) else { return Lookup::NotReady };
-        match snapshot.by_key(name.to_ascii_lowercase().as_str()).first() {
-            Some(machine) => Lookup::Found { machine: machine.clone(), secrets },
-            None => Lookup::Unknown,
-        }
+        lookup_in(&snapshot, snapshot.by_key(id.to_ascii_lowercase().as_str()).first(), now)
     }
 
-    /// Reports changes from now on: that there was one, of whichever machine.
+    /// Reports changes of any machine from now on.
     pub fn changes(&self) -> Changes {
         self.views.changes()
     }
@@ -127,7 +120,7 @@ impl Index {
     pub fn by_hostname(&self, hostname: &str) -> Option<Arc<Machine>> {
         let snapshot = self.views.read();
         let named = snapshot.machines().filter(|machine| machine.hostname() == hostname);
-        named.min_by_key(|machine| age(machine)).cloned()
+        named.min_by_key(|machine| creation_order(machine)).cloned()
     }
 
     /// Returns the lease of `address`, if it has not ended.
@@ -144,11 +137,7 @@ impl Index {
 
     /// Returns the time since the feeds were disconnected: zero while they are live, none before they reported everything.
     pub fn feed_age(&self, now: Instant) -> Option<Duration> {
-        match self.views.freshness(&FEEDS) {
-            Freshness::NeverSynced => None,
-            Freshness::Live | Freshness::Unused => Some(Duration::ZERO),
-            Freshness::StaleSince(when) => Some(now.saturating_duration_since(when)),
-        }
+        age(self.views.freshness(&FEEDS), now)
     }
 
     /// True if the feeds are connected.
@@ -157,38 +146,44 @@ impl Index {
     }
 }
 
-/// Returns true if records of this freshness are recent enough to tell secrets by; none if there are none yet.
-fn tells_secrets(freshness: Freshness, now: Instant) -> Option<bool> {
+/// Returns the age of records with this freshness: zero while their feeds are live, none if there are no records yet.
+fn age(freshness: Freshness, now: Instant) -> Option<Duration> {
     match freshness {
         Freshness::NeverSynced => None,
-        Freshness::Live | Freshness::Unused => Some(true),
-        Freshness::StaleSince(when) => {
-            Some(now.saturating_duration_since(when) <= SECRETS_AFTER_DISCONNECT)
+        Freshness::Live | Freshness::Unused => Some(Duration::ZERO),
+        Freshness::StaleSince(when) => Some(now.saturating_duration_since(when)),
+    }
+}
+
+fn lookup_in(snapshot: &Snapshot<Machine>, found: Option<&Arc<Machine>>, now: Instant) -> Lookup {
+    match (age(snapshot.feeds.combined(&FEEDS), now), found) {
+        (None, _) => Lookup::NotReady,
+        (Some(_), None) => Lookup::Unknown,
+        (Some(age), Some(machine)) => {
+            Lookup::Found { machine: machine.clone(), secrets: age <= SECRETS_AFTER_DISCONNECT }
         }
     }
 }
 
-/// Returns the machine that leases `address`, which no record has.
-fn lookup_lease(
-    snapshot: &Snapshot<Machine>,
-    address: IpAddr,
-    secrets: bool,
-    now: Instant,
-) -> Lookup {
+/// Returns the machine that leases `address`, which is in no record.
+fn lookup_lease(snapshot: &Snapshot<Machine>, address: IpAddr, now: Instant) -> Lookup {
     let freshness = snapshot.feeds.get(FeedKind::Lease);
     if freshness == Freshness::Unused {
         return Lookup::Unknown;
     }
-    let Some(fresh) = tells_secrets(freshness, now) else { return Lookup::NotReady };
+    let Some(lease_age) = age(freshness, now) else { return Lookup::NotReady };
     let lease = snapshot.leases.get(address, now);
-    match lease.and_then(|lease| snapshot.by_mac(lease.mac)) {
-        Some(machine) => Lookup::Found { machine: machine.clone(), secrets: secrets && fresh },
-        None => Lookup::Unknown,
+    match lookup_in(snapshot, lease.and_then(|lease| snapshot.by_mac(lease.mac)), now) {
+        Lookup::Found { machine, secrets } => {
+            let secrets = secrets && lease_age <= SECRETS_AFTER_DISCONNECT;
+            Lookup::Found { machine, secrets }
+        }
+        other @ (Lookup::Unknown | Lookup::NotReady) => other,
     }
 }
 
-/// Smaller for older records; of two made at once one is smaller all the same.
-fn age(machine: &Machine) -> (SystemTime, HardwareId) {
+/// The order of records: by creation time, then by id.
+fn creation_order(machine: &Machine) -> (SystemTime, HardwareId) {
     (machine.created, machine.id)
 }
 

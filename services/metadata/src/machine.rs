@@ -1,7 +1,7 @@
-//! What is known of one machine, as plain values.
+//! One machine and its instance, as plain values.
 //!
-//! An empty text means "not known", as it does in the contract; the tree leaves such values out. What follows from
-//! these values (host name, zone, first public address, …) is in `facts`.
+//! An empty text means "unknown", as in the contract; the tree leaves such values out. Values derived from these (host name,
+//! zone, first public address, …) are in `facts`, network links in `links`.
 
 mod facts;
 mod links;
@@ -28,157 +28,157 @@ pub use links::{Kind, Link};
 pub struct Machine {
     /// The hardware record's id.
     pub id: HardwareId,
-    /// When that record was made: of two machines that claim an address, the older one has it.
+    /// The creation time of that record. If two machines claim an address, the older one has it.
     pub created: SystemTime,
-    /// As Linux spells it: `x86_64` or `aarch64`.
+    /// Linux's name of the CPU architecture: `x86_64` or `aarch64`.
     pub architecture: String,
-    /// Site or data centre code.
+    /// The code of the site or data centre.
     pub facility: String,
-    /// The kind of machine, as its owner sells it.
+    /// The owner's product name for this kind of machine.
     pub plan: String,
-    /// Who made it.
+    /// The manufacturer.
     pub manufacturer: String,
-    /// Its network interfaces, in the order of the record.
+    /// The network interfaces, in the order of the record.
     pub nics: Vec<Nic>,
-    /// Which of them the operating system joins to one.
+    /// The bonds of the interfaces.
     pub bonds: Vec<Bond>,
-    /// Device paths of its disks, the system disk first.
+    /// The device paths of the disks, the system disk first.
     pub disks: Vec<String>,
-    /// Who occupies it. `None` from the moment the instance is being given back: its data must not outlive it.
+    /// The instance. None once it is being deprovisioned: its data must not outlive it.
     pub instance: Option<Instance>,
-    /// How session tokens are treated.
+    /// The rule for session tokens.
     pub tokens: TokenPolicy,
-    /// Who may ask as this machine, and for how long.
+    /// The checks of this machine's requests.
     pub guard: Guard,
-    /// Whether `public-keys` under 2009-04-04 is the keys themselves, as old readers want them.
+    /// True if `public-keys` in version 2009-04-04 is the keys themselves, for old clients.
     pub raw_keys: bool,
-    /// What the hardware's record says that has no field: `metro`, `userdata` of old records, …
+    /// The `extra` of the hardware record: `metro`, `userdata` of old records, …
     pub extra: serde_json::Value,
 }
 
-/// Interfaces that the operating system joins to one.
+/// Interfaces that the operating system uses as one.
 #[derive(Clone, Debug)]
 pub struct Bond {
-    /// What the system calls it.
+    /// The name in the operating system.
     pub name: String,
-    /// Linux's name of how: `802.3ad`, `active-backup`, …
+    /// Linux's name of the bonding mode: `802.3ad`, `active-backup`, …
     pub mode: String,
 }
 
 /// A network interface.
 #[derive(Clone, Debug)]
 pub struct Nic {
-    /// Its Ethernet address.
+    /// The MAC.
     pub mac: Mac,
-    /// What the operating system calls it; empty if nobody said.
+    /// The name in the operating system; empty if unknown.
     pub name: String,
-    /// The bond it belongs to; empty for none.
+    /// The name of its bond; empty for none.
     pub bond: String,
-    /// The VLAN the machine tags for.
+    /// The VLAN of tagged frames.
     pub vlan: Option<u16>,
-    /// Bytes a frame may carry, where it is not the usual 1500.
+    /// The MTU in bytes, if it is not 1500.
     pub mtu: Option<u32>,
-    /// Who resolves names there.
+    /// The DNS servers.
     pub name_servers: Vec<IpAddr>,
-    /// Networks beyond others than the default gateway.
+    /// The routes, without the default route.
     pub routes: Vec<Route>,
-    /// The addresses it has by reservation, the one DHCP gives it first.
+    /// The reserved addresses, first the one that DHCP gives.
     pub addresses: Vec<Address>,
-    /// The address that it asks from and is only lent: it is told so, and to set up none.
+    /// The leased address that the request came from. It is reported, and not to be set up.
     pub leased: Option<IpAddr>,
-    /// The host name DHCP tells it.
+    /// The host name that DHCP gives.
     pub hostname: String,
-    /// The domain DHCP tells it.
+    /// The domain that DHCP gives.
     pub domain: String,
-    /// Whether it is the machine's first interface, wherever the record has it.
+    /// True for the primary interface, which need not be first in the record.
     pub primary: bool,
 }
 
 /// An address and its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The address itself.
+    /// The address.
     pub ip: IpAddr,
-    /// Bits of its network's prefix.
+    /// The prefix length of its network.
     pub prefix_length: u8,
-    /// Whether it is reachable from the internet.
+    /// True if it is reachable from the internet.
     pub public: bool,
-    /// Whether it is for looking after the machine.
+    /// True if it is for managing the machine.
     pub management: bool,
-    /// The way out of its network.
+    /// The gateway of its network.
     pub gateway: Option<IpAddr>,
 }
 
-/// A way to a network.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// The destination.
     pub network: IpNet,
-    /// Through whom.
+    /// The gateway.
     pub gateway: IpAddr,
 }
 
 impl Address {
-    /// The network it is in.
+    /// Returns its network.
     pub fn network(&self) -> IpNet {
         network::of(self.ip, self.prefix_length)
     }
 }
 
-/// What occupies a machine.
+/// The instance on a machine.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// Its id, never empty.
+    /// The id, never empty.
     pub id: String,
-    /// When it was made.
+    /// The creation time.
     pub created: SystemTime,
-    /// `provisioning`, `active`, …
+    /// The state.
     pub state: State,
-    /// Its host name, with or without a domain.
+    /// The host name, with or without a domain.
     pub hostname: String,
-    /// Its owner.
+    /// The owner.
     pub tenant: String,
-    /// The operating system on it.
+    /// The operating system.
     pub os: OperatingSystem,
-    /// Addresses that are its own, wherever they end.
+    /// The instance's own addresses.
     pub addresses: Vec<Address>,
-    /// What its owner hands it.
+    /// The owner's user data.
     pub user_data: UserData,
-    /// What its vendor hands it.
+    /// The vendor data.
     pub vendor_data: UserData,
-    /// The owner's own network configuration for cloud-init; empty where the one made from the record is good.
+    /// The owner's network configuration for cloud-init; empty to use the one made from the record.
     pub network_config: UserData,
-    /// 128 random bits in hex, by which the machine finds its data where its address says nothing; or empty.
+    /// 128 random bits in hexadecimal digits, which identify the machine if its address does not; or empty.
     pub lookup_id: Secret<String>,
-    /// The root password as crypt(3) text, or empty.
+    /// The hash of the root password by crypt(3), or empty.
     pub crypted_root_password: Secret<String>,
-    /// Free words, `key` or `key=value`.
+    /// The tags, `key` or `key=value`.
     pub tags: Vec<String>,
-    /// Public keys of those who may log in, each as a line of `authorized_keys`.
+    /// The public keys, each as a line of `authorized_keys`.
     pub ssh_keys: Vec<String>,
-    /// What the record says that has no field: `storage`, `iqn`, `spot`, `license_activation`, …
+    /// The `extra` of the record: `storage`, `iqn`, `spot`, `license_activation`, …
     pub extra: serde_json::Value,
 }
 
-/// An operating system, as its image names it.
+/// An operating system, with the names of its image.
 #[derive(Clone, Debug, Default)]
 pub struct OperatingSystem {
-    /// `debian_12`
+    /// Such as `debian_12`.
     pub slug: String,
-    /// `debian`
+    /// Such as `debian`.
     pub distro: String,
-    /// `12`
+    /// Such as `12`.
     pub version: String,
-    /// Which build of the image.
+    /// The build of the image.
     pub image_tag: String,
 }
 
-/// Bytes an owner hands an instance. They often hold passwords, so printing them says only how many there are.
+/// An owner's bytes. They often contain passwords, so `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct UserData(pub Bytes);
 
 impl UserData {
-    /// Returns the text in a field of `record`, which is shared and not copied.
+    /// Returns the text in a field of `record`. The text is shared, not copied.
     pub(crate) fn of(
         record: &Arc<tinwright::instance::v1::Instance>,
         field: fn(&tinwright::instance::v1::Instance) -> &String,
@@ -205,13 +205,13 @@ impl fmt::Debug for UserData {
     }
 }
 
-/// Whether a machine's requests must carry a session token (IMDSv2).
+/// The rule for session tokens (IMDSv2) in a machine's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenPolicy {
-    /// They may. The default, because cloud-init never asks for one on hardware it does not take for Amazon's.
+    /// A token is optional. The default, because cloud-init requests one only on Amazon's hardware.
     #[default]
     Optional,
-    /// They must.
+    /// A token is required.
     Required,
     /// The EC2 tree is closed.
     Disabled,

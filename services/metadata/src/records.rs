@@ -1,4 +1,4 @@
-//! Conversion of the contract's records into a machine's document.
+//! Converts the contract's records into a machine.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,8 +14,8 @@ use crate::machine::{
     Address, Bond, Instance, Machine, Nic, OperatingSystem, Route, TokenPolicy, UserData,
 };
 
-/// Returns the machine of `hardware` and the instance that occupies it. None if the record's id is none, and none for a free
-/// machine: a client at its address must not learn who was there, or who comes.
+/// Returns the machine of `hardware` and the instance that occupies it. None for an invalid id, and for a free machine: a client
+/// at its address must learn nothing about its last or its next instance.
 pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -> Option<Machine> {
     if occupant.is_none() && is_free(hardware.state()) {
         return None;
@@ -48,8 +48,8 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -
     })
 }
 
-/// True if a machine in this state belongs to nobody while no instance occupies it. One that somebody still looks after
-/// (enrolled, failed, in maintenance) goes by its hardware id instead.
+/// True if a machine in this state is free while no instance occupies it. A machine that an operator works on (enrolled, failed,
+/// in maintenance) has its hardware id instead.
 fn is_free(state: hw::State) -> bool {
     match state {
         hw::State::Provisionable | hw::State::Deleting => true,
@@ -132,7 +132,7 @@ fn os(record: &occ::Instance) -> OperatingSystem {
     }
 }
 
-/// As image vendors spell distribution and version in one word: `ubuntu_24_04`.
+/// Returns distribution and version in one word, as image vendors do: `ubuntu_24_04`.
 fn slug(os: &occ::instance::OperatingSystem) -> String {
     match (os.distro.as_str(), os.version.as_str()) {
         ("", _) | (_, "") => String::new(),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_and_what_occupies_it_become_a_machine() {
+    fn hardware_and_its_instance_become_a_machine() {
         let machine = machine(&hardware(), Some(&occupant(occ::State::Active))).unwrap();
         assert_eq!((machine.facility.as_str(), machine.nics[0].primary), ("lab1", true));
         let instance = machine.instance.unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_given_back_is_not_told_any_more() {
+    fn an_instance_that_is_being_deprovisioned_is_left_out() {
         for state in
             [occ::State::Deprovisioning, occ::State::DeprovisionFailed, occ::State::Deleted]
         {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_machine_is_nobody() {
+    fn a_free_machine_is_left_out() {
         for state in [hw::State::Provisionable, hw::State::Deleting] {
             assert!(machine(&in_state(state), None).is_none(), "{state:?}");
             assert!(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_somebody_looks_after_goes_by_its_own_id() {
+    fn a_machine_that_an_operator_works_on_has_its_hardware_id() {
         for state in [hw::State::Enrolled, hw::State::Failed, hw::State::Maintenance] {
             let hardware = in_state(state);
             assert_eq!(machine(&hardware, None).unwrap().instance_id(), hardware.id, "{state:?}");

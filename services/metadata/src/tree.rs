@@ -7,8 +7,8 @@
 //! /V/dynamic/…                     identity, signed
 //! ```
 //!
-//! A name is listed exactly when fetching it finds something, because a client that is sent to a 404 by a listing
-//! (cloud-init) throws away the rest as well. That holds by construction: a listing asks the rows, as a fetch does.
+//! `docs/reference/ec2-metadata.md` has the whole table. A name is listed exactly when fetching it finds something, because
+//! cloud-init discards everything if a listed name answers 404. Listings and fetches use the same rows, so they agree.
 
 mod identity;
 mod interfaces;
@@ -19,6 +19,7 @@ pub mod signed;
 mod tags;
 mod version;
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -27,39 +28,39 @@ use crate::machine::Machine;
 pub(crate) use identity::seconds;
 use row::Row;
 use signed::{Form, Signer};
-use version::Version;
+use version::Dialect;
 
-/// Every row of the tree. Its paths begin below the version; a `*` is any one name the row knows.
+/// Every row of the tree. Its paths begin below the version; a `*` is any name that the row lists.
 const TABLE: [&[Row]; 6] =
     [meta_data::ROWS, interfaces::ROWS, keys::ROWS, tags::ROWS, identity::ROWS, USER_DATA];
 
 const USER_DATA: &[Row] = &[Row::leaf("user-data", |m| m.user_data().map(Body::octets))];
 
-/// What a path answers.
+/// The body of a response.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Body {
     /// Exactly the bytes to send; a text has no final newline.
     pub bytes: Bytes,
-    /// What they are.
+    /// The type of the bytes.
     pub kind: Kind,
 }
 
-/// What a body's bytes are.
+/// The type of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8 text.
     Text,
-    /// The owner's bytes, of no known kind.
+    /// The owner's bytes, of unknown type.
     Octets,
     /// A JSON value.
     Json,
     /// YAML.
     Yaml,
-    /// A text, to be signed in this way before it is told.
+    /// A text that is replaced by its signature of this form.
     ToSign(Form),
 }
 
-// Bodies hold secrets; see `UserData`.
+// Bodies contain secrets, see `UserData`.
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes of {:?}", self.bytes.len(), self.kind)
@@ -72,15 +73,15 @@ impl From<String> for Body {
     }
 }
 
-/// What `machine` finds at `path`, or `None` if there is nothing. Without a signer there is nothing signed.
+/// Returns the value or listing at `path` for `machine`, if there is one. Without a signer there are no signatures.
 pub fn get(machine: &Machine, path: &[&str], signer: Option<&Signer>) -> Option<Body> {
     let Some((version, below)) = path.split_first() else {
-        return Some(Version::listing().into());
+        return Some(version::LISTING.to_owned().into());
     };
-    let asked = Asked { version: Version::find(version)?, signed: signer.is_some() };
+    let view = View { machine, dialect: Dialect::of_version(version)?, signed: signer.is_some() };
     let body = match below {
-        [] => top(machine, asked).into(),
-        _ => leaf(machine, asked, below).or_else(|| directory(machine, asked, below))?,
+        [] => view.root().into(),
+        _ => view.leaf(below).or_else(|| view.directory(below))?,
     };
     match body.kind {
         Kind::ToSign(form) => signer?.sign(&body.bytes, form).map(Body::from),
@@ -88,58 +89,54 @@ pub fn get(machine: &Machine, path: &[&str], signer: Option<&Signer>) -> Option<
     }
 }
 
-/// Which tree is asked: of which version, and whether it has what is signed.
-#[derive(Clone, Copy)]
-struct Asked {
-    version: Version,
-    signed: bool,
-}
-
-/// Whether a version of the tree has this name.
+/// True if the tree has a version of this name.
 pub fn is_version(name: &str) -> bool {
-    Version::find(name).is_some()
+    Dialect::of_version(name).is_some()
 }
 
-/// Whether what stands at `path` must not be told to somebody who asks through the machine (specification, M2a).
+/// True if `path` is secret: see `docs/reference/ec2-metadata.md`.
 pub fn is_secret(path: &[&str]) -> bool {
     matches!(path, [_, "user-data", ..] | [_, "meta-data", "public-keys", ..])
 }
 
-fn rows(asked: Asked) -> impl Iterator<Item = &'static Row> {
-    TABLE.into_iter().flatten().filter(move |row| row.is_in(asked.version, asked.signed))
+/// The tree of one machine in one dialect, with or without signatures.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    machine: &'a Machine,
+    dialect: Dialect,
+    signed: bool,
 }
 
-fn leaf(machine: &Machine, asked: Asked, path: &[&str]) -> Option<Body> {
-    rows(asked).find_map(|row| row.get(machine, path))
-}
-
-fn directory(machine: &Machine, asked: Asked, path: &[&str]) -> Option<Body> {
-    let names = names_in(machine, asked, path);
-    (!names.is_empty()).then(|| lines(names).into())
-}
-
-/// Sorted bytewise, each once.
-fn names_in(machine: &Machine, asked: Asked, path: &[&str]) -> BTreeSet<String> {
-    rows(asked).flat_map(|row| row.names_in(machine, path)).collect()
-}
-
-/// As EC2 has it, directories have no slash at the top. Tinkerbell's version has `dynamic/`, but never listed it.
-fn top(machine: &Machine, asked: Asked) -> String {
-    let names = names_in(machine, asked, &[]);
-    let names = names.iter().map(|name| name.trim_end_matches('/'));
-    lines(names.filter(|name| !(asked.version.is_tinkerbell() && *name == "dynamic")))
-}
-
-/// One a line, no final newline.
-fn lines<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
-    let mut text = String::new();
-    for name in names {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(name.as_ref());
+impl View<'_> {
+    fn rows(self) -> impl Iterator<Item = &'static Row> {
+        TABLE.into_iter().flatten().filter(move |row| row.is_in(self.dialect, self.signed))
     }
-    text
+
+    fn leaf(self, path: &[&str]) -> Option<Body> {
+        self.rows().find_map(|row| row.get(self.machine, path))
+    }
+
+    fn directory(self, path: &[&str]) -> Option<Body> {
+        let names = self.names_in(path);
+        (!names.is_empty()).then(|| lines(names).into())
+    }
+
+    /// Returns the names in the directory `path`, in bytewise order.
+    fn names_in(self, path: &[&str]) -> BTreeSet<String> {
+        self.rows().flat_map(|row| row.names_in(self.machine, path)).collect()
+    }
+
+    /// Lists a version. As in EC2, directories have no slash here. Tinkerbell's version has `dynamic/`, but does not list it.
+    fn root(self) -> String {
+        let names = self.names_in(&[]);
+        let names = names.iter().map(|name| name.trim_end_matches('/'));
+        lines(names.filter(|name| self.dialect == Dialect::Ec2 || *name != "dynamic"))
+    }
+}
+
+/// Joins `names` with newlines.
+fn lines<S: Borrow<str>>(names: impl IntoIterator<Item = S>) -> String {
+    names.into_iter().collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

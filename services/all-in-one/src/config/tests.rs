@@ -277,7 +277,7 @@ fn custom_endpoints_are_a_section_or_json_and_a_bad_filter_is_refused_by_its_pat
         format!("{:#}", config.map(|_| ()).unwrap_err())
     };
     let hegels = r#"{"/metadata": ".metadata.instance", "/a": "[range(9)]"}"#;
-    assert_eq!(with_flag(hegels), "metadata_custom_endpoints: /a: filter: range is not offered");
+    assert_eq!(with_flag(hegels), "metadata_custom_endpoints: /a: filter: range is not allowed");
     assert!(with_flag("{").starts_with("--metadata-custom-endpoints: "));
     assert_eq!(
         error_of("[metadata_custom_endpoints]\n'/a' = '.b |'"),

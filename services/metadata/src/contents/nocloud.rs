@@ -1,15 +1,15 @@
-//! cloud-init's seed (NoCloud): four files below a URL that the machine was told.
+//! cloud-init's seed (NoCloud): four files below a URL.
 //!
-//! All four are always there, if only empty: cloud-init asks ten times more, seconds apart, for one that is not.
+//! All four always exist, if only empty: cloud-init repeats the request for a missing one ten times.
 
 mod network;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::machine::{Machine, UserData};
+use crate::machine::Machine;
 use crate::tree::Body;
 
-/// What stands at `path` below the seed's URL.
+/// Returns the file at `path` below the seed's URL.
 pub(super) fn get(machine: &Machine, path: &[&str]) -> Option<Body> {
     let instance = machine.instance.as_ref();
     match path {
@@ -17,7 +17,7 @@ pub(super) fn get(machine: &Machine, path: &[&str]) -> Option<Body> {
         ["meta-data"] => Some(Body::yaml(&meta_data(machine))),
         ["user-data"] => Some(Body::octets(machine.user_data().unwrap_or_default())),
         ["vendor-data"] => {
-            Some(Body::octets(instance.map_or_else(UserData::default, |i| i.vendor_data.clone())))
+            Some(Body::octets(instance.map(|i| i.vendor_data.clone()).unwrap_or_default()))
         }
         ["network-config"] => Some(network_config(machine)),
         _ => None,
@@ -25,20 +25,18 @@ pub(super) fn get(machine: &Machine, path: &[&str]) -> Option<Body> {
 }
 
 fn meta_data(machine: &Machine) -> Value {
-    let mut known = Map::new();
-    known.insert("instance-id".into(), machine.instance_id().into());
-    let hostname = machine.hostname();
+    let mut meta_data = json!({ "instance-id": machine.instance_id() });
+    let (hostname, keys) = (machine.hostname(), machine.ssh_keys());
     if !hostname.is_empty() {
-        known.insert("local-hostname".into(), hostname.into());
+        meta_data["local-hostname"] = hostname.into();
     }
-    let keys = machine.ssh_keys();
     if !keys.is_empty() {
-        known.insert("public-keys".into(), json!(keys));
+        meta_data["public-keys"] = json!(keys);
     }
-    known.into()
+    meta_data
 }
 
-/// The owner's own, else the one that follows from the record; empty if nothing does.
+/// Returns the owner's own network configuration, else the one of the record; empty if there is none.
 fn network_config(machine: &Machine) -> Body {
     let own = machine.instance.as_ref().map(|instance| &instance.network_config);
     match own.filter(|own| !own.0.is_empty()) {

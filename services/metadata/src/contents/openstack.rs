@@ -1,37 +1,28 @@
-//! OpenStack's documents, for images that look for them.
+//! OpenStack's documents, for images with that data source.
 
 mod network;
 
 use aws_lc_rs::rand;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::tags;
 use crate::machine::Machine;
 use crate::tree::Body;
 
-/// The versions there are, oldest first; all of them say the same.
-const VERSIONS: [&str; 10] = [
-    "2012-08-10",
-    "2013-04-04",
-    "2013-10-17",
-    "2015-10-15",
-    "2016-06-30",
-    "2016-10-06",
-    "2017-02-22",
-    "2018-08-27",
-    "2020-10-14",
-    "latest",
-];
+/// The listing of `/openstack`: the versions, oldest first. All have the same content.
+const LISTING: &str = "2012-08-10\n2013-04-04\n2013-10-17\n2015-10-15\n2016-06-30\n2016-10-06\n\
+    2017-02-22\n2018-08-27\n2020-10-14\nlatest";
 
-/// How many random bytes an instance is given to begin with.
-const SEED: usize = 512;
+/// The length of the random seed.
+const RANDOM_SEED_BYTES: usize = 512;
 
-/// What stands at `path` below `/openstack`.
+/// Returns the document at `path` below `/openstack`.
 pub(super) fn get(machine: &Machine, path: &[&str]) -> Option<Body> {
     match path {
-        [] => Some(VERSIONS.join("\n").into()),
-        [version, rest @ ..] if VERSIONS.contains(version) => document(machine, rest),
+        [] => Some(LISTING.to_owned().into()),
+        [version, rest @ ..] if LISTING.lines().any(|known| known == *version) => {
+            document(machine, rest)
+        }
         _ => None,
     }
 }
@@ -44,7 +35,7 @@ fn document(machine: &Machine, path: &[&str]) -> Option<Body> {
         ["user_data"] => machine.user_data().map(Body::octets),
         ["vendor_data.json"] => Some(Body::json(&vendor_data(machine))),
         ["vendor_data2.json"] => Some(Body::json(&json!({}))),
-        // One could be left here by an instance, for its owner to fetch; none is kept.
+        // In OpenStack an instance may leave a password here for its owner. None is stored.
         ["password"] => Some(String::new().into()),
         _ => None,
     }
@@ -62,7 +53,12 @@ fn meta_data(machine: &Machine) -> Value {
     let named = || names.iter().zip(&keys);
     let by_name: Value = named().map(|(name, key)| (name.clone(), json!(key))).collect();
     let list = named().map(|(name, key)| json!({ "name": name, "type": "ssh", "data": key }));
-    let list: Vec<_> = list.collect();
+    let list: Value = list.collect();
+    let mut tags = Map::new();
+    for (key, value) in machine.tag_pairs() {
+        // Of two tags with one key the first counts.
+        tags.entry(key).or_insert_with(|| value.into());
+    }
     let hostname = machine.hostname();
     json!({
         "uuid": machine.instance_id(),
@@ -73,20 +69,20 @@ fn meta_data(machine: &Machine) -> Value {
         "project_id": machine.instance.as_ref().map_or("", |instance| &instance.tenant),
         "public_keys": by_name,
         "keys": list,
-        "meta": tags::pairs(machine),
+        "meta": tags,
         "devices": [],
         "random_seed": seed(),
     })
 }
 
-/// Fresh random bytes; nothing where the system has none.
+/// Returns new random bytes; none if the system fails.
 fn seed() -> Option<String> {
-    let mut seed = [0; SEED];
+    let mut seed = [0; RANDOM_SEED_BYTES];
     rand::fill(&mut seed).ok()?;
     Some(BASE64_STANDARD.encode(seed))
 }
 
-/// A JSON object as it is. Anything else is for cloud-init, which finds it under this name.
+/// Returns vendor data: a JSON object unchanged, anything else under `cloud-init`, the key that cloud-init reads.
 fn vendor_data(machine: &Machine) -> Value {
     let data = machine.instance.as_ref().map(|instance| &instance.vendor_data.0);
     let Some(data) = data.filter(|data| !data.is_empty()) else { return json!({}) };

@@ -1,4 +1,4 @@
-//! What stands in the seed and in OpenStack's documents, and that all of it can be had for any machine.
+//! The seed and OpenStack's documents, for known machines and for any machine.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,22 +11,22 @@ use crate::fixture::{USER_DATA, address, any_machine, node1, node2};
 use crate::machine::{Bond, Nic};
 use crate::path::Path;
 
-const ASKED: Asked = Asked { host: None, trusted: false };
+const CONTEXT: RequestContext = RequestContext { host: None, trusted: false };
 
-fn ask(machine: &Machine, path: &str) -> Option<String> {
-    let body = Contents::default().get(machine, &Path::parse(path)?.segments(), ASKED)?;
+fn get(machine: &Machine, path: &str) -> Option<String> {
+    let body = Contents::default().get(machine, &Path::parse(path)?.segments(), CONTEXT)?;
     Some(String::from_utf8(body.bytes.to_vec()).unwrap())
 }
 
 fn json_at(machine: &Machine, path: &str) -> Value {
-    serde_json::from_str(&ask(machine, path).unwrap()).unwrap()
+    serde_json::from_str(&get(machine, path).unwrap()).unwrap()
 }
 
 fn yaml_at(machine: &Machine, path: &str) -> Value {
-    yaml_serde::from_str(&ask(machine, path).unwrap()).unwrap()
+    yaml_serde::from_str(&get(machine, path).unwrap()).unwrap()
 }
 
-/// node1 with a second interface, both joined to one that is tagged.
+/// node1 with a second interface, both in a bond with a VLAN.
 fn bonded() -> Machine {
     let mut machine = node1();
     let mac = "52:54:00:00:00:11".parse().unwrap();
@@ -40,26 +40,26 @@ fn bonded() -> Machine {
 }
 
 #[test]
-fn the_seed_says_who_the_machine_is_in_quotes() {
+fn the_seed_has_the_identity_of_the_machine_in_quotes() {
     let wanted = "instance-id: \"i-0001\"\nlocal-hostname: \"node1.lab\"\npublic-keys:\n  \
                   - \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host\"\n";
-    assert_eq!(ask(&node1(), "/nocloud/meta-data").as_deref(), Some(wanted));
-    assert_eq!(ask(&node1(), "/nocloud/user-data").as_deref(), Some(USER_DATA));
+    assert_eq!(get(&node1(), "/nocloud/meta-data").as_deref(), Some(wanted));
+    assert_eq!(get(&node1(), "/nocloud/user-data").as_deref(), Some(USER_DATA));
 }
 
 #[test]
-fn the_seed_is_whole_though_there_is_nothing_in_it() {
+fn all_files_of_the_seed_exist_even_if_empty() {
     let mut machine = node2();
     machine.nics.clear();
     for file in ["user-data", "vendor-data", "network-config"] {
-        assert_eq!(ask(&machine, &format!("/nocloud/{file}")).as_deref(), Some(""), "{file}");
+        assert_eq!(get(&machine, &format!("/nocloud/{file}")).as_deref(), Some(""), "{file}");
     }
     assert_eq!(yaml_at(&machine, "/nocloud/meta-data")["instance-id"], machine.id.to_string());
-    assert_eq!(ask(&machine, "/nocloud/else"), None);
+    assert_eq!(get(&machine, "/nocloud/else"), None);
 }
 
 #[test]
-fn the_seed_sets_up_what_the_record_says() {
+fn the_seed_configures_the_network_of_the_record() {
     let config = yaml_at(&node1(), "/nocloud/network-config");
     let wanted = json!({ "version": 2, "ethernets": { "eth0": {
         "match": { "macaddress": "52:54:00:00:00:01" },
@@ -72,7 +72,7 @@ fn the_seed_sets_up_what_the_record_says() {
 }
 
 #[test]
-fn the_seed_joins_and_tags() {
+fn the_seed_configures_bonds_and_vlans() {
     let config = yaml_at(&bonded(), "/nocloud/network-config");
     assert_eq!(config["bonds"]["bond0"]["interfaces"], json!(["eth0", "eth1"]));
     assert_eq!(config["bonds"]["bond0"]["parameters"]["mode"], "802.3ad");
@@ -83,13 +83,13 @@ fn the_seed_joins_and_tags() {
 }
 
 #[test]
-fn an_owners_own_network_configuration_and_vendor_data_go_before() {
+fn the_owners_network_configuration_and_vendor_data_have_precedence() {
     let mut machine = node1();
     let instance = machine.instance.as_mut().unwrap();
     instance.network_config = UserData("version: 2\n".into());
     instance.vendor_data = UserData("#cloud-config\n".into());
-    assert_eq!(ask(&machine, "/nocloud/network-config").as_deref(), Some("version: 2\n"));
-    assert_eq!(ask(&machine, "/nocloud/vendor-data").as_deref(), Some("#cloud-config\n"));
+    assert_eq!(get(&machine, "/nocloud/network-config").as_deref(), Some("version: 2\n"));
+    assert_eq!(get(&machine, "/nocloud/vendor-data").as_deref(), Some("#cloud-config\n"));
     let vendor = json_at(&machine, "/openstack/latest/vendor_data.json");
     assert_eq!(vendor, json!({ "cloud-init": "#cloud-config\n" }));
     machine.instance.as_mut().unwrap().vendor_data = UserData(r#"{"a": 1}"#.into());
@@ -97,32 +97,32 @@ fn an_owners_own_network_configuration_and_vendor_data_go_before() {
 }
 
 #[test]
-fn a_secret_name_in_the_path_changes_nothing_else() {
+fn a_lookup_id_in_the_path_does_not_change_the_document() {
     let named = format!("/nocloud/{}/meta-data", crate::fixture::LOOKUP);
-    assert_eq!(ask(&node1(), &named), ask(&node1(), "/nocloud/meta-data"));
+    assert_eq!(get(&node1(), &named), get(&node1(), "/nocloud/meta-data"));
     assert_eq!(lookup_id(&Path::parse(&named).unwrap().segments()), Some(crate::fixture::LOOKUP));
     assert_eq!(lookup_id(&["nocloud", "meta-data"]), None);
-    assert_eq!(shown(&named), "/nocloud/…/meta-data");
+    assert_eq!(redacted(&named), "/nocloud/…/meta-data");
 }
 
 #[test]
-fn openstack_lists_its_versions_and_what_is_there() {
-    assert!(ask(&node1(), "/openstack").unwrap().ends_with("2020-10-14\nlatest"));
-    assert_eq!(ask(&node1(), "/openstack/2031-01-01"), None);
+fn openstack_lists_its_versions_and_files() {
+    assert!(get(&node1(), "/openstack").unwrap().ends_with("2020-10-14\nlatest"));
+    assert_eq!(get(&node1(), "/openstack/2031-01-01"), None);
     for machine in [node1(), node2()] {
-        let listing = ask(&machine, "/openstack/latest/").unwrap();
+        let listing = get(&machine, "/openstack/latest/").unwrap();
         for name in listing.lines() {
-            assert!(ask(&machine, &format!("/openstack/latest/{name}")).is_some(), "{name}");
+            assert!(get(&machine, &format!("/openstack/latest/{name}")).is_some(), "{name}");
         }
         assert_eq!(listing.contains("user_data"), machine.instance.is_some());
     }
-    assert_eq!(ask(&node1(), "/openstack/latest/password").as_deref(), Some(""));
+    assert_eq!(get(&node1(), "/openstack/latest/password").as_deref(), Some(""));
 }
 
 #[test]
-fn openstack_says_who_the_machine_is() {
+fn openstack_has_the_identity_of_the_machine() {
     let machine = node1();
-    let said = json_at(&machine, "/openstack/2018-08-27/meta_data.json");
+    let document = json_at(&machine, "/openstack/2018-08-27/meta_data.json");
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host";
     for (field, value) in [
         ("uuid", json!("i-0001")),
@@ -136,31 +136,31 @@ fn openstack_says_who_the_machine_is() {
         ("meta", json!({ "rack": "1", "spare": "" })),
         ("devices", json!([])),
     ] {
-        assert_eq!(said[field], value, "{field}");
+        assert_eq!(document[field], value, "{field}");
     }
     let again = json_at(&machine, "/openstack/2018-08-27/meta_data.json");
-    assert_ne!(said["random_seed"], again["random_seed"]);
-    assert_eq!(said["random_seed"].as_str().map(str::len), Some(684));
+    assert_ne!(document["random_seed"], again["random_seed"]);
+    assert_eq!(document["random_seed"].as_str().map(str::len), Some(684));
 }
 
 #[test]
-fn openstack_sets_up_the_same_network() {
-    let said = json_at(&bonded(), "/openstack/latest/network_data.json");
-    let types: Vec<_> = said["links"].as_array().unwrap().iter().map(|l| &l["type"]).collect();
+fn openstack_configures_the_same_network() {
+    let document = json_at(&bonded(), "/openstack/latest/network_data.json");
+    let types: Vec<_> = document["links"].as_array().unwrap().iter().map(|l| &l["type"]).collect();
     assert_eq!(types, ["phy", "phy", "bond", "vlan"]);
-    assert_eq!(said["links"][2]["bond_links"], json!(["eth0", "eth1"]));
-    assert_eq!(said["links"][3]["vlan_link"], "bond0");
-    let first = &said["networks"][0];
+    assert_eq!(document["links"][2]["bond_links"], json!(["eth0", "eth1"]));
+    assert_eq!(document["links"][3]["vlan_link"], "bond0");
+    let first = &document["networks"][0];
     assert_eq!((&first["type"], &first["netmask"]), (&json!("ipv4"), &json!("255.255.255.0")));
     let out = json!([{ "network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "198.51.100.1" }]);
     assert_eq!(first["routes"], out);
-    assert!(said["networks"][1]["routes"].is_null());
-    assert_eq!(said["networks"][2]["type"], "ipv6");
-    assert_eq!(said["services"][0]["address"], "198.51.100.53");
+    assert!(document["networks"][1]["routes"].is_null());
+    assert_eq!(document["networks"][2]["type"], "ipv6");
+    assert_eq!(document["services"][0]["address"], "198.51.100.53");
 }
 
 #[test]
-fn an_interface_that_asks_for_its_address_is_told_to() {
+fn an_interface_without_an_address_uses_dhcp() {
     let mut machine = node2();
     machine.nics[0].addresses.clear();
     let config = yaml_at(&machine, "/nocloud/network-config");
@@ -172,7 +172,7 @@ fn an_interface_that_asks_for_its_address_is_told_to() {
 }
 
 #[test]
-fn an_interface_asks_for_an_ipv4_address_beside_what_else_it_has() {
+fn an_interface_uses_dhcp_in_addition_to_other_addresses() {
     for (ip, kind) in [("2001:db8::50/64", "ipv6"), ("10.0.0.50/24", "ipv4")] {
         let mut machine = node1();
         machine.nics[0].addresses.clear();
@@ -182,29 +182,29 @@ fn an_interface_asks_for_an_ipv4_address_beside_what_else_it_has() {
         let eth0 = &yaml_at(&machine, "/nocloud/network-config")["ethernets"]["eth0"];
         assert_eq!((&eth0["dhcp4"], &eth0["addresses"]), (&json!(true), &json!([ip])));
         assert_eq!(eth0["nameservers"]["addresses"], json!(["198.51.100.53"]));
-        let said = json_at(&machine, "/openstack/latest/network_data.json");
-        let types = said["networks"].as_array().unwrap().iter().map(|network| &network["type"]);
+        let document = json_at(&machine, "/openstack/latest/network_data.json");
+        let types = document["networks"].as_array().unwrap().iter().map(|network| &network["type"]);
         assert_eq!(types.collect::<Vec<_>>(), [kind, "ipv4_dhcp"]);
     }
 }
 
 #[test]
-fn user_data_of_an_old_record_is_its_instances() {
+fn user_data_of_an_old_hardware_record_is_used_last() {
     let mut machine = node1();
     machine.extra = json!({ "userdata": "old" });
-    assert_eq!(ask(&machine, "/userdata").as_deref(), Some(USER_DATA));
+    assert_eq!(get(&machine, "/userdata").as_deref(), Some(USER_DATA));
     machine.instance.as_mut().unwrap().user_data = UserData::default();
     for path in
         ["/userdata", "/latest/user-data", "/nocloud/user-data", "/openstack/latest/user_data"]
     {
-        assert_eq!(ask(&machine, path).as_deref(), Some("old"), "{path}");
+        assert_eq!(get(&machine, path).as_deref(), Some("old"), "{path}");
     }
     machine.instance = None;
-    assert_eq!(ask(&machine, "/userdata"), None);
+    assert_eq!(get(&machine, "/userdata"), None);
 }
 
 #[test]
-fn only_the_token_of_the_machines_own_boot_is_trusted_and_not_for_long() {
+fn only_a_recent_token_of_the_machines_own_boot_is_trusted() {
     let key = SiteKey::new([7; 32]);
     let boot_tokens = Some(BootTokens::new(&key).unwrap());
     let contents = Contents { boot_tokens, ..Contents::default() };
@@ -223,7 +223,7 @@ fn only_the_token_of_the_machines_own_boot_is_trusted_and_not_for_long() {
 
 proptest! {
     #[test]
-    fn every_document_can_be_read_for_any_machine(machine in any_machine()) {
+    fn every_document_parses_for_any_machine(machine in any_machine()) {
         for path in ["/metadata", "/openstack/latest/meta_data.json", "/openstack/latest/network_data.json"] {
             prop_assert!(json_at(&machine, path).is_object(), "{}", path);
         }

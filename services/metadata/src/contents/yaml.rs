@@ -1,13 +1,13 @@
 //! JSON values as YAML, every text in double quotes.
 //!
-//! A library's writer quotes what its own reader would misread, and readers differ: of those that machines run, some take
-//! `52:54:00:00:00:01` for a number in base sixty and `no` for false (YAML 1.1), some do not.
+//! A library quotes only the texts that its own reader would misread, and readers differ: those of YAML 1.1 take
+//! `52:54:00:00:00:01` for a number in base sixty and `no` for false, others do not.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// `value` in block style, with a final newline.
+/// Returns `value` in block style, with a final newline.
 pub(super) fn text(value: &Value) -> String {
     let mut out = String::new();
     write(&mut out, value, 0);
@@ -17,7 +17,7 @@ pub(super) fn text(value: &Value) -> String {
     text
 }
 
-/// Appends `value`, as it stands behind a key that is indented by `indent`.
+/// Appends `value` after a key that is indented by `indent`.
 fn write(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -31,9 +31,8 @@ fn write(out: &mut String, value: &Value, indent: usize) {
                 let _infallible = write!(out, "\n{:indent$}-", "");
                 let mut inner = String::new();
                 write(&mut inner, item, indent + 2);
-                // The first line of a list's item stands beside the dash.
-                let beside = inner.trim_start();
-                let _infallible = write!(out, " {beside}");
+                // The first line of an item follows the dash.
+                let _infallible = write!(out, " {}", inner.trim_start());
             }
         }
         Value::String(text) => {
@@ -45,16 +44,16 @@ fn write(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// A key: our own words stand bare, others in quotes.
+/// Returns a key: our own words without quotes, others in quotes.
 fn name(key: &str) -> String {
     let ours = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'_');
-    // Of bare words of letters these are the ones that YAML 1.1 has a meaning for.
+    // The words of letters with a meaning in YAML 1.1.
     let word = matches!(key, "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null");
     let bare = !word && key.bytes().all(ours) && key.starts_with(|c: char| c.is_ascii_lowercase());
     if bare { key.to_owned() } else { quoted(key) }
 }
 
-/// JSON's notation, with what YAML allows in no text (or would fold) escaped besides.
+/// Returns JSON's notation. In addition, characters that YAML forbids or folds are escaped.
 fn quoted(text: &str) -> String {
     let mut quoted = String::new();
     for c in Value::from(text).to_string().chars() {
@@ -111,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_written_is_read_again(value in any_value()) {
+        fn written_values_read_back_unchanged(value in any_value()) {
             let read: Value = yaml_serde::from_str(&text(&value)).unwrap();
             prop_assert_eq!(read, value);
         }

@@ -1,19 +1,20 @@
-//! One filter: compiled once, run for each answer.
+//! One filter: compiled once, run for each request.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Instant;
 
 use jaq_core::data::JustLut;
 use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Ctx, Vars, compile, unwrap_valr};
 use jaq_json::{Val, read};
+use runtime::Clock;
 
 use super::Failure;
-use super::offered::{self, NotOffered};
+use super::allowed::{self, NotAllowed};
 use crate::tree::{Body, Kind};
 
-/// How long an answer may be, in bytes.
-const LONGEST: usize = 1024 * 1024;
+/// The longest result.
+const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
 type Data = JustLut<Val>;
 
@@ -26,127 +27,86 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// What is wrong with a filter's text.
+/// An error in the text of a filter.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Wrong {
+pub(crate) enum InvalidFilter {
     #[error("{expected} expected before {found}")]
     Syntax { expected: String, found: String },
     #[error("there is no {kind} {name}")]
     Undefined { kind: &'static str, name: String },
     #[error(transparent)]
-    NotOffered(#[from] NotOffered),
+    NotAllowed(#[from] NotAllowed),
 }
 
 impl Filter {
-    /// The filter that `code` says.
-    pub(super) fn new(code: &str) -> Result<Self, Wrong> {
+    /// Compiles `code`.
+    pub(super) fn new(code: &str) -> Result<Self, InvalidFilter> {
         let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
-        let defs = defs.filter(|def| offered::is_defined(def.name, def.args.len()));
+        let defs = defs.filter(|def| allowed::is_defined(def.name, def.args.len()));
         let funs = jaq_core::funs().chain(jaq_std::base_funs()).chain(jaq_json::funs());
         let (arena, file) = (Arena::default(), File { code, path: () });
-        let modules = Loader::new(defs).load(&arena, file).map_err(|errors| unread(&errors))?;
+        let modules = Loader::new(defs).load(&arena, file).map_err(|errors| syntax(&errors))?;
         let term = load::parse(code, |parser| parser.term());
-        offered::check(&term.ok_or_else(|| NotOffered::name("import"))?)?;
+        allowed::check(&term.ok_or_else(|| NotAllowed::name("import"))?)?;
         let compiled = Compiler::default().with_funs(funs).compile(modules);
         compiled.map(Self).map_err(|errors| undefined(&errors))
     }
 
-    /// What it makes of `document`: every value on a line of its own, texts as they are, nulls left out. `None` where that
-    /// is nothing.
-    pub(super) fn run(&self, document: &[u8], until: Instant) -> Result<Option<Body>, Failure> {
+    /// Runs the filter over `document`. Each value is one line: a text as it is, another value as JSON. Nulls are left out.
+    /// Returns none if the result is empty.
+    pub(super) fn run(&self, document: &[u8], deadline: Instant) -> Result<Option<Body>, Failure> {
         let document = read::parse_single(document).map_err(|_| Failure::Failed)?;
         let ctx = Ctx::<Data>::new(&self.0.lut, Vars::new([]));
-        let mut lines = Lines::default();
+        let (mut result, mut lines, mut has_text) = (Vec::new(), 0, false);
         for value in self.0.id.run((ctx, document)).map(unwrap_valr) {
-            if Instant::now() > until {
+            if Clock::system().monotonic() > deadline {
                 return Err(Failure::TooLate);
             }
-            // What went wrong quotes the document: nobody is told.
+            // The error is not reported, because it quotes the document.
             let value = value.map_err(|_| Failure::Failed)?;
-            lines.add(&value).map_err(|_| Failure::TooLong)?;
+            if let Val::Null = value {
+                continue;
+            }
+            if lines > 0 {
+                result.push(b'\n');
+            }
+            lines += 1;
+            if let Val::TStr(text) | Val::BStr(text) = &value {
+                has_text = true;
+                result.extend_from_slice(text);
+            } else {
+                result.extend_from_slice(value.to_string().as_bytes());
+            }
+            if result.len() > MAX_RESULT_BYTES {
+                return Err(Failure::TooLong);
+            }
         }
-        Ok(lines.into_body())
+        // One value that is not a text is JSON; several values, or a text, are not.
+        let kind = if lines == 1 && !has_text { Kind::Json } else { Kind::Text };
+        Ok((!result.is_empty()).then(|| Body { bytes: result.into(), kind }))
     }
 }
 
-/// Of several errors the first says enough.
-fn unread(errors: &load::Errors<&str, ()>) -> Wrong {
-    let syntax = |expected: &str, found: &str| Wrong::Syntax {
-        expected: expected.to_owned(),
-        found: if found.is_empty() { "its end".to_owned() } else { format!("{found:?}") },
+/// Returns the first of several syntax errors.
+fn syntax(errors: &load::Errors<&str, ()>) -> InvalidFilter {
+    let first = match errors.first() {
+        Some((_, load::Error::Lex(all))) => {
+            all.first().map(|(name, found)| (name.as_str(), *found))
+        }
+        Some((_, load::Error::Parse(all))) => {
+            all.first().map(|(name, found)| (name.as_str(), *found))
+        }
+        // Only imports read files.
+        Some((_, load::Error::Io(_))) => return NotAllowed::name("import").into(),
+        None => None,
     };
-    match errors.first() {
-        Some((_, load::Error::Lex(all))) => match all.first() {
-            Some((expected, found)) => syntax(expected.as_str(), found),
-            None => syntax("token", ""),
-        },
-        Some((_, load::Error::Parse(all))) => match all.first() {
-            Some((expected, found)) => syntax(expected.as_str(), found),
-            None => syntax("term", ""),
-        },
-        // It would have read a file.
-        Some((_, load::Error::Io(_))) => NotOffered::name("import").into(),
-        None => syntax("filter", ""),
-    }
+    let (expected, found) = first.unwrap_or(("filter", ""));
+    let found = if found.is_empty() { "its end".to_owned() } else { format!("{found:?}") };
+    InvalidFilter::Syntax { expected: expected.to_owned(), found }
 }
 
-fn undefined(errors: &compile::Errors<&str, ()>) -> Wrong {
+fn undefined(errors: &compile::Errors<&str, ()>) -> InvalidFilter {
     let first = errors.iter().flat_map(|(_, all)| all).next();
-    match first {
-        Some((name, what)) => Wrong::Undefined { kind: what.as_str(), name: (*name).to_owned() },
-        None => Wrong::Undefined { kind: "filter", name: String::new() },
-    }
-}
-
-/// The values so far.
-#[derive(Default)]
-struct Lines {
-    text: Capped,
-    count: usize,
-    /// Whether one of them is a text.
-    texts: bool,
-}
-
-impl Lines {
-    fn add(&mut self, value: &Val) -> fmt::Result {
-        if let Val::Null = value {
-            return Ok(());
-        }
-        if self.count > 0 {
-            self.text.add(b"\n")?;
-        }
-        self.count += 1;
-        if let Val::TStr(text) | Val::BStr(text) = value {
-            self.texts = true;
-            return self.text.add(text);
-        }
-        write!(self.text, "{value}")
-    }
-
-    /// One value that is no text is JSON; several, or a text, are not.
-    fn into_body(self) -> Option<Body> {
-        let kind = if self.count == 1 && !self.texts { Kind::Json } else { Kind::Text };
-        let Capped(text) = self.text;
-        (!text.is_empty()).then(|| Body { bytes: text.into(), kind })
-    }
-}
-
-/// A text of [`LONGEST`] at most.
-#[derive(Default)]
-struct Capped(Vec<u8>);
-
-impl Capped {
-    fn add(&mut self, bytes: &[u8]) -> fmt::Result {
-        if self.0.len() + bytes.len() > LONGEST {
-            return Err(fmt::Error);
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-}
-
-impl fmt::Write for Capped {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.add(text.as_bytes())
-    }
+    let (name, kind) = first.map_or(("", "filter"), |(name, kind)| (*name, kind.as_str()));
+    InvalidFilter::Undefined { kind, name: name.to_owned() }
 }

@@ -1,21 +1,22 @@
-//! Which filters are taken, and what they make.
+//! Accepted and refused filters, and their results.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::tree::Kind;
+use std::time::Instant;
 
-fn said(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(path, code)| ((*path).to_owned(), (*code).to_owned())).collect()
 }
 
 fn refusal(path: &str, code: &str) -> String {
-    Endpoints::new(&said(&[(path, code)]), crate::is_reserved_path).unwrap_err().to_string()
+    Endpoints::new(&config(&[(path, code)]), crate::is_reserved_path).unwrap_err().to_string()
 }
 
-fn made(code: &str, document: &Value) -> Result<Option<Body>, Failure> {
+fn run(code: &str, document: &Value) -> Result<Option<Body>, Failure> {
     let filter = Filter::new(code).unwrap();
-    filter.run(document.to_string().as_bytes(), Instant::now() + PATIENCE * 60)
+    filter.run(document.to_string().as_bytes(), Instant::now() + FILTER_TIMEOUT * 60)
 }
 
 fn document() -> Value {
@@ -31,26 +32,26 @@ fn document() -> Value {
     } } })
 }
 
-/// The text that `code` makes of the document, or nothing.
+/// The result of `code` over the document as a text, if there is one.
 #[track_caller]
 fn text(code: &str) -> Option<String> {
-    let body = made(code, &document()).unwrap();
+    let body = run(code, &document()).unwrap();
     body.map(|body| String::from_utf8(body.bytes.to_vec()).unwrap())
 }
 
 #[test]
-fn texts_are_told_as_they_are_other_values_as_json_each_on_its_line() {
+fn each_value_is_one_line_texts_unchanged_and_others_as_json() {
     assert_eq!(text(".metadata.instance.id").unwrap(), "i-1");
     assert_eq!(text(".metadata.instance.tags").unwrap(), r#"["b","a"]"#);
     assert_eq!(text(".metadata.instance | .id, .tags[], 1, true").unwrap(), "i-1\nb\na\n1\ntrue");
-    let kind = |code| made(code, &document()).unwrap().unwrap().kind;
+    let kind = |code| run(code, &document()).unwrap().unwrap().kind;
     assert_eq!(kind(".metadata.instance.id"), Kind::Text);
     assert_eq!(kind(".metadata.instance"), Kind::Json);
     assert_eq!(kind(".metadata.instance.tags, 1"), Kind::Text);
 }
 
 #[test]
-fn null_is_no_line_and_no_line_is_nothing() {
+fn nulls_are_left_out_and_an_empty_result_is_none() {
     assert_eq!(text(".metadata.instance | .id, .spot, .nothing").unwrap(), "i-1");
     for nothing in [".metadata.instance.spot", ".metadata.instance.missing", "empty", "\"\""] {
         assert_eq!(text(nothing), None, "{nothing}");
@@ -58,8 +59,8 @@ fn null_is_no_line_and_no_line_is_nothing() {
 }
 
 #[test]
-fn the_filters_that_hegels_own_tables_are_written_in_are_understood() {
-    for (code, told) in [
+fn filters_of_hegels_configuration_work() {
+    for (code, result) in [
         (
             ".metadata.instance.network.addresses[]? | select(.address_family == 4 and .public == true) | .address",
             Some("192.0.2.9"),
@@ -73,13 +74,13 @@ fn the_filters_that_hegels_own_tables_are_written_in_are_understood() {
         ("[..|.address?|strings]|length", Some("3")),
         (".metadata.instance | to_entries | map(.key) | join(\",\")", Some("id,tags,spot,network")),
     ] {
-        assert_eq!(text(code).as_deref(), told, "{code}");
+        assert_eq!(text(code).as_deref(), result, "{code}");
     }
 }
 
 #[test]
-fn every_function_that_is_offered_is_there() {
-    for name in offered::FUNCTIONS {
+fn every_allowed_function_exists() {
+    for name in allowed::FUNCTIONS {
         let codes = match name.strip_prefix('@') {
             Some(_) => vec![format!("{name} \"\\(.)\"")],
             None => vec![(*name).to_owned(), format!("{name}(.)"), format!("{name}(.; .)")],
@@ -89,7 +90,7 @@ fn every_function_that_is_offered_is_there() {
 }
 
 #[test]
-fn what_could_run_or_grow_without_end_is_not_offered_wherever_it_stands() {
+fn unbounded_functions_are_not_allowed_anywhere() {
     for (code, name) in [
         ("[range(1000000000)]", "range"),
         ("repeat(1)", "repeat"),
@@ -112,7 +113,7 @@ fn what_could_run_or_grow_without_end_is_not_offered_wherever_it_stands() {
         ("@sh \"x\"", "@sh"),
         ("import \"a\" as a; .", "import"),
     ] {
-        assert_eq!(refusal("/a", code), format!("/a: filter: {name} is not offered"), "{code}");
+        assert_eq!(refusal("/a", code), format!("/a: filter: {name} is not allowed"), "{code}");
     }
     for place in [
         "[{}]",
@@ -137,14 +138,14 @@ fn what_could_run_or_grow_without_end_is_not_offered_wherever_it_stands() {
     ] {
         let code = place.replacen("{}", "range(9)", 1).replace("{range(9)}", "{}");
         let code = if place.starts_with("{a") { "{a: range(9)}".to_owned() } else { code };
-        assert_eq!(refusal("/a", &code), "/a: filter: range is not offered", "{code}");
+        assert_eq!(refusal("/a", &code), "/a: filter: range is not allowed", "{code}");
     }
 }
 
 #[test]
-fn a_filter_that_makes_no_sense_is_refused_with_its_path_and_the_reason() {
+fn an_invalid_filter_is_refused_with_its_path_and_the_reason() {
     for (code, reason) in [
-        (".a | nonsense", "nonsense is not offered"),
+        (".a | nonsense", "nonsense is not allowed"),
         (".a |", "term expected before its end"),
         ("", "term expected before its end"),
         (".a ]", "token expected before \"]\""),
@@ -158,53 +159,53 @@ fn a_filter_that_makes_no_sense_is_refused_with_its_path_and_the_reason() {
 }
 
 #[test]
-fn a_path_that_is_taken_or_no_path_is_refused() {
+fn a_reserved_or_invalid_path_is_refused() {
     for (path, reason) in [
         ("a", "is not a path that begins with /"),
         ("/../a", "is not a path that begins with /"),
-        ("/", "is answered by the service itself"),
-        ("/metadata", "is answered by the service itself"),
-        ("/latest/meta-data/x", "is answered by the service itself"),
-        ("/2009-04-04/x", "is answered by the service itself"),
-        ("/nocloud/x", "is answered by the service itself"),
-        ("/phone-home", "is answered by the service itself"),
-        ("/_packet/version", "is answered by the service itself"),
-        ("/events/", "is answered by the service itself"),
+        ("/", "is reserved for the service itself"),
+        ("/metadata", "is reserved for the service itself"),
+        ("/latest/meta-data/x", "is reserved for the service itself"),
+        ("/2009-04-04/x", "is reserved for the service itself"),
+        ("/nocloud/x", "is reserved for the service itself"),
+        ("/phone-home", "is reserved for the service itself"),
+        ("/_packet/version", "is reserved for the service itself"),
+        ("/events/", "is reserved for the service itself"),
     ] {
         assert_eq!(refusal(path, "."), format!("{path}: {reason}"));
     }
-    let twice = said(&[("/a", "."), ("/a/", ".b")]);
+    let twice = config(&[("/a", "."), ("/a/", ".b")]);
     assert_eq!(
         Endpoints::new(&twice, crate::is_reserved_path).unwrap_err().to_string(),
-        "/a/: is given twice"
+        "/a/: is configured twice"
     );
 }
 
 #[test]
-fn hegels_default_is_taken_and_adds_nothing() {
+fn hegels_default_endpoint_is_accepted_and_ignored() {
     let endpoints =
-        Endpoints::new(&said(&[("/metadata", ".metadata.instance")]), crate::is_reserved_path)
+        Endpoints::new(&config(&[("/metadata", ".metadata.instance")]), crate::is_reserved_path)
             .unwrap();
     assert!(endpoints.at(&Path::parse("/metadata").unwrap().segments()).is_none());
 }
 
 #[test]
-fn an_endpoint_is_found_with_or_without_a_slash_and_nowhere_else() {
-    let endpoints = Endpoints::new(&said(&[("/a/b", ".")]), crate::is_reserved_path).unwrap();
+fn an_endpoint_is_found_with_or_without_a_trailing_slash() {
+    let endpoints = Endpoints::new(&config(&[("/a/b", ".")]), crate::is_reserved_path).unwrap();
     let found = |path| endpoints.at(&Path::parse(path).unwrap().segments()).is_some();
     assert!(found("/a/b") && found("/a/b/") && found("//a//b"));
     assert!(!found("/a") && !found("/a/b/c") && !found("/"));
 }
 
 #[test]
-fn what_fails_is_too_long_or_too_late_makes_nothing() {
-    assert_eq!(made(".metadata.instance.id.x", &document()), Err(Failure::Failed));
+fn a_failed_too_long_or_late_filter_has_no_result() {
+    assert_eq!(run(".metadata.instance.id.x", &document()), Err(Failure::Failed));
     let long = json!("x".repeat(1000));
     let thousands = vec![long; 500];
-    assert!(made(".[]", &json!(thousands)).is_ok());
-    assert_eq!(made(".[], .[], .[]", &json!(thousands)), Err(Failure::TooLong));
+    assert!(run(".[]", &json!(thousands)).is_ok());
+    assert_eq!(run(".[], .[], .[]", &json!(thousands)), Err(Failure::TooLong));
     assert_eq!(
-        made(".", &json!([thousands.clone(), thousands.clone(), thousands])),
+        run(".", &json!([thousands.clone(), thousands.clone(), thousands])),
         Err(Failure::TooLong)
     );
     let filter = Filter::new(".[]").unwrap();
@@ -213,19 +214,19 @@ fn what_fails_is_too_long_or_too_late_makes_nothing() {
 }
 
 #[tokio::test]
-async fn a_filter_that_has_not_ended_is_not_waited_for() {
+async fn a_slow_filter_times_out() {
     let slow = "[.[] as $a | .[] as $b | .[] as $c | .[] as $d | empty]";
-    let endpoints = Endpoints::new(&said(&[("/slow", slow)]), crate::is_reserved_path).unwrap();
+    let endpoints = Endpoints::new(&config(&[("/slow", slow)]), crate::is_reserved_path).unwrap();
     let slow = endpoints.at(&Path::parse("/slow").unwrap().segments()).unwrap();
     let numbers: Value = (0..200).collect();
     assert_eq!(endpoints.answer(slow, numbers.to_string()).await, Err(Failure::TooLate));
-    assert_eq!(endpoints.running.available_permits(), RUNNING - 1);
+    assert_eq!(endpoints.running.available_permits(), MAX_RUNNING_FILTERS - 1);
     assert_eq!(endpoints.answer(slow, "[]".into()).await.unwrap().unwrap().bytes, "[]");
 }
 
 #[tokio::test]
-async fn no_more_run_at_once_than_may() {
-    let endpoints = Endpoints::new(&said(&[("/a", ".")]), crate::is_reserved_path).unwrap();
+async fn the_number_of_running_filters_is_limited() {
+    let endpoints = Endpoints::new(&config(&[("/a", ".")]), crate::is_reserved_path).unwrap();
     let filter = endpoints.at(&Path::parse("/a").unwrap().segments()).unwrap();
     let all = endpoints.running.clone().acquire_many_owned(4).await.unwrap();
     assert_eq!(endpoints.answer(filter, "1".into()).await, Err(Failure::TooLate));

@@ -28,7 +28,7 @@ use super::Service;
 use super::first_access::AccessEvent;
 use super::refusal::Refusal;
 use super::request::Client;
-use crate::contents::{Asked, Family, document};
+use crate::contents::{Family, RequestContext, document};
 use crate::machine::Machine;
 use subscription::{Subscription, Subscriptions};
 
@@ -149,8 +149,8 @@ impl Service {
     async fn export(&self, machine: &Machine, client: &Client<'_>) -> Result<String, Refusal> {
         self.check_source(machine, client).await?;
         self.check_policy(machine, client, Family::Json, true)?;
-        let asked = Asked { host: None, trusted: self.is_trusted(machine, client) };
-        let document = document::hardware(&self.visible(machine, client), asked).to_string();
+        let context = RequestContext { host: None, trusted: self.is_trusted(machine, client) };
+        let document = document::hardware(&self.visible(machine, client), context).to_string();
         self.record_access(machine, AccessEvent::UserDataRead, client);
         Ok(document)
     }

@@ -49,7 +49,7 @@ impl<'r> HttpRequest<'r> {
             "request",
             peer = %self.peer,
             %method,
-            path = contents::shown(uri.path()),
+            path = contents::redacted(uri.path()),
             session = session::has_token(headers),
             user_agent = ?headers.get(header::USER_AGENT),
             machine.id = tracing::field::Empty,

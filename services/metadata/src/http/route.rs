@@ -94,5 +94,5 @@ impl Route {
 
 /// True if the service itself answers at `path`, so that no custom endpoint may be there.
 pub fn is_reserved_path(path: &[&str]) -> bool {
-    contents::is_ours(path) || Route::of(path) != Route::Tree
+    contents::is_reserved(path) || Route::of(path) != Route::Tree
 }

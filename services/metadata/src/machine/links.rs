@@ -1,52 +1,53 @@
-//! What an operating system has to set up to be on the network: the machine's interfaces, the bonds they are joined to, and
-//! the VLANs on top of either. The network documents (NoCloud's, OpenStack's) are spellings of this.
+//! The network links that an operating system has to set up: the machine's interfaces, their bonds, and the VLANs on either.
+//! The network documents of NoCloud and OpenStack are renderings of these.
 
 use std::net::IpAddr;
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use tinwright::Mac;
 
 use super::{Address, Machine, Nic, Route};
 
-/// Something that can be named, switched on and given addresses.
+/// A network link of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// What the operating system calls it; unlike any other's.
+    /// The unique name in the operating system.
     pub name: String,
-    /// Its Ethernet address.
+    /// The MAC.
     pub mac: Mac,
-    /// What it is.
+    /// The type of link.
     pub kind: Kind,
-    /// Bytes a frame may carry, where it is not the usual 1500.
+    /// The MTU in bytes, if it is not 1500.
     pub mtu: Option<u32>,
-    /// Its addresses, the first one first.
+    /// The static addresses, in order of preference.
     pub addresses: Vec<Address>,
-    /// Whether it is to ask for an IPv4 address: beside those it has, where it has others.
+    /// True if the link gets an IPv4 address by DHCP, in addition to its static addresses.
     pub dhcp: bool,
-    /// Whether the system may come up without it.
+    /// True if the system may start without this link.
     pub optional: bool,
-    /// Who resolves names there.
+    /// The DNS servers.
     pub name_servers: Vec<IpAddr>,
-    /// The domain names are looked for in; or empty.
+    /// The search domain; or empty.
     pub domain: String,
-    /// Networks beyond others than the default gateway.
+    /// The routes: first the default route of each family, through the first gateway of the addresses.
     pub routes: Vec<Route>,
 }
 
-/// What a link is.
+/// The type of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An interface of the machine.
     Interface,
-    /// Several of them as one.
+    /// Several interfaces as one.
     Bond {
-        /// Linux's name of how.
+        /// Linux's name of the bonding mode.
         mode: String,
-        /// Their names.
+        /// The names of the interfaces.
         members: Vec<String>,
     },
     /// A VLAN on another link.
     Vlan {
-        /// Its number, 1 to 4094.
+        /// The VLAN id, 1 to 4094.
         id: u16,
         /// The other link's name.
         over: String,
@@ -54,31 +55,33 @@ pub enum Kind {
 }
 
 impl Machine {
-    /// Its links, each after those it stands on.
+    /// Returns the links, each after those it is built on.
     pub fn links(&self) -> Vec<Link> {
         let names = self.nic_names();
         let named: Vec<_> = self.nics.iter().zip(&names).collect();
         let mut links: Vec<_> = named.iter().map(|(nic, name)| self.interface(nic, name)).collect();
         for bond in &self.bonds {
             let joined = named.iter().filter(|(nic, _)| nic.bond == bond.name);
-            let members: Vec<_> = joined.map(|(nic, name)| (*nic, (*name).clone())).collect();
-            let named_twice = links.iter().any(|link| link.name == bond.name);
-            if !members.is_empty() && !named_twice {
-                links.push(self.bond(&bond.name, &bond.mode, members));
+            let (nics, members): (Vec<_>, Vec<_>) =
+                joined.map(|(nic, name)| (*nic, (*name).clone())).unzip();
+            let duplicate = links.iter().any(|link| link.name == bond.name);
+            if !members.is_empty() && !duplicate {
+                let kind = Kind::Bond { mode: bond.mode.clone(), members };
+                links.push(self.link(&bond.name, kind, &nics));
             }
         }
-        let tagged: Vec<_> = links.iter_mut().filter_map(|link| self.tagged(link)).collect();
-        links.extend(tagged);
+        let vlans: Vec<_> = links.iter_mut().filter_map(|link| self.vlan(link)).collect();
+        links.extend(vlans);
         links
     }
 
-    /// What the interfaces are called, in their order: as the record says, else by number.
+    /// Returns the names of the interfaces, in their order: the record's, else `eth` and a number.
     fn nic_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for (n, nic) in self.nics.iter().enumerate() {
-            let said = Some(&nic.name).filter(|name| !name.is_empty() && !names.contains(name));
+            let own = Some(&nic.name).filter(|name| !name.is_empty() && !names.contains(name));
             let mut number = n;
-            let mut name = said.cloned().unwrap_or_else(|| format!("eth{n}"));
+            let mut name = own.cloned().unwrap_or_else(|| format!("eth{n}"));
             while names.contains(&name) {
                 number += 1;
                 name = format!("eth{number}");
@@ -88,27 +91,19 @@ impl Machine {
         names
     }
 
-    /// An interface; one that is part of a bond has nothing of its own.
+    /// Returns the link of an interface. A member of a bond has no addresses.
     fn interface(&self, nic: &Nic, name: &str) -> Link {
-        let joined = self.bonds.iter().any(|bond| bond.name == nic.bond);
-        let mut link = self.link(name, Kind::Interface, &[nic]);
-        if joined {
-            link = Link { addresses: Vec::new(), dhcp: false, ..link }.bare();
-        }
-        link
+        let is_member = self.bonds.iter().any(|bond| bond.name == nic.bond);
+        let link = self.link(name, Kind::Interface, &[nic]);
+        if is_member { link.without_addresses() } else { link }
     }
 
-    fn bond(&self, name: &str, mode: &str, members: Vec<(&Nic, String)>) -> Link {
-        let (nics, members): (Vec<_>, Vec<_>) = members.into_iter().unzip();
-        self.link(name, Kind::Bond { mode: mode.to_owned(), members }, &nics)
-    }
-
-    /// A link with everything that `nics` are told; the first of them lends its Ethernet address.
+    /// Returns a link with the configuration of all `nics`, and the MAC of the first.
     fn link(&self, name: &str, kind: Kind, nics: &[&Nic]) -> Link {
         let each = || nics.iter().copied();
         let addresses: Vec<_> = each().flat_map(|nic| self.addresses_of(nic)).collect();
         let primary = self.primary_nic().map(|nic| nic.mac);
-        let dhcp = asks(nics, &addresses);
+        let dhcp = needs_dhcp(nics, &addresses);
         let mut name_servers = Vec::new();
         for server in each().flat_map(|nic| &nic.name_servers) {
             if !name_servers.contains(server) {
@@ -116,6 +111,7 @@ impl Machine {
             }
         }
         let domain = each().map(|nic| &nic.domain).find(|domain| !domain.is_empty());
+        let routes = each().flat_map(|nic| nic.routes.iter().copied());
         Link {
             name: name.to_owned(),
             mac: each().next().map_or(Mac([0; 6]), |nic| nic.mac),
@@ -123,55 +119,60 @@ impl Machine {
             mtu: each().filter_map(|nic| nic.mtu).min(),
             dhcp,
             optional: dhcp && !each().any(|nic| Some(nic.mac) == primary),
+            routes: default_routes(&addresses).chain(routes).collect(),
             addresses,
             name_servers,
             domain: domain.cloned().unwrap_or_default(),
-            routes: each().flat_map(|nic| nic.routes.iter().copied()).collect(),
         }
     }
 
-    /// The VLAN on `link`, which takes over everything above Ethernet, if the machine tags there.
-    fn tagged(&self, link: &mut Link) -> Option<Link> {
-        let of = |nic: &&Nic| match &link.kind {
+    /// Moves the addresses of `link` to a VLAN on it, if the machine's frames are tagged there.
+    fn vlan(&self, link: &mut Link) -> Option<Link> {
+        let is_on_link = |nic: &&Nic| match &link.kind {
             Kind::Bond { .. } => nic.bond == link.name,
             Kind::Interface => nic.mac == link.mac && (link.dhcp || !link.addresses.is_empty()),
             Kind::Vlan { .. } => false,
         };
-        let id = self.nics.iter().filter(of).find_map(|nic| nic.vlan)?;
+        let id = self.nics.iter().filter(is_on_link).find_map(|nic| nic.vlan)?;
         let kind = Kind::Vlan { id, over: link.name.clone() };
-        // Linux cuts names off after fifteen bytes.
+        // Linux limits names to fifteen bytes.
         let over: String = link.name.chars().filter(char::is_ascii).take(10).collect();
         let vlan = Link { name: format!("{over}.{id}"), kind, ..link.clone() };
-        let below = Link { addresses: Vec::new(), dhcp: false, ..link.clone() }.bare();
-        *link = below;
+        *link = link.clone().without_addresses();
         Some(vlan)
     }
 }
 
-/// Whether what `nics` are joined to has to ask for an IPv4 address, having `addresses`: where none is reserved there, DHCP
-/// lends one. An address of the instance's stands beside that; with a gateway it is all there is to set up, for two ways
-/// out would be one too many.
-fn asks(nics: &[&Nic], addresses: &[Address]) -> bool {
+/// True if the link of `nics`, which has `addresses`, gets an IPv4 address by DHCP: no address is reserved there, so DHCP gives
+/// a lease. An address of the instance is set up in addition. If it has a gateway, it replaces DHCP, because two default routes
+/// would conflict.
+fn needs_dhcp(nics: &[&Nic], addresses: &[Address]) -> bool {
     let reserved = nics.iter().flat_map(|nic| &nic.addresses).any(|a| a.ip.is_ipv4());
     let complete = addresses.iter().any(|a| a.ip.is_ipv4() && a.gateway.is_some());
     !reserved && !complete
 }
 
-impl Link {
-    /// The same without what belongs to addresses.
-    fn bare(self) -> Self {
-        Self { name_servers: Vec::new(), domain: String::new(), routes: Vec::new(), ..self }
-    }
+/// Returns a default route for the first gateway of each family.
+fn default_routes(addresses: &[Address]) -> impl Iterator<Item = Route> {
+    let gateway = |of_family: fn(&IpAddr) -> bool| {
+        addresses.iter().filter_map(|address| address.gateway).find(of_family)
+    };
+    let v4 = gateway(IpAddr::is_ipv4).map(|via| (IpNet::from(Ipv4Net::default()), via));
+    let v6 = gateway(IpAddr::is_ipv6).map(|via| (IpNet::from(Ipv6Net::default()), via));
+    v4.into_iter().chain(v6).map(|(network, gateway)| Route { network, gateway })
+}
 
-    /// The default routes' gateways: the first of each family.
-    pub fn gateways(&self) -> Vec<IpAddr> {
-        let mut gateways: Vec<IpAddr> = Vec::new();
-        for gateway in self.addresses.iter().filter_map(|address| address.gateway) {
-            if !gateways.iter().any(|known| known.is_ipv4() == gateway.is_ipv4()) {
-                gateways.push(gateway);
-            }
+impl Link {
+    /// Returns the link without everything that belongs to its addresses.
+    fn without_addresses(self) -> Self {
+        Self {
+            addresses: Vec::new(),
+            dhcp: false,
+            name_servers: Vec::new(),
+            domain: String::new(),
+            routes: Vec::new(),
+            ..self
         }
-        gateways
     }
 }
 
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_without_an_address_asks_for_one() {
+    fn an_interface_without_an_address_uses_dhcp() {
         let mut machine = node1();
         machine.nics[0].addresses.clear();
         machine.instance = None;
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_asks_for_an_ipv4_address_unless_it_has_one_to_use_alone() {
+    fn an_interface_uses_dhcp_unless_it_has_a_complete_ipv4_address() {
         let with = |reserved: &[&str], own: &str, gateway: Option<&str>| {
             let mut machine = node1();
             machine.nics[0].addresses = reserved.iter().map(|ip| address(ip, 24, false)).collect();
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_need_not_wait_for_what_a_second_interface_may_be_lent() {
+    fn a_second_interface_that_uses_dhcp_is_optional() {
         let mut machine = bonded();
         machine.bonds.clear();
         let optional = |machine: &Machine| machine.links()[1].optional;
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bond_takes_over_what_its_members_had() {
+    fn a_bond_takes_over_the_addresses_of_its_members() {
         let links = bonded().links();
         assert_eq!(links.iter().map(|link| link.addresses.len()).collect::<Vec<_>>(), [0, 0, 3]);
         assert!(links[..2].iter().all(|link| !link.dhcp && link.name_servers.is_empty()));
@@ -254,18 +255,24 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_takes_over_what_its_link_had() {
+    fn a_vlan_takes_over_the_addresses_of_its_link() {
         let mut machine = bonded();
         machine.nics[1].vlan = Some(100);
         assert_eq!(names(&machine), ["eth0", "eth1", "bond0", "bond0.100"]);
         let links = machine.links();
         assert!(links[2].addresses.is_empty() && !links[2].dhcp);
         assert_eq!(links[3].kind, Kind::Vlan { id: 100, over: "bond0".into() });
-        assert_eq!(links[3].gateways(), ["198.51.100.1".parse::<IpAddr>().unwrap()]);
+        let default = ("0.0.0.0/0".to_owned(), "198.51.100.1".parse().unwrap());
+        let routes: Vec<_> = links[3]
+            .routes
+            .iter()
+            .map(|route| (route.network.to_string(), route.gateway))
+            .collect();
+        assert_eq!(routes, [default]);
     }
 
     #[test]
-    fn an_interface_nobody_named_is_named_by_its_number() {
+    fn an_interface_without_a_name_is_named_by_its_number() {
         let mut machine = bonded();
         machine.bonds.clear();
         machine.nics[0].name = "eth1".into();
@@ -274,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_the_instance_that_no_interface_has_is_the_primary_ones() {
+    fn the_primary_interface_gets_instance_addresses_that_no_interface_has() {
         let mut machine = node1();
         machine.instance.as_mut().unwrap().addresses.push(address("198.51.100.52", 24, false));
         let link = &machine.links()[0];
@@ -285,7 +292,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_link_stands_on_one_before_it(machine in any_machine()) {
+        fn every_link_comes_after_those_it_is_built_on(machine in any_machine()) {
             let links = machine.links();
             for (n, link) in links.iter().enumerate() {
                 let before = |name: &String| links[..n].iter().any(|link| link.name == *name);

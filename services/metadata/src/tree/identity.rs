@@ -1,7 +1,7 @@
-//! `dynamic/`: who the instance is, as a document; and the ids EC2 has that our records do not.
+//! `dynamic/`: the identity document of the instance, and ids of EC2 that our records do not have.
 //!
-//! It is signed where the site has a key for that (`signed`); where not, only `document` is listed. It says who the machine
-//! is, not that whoever presents it is that machine.
+//! The document is signed if the site has a key for it (`signed`); otherwise only `document` is listed. The document describes
+//! the machine. It does not prove that the bearer is that machine.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::leaf("dynamic/instance-identity/signature", |m| to_sign(m, Form::Signature)).signed(),
 ];
 
-/// An id such as `r-0123456789abcdef0`: 17 digits of the hash of `parts`, so that it stays while they do.
+/// Returns an id such as `r-0123456789abcdef0`: 17 hexadecimal digits of the hash of `parts`.
 pub(super) fn derived(kind: &str, parts: &[&str]) -> String {
     let mut hash = Context::new(&SHA256);
     for part in parts {
@@ -39,12 +39,12 @@ pub(super) fn derived(kind: &str, parts: &[&str]) -> String {
     id
 }
 
-/// The document, to be signed: a listing must not wait for a signature that nobody asks for.
+/// Returns the document, to be signed later: a listing must not compute signatures.
 fn to_sign(machine: &Machine, form: Form) -> Option<Body> {
     document(machine).map(|body| Body { kind: Kind::ToSign(form), ..body })
 }
 
-/// The same bytes for as long as the record stays, since they are what is signed.
+/// Returns the document. Its bytes do not change while the record does not, because signatures cover them.
 fn document(machine: &Machine) -> Option<Body> {
     let instance = machine.instance.as_ref();
     let tenant = instance.map_or("", |instance| &instance.tenant);
@@ -68,7 +68,7 @@ fn document(machine: &Machine) -> Option<Body> {
     text(format!("{document:#}"))
 }
 
-/// RFC 3339, in whole seconds of UTC.
+/// Formats a time by RFC 3339, in whole seconds of UTC.
 pub(crate) fn seconds(at: SystemTime) -> Option<String> {
     OffsetDateTime::from(at).truncate_to_second().format(&Rfc3339).ok()
 }

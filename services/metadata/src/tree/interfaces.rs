@@ -3,63 +3,56 @@
 //! cloud-init makes each a DHCP interface, with every address of `local-ipv4s` but the first as a static one beside it.
 //! A `vpc-id` keeps SDKs from taking the machine for one of EC2's first, flat network.
 
-use tinwright::Mac;
-
-use super::row::{Row, Stars, text};
+use super::row::{Row, Stars, macs, nic, text};
 use super::{Body, identity, lines};
 use crate::machine::{Address, Machine, Nic};
 
 pub(super) const ROWS: &[Row] = &[
-    Row::each("meta-data/network/interfaces/macs/*/device-number", macs, device_number),
-    Row::each("meta-data/network/interfaces/macs/*/interface-id", macs, |m, at| {
-        text(identity::derived("eni", &[&m.id.to_string(), &nic(m, at)?.mac.to_string()]))
+    // cloud-init orders its routes by it: 0 for the primary interface, then the order of the record.
+    Row::nic("meta-data/network/interfaces/macs/*/device-number", |m, nic| {
+        text(m.used_nics().iter().position(|used| used.mac == nic.mac)?)
     }),
-    Row::each("meta-data/network/interfaces/macs/*/ipv4-associations/*", translated, association),
-    Row::each("meta-data/network/interfaces/macs/*/ipv6s", macs, |m, at| {
-        text(addresses(m, at, Family::V6)?)
+    Row::nic("meta-data/network/interfaces/macs/*/interface-id", |m, nic| {
+        text(identity::derived("eni", &[&m.id.to_string(), &nic.mac.to_string()]))
     }),
-    Row::each("meta-data/network/interfaces/macs/*/local-hostname", macs, |m, at| {
-        nic(m, at).and_then(|_| text(m.hostname()))
+    Row::each(
+        "meta-data/network/interfaces/macs/*/ipv4-associations/*",
+        association_names,
+        association,
+    ),
+    Row::nic("meta-data/network/interfaces/macs/*/ipv6s", |m, nic| {
+        text(lines(of_family(m, nic, Family::V6).iter().map(|address| address.ip.to_string())))
     }),
-    Row::each("meta-data/network/interfaces/macs/*/local-ipv4s", macs, |m, at| {
-        text(addresses(m, at, Family::V4)?)
+    Row::nic("meta-data/network/interfaces/macs/*/local-hostname", |m, _| text(m.hostname())),
+    Row::nic("meta-data/network/interfaces/macs/*/local-ipv4s", |m, nic| {
+        // The address that DHCP gives comes first.
+        let own = of_family(m, nic, Family::V4);
+        let all = nic.leased.into_iter().chain(own.iter().map(|address| address.ip));
+        text(lines(all.map(|ip| ip.to_string())))
     }),
-    Row::each("meta-data/network/interfaces/macs/*/mac", macs, |m, at| text(nic(m, at)?.mac)),
-    Row::each("meta-data/network/interfaces/macs/*/network-card", macs, zero),
-    Row::each("meta-data/network/interfaces/macs/*/network-card-index", macs, zero),
-    Row::each("meta-data/network/interfaces/macs/*/owner-id", macs, |m, at| {
-        let tenant = nic(m, at).map(|_| m.instance.as_ref().map_or("", |i| &i.tenant))?;
+    Row::nic("meta-data/network/interfaces/macs/*/mac", |_, nic| text(nic.mac)),
+    Row::nic("meta-data/network/interfaces/macs/*/network-card", |_, _| text(0)),
+    Row::nic("meta-data/network/interfaces/macs/*/network-card-index", |_, _| text(0)),
+    Row::nic("meta-data/network/interfaces/macs/*/owner-id", |m, _| {
+        let tenant = m.instance.as_ref().map_or("", |instance| &instance.tenant);
         text(if tenant.is_empty() { "0" } else { tenant })
     }),
-    Row::each("meta-data/network/interfaces/macs/*/public-ipv4s", macs, |m, at| {
-        let public = m.public_ipv4s_of(nic(m, at)?);
-        text(lines(public.iter().map(ToString::to_string)))
+    Row::nic("meta-data/network/interfaces/macs/*/public-ipv4s", |m, nic| {
+        text(lines(m.public_ipv4s_of(nic).iter().map(ToString::to_string)))
     }),
-    Row::each("meta-data/network/interfaces/macs/*/subnet-id", macs, |m, at| {
-        let network = m.addresses_of(nic(m, at)?).first()?.network();
+    Row::nic("meta-data/network/interfaces/macs/*/subnet-id", |m, nic| {
+        let network = m.addresses_of(nic).first()?.network();
         text(identity::derived("subnet", &[&m.facility, &network.to_string()]))
     }),
-    Row::each("meta-data/network/interfaces/macs/*/subnet-ipv4-cidr-block", macs, |m, at| {
-        network(m, at, Family::V4)
+    Row::nic("meta-data/network/interfaces/macs/*/subnet-ipv4-cidr-block", ipv4_network),
+    Row::nic("meta-data/network/interfaces/macs/*/subnet-ipv6-cidr-block", ipv6_network),
+    Row::nic("meta-data/network/interfaces/macs/*/subnet-ipv6-cidr-blocks", ipv6_network),
+    Row::nic("meta-data/network/interfaces/macs/*/vpc-id", |m, _| {
+        text(identity::derived("vpc", &[&m.facility]))
     }),
-    Row::each("meta-data/network/interfaces/macs/*/subnet-ipv6-cidr-block", macs, |m, at| {
-        network(m, at, Family::V6)
-    }),
-    Row::each("meta-data/network/interfaces/macs/*/subnet-ipv6-cidr-blocks", macs, |m, at| {
-        network(m, at, Family::V6)
-    }),
-    Row::each("meta-data/network/interfaces/macs/*/vpc-id", macs, |m, at| {
-        nic(m, at).and_then(|_| text(identity::derived("vpc", &[&m.facility])))
-    }),
-    Row::each("meta-data/network/interfaces/macs/*/vpc-ipv4-cidr-block", macs, |m, at| {
-        network(m, at, Family::V4)
-    }),
-    Row::each("meta-data/network/interfaces/macs/*/vpc-ipv4-cidr-blocks", macs, |m, at| {
-        network(m, at, Family::V4)
-    }),
-    Row::each("meta-data/network/interfaces/macs/*/vpc-ipv6-cidr-blocks", macs, |m, at| {
-        network(m, at, Family::V6)
-    }),
+    Row::nic("meta-data/network/interfaces/macs/*/vpc-ipv4-cidr-block", ipv4_network),
+    Row::nic("meta-data/network/interfaces/macs/*/vpc-ipv4-cidr-blocks", ipv4_network),
+    Row::nic("meta-data/network/interfaces/macs/*/vpc-ipv6-cidr-blocks", ipv6_network),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -68,59 +61,35 @@ enum Family {
     V6,
 }
 
-fn macs(machine: &Machine, _: Stars) -> Vec<String> {
-    machine.used_nics().iter().map(|nic| nic.mac.to_string()).collect()
-}
-
-/// The interface the first star names, in any notation.
-fn nic<'m>(machine: &'m Machine, stars: Stars) -> Option<&'m Nic> {
-    let mac: Mac = stars.first()?.parse().ok()?;
-    machine.used_nics().into_iter().find(|nic| nic.mac == mac)
-}
-
-/// 0 for the primary interface, then the order of the record. cloud-init orders its routes by it.
-fn device_number(machine: &Machine, stars: Stars) -> Option<Body> {
-    let mac = nic(machine, stars)?.mac;
-    text(machine.used_nics().iter().position(|nic| nic.mac == mac)?)
-}
-
-fn zero(machine: &Machine, stars: Stars) -> Option<Body> {
-    nic(machine, stars).and_then(|_| text(0))
-}
-
-fn of_family(machine: &Machine, stars: Stars, family: Family) -> Option<Vec<Address>> {
-    let mut addresses = machine.addresses_of(nic(machine, stars)?);
+fn of_family(machine: &Machine, nic: &Nic, family: Family) -> Vec<Address> {
+    let mut addresses = machine.addresses_of(nic);
     addresses.retain(|address| address.ip.is_ipv4() == (family == Family::V4));
-    Some(addresses)
+    addresses
 }
 
-fn addresses(machine: &Machine, stars: Stars, family: Family) -> Option<String> {
-    let of_family = of_family(machine, stars, family)?;
-    // First what DHCP gives.
-    let lent = nic(machine, stars)?.leased.filter(|_| family == Family::V4);
-    let all = lent.into_iter().chain(of_family.iter().map(|address| address.ip));
-    Some(lines(all.map(|ip| ip.to_string())))
+fn ipv4_network(machine: &Machine, nic: &Nic) -> Option<Body> {
+    text(of_family(machine, nic, Family::V4).first()?.network())
 }
 
-fn network(machine: &Machine, stars: Stars, family: Family) -> Option<Body> {
-    text(of_family(machine, stars, family)?.first()?.network())
+fn ipv6_network(machine: &Machine, nic: &Nic) -> Option<Body> {
+    text(of_family(machine, nic, Family::V6).first()?.network())
 }
 
-/// For the last star the public addresses of the interface, for the one before the interfaces.
-fn translated(machine: &Machine, stars: Stars) -> Vec<String> {
+/// Returns the public addresses of the interface; without a star the interfaces.
+fn association_names(machine: &Machine, stars: Stars) -> Vec<String> {
     if stars.is_empty() {
-        return macs(machine, stars);
+        return macs(machine);
     }
     let public = nic(machine, stars).map(|nic| machine.public_ipv4s_of(nic));
     public.into_iter().flatten().map(|ip| ip.to_string()).collect()
 }
 
-/// The private address a public one leads to.
+/// Returns the private address that a public one leads to.
 fn association(machine: &Machine, stars: Stars) -> Option<Body> {
     let nic = nic(machine, stars)?;
     let public = machine.public_ipv4s_of(nic);
-    let asked = stars.get(1)?;
-    public.iter().find(|ip| ip.to_string() == *asked)?;
+    let name = stars.get(1)?;
+    public.iter().find(|ip| ip.to_string() == *name)?;
     let own = machine.addresses_of(nic).into_iter();
     text(own.map(|a| a.ip).find(|ip| ip.is_ipv4() && !public.contains(ip))?)
 }

@@ -1,7 +1,6 @@
-//! `meta-data/public-keys`: who may log in.
+//! `meta-data/public-keys`: the SSH keys of the instance.
 //!
-//! A directory that lists `0=name` where its sub-directories are called `0/`: EC2's one irregular listing, and every
-//! client knows it.
+//! The listing has `0=name` for the subdirectory `0/`. It is the only irregular listing of EC2, and all clients know it.
 
 use super::row::{Row, Stars, text};
 use super::version::Dialect;
@@ -18,7 +17,7 @@ pub(super) const ROWS: &[Row] = &[
         .only(Dialect::Tinkerbell),
 ];
 
-/// The keys themselves, one a line, for machines whose readers are as old as that (Hegel's).
+/// Returns the keys themselves, one per line, for machines with clients of Hegel's age.
 fn raw(machine: &Machine) -> Option<Body> {
     if machine.raw_keys { text(lines(machine.ssh_keys())) } else { None }
 }
@@ -33,7 +32,7 @@ fn numbers(machine: &Machine, _: Stars) -> Vec<String> {
 
 fn openssh_key(machine: &Machine, stars: Stars) -> Option<Body> {
     let keys = machine.ssh_keys();
-    // EC2 says 404, for which the BOSH agent waits ten seconds at every boot; an empty key it takes at once.
+    // EC2 answers 404, for which the BOSH agent waits ten seconds at every boot. It accepts an empty key at once.
     if keys.is_empty() && stars == ["0"] {
         return Some(String::new().into());
     }

@@ -1,7 +1,7 @@
 //! `meta-data/`: everything but interfaces, keys and tags.
 //!
-//! What would make us look like a cloud account (`iam/`, `services/`, `security-groups`, …) is absent on purpose:
-//! SDKs read its 404 as "no credentials here", and go on.
+//! Paths of a cloud account (`iam/`, `services/`, `security-groups`, …) are absent on purpose: SDKs read a 404 as "no
+//! credentials here".
 
 use serde_json::json;
 
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::leaf("meta-data/spot/termination-time", |m| text(m.extra("/spot/termination_time"))),
 ];
 
-/// `ami` and `root` are the system disk; the others are `ephemeral0` and up.
+/// Returns the names of disks: `ami` and `root` for the system disk, `ephemeral0` and up for the others.
 fn device_names(machine: &Machine, _: Stars) -> Vec<String> {
     let others = machine.devices().len().saturating_sub(1);
     let ephemeral = (0..others).map(|n| format!("ephemeral{n}"));

@@ -1,13 +1,13 @@
-//! A row of the tree's table: a path pattern and how its value is found.
+//! A row of the tree's table: a path pattern and the function that returns its value.
 
 use super::Body;
-use super::version::{Dialect, Version};
-use crate::machine::Machine;
+use super::version::Dialect;
+use crate::machine::{Machine, Nic};
 
-/// What the `*`s of a pattern stand for, left to right.
+/// The names in place of a pattern's `*`s, left to right.
 pub(super) type Stars<'a> = &'a [&'a str];
 
-/// A path pattern and its value. Build them with [`Row::leaf`], [`Row::each`] and [`Row::listing`].
+/// A path pattern and its value.
 #[derive(Debug)]
 pub(super) struct Row {
     path: &'static str,
@@ -20,48 +20,58 @@ pub(super) struct Row {
 enum Value {
     One(fn(&Machine) -> Option<Body>),
     Each { names: fn(&Machine, Stars) -> Vec<String>, get: fn(&Machine, Stars) -> Option<Body> },
+    EachNic(fn(&Machine, &Nic) -> Option<Body>),
     Listing(fn(&Machine) -> Option<Body>),
 }
 
-/// A text, unless it is empty: what is not known is not there.
+/// Returns a text as a body; none if it is empty, which means unknown.
 pub(super) fn text(text: impl ToString) -> Option<Body> {
     let text = text.to_string();
     (!text.is_empty()).then(|| text.into())
 }
 
 impl Row {
-    /// One value of the machine.
-    pub(super) const fn leaf(path: &'static str, get: fn(&Machine) -> Option<Body>) -> Self {
-        Self { path, value: Value::One(get), only: None, signed: false }
+    const fn new(path: &'static str, value: Value) -> Self {
+        Self { path, value, only: None, signed: false }
     }
 
-    /// One value for each name a `*` may be; `names` is told what the stars before it are.
+    /// One value of the machine.
+    pub(super) const fn leaf(path: &'static str, get: fn(&Machine) -> Option<Body>) -> Self {
+        Self::new(path, Value::One(get))
+    }
+
+    /// One value for each name of a `*`. `names` gets the names in place of the stars before it.
     pub(super) const fn each(
         path: &'static str,
         names: fn(&Machine, Stars) -> Vec<String>,
         get: fn(&Machine, Stars) -> Option<Body>,
     ) -> Self {
-        Self { path, value: Value::Each { names, get }, only: None, signed: false }
+        Self::new(path, Value::Each { names, get })
     }
 
-    /// A directory that lists something else than the names in it.
+    /// One value for each interface that is in use; the `*` is its MAC.
+    pub(super) const fn nic(path: &'static str, get: fn(&Machine, &Nic) -> Option<Body>) -> Self {
+        Self::new(path, Value::EachNic(get))
+    }
+
+    /// A directory with a listing of its own, instead of the names in it.
     pub(super) const fn listing(path: &'static str, get: fn(&Machine) -> Option<Body>) -> Self {
-        Self { path, value: Value::Listing(get), only: None, signed: false }
+        Self::new(path, Value::Listing(get))
     }
 
-    /// The same only where documents are signed.
+    /// Limits the row to sites that sign documents.
     pub(super) const fn signed(mut self) -> Self {
         self.signed = true;
         self
     }
 
-    /// The same in only one of the two dialects.
+    /// Limits the row to one dialect.
     pub(super) const fn only(mut self, dialect: Dialect) -> Self {
         self.only = Some(dialect);
         self
     }
 
-    /// Returns its path, and the mark of where it is, as `docs/reference/ec2-metadata.md` has them.
+    /// Returns its path and the mark in the column "only in" of `docs/reference/ec2-metadata.md`.
     #[cfg(test)]
     pub(super) fn reference(&self) -> (String, String) {
         let only = match self.only {
@@ -73,31 +83,35 @@ impl Row {
         (self.path.to_owned(), only.to_owned())
     }
 
-    /// Whether `version` has this row, where documents are `signed` or not.
-    pub(super) fn is_in(&self, version: Version, signed: bool) -> bool {
-        (signed || !self.signed) && self.only.is_none_or(|dialect| dialect == version.dialect())
+    /// True if a tree in `dialect`, with signatures if `signed`, has this row.
+    pub(super) fn is_in(&self, dialect: Dialect, signed: bool) -> bool {
+        (signed || !self.signed) && self.only.is_none_or(|only| only == dialect)
     }
 
-    /// The value at `path`, if it is one of this row's.
+    /// Returns the value at `path`, if it is one of this row's.
     pub(super) fn get(&self, machine: &Machine, path: &[&str]) -> Option<Body> {
-        let (stars, rest) = self.under(path)?;
-        match (&self.value, rest.is_empty()) {
-            (_, false) => None,
-            (Value::One(get) | Value::Listing(get), true) => get(machine),
-            (Value::Each { get, .. }, true) => get(machine, &stars),
+        let (stars, rest) = self.match_prefix(path)?;
+        if !rest.is_empty() {
+            return None;
+        }
+        match self.value {
+            Value::One(get) | Value::Listing(get) => get(machine),
+            Value::Each { get, .. } => get(machine, &stars),
+            Value::EachNic(get) => get(machine, nic(machine, &stars)?),
         }
     }
 
-    /// What this row puts into the directory `dir`: a leaf's name, or a sub-directory's with its slash.
+    /// Returns the names that this row puts into the directory `dir`: of a leaf, or of a subdirectory with its slash.
     pub(super) fn names_in(&self, machine: &Machine, dir: &[&str]) -> Vec<String> {
-        let Some((stars, rest)) = self.under(dir) else { return Vec::new() };
+        let Some((stars, rest)) = self.match_prefix(dir) else { return Vec::new() };
         let Some((next, rest)) = rest.split_first() else { return Vec::new() };
-        let names = match &self.value {
+        let names = match self.value {
             Value::Listing(_) => return Vec::new(),
             Value::Each { names, .. } if *next == "*" => names(machine, &stars),
-            Value::One(_) | Value::Each { .. } => vec![(*next).to_owned()],
+            Value::EachNic(_) if *next == "*" => macs(machine),
+            Value::One(_) | Value::Each { .. } | Value::EachNic(_) => vec![(*next).to_owned()],
         };
-        let found = |name: &String| {
+        let exists = |name: &String| {
             let path = [dir, &[name.as_str()]].concat();
             match rest {
                 [] => self.get(machine, &path).is_some(),
@@ -105,11 +119,11 @@ impl Row {
             }
         };
         let slash = if rest.is_empty() { "" } else { "/" };
-        names.into_iter().filter(found).map(|name| name + slash).collect()
+        names.into_iter().filter(exists).map(|name| name + slash).collect()
     }
 
-    /// If the pattern begins as `path` does: what its stars are there, and what of the pattern is left.
-    fn under<'p>(&self, path: &[&'p str]) -> Option<(Vec<&'p str>, Vec<&'static str>)> {
+    /// If the pattern begins with `path`: the names in place of its stars there, and the rest of the pattern.
+    fn match_prefix<'p>(&self, path: &[&'p str]) -> Option<(Vec<&'p str>, Vec<&'static str>)> {
         let mut pattern = self.path.split('/');
         let mut stars = Vec::new();
         for segment in path {
@@ -121,4 +135,15 @@ impl Row {
         }
         Some((stars, pattern.collect()))
     }
+}
+
+/// Returns the MACs of the interfaces in use.
+pub(super) fn macs(machine: &Machine) -> Vec<String> {
+    machine.used_nics().iter().map(|nic| nic.mac.to_string()).collect()
+}
+
+/// Returns the interface in use whose MAC is the first star, in any notation.
+pub(super) fn nic<'m>(machine: &'m Machine, stars: Stars) -> Option<&'m Nic> {
+    let mac: tinwright::Mac = stars.first()?.parse().ok()?;
+    machine.used_nics().into_iter().find(|nic| nic.mac == mac)
 }

@@ -1,8 +1,8 @@
-//! Signatures under identity documents, as EC2 gives them.
+//! Signatures of identity documents, in EC2's forms.
 //!
-//! A document that anybody may read proves nothing about who presents it; the signature says that this site wrote it.
+//! A signature proves that this site wrote the document. It does not prove that the bearer is the machine.
 //!
-//! | leaf | what | how to check it |
+//! | leaf | form | verification |
 //! |---|---|---|
 //! | `signature` | RSA with SHA-256 (PKCS#1 v1.5) | `openssl dgst -sha256 -verify KEY -signature FILE document` |
 //! | `pkcs7` | the same as PKCS#7, without the document | `openssl smime -verify -content document …` |
@@ -18,8 +18,8 @@ use x509_parser::pem::parse_x509_pem;
 use yasna::models::ObjectIdentifier;
 use yasna::{DERWriter, Tag};
 
-/// How many letters a line has.
-const LINE: usize = 64;
+/// The length of a line of base64.
+const LINE_CHARS: usize = 64;
 
 // RFC 8017 appendix C, RFC 5754 section 2, RFC 5652 sections 4 and 5.
 const SHA256: &[u64] = &[2, 16, 840, 1, 101, 3, 4, 2, 1];
@@ -27,32 +27,32 @@ const RSA: &[u64] = &[1, 2, 840, 113_549, 1, 1, 1];
 const DATA: &[u64] = &[1, 2, 840, 113_549, 1, 7, 1];
 const SIGNED_DATA: &[u64] = &[1, 2, 840, 113_549, 1, 7, 2];
 
-/// What a document is signed as.
+/// The form of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The signature alone.
     Signature,
     /// PKCS#7 without the document.
     Detached,
-    /// PKCS#7 with it.
+    /// PKCS#7 with the document.
     Attached,
 }
 
-/// Signs documents. The same document gets the same signature for as long as the key stays.
+/// Signs documents. A key gives one document always the same signature.
 pub struct Signer {
     key: RsaKeyPair,
     pem: String,
     certificate: Vec<u8>,
     /// The certificate's issuer, in DER.
     issuer: Vec<u8>,
-    /// Its number, big end first.
+    /// The certificate's serial number, big-endian.
     serial: Vec<u8>,
 }
 
-/// No documents can be signed with this key and certificate.
+/// A key or certificate that cannot sign documents.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key for identity documents is not usable: {0}")]
-pub struct Unusable(&'static str);
+pub struct UnusableKey(&'static str);
 
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,38 +61,39 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// One that signs with `identity`'s RSA key.
-    pub fn new(identity: &CertificateAndKey) -> Result<Self, Unusable> {
-        let bad = |what| move |_| Unusable(what);
+    /// A signer with the RSA key of `identity`.
+    pub fn new(identity: &CertificateAndKey) -> Result<Self, UnusableKey> {
+        let bad = |what| move |_| UnusableKey(what);
         let (_, pem) = parse_x509_pem(identity.key.expose().as_bytes())
-            .map_err(|_| Unusable("its key is no PEM"))?;
-        let key = RsaKeyPair::from_pkcs8(&pem.contents).map_err(bad("its key is none for RSA"))?;
+            .map_err(|_| UnusableKey("the key is not PEM"))?;
+        let key =
+            RsaKeyPair::from_pkcs8(&pem.contents).map_err(bad("the key is not an RSA key"))?;
         let (_, pem) = parse_x509_pem(identity.certificate.as_bytes())
-            .map_err(|_| Unusable("its certificate is no PEM"))?;
-        let found = pem.parse_x509().map_err(|_| Unusable("its certificate is damaged"))?;
+            .map_err(|_| UnusableKey("the certificate is not PEM"))?;
+        let found = pem.parse_x509().map_err(|_| UnusableKey("the certificate is damaged"))?;
         if found.public_key().subject_public_key.data.as_ref() != key.public_key().as_ref() {
-            return Err(Unusable("its certificate is another key's"));
+            return Err(UnusableKey("the certificate has another key"));
         }
         let (issuer, serial) = (found.issuer().as_raw().to_vec(), found.raw_serial().to_vec());
         let pem = identity.certificate.clone();
         Ok(Self { key, certificate: found.as_raw().to_vec(), issuer, serial, pem })
     }
 
-    /// By what its signatures are checked, in PEM.
+    /// Returns the certificate that verifies the signatures, in PEM.
     pub fn certificate(&self) -> &str {
         &self.pem
     }
 
-    /// `document`, signed, as lines of base64. Nothing if the cryptographic library refuses.
+    /// Returns the signature of `document` as lines of base64; none if the cryptographic library fails.
     pub(super) fn sign(&self, document: &[u8], form: Form) -> Option<String> {
         let mut signature = vec![0; self.key.public_modulus_len()];
         let signed =
             self.key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), document, &mut signature);
         signed.ok()?;
         Some(match form {
-            Form::Signature => lines(&signature),
-            Form::Detached => lines(&self.pkcs7(&signature, None)),
-            Form::Attached => lines(&self.pkcs7(&signature, Some(document))),
+            Form::Signature => base64_lines(&signature),
+            Form::Detached => base64_lines(&self.pkcs7(&signature, None)),
+            Form::Attached => base64_lines(&self.pkcs7(&signature, Some(document))),
         })
     }
 
@@ -148,16 +149,11 @@ fn algorithm(out: DERWriter, numbers: &[u64]) {
     });
 }
 
-/// Base64 in lines of [`LINE`] letters, no final newline.
-fn lines(bytes: &[u8]) -> String {
-    let mut lines = String::new();
-    for (n, letter) in BASE64_STANDARD.encode(bytes).chars().enumerate() {
-        if n > 0 && n % LINE == 0 {
-            lines.push('\n');
-        }
-        lines.push(letter);
-    }
-    lines
+/// Encodes `bytes` as base64 in lines of [`LINE_CHARS`], without a final newline.
+fn base64_lines(bytes: &[u8]) -> String {
+    let base64 = BASE64_STANDARD.encode(bytes);
+    let lines: Vec<_> = base64.as_bytes().chunks(LINE_CHARS).map(String::from_utf8_lossy).collect();
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -178,7 +174,7 @@ mod tests {
         format!("-----BEGIN {kind}-----\n{base64}\n-----END {kind}-----\n")
     }
 
-    /// Whether openssl, in `folder`, succeeds; what it prints.
+    /// Runs openssl in `folder`, and returns its output if it succeeds.
     fn openssl(folder: &Path, arguments: &str) -> Option<Vec<u8>> {
         let mut command = Command::new("openssl");
         let done =
@@ -189,14 +185,14 @@ mod tests {
     const DOCUMENT: &[u8] = b"{\n  \"instanceId\": \"i-0001\"\n}";
 
     #[test]
-    fn openssl_verifies_every_form_against_the_site_and_nothing_else() {
+    fn openssl_verifies_every_form_and_rejects_a_changed_document() {
         let (folder, signer) = signer();
         let folder = folder.path();
         let sign = |form| signer.sign(DOCUMENT, form).unwrap();
         std::fs::write(folder.join("detached"), pem("PKCS7", &sign(Form::Detached))).unwrap();
         std::fs::write(folder.join("attached"), pem("PKCS7", &sign(Form::Attached))).unwrap();
         let signature = sign(Form::Signature);
-        assert!(signature.lines().all(|line| line.len() <= LINE), "{signature}");
+        assert!(signature.lines().all(|line| line.len() <= LINE_CHARS), "{signature}");
         let raw = BASE64_STANDARD.decode(signature.replace('\n', "")).unwrap();
         std::fs::write(folder.join("signature"), raw).unwrap();
         let key = openssl(folder, "x509 -in identity.pem -pubkey -noout").unwrap();
@@ -225,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_and_another_ones_certificate_sign_nothing() {
+    fn a_certificate_of_another_key_is_refused() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let [one, two] = [one, two].map(|folder| {
             let site = runtime::authority::SiteAuthority::open(folder.path()).unwrap();
@@ -233,6 +229,9 @@ mod tests {
             site.document_key().unwrap().unwrap()
         });
         let mixed = CertificateAndKey { certificate: one.certificate.clone(), key: two.key };
-        assert_eq!(Signer::new(&mixed).unwrap_err(), Unusable("its certificate is another key's"));
+        assert_eq!(
+            Signer::new(&mixed).unwrap_err(),
+            UnusableKey("the certificate has another key")
+        );
     }
 }

@@ -7,40 +7,32 @@ use crate::machine::Machine;
 
 pub(super) const ROWS: &[Row] = &[
     Row::leaf("meta-data/tags", |m| {
-        text(lines(tags(m).iter().filter(|tag| !tag.contains(char::is_control))))
+        text(lines(
+            m.tags().iter().map(String::as_str).filter(|tag| !tag.contains(char::is_control)),
+        ))
     })
     .only(Dialect::Tinkerbell),
     Row::each("meta-data/tags/instance/*", keys, value).only(Dialect::Ec2),
 ];
 
-/// A key longer than this is left out, so that its path, percent-encoded, stays below what is read of one.
-const LONGEST: usize = 255;
+/// The longest key in the tree. With a longer one, the percent-encoded path could exceed the longest path that is read.
+const MAX_KEY_BYTES: usize = 255;
 
-fn tags(machine: &Machine) -> &[String] {
-    machine.instance.as_ref().map_or(&[], |instance| &instance.tags)
-}
-
-/// A tag as key and value; without a `=` the value is empty.
-fn split(tag: &str) -> (&str, &str) {
-    tag.split_once('=').unwrap_or((tag, ""))
-}
-
-/// Whether a listing may hold `key`, and a client that follows the listing come back with it. Clients split listings
-/// at every line separator Unicode has, trim the lines, and resolve dots as in any URL.
+/// True if a client can follow `key` from a listing. Clients split listings at every line separator of Unicode, trim the
+/// lines, and resolve dots as in any URL.
 fn is_listable(key: &str) -> bool {
     let breaks = |c: char| c.is_control() || matches!(c, '/' | '\u{2028}' | '\u{2029}');
-    let whole = !key.is_empty() && key.len() <= LONGEST && key == key.trim();
+    let whole = !key.is_empty() && key.len() <= MAX_KEY_BYTES && key == key.trim();
     whole && !key.contains(breaks) && !matches!(key, "." | "..")
 }
 
 fn keys(machine: &Machine, _: Stars) -> Vec<String> {
-    let keys = tags(machine).iter().map(|tag| split(tag).0);
+    let keys = machine.tag_pairs().map(|(key, _)| key);
     keys.filter(|key| is_listable(key)).map(str::to_owned).collect()
 }
 
 fn value(machine: &Machine, stars: Stars) -> Option<Body> {
-    let [asked] = stars else { return None };
-    let mut pairs = tags(machine).iter().map(|tag| split(tag));
-    let (_, value) = pairs.find(|(key, _)| key == asked && is_listable(key))?;
+    let [name] = stars else { return None };
+    let (_, value) = machine.tag_pairs().find(|(key, _)| key == name && is_listable(key))?;
     Some(value.to_owned().into())
 }

@@ -1,4 +1,4 @@
-//! The tree of two known machines, and the promise its listings make, for any machine.
+//! The tree of two known machines, and the agreement of listings and fetches for any machine.
 
 use proptest::prelude::*;
 
@@ -7,13 +7,13 @@ use crate::fixture::{USER_DATA, any_machine, node1, node2};
 use crate::machine::UserData;
 use crate::path::Path;
 
-fn ask(machine: &Machine, path: &str) -> Option<String> {
+fn get_text(machine: &Machine, path: &str) -> Option<String> {
     let body = get(machine, &Path::parse(path)?.segments(), None)?;
     Some(String::from_utf8(body.bytes.to_vec()).unwrap())
 }
 
 fn meta_data(machine: &Machine, path: &str) -> Option<String> {
-    ask(machine, &format!("/latest/meta-data/{path}"))
+    get_text(machine, &format!("/latest/meta-data/{path}"))
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn every_leaf_of_a_full_record_has_its_value() {
 }
 
 #[test]
-fn an_interface_has_what_cloud_init_sets_it_up_by() {
+fn an_interface_has_the_values_that_cloud_init_reads() {
     let machine = node1();
     for (leaf, value) in [
         ("device-number", "0"),
@@ -65,7 +65,7 @@ fn an_interface_has_what_cloud_init_sets_it_up_by() {
 }
 
 #[test]
-fn a_mac_is_found_in_capitals_and_listed_in_small_letters() {
+fn a_mac_is_found_in_upper_case_and_listed_in_lower_case() {
     let mut machine = node1();
     machine.nics[0].mac = "52:54:00:AB:CD:EF".parse().unwrap();
     assert_eq!(meta_data(&machine, "network/interfaces/macs").unwrap(), "52:54:00:ab:cd:ef/");
@@ -85,17 +85,17 @@ fn an_interface_without_an_address_is_not_set_up() {
 
 #[test]
 fn the_root_lists_the_versions_oldest_first() {
-    let listing = ask(&node1(), "/").unwrap();
+    let listing = get_text(&node1(), "/").unwrap();
     assert!(listing.starts_with("1.0\n2007-01-19\n") && listing.ends_with("\n2024-04-11\nlatest"));
     assert_eq!(listing.lines().count(), 29);
-    assert_eq!(ask(&node1(), "/2099-01-01/"), None);
+    assert_eq!(get_text(&node1(), "/2099-01-01/"), None);
 }
 
 #[test]
 fn a_version_lists_its_parts_without_slashes() {
-    assert_eq!(ask(&node1(), "/latest/").unwrap(), "dynamic\nmeta-data\nuser-data");
-    assert_eq!(ask(&node1(), "/2009-04-04").unwrap(), "meta-data\nuser-data");
-    assert_eq!(ask(&node2(), "/latest").unwrap(), "dynamic\nmeta-data");
+    assert_eq!(get_text(&node1(), "/latest/").unwrap(), "dynamic\nmeta-data\nuser-data");
+    assert_eq!(get_text(&node1(), "/2009-04-04").unwrap(), "meta-data\nuser-data");
+    assert_eq!(get_text(&node2(), "/latest").unwrap(), "dynamic\nmeta-data");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_directory_is_listed_with_its_slash_and_a_leaf_without() {
 }
 
 #[test]
-fn what_is_not_known_is_neither_listed_nor_found() {
+fn unknown_values_are_neither_listed_nor_found() {
     let listing = meta_data(&node2(), "").unwrap();
     for name in
         ["ami-id", "iqn", "operating-system/", "public-ipv4", "public-keys/", "spot/", "tags/"]
@@ -118,18 +118,18 @@ fn what_is_not_known_is_neither_listed_nor_found() {
     for path in ["ami-id", "iqn", "public-ipv4", "spot", "tags", "operating-system/slug"] {
         assert_eq!(meta_data(&node2(), path), None, "{path}");
     }
-    assert_eq!(ask(&node2(), "/latest/user-data"), None);
+    assert_eq!(get_text(&node2(), "/latest/user-data"), None);
 }
 
 #[test]
-fn a_machine_nobody_occupies_goes_by_its_hardware_id() {
+fn a_machine_without_an_instance_has_its_hardware_id() {
     let id = "0197f0a0-0000-7000-8000-000000000002";
     assert_eq!(meta_data(&node2(), "instance-id").as_deref(), Some(id));
     assert_eq!(meta_data(&node2(), "hostname").as_deref(), Some("rack1-slot7.lab"));
 }
 
 #[test]
-fn nothing_looks_like_an_account() {
+fn there_are_no_paths_of_a_cloud_account() {
     for path in ["iam", "iam/security-credentials/", "security-groups", "services/domain"] {
         assert_eq!(meta_data(&node1(), path), None, "{path}");
     }
@@ -138,7 +138,7 @@ fn nothing_looks_like_an_account() {
 #[test]
 fn user_data_is_the_owners_bytes() {
     let mut machine = node1();
-    assert_eq!(ask(&machine, "/2016-09-02/user-data").as_deref(), Some(USER_DATA));
+    assert_eq!(get_text(&machine, "/2016-09-02/user-data").as_deref(), Some(USER_DATA));
     let gzip = Bytes::from_static(&[0x1f, 0x8b, 0, 0xff, b'\n']);
     machine.instance.as_mut().unwrap().user_data = UserData(gzip.clone());
     let body = get(&machine, &["latest", "user-data"], None).unwrap();
@@ -159,7 +159,7 @@ fn keys_are_listed_by_number_and_comment() {
 }
 
 #[test]
-fn keys_of_one_comment_have_names_of_their_own() {
+fn keys_with_the_same_comment_have_different_names() {
     let mut machine = node1();
     let keys = ["ssh-rsa A me", "ssh-rsa B me", "ssh-rsa C me-1", "ssh-rsa D me"].map(String::from);
     machine.instance.as_mut().unwrap().ssh_keys = keys.into();
@@ -177,8 +177,8 @@ fn without_keys_the_first_is_empty_and_the_listing_too() {
 #[test]
 fn tags_are_a_list_for_tinkerbell_and_a_directory_for_ec2() {
     let machine = node1();
-    assert_eq!(ask(&machine, "/2009-04-04/meta-data/tags").as_deref(), Some("rack=1\nspare"));
-    assert_eq!(ask(&machine, "/2009-04-04/meta-data/tags/instance"), None);
+    assert_eq!(get_text(&machine, "/2009-04-04/meta-data/tags").as_deref(), Some("rack=1\nspare"));
+    assert_eq!(get_text(&machine, "/2009-04-04/meta-data/tags/instance"), None);
     assert_eq!(meta_data(&machine, "tags").as_deref(), Some("instance/"));
     assert_eq!(meta_data(&machine, "tags/instance").as_deref(), Some("rack\nspare"));
     assert_eq!(meta_data(&machine, "tags/instance/rack").as_deref(), Some("1"));
@@ -186,7 +186,7 @@ fn tags_are_a_list_for_tinkerbell_and_a_directory_for_ec2() {
 }
 
 #[test]
-fn a_tag_no_client_could_follow_is_left_out() {
+fn a_tag_that_clients_cannot_follow_is_left_out() {
     let mut machine = node1();
     let odd = ["a/b=1", "=1", "c\nd", " e", "..", "f\u{2028}g", "h=1", "h=2"].map(String::from);
     machine.instance.as_mut().unwrap().tags = odd.into();
@@ -195,7 +195,7 @@ fn a_tag_no_client_could_follow_is_left_out() {
 }
 
 #[test]
-fn a_spot_instance_says_when_it_ends() {
+fn a_spot_instance_has_its_termination_time() {
     let mut machine = node1();
     let extra = serde_json::json!({ "spot": { "termination_time": "2026-01-01T00:00:00Z" } });
     machine.instance.as_mut().unwrap().extra = extra;
@@ -210,40 +210,43 @@ fn a_spot_instance_says_when_it_ends() {
 
 #[test]
 fn the_identity_document_is_json_and_stays_the_same() {
-    let document = ask(&node1(), "/latest/dynamic/instance-identity/document").unwrap();
+    let document = get_text(&node1(), "/latest/dynamic/instance-identity/document").unwrap();
     let value: serde_json::Value = serde_json::from_str(&document).unwrap();
     assert_eq!(value["instanceId"], "i-0001");
     assert_eq!(value["pendingTime"], "2025-10-09T08:53:20Z");
     assert_eq!(value["region"], "lab1");
     assert!(value["kernelId"].is_null() && value["privateIp"] == "198.51.100.50");
-    assert_eq!(ask(&node1(), "/latest/dynamic/instance-identity/document"), Some(document));
-    assert_eq!(ask(&node1(), "/latest/dynamic/instance-identity").as_deref(), Some("document"));
+    assert_eq!(get_text(&node1(), "/latest/dynamic/instance-identity/document"), Some(document));
+    assert_eq!(
+        get_text(&node1(), "/latest/dynamic/instance-identity").as_deref(),
+        Some("document")
+    );
 }
 
 #[test]
-fn what_is_signed_is_listed_only_where_it_can_be_signed() {
+fn signatures_are_listed_only_with_a_signer() {
     let folder = tempfile::tempdir().unwrap();
     let site = runtime::authority::SiteAuthority::open(folder.path()).unwrap();
     site.ensure_document_key().unwrap();
     let signer = Signer::new(&site.document_key().unwrap().unwrap()).unwrap();
-    let asked = |path: &str| get(&node1(), &Path::parse(path).unwrap().segments(), Some(&signer));
-    let text = |path: &str| String::from_utf8(asked(path)?.bytes.to_vec()).ok();
+    let signed = |path: &str| get(&node1(), &Path::parse(path).unwrap().segments(), Some(&signer));
+    let text = |path: &str| String::from_utf8(signed(path)?.bytes.to_vec()).ok();
     let directory = "/latest/dynamic/instance-identity";
     assert_eq!(text(directory).unwrap(), "document\npkcs7\nrsa2048\nsignature");
     for name in ["pkcs7", "rsa2048", "signature"] {
         let path = format!("{directory}/{name}/");
         assert!(text(&path).is_some_and(|base64| !base64.contains('{')), "{name}");
-        assert_eq!(ask(&node1(), &path), None, "{name}");
+        assert_eq!(get_text(&node1(), &path), None, "{name}");
     }
 }
 
 #[test]
-fn old_readers_are_told_keys_as_lines_under_their_version_only() {
+fn raw_keys_are_served_to_old_clients_in_their_version_only() {
     let machine = Machine { raw_keys: true, ..node1() };
     let key = machine.ssh_keys()[0].to_owned();
-    assert_eq!(ask(&machine, "/2009-04-04/meta-data/public-keys"), Some(key));
+    assert_eq!(get_text(&machine, "/2009-04-04/meta-data/public-keys"), Some(key));
     assert_eq!(meta_data(&machine, "public-keys").as_deref(), Some("0=user@host"));
-    let listing = ask(&machine, "/2009-04-04/meta-data/").unwrap();
+    let listing = get_text(&machine, "/2009-04-04/meta-data/").unwrap();
     assert!(listing.lines().any(|name| name == "public-keys"), "{listing}");
 }
 
@@ -261,14 +264,14 @@ fn only_user_data_and_keys_are_secret() {
     assert!(!secret("/latest/meta-data/hostname") && !secret("/user-data-of-mine"));
 }
 
-/// Follows every listing below the directory `path` as cloud-init does, and says what was fetched on the way.
+/// Follows every listing below the directory `path` as cloud-init does, and collects the fetched paths.
 fn crawl(machine: &Machine, path: &str, seen: &mut Vec<String>) {
-    let plain = ask_bytes(machine, path.trim_end_matches('/'));
-    let body = ask_bytes(machine, path).unwrap_or_else(|| panic!("{path} is listed but not found"));
+    let plain = get_bytes(machine, path.trim_end_matches('/'));
+    let body = get_bytes(machine, path).unwrap_or_else(|| panic!("{path} is listed but not found"));
     assert_eq!(plain.as_ref(), Some(&body), "{path} without its slash");
     seen.push(path.to_owned());
     if !path.ends_with('/') || path.ends_with("/public-keys/") {
-        assert_eq!(ask_bytes(machine, &format!("{path}/")), Some(body), "{path} with a slash");
+        assert_eq!(get_bytes(machine, &format!("{path}/")), Some(body), "{path} with a slash");
         return;
     }
     let listing = String::from_utf8(body.to_vec()).unwrap();
@@ -276,23 +279,23 @@ fn crawl(machine: &Machine, path: &str, seen: &mut Vec<String>) {
         assert!(!name.is_empty(), "{path} lists {listing:?}");
         crawl(
             machine,
-            &format!("{path}{}", percent_encoding::utf8_percent_encode(name, KEPT)),
+            &format!("{path}{}", percent_encoding::utf8_percent_encode(name, UNESCAPED)),
             seen,
         );
     }
 }
 
-fn ask_bytes(machine: &Machine, path: &str) -> Option<Bytes> {
+fn get_bytes(machine: &Machine, path: &str) -> Option<Bytes> {
     Some(get(machine, &Path::parse(path)?.segments(), None)?.bytes)
 }
 
-/// Where Python's `splitlines` does.
+/// True for a line separator of Python's `splitlines`.
 fn breaks_lines(c: char) -> bool {
     matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// What Python's `quote(…, safe="/:")` leaves alone.
-const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+/// The characters that Python's `quote(…, safe="/:")` does not escape.
+const UNESCAPED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b':')
     .remove(b'-')
@@ -302,7 +305,7 @@ const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
 
 proptest! {
     #[test]
-    fn whatever_is_listed_is_found(machine in any_machine()) {
+    fn every_listed_path_is_found(machine in any_machine()) {
         for version in ["latest", "2009-04-04"] {
             let mut seen = Vec::new();
             crawl(&machine, &format!("/{version}/meta-data/"), &mut seen);
@@ -314,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn no_path_is_too_odd(machine in any_machine(), path: String) {
+    fn any_path_can_be_requested(machine in any_machine(), path: String) {
         let _either = Path::parse(&path).and_then(|path| get(&machine, &path.segments(), None));
     }
 }

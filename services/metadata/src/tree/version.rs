@@ -1,72 +1,27 @@
-//! The versions of the EC2 tree. They all serve the same, but for the shape of `tags`.
+//! The versions of the EC2 tree. They all serve the same, except for the rows of one dialect.
 
-/// Every version EC2 ever had, oldest first, and the word for the newest.
-const NAMES: [&str; 29] = [
-    "1.0",
-    "2007-01-19",
-    "2007-03-01",
-    "2007-08-29",
-    "2007-10-10",
-    "2007-12-15",
-    "2008-02-01",
-    "2008-09-01",
-    TINKERBELL,
-    "2011-01-01",
-    "2011-05-01",
-    "2012-01-12",
-    "2014-02-25",
-    "2014-11-05",
-    "2015-10-20",
-    "2016-04-19",
-    "2016-06-30",
-    "2016-09-02",
-    "2018-03-28",
-    "2018-08-17",
-    "2018-09-24",
-    "2019-10-01",
-    "2020-10-27",
-    "2021-01-03",
-    "2021-03-23",
-    "2021-07-15",
-    "2022-09-24",
-    "2024-04-11",
-    "latest",
-];
-
-/// The one version that Tinkerbell's metadata services ever spoke.
+/// The listing of `/`: every version that EC2 had, oldest first, and `latest`.
+pub(super) const LISTING: &str = "\
+    1.0\n2007-01-19\n2007-03-01\n2007-08-29\n2007-10-10\n2007-12-15\n2008-02-01\n2008-09-01\n\
+    2009-04-04\n2011-01-01\n2011-05-01\n2012-01-12\n2014-02-25\n2014-11-05\n2015-10-20\n2016-04-19\n\
+    2016-06-30\n2016-09-02\n2018-03-28\n2018-08-17\n2018-09-24\n2019-10-01\n2020-10-27\n2021-01-03\n\
+    2021-03-23\n2021-07-15\n2022-09-24\n2024-04-11\nlatest";
+/// The only version that Tinkerbell's metadata services have.
 const TINKERBELL: &str = "2009-04-04";
 
-/// A version that is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version(&'static str);
-
-/// Whose words a version speaks where EC2's and Tinkerbell's differ.
+/// The client family that a version is compatible with, where EC2's and Tinkerbell's trees differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Tinkerbell's, in 2009-04-04.
     Tinkerbell,
-    /// Amazon's, in every other.
+    /// Amazon's, in all other versions.
     Ec2,
 }
 
-impl Version {
-    /// The version of this name, if it is served.
-    pub(super) fn find(name: &str) -> Option<Self> {
-        NAMES.into_iter().find(|known| *known == name).map(Self)
-    }
-
-    /// All of them, one a line.
-    pub(super) fn listing() -> String {
-        NAMES.join("\n")
-    }
-
-    /// Whose words it speaks.
-    pub(super) fn dialect(self) -> Dialect {
-        if self.is_tinkerbell() { Dialect::Tinkerbell } else { Dialect::Ec2 }
-    }
-
-    /// Whether it is the version Tinkerbell's clients know.
-    pub(super) fn is_tinkerbell(self) -> bool {
-        self.0 == TINKERBELL
+impl Dialect {
+    /// Returns the dialect of the version `name`, if there is such a version.
+    pub(super) fn of_version(name: &str) -> Option<Self> {
+        let dialect = if name == TINKERBELL { Self::Tinkerbell } else { Self::Ec2 };
+        LISTING.lines().any(|version| version == name).then_some(dialect)
     }
 }

@@ -1,50 +1,50 @@
-//! Equinix Metal's keys, which afterburn, Ignition and Talos read.
+//! Equinix Metal's keys, for afterburn, Ignition and Talos.
 //!
-//! afterburn (`coreos/afterburn` `src/providers/packet/mod.rs`) reads no document that lacks a number for `bonding.mode`, or a
-//! gateway with an address; where nothing is joined, it makes nothing of the number.
+//! afterburn (`coreos/afterburn` `src/providers/packet/mod.rs`) reads no document without a number for `bonding.mode` and a
+//! gateway in every address. It ignores the mode if no interface is in a bond.
 
 use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::instance::{address, operating_system};
-use crate::contents::Asked;
+use crate::contents::RequestContext;
 use crate::machine::{Address, Kind, Machine};
 use crate::tree::seconds;
 
-/// Everything that is said in Equinix Metal's words (specification, section 7.3).
-pub(super) fn fields(machine: &Machine, asked: Asked) -> Map<String, Value> {
-    let base = asked.base();
-    let instance = machine.instance.as_ref();
-    let metro = machine.extra.get("metro").and_then(Value::as_str).unwrap_or(&machine.facility);
-    let mut fields = Map::from_iter([
-        ("id".to_owned(), json!(machine.instance_id())),
-        ("hostname".to_owned(), json!(machine.hostname())),
-        ("iqn".to_owned(), json!(machine.extra("/iqn"))),
-        ("operating_system".to_owned(), operating_system(machine)),
-        ("plan".to_owned(), json!(machine.plan)),
-        ("class".to_owned(), json!(machine.plan)),
-        ("facility".to_owned(), json!(machine.facility)),
-        ("metro".to_owned(), json!(metro)),
-        ("reserved".to_owned(), json!(false)),
-        ("tags".to_owned(), json!(instance.map_or(&[][..], |instance| &instance.tags))),
-        ("ssh_keys".to_owned(), json!(machine.ssh_keys())),
-        ("network".to_owned(), network(machine)),
-        ("api_url".to_owned(), json!(base)),
-        ("phone_home_url".to_owned(), json!(format!("{base}/phone-home"))),
-        ("user_state_url".to_owned(), json!(format!("{base}/events"))),
-    ]);
-    let lists = ["private_subnets", "volumes", "bgp_neighbors"].map(|key| (key, json!([])));
-    let objects = ["customdata", "spot", "storage"].map(|key| (key, json!({})));
-    for (key, empty) in lists.into_iter().chain(objects) {
-        let said = instance.and_then(|instance| instance.extra.get(key));
-        fields.insert(key.to_owned(), said.cloned().unwrap_or(empty));
-    }
-    fields
+/// Returns the fields of Equinix Metal's document.
+pub(super) fn fields(machine: &Machine, context: RequestContext) -> Value {
+    let base = context.base_url();
+    let extra = machine.instance.as_ref().map_or(&Value::Null, |instance| &instance.extra);
+    let list = |key| extra.get(key).cloned().unwrap_or(json!([]));
+    let object = |key| extra.get(key).cloned().unwrap_or(json!({}));
+    json!({
+        "id": machine.instance_id(),
+        "hostname": machine.hostname(),
+        "iqn": machine.extra("/iqn"),
+        "operating_system": operating_system(machine),
+        "plan": machine.plan,
+        "class": machine.plan,
+        "facility": machine.facility,
+        "metro": machine.extra.get("metro").and_then(Value::as_str).unwrap_or(&machine.facility),
+        "reserved": false,
+        "tags": machine.tags(),
+        "ssh_keys": machine.ssh_keys(),
+        "network": network(machine),
+        "api_url": base,
+        "phone_home_url": format!("{base}/phone-home"),
+        "user_state_url": format!("{base}/events"),
+        "private_subnets": list("private_subnets"),
+        "volumes": list("volumes"),
+        "bgp_neighbors": list("bgp_neighbors"),
+        "customdata": object("customdata"),
+        "spot": object("spot"),
+        "storage": object("storage"),
+    })
 }
 
-/// Its interfaces and addresses.
+/// Returns the interfaces and addresses.
 pub(super) fn network(machine: &Machine) -> Value {
     let links = machine.links();
     let interfaces = machine.nics.iter().zip(&links).map(|(nic, link)| {
@@ -54,17 +54,17 @@ pub(super) fn network(machine: &Machine) -> Value {
         }
         interface
     });
-    let interfaces: Vec<_> = interfaces.collect();
+    let interfaces: Value = interfaces.collect();
     let bond = links.iter().find_map(|link| match &link.kind {
         Kind::Bond { mode, .. } => Some((mode, link.mac)),
         Kind::Interface | Kind::Vlan { .. } => None,
     });
     let mac = bond.map(|(_, mac)| mac).or(machine.primary_nic().map(|nic| nic.mac));
-    let addresses: Vec<_> =
-        addresses(machine).iter().enumerate().map(|(n, a)| numbered(machine, n, a)).collect();
+    let addresses: Value =
+        addresses(machine).enumerate().map(|(n, own)| numbered(machine, n, own)).collect();
     json!({
         "bonding": {
-            // Linux's own choice where nobody made one: 0.
+            // Without a bond: 0, Linux's default.
             "mode": bonding_mode(machine).unwrap_or_default(),
             "link_aggregation": bond.map(|(mode, _)| mode),
             "mac": mac.map(|mac| mac.to_string()),
@@ -74,13 +74,11 @@ pub(super) fn network(machine: &Machine) -> Value {
     })
 }
 
-/// The instance's addresses; of one without any, those of the interfaces.
-fn addresses(machine: &Machine) -> Vec<Address> {
+/// Returns the instance's addresses; if it has none, those of the interfaces.
+fn addresses(machine: &Machine) -> impl Iterator<Item = &Address> {
     let own = machine.instance.as_ref().map_or(&[][..], |instance| &instance.addresses);
-    if own.is_empty() {
-        return machine.nics.iter().flat_map(|nic| nic.addresses.iter().copied()).collect();
-    }
-    own.to_vec()
+    let reserved = machine.nics.iter().filter(|_| own.is_empty()).flat_map(|nic| &nic.addresses);
+    own.iter().chain(reserved)
 }
 
 fn numbered(machine: &Machine, n: usize, own: &Address) -> Value {
@@ -100,17 +98,18 @@ fn numbered(machine: &Machine, n: usize, own: &Address) -> Value {
     value
 }
 
-/// The way out for `own`: its own, one of its network, or any of the machine's; the unspecified address where none is known.
+/// Returns the gateway of `own`, else of another address in its network, else of any address; else the unspecified address.
 fn gateway(machine: &Machine, own: &Address) -> IpAddr {
     let reserved = || machine.nics.iter().flat_map(|nic| &nic.addresses);
-    let near = reserved().filter(|near| near.network() == own.network());
-    let mut known = iter::once(own).chain(near).chain(reserved()).filter_map(|a| a.gateway);
+    let same_network = reserved().filter(|other| other.network() == own.network());
+    let all = iter::once(own).chain(same_network).chain(reserved());
     let v4 = own.ip.is_ipv4();
-    let nowhere = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    known.find(|gateway| gateway.is_ipv4() == v4).unwrap_or(nowhere)
+    let unspecified = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let mut gateways = all.filter_map(|address| address.gateway);
+    gateways.find(|gateway| gateway.is_ipv4() == v4).unwrap_or(unspecified)
 }
 
-/// Linux's number of how interfaces are joined; nothing where none are.
+/// Returns Linux's number of the bonding mode; none without a bond.
 pub(super) fn bonding_mode(machine: &Machine) -> Option<u8> {
     let modes = [
         "balance-rr",

@@ -1,66 +1,58 @@
-//! The instance, in the words of Tinkerbell's hardware record.
+//! The instance with the field names of Tinkerbell's hardware record.
 
 use serde_json::{Map, Value, json};
 use tinwright::instance::v1::State;
 
-use crate::contents::Asked;
+use super::object;
+use crate::contents::RequestContext;
 use crate::machine::{Address, Instance, Machine};
 
-/// What is said of the instance; of a machine without one, only who it is. What the owner's record says besides
-/// (`storage`, …) stands among the fields, and never in place of one.
-pub(super) fn instance(machine: &Machine, asked: Asked) -> Map<String, Value> {
+/// Returns the fields of the instance; of a machine without one, its id and host name. `extra` of the owner's record (`storage`,
+/// …) is added, and never replaces a field.
+pub(super) fn instance(machine: &Machine, context: RequestContext) -> Map<String, Value> {
     let Some(instance) = &machine.instance else {
-        let id = machine.instance_id();
-        return Map::from_iter([
-            ("id".to_owned(), id.into()),
-            ("hostname".to_owned(), machine.hostname().into()),
-        ]);
+        return object(&json!({ "id": machine.instance_id(), "hostname": machine.hostname() }));
     };
-    let mut said = match &instance.extra {
-        Value::Object(extra) => extra.clone(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Map::new()
-        }
-    };
-    said.extend(fields(machine, instance));
+    let mut all = object(&instance.extra);
+    all.extend(object(&fields(machine, instance)));
     if let Some(data) = machine.user_data() {
-        said.insert("userdata".into(), String::from_utf8_lossy(&data.0).into());
+        all.insert("userdata".into(), String::from_utf8_lossy(&data.0).into());
     }
-    // Whoever knows it can log in: it is for the one who writes it to the disk (specification, section 7.2).
+    // A log-in secret: only for the installer, which writes it to the disk.
     let password = instance.crypted_root_password.expose();
-    if asked.trusted && is_being_installed(instance.state) && !password.is_empty() {
-        // Both names are read: Tinkerbell's and Equinix Metal's.
-        said.insert("crypted_root_password".into(), password.as_str().into());
-        said.insert("password_hash".into(), password.as_str().into());
+    if context.trusted && is_being_installed(instance.state) && !password.is_empty() {
+        // Tinkerbell's and Equinix Metal's names.
+        all.insert("crypted_root_password".into(), password.as_str().into());
+        all.insert("password_hash".into(), password.as_str().into());
     }
-    said
+    all
 }
 
-/// Whether an instance in this state is on its way to the disk.
+/// True if an instance in this state is not on the disk yet.
 fn is_being_installed(state: State) -> bool {
     matches!(state, State::Queued | State::Provisioning)
 }
 
-fn fields(machine: &Machine, instance: &Instance) -> Map<String, Value> {
-    let addresses: Vec<_> = instance.addresses.iter().map(address).collect();
+fn fields(machine: &Machine, instance: &Instance) -> Value {
+    let addresses: Value = instance.addresses.iter().map(address).collect();
     let os = operating_system(machine);
-    Map::from_iter([
-        ("id".to_owned(), json!(machine.instance_id())),
-        ("state".to_owned(), json!(instance.state.word())),
-        ("hostname".to_owned(), json!(machine.hostname())),
-        ("allow_pxe".to_owned(), json!(is_being_installed(instance.state))),
-        ("rescue".to_owned(), json!(false)),
-        ("network_ready".to_owned(), json!(true)),
-        ("operating_system".to_owned(), os.clone()),
-        ("operating_system_version".to_owned(), os),
-        ("ips".to_owned(), json!(addresses)),
-        ("ip_addresses".to_owned(), json!(addresses)),
-        ("tags".to_owned(), json!(instance.tags)),
-        ("ssh_keys".to_owned(), json!(machine.ssh_keys())),
-    ])
+    json!({
+        "id": machine.instance_id(),
+        "state": instance.state.word(),
+        "hostname": machine.hostname(),
+        "allow_pxe": is_being_installed(instance.state),
+        "rescue": false,
+        "network_ready": true,
+        "operating_system": os,
+        "operating_system_version": os,
+        "ips": addresses,
+        "ip_addresses": addresses,
+        "tags": instance.tags,
+        "ssh_keys": machine.ssh_keys(),
+    })
 }
 
-/// What is on the disk, with what its licence says.
+/// Returns the operating system and the state of its licence.
 pub(super) fn operating_system(machine: &Machine) -> Value {
     let Some(os) = machine.instance.as_ref().map(|instance| &instance.os) else { return json!({}) };
     json!({
@@ -73,7 +65,7 @@ pub(super) fn operating_system(machine: &Machine) -> Value {
     })
 }
 
-/// An address in all the ways its readers want it.
+/// Returns an address with the names and forms of all clients.
 pub(super) fn address(address: &Address) -> Value {
     let v4 = address.ip.is_ipv4();
     json!({

@@ -1,4 +1,4 @@
-//! What each generation of readers finds in the document.
+//! The document as each generation of clients reads it.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::contents::Contents;
 use crate::fixture::{USER_DATA, address, node1, node2};
 use crate::machine::UserData;
 
-const ASKED: Asked = Asked { host: Some("192.0.2.1:50061"), trusted: false };
+const CONTEXT: RequestContext = RequestContext { host: Some("192.0.2.1:50061"), trusted: false };
 
 fn storage() -> Value {
     json!({
@@ -34,7 +34,7 @@ fn stored() -> Machine {
     machine
 }
 
-/// What rootio (tinkerbell/actions) reads.
+/// The fields that rootio (tinkerbell/actions) reads.
 #[derive(Deserialize)]
 struct Rootio {
     metadata: RootioMetadata,
@@ -72,7 +72,7 @@ struct RootioPartition {
 
 #[test]
 fn rootio_finds_its_disks() {
-    let body = Contents::default().get(&stored(), &["metadata"], ASKED);
+    let body = Contents::default().get(&stored(), &["metadata"], CONTEXT);
     let found: Rootio = serde_json::from_slice(&body.unwrap().bytes).unwrap();
     let storage = found.metadata.instance.storage;
     let disk = &storage.disks[0];
@@ -83,8 +83,8 @@ fn rootio_finds_its_disks() {
 }
 
 #[test]
-fn the_instance_stands_at_the_top_and_no_extra_word_replaces_a_field() {
-    let document = whole(&stored(), ASKED);
+fn fields_of_the_instance_are_at_the_top_and_extra_replaces_none() {
+    let document = whole(&stored(), CONTEXT);
     for (field, value) in [
         ("id", json!("i-0001")),
         ("state", json!("active")),
@@ -103,13 +103,13 @@ fn the_instance_stands_at_the_top_and_no_extra_word_replaces_a_field() {
 }
 
 #[test]
-fn equinix_readers_find_their_network() {
+fn equinix_clients_find_their_network() {
     let mut machine = stored();
     for nic in &mut machine.nics {
         nic.bond = "bond0".into();
     }
     machine.bonds = vec![crate::machine::Bond { name: "bond0".into(), mode: "802.3ad".into() }];
-    let document = whole(&machine, ASKED);
+    let document = whole(&machine, CONTEXT);
     assert_eq!((&document["class"], &document["metro"]), (&json!("c3.small"), &json!("lab1")));
     assert_eq!(document["phone_home_url"], "http://192.0.2.1:50061/phone-home");
     let network = &document["network"];
@@ -134,9 +134,9 @@ fn equinix_readers_find_their_network() {
     }
 }
 
-/// What afterburn (its packet provider) reads, without which it reads nothing.
+/// The fields that afterburn's packet provider requires.
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "it is enough that they can be read")]
+#[expect(dead_code, reason = "the test is that they parse")]
 struct Afterburn {
     id: String,
     hostname: String,
@@ -162,7 +162,7 @@ struct AfterburnBonding {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "it is enough that they can be read")]
+#[expect(dead_code, reason = "the test is that they parse")]
 struct AfterburnInterface {
     name: String,
     mac: String,
@@ -170,7 +170,7 @@ struct AfterburnInterface {
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "it is enough that they can be read")]
+#[expect(dead_code, reason = "the test is that they parse")]
 struct AfterburnAddress {
     id: String,
     address_family: i32,
@@ -181,18 +181,18 @@ struct AfterburnAddress {
     gateway: IpAddr,
 }
 
-/// The gateways that afterburn finds on `machine`, which joins nothing.
+/// The gateways that afterburn finds on `machine`, which has no bond.
 fn gateways(machine: &Machine) -> Vec<String> {
-    let found: Afterburn = serde_json::from_value(whole(machine, ASKED)).unwrap();
+    let found: Afterburn = serde_json::from_value(whole(machine, CONTEXT)).unwrap();
     let AfterburnNetwork { interfaces, addresses, bonding } = found.network;
     assert!(bonding.mode == 0 && interfaces.iter().all(|interface| interface.bond.is_none()));
     addresses.iter().map(|address| address.gateway.to_string()).collect()
 }
 
 #[test]
-fn afterburn_reads_a_machine_that_joins_nothing() {
+fn afterburn_reads_a_machine_without_a_bond() {
     let mut machine = node1();
-    // The reservation's, the machine's, and none: nobody said one of IPv6.
+    // The reservation's, the machine's, and the unspecified one: there is no IPv6 gateway.
     assert_eq!(gateways(&machine), ["198.51.100.1", "198.51.100.1", "::"]);
     assert_eq!(gateways(&node2()), ["198.51.100.1"]);
     machine.nics[0].addresses.clear();
@@ -200,7 +200,7 @@ fn afterburn_reads_a_machine_that_joins_nothing() {
 }
 
 #[test]
-fn an_address_without_a_gateway_is_given_that_of_its_network() {
+fn an_address_without_a_gateway_gets_the_gateway_of_its_network() {
     let mut machine = node1();
     let gateway = Some("10.0.0.1".parse().unwrap());
     let second = crate::machine::Address { gateway, ..address("10.0.0.5", 8, false) };
@@ -211,65 +211,65 @@ fn an_address_without_a_gateway_is_given_that_of_its_network() {
 }
 
 #[test]
-fn readers_of_the_old_export_find_the_instance_under_its_name() {
-    let document = whole(&stored(), ASKED);
+fn clients_of_the_old_export_find_the_instance_at_instance() {
+    let document = whole(&stored(), CONTEXT);
     assert_eq!(document["instance"], document["metadata"]["instance"]);
     assert_eq!(document["instance"]["id"], "i-0001");
     assert_eq!(document["instance"]["storage"], storage());
 }
 
 #[test]
-fn a_password_is_told_to_who_is_trusted_while_the_machine_is_being_installed() {
-    let told = |state: State, trusted| {
+fn a_trusted_client_gets_the_password_during_the_installation() {
+    let passwords = |state: State, trusted| {
         let mut machine = node1();
         machine.instance.as_mut().unwrap().state = state;
-        let document = whole(&machine, Asked { trusted, ..ASKED });
+        let document = whole(&machine, RequestContext { trusted, ..CONTEXT });
         let named = ["crypted_root_password", "password_hash"];
-        let told = named.map(|name| document[name] == "$6$salt$hash");
-        assert_eq!(told[0], document.to_string().contains("$6$salt$hash"));
-        told
+        let present = named.map(|name| document[name] == "$6$salt$hash");
+        assert_eq!(present[0], document.to_string().contains("$6$salt$hash"));
+        present
     };
-    assert_eq!(told(State::Provisioning, true), [true, true]);
+    assert_eq!(passwords(State::Provisioning, true), [true, true]);
     for (state, trusted) in
         [(State::Provisioning, false), (State::Active, true), (State::Active, false)]
     {
-        assert_eq!(told(state, trusted), [false, false], "{state:?} {trusted}");
+        assert_eq!(passwords(state, trusted), [false, false], "{state:?} {trusted}");
     }
 }
 
 #[test]
-fn a_machine_without_an_instance_says_only_what_it_is() {
-    let document = whole(&node2(), ASKED);
+fn without_an_instance_the_document_has_only_the_hardware() {
+    let document = whole(&node2(), CONTEXT);
     assert_eq!(document["id"], node2().id.to_string());
     assert_eq!(document["metadata"]["instance"]["id"], node2().id.to_string());
     assert!(document["userdata"].is_null() && document["ssh_keys"] == json!([]));
 }
 
 #[test]
-fn a_document_that_would_be_too_long_leaves_user_data_out() {
+fn a_document_that_would_be_too_long_has_no_user_data() {
     let mut machine = node1();
     machine.instance.as_mut().unwrap().user_data = UserData("\u{1}".repeat(60_000).into());
-    let document = whole(&machine, ASKED);
+    let document = whole(&machine, CONTEXT);
     assert!(document["userdata"].is_null() && document["id"] == "i-0001");
-    assert!(document.to_string().len() <= LONGEST);
+    assert!(document.to_string().len() <= MAX_DOCUMENT_BYTES);
 }
 
 #[test]
-fn the_instance_under_its_name_gives_way_to_user_data() {
+fn the_alias_of_the_instance_is_left_out_before_user_data() {
     let mut machine = node1();
-    let long = "x".repeat(LONGEST / 5 * 2);
+    let long = "x".repeat(MAX_DOCUMENT_BYTES / 5 * 2);
     machine.instance.as_mut().unwrap().user_data = UserData(long.clone().into());
-    let document = whole(&machine, ASKED);
+    let document = whole(&machine, CONTEXT);
     assert!(document["instance"].is_null() && document["userdata"] == long);
     assert_eq!(document["metadata"]["instance"]["userdata"], long);
-    assert!(document.to_string().len() <= LONGEST);
+    assert!(document.to_string().len() <= MAX_DOCUMENT_BYTES);
 }
 
 #[test]
-fn the_hardware_is_told_as_hegel_exported_it() {
+fn the_hardware_has_the_form_of_hegels_export() {
     let mut machine = stored();
     machine.extra = json!({ "bonding_mode": 5, "facility": "not this" });
-    let exported = hardware(&machine, ASKED);
+    let exported = hardware(&machine, CONTEXT);
     assert_eq!(exported["metadata"]["instance"]["id"], "i-0001");
     assert_eq!(exported["metadata"]["facility"]["facility_code"], "lab1");
     assert_eq!(exported["metadata"]["bonding_mode"], 5);

@@ -1,46 +1,40 @@
 //! The machine's links as network configuration, version 2 (netplan's).
 //!
-//! A link's key is the name it is to have, since cloud-init's other renderers take a bond's members by their keys.
+//! The key of a link is its name in the system, because cloud-init's other renderers refer to the members of a bond by key.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::machine::{Kind, Link, Machine};
 
-/// How the machine's network is to be set up.
+/// Returns the network configuration of the machine.
 pub(super) fn config(machine: &Machine) -> Value {
-    let (mut ethernets, mut bonds, mut vlans) = (Map::new(), Map::new(), Map::new());
+    let mut config = json!({ "version": 2 });
     for link in machine.links() {
-        let (of_its_kind, section) = match &link.kind {
+        let (section, value) = match &link.kind {
             Kind::Interface => {
                 let mac = json!({ "macaddress": link.mac.to_string() });
-                (json!({ "match": mac, "set-name": link.name }), &mut ethernets)
+                ("ethernets", json!({ "match": mac, "set-name": link.name }))
             }
             Kind::Bond { mode, members } => {
-                let mac = link.mac.to_string();
-                let how = parameters(mode);
-                (json!({ "interfaces": members, "macaddress": mac, "parameters": how }), &mut bonds)
+                let (mac, parameters) = (link.mac.to_string(), parameters(mode));
+                let bond =
+                    json!({ "interfaces": members, "macaddress": mac, "parameters": parameters });
+                ("bonds", bond)
             }
-            Kind::Vlan { id, over } => (json!({ "id": id, "link": over }), &mut vlans),
+            Kind::Vlan { id, over } => ("vlans", json!({ "id": id, "link": over })),
         };
-        section.insert(link.name.clone(), with_addresses(of_its_kind, &link));
+        config[section][&link.name] = with_addresses(value, &link);
     }
-    let mut config = Map::from_iter([("version".to_owned(), json!(2))]);
-    for (name, section) in [("ethernets", ethernets), ("bonds", bonds), ("vlans", vlans)] {
-        if !section.is_empty() {
-            config.insert(name.to_owned(), section.into());
-        }
-    }
-    config.into()
+    config
 }
 
-/// Links are looked at ten times a second, as OpenStack does; LACP spreads by address and port.
+/// Returns bond parameters: links are checked ten times a second, as in OpenStack; LACP hashes by address and port.
 fn parameters(mode: &str) -> Value {
-    match mode {
-        "802.3ad" => json!({
-            "mode": mode, "mii-monitor-interval": 100, "transmit-hash-policy": "layer3+4",
-        }),
-        _ => json!({ "mode": mode, "mii-monitor-interval": 100 }),
+    let mut parameters = json!({ "mode": mode, "mii-monitor-interval": 100 });
+    if mode == "802.3ad" {
+        parameters["transmit-hash-policy"] = "layer3+4".into();
     }
+    parameters
 }
 
 fn with_addresses(mut config: Value, link: &Link) -> Value {
@@ -57,20 +51,15 @@ fn with_addresses(mut config: Value, link: &Link) -> Value {
         let addresses = link.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix_length));
         config["addresses"] = addresses.collect();
     }
-    let out = link.gateways().into_iter().map(|via| {
-        // Not `default`: what cloud-init writes for Debian 12 takes it for an address.
-        let everywhere = if via.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-        json!({ "to": everywhere, "via": via })
-    });
-    let routes =
-        link.routes.iter().map(|r| json!({ "to": r.network.to_string(), "via": r.gateway }));
-    let routes: Vec<_> = out.chain(routes).collect();
-    if !routes.is_empty() {
-        config["routes"] = routes.into();
+    if !link.routes.is_empty() {
+        // A default route is written as 0.0.0.0/0: cloud-init's renderer for Debian 12 takes `default` for an address.
+        let routes = link.routes.iter();
+        config["routes"] =
+            routes.map(|r| json!({ "to": r.network.to_string(), "via": r.gateway })).collect();
     }
-    // A link that asks for its only address asks for these, too.
-    let asks_for_all = link.dhcp && link.addresses.is_empty();
-    if !link.name_servers.is_empty() && !asks_for_all {
+    // DHCP gives the name servers of a link without other addresses.
+    let dhcp_only = link.dhcp && link.addresses.is_empty();
+    if !link.name_servers.is_empty() && !dhcp_only {
         config["nameservers"] = json!({ "addresses": link.name_servers });
         if !link.domain.is_empty() {
             config["nameservers"]["search"] = json!([link.domain]);

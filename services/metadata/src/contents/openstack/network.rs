@@ -1,27 +1,23 @@
 //! The machine's links as OpenStack's `network_data.json`.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
-use crate::machine::{Address, Kind, Link, Machine};
+use crate::machine::{Address, Kind, Link, Machine, Route};
 
-/// How the machine's network is to be set up.
+/// Returns the network configuration of the machine.
 pub(super) fn data(machine: &Machine) -> Value {
     let links = machine.links();
     let mut networks = Vec::new();
     for link in &links {
-        for address in &link.addresses {
-            let id = format!("network{}", networks.len());
-            networks.push(network(&id, link, address));
-        }
+        networks.extend(link.addresses.iter().map(|address| network(link, address)));
         if link.dhcp {
-            let id = format!("network{}", networks.len());
-            let wanted = json!({
-                "id": id, "network_id": id, "link": link.name, "type": "ipv4_dhcp",
-            });
-            networks.push(wanted);
+            networks.push(json!({ "type": "ipv4_dhcp", "link": link.name }));
         }
+    }
+    for (n, network) in networks.iter_mut().enumerate() {
+        let id = format!("network{n}");
+        network["network_id"] = id.as_str().into();
+        network["id"] = id.into();
     }
     let servers = links.iter().flat_map(|link| &link.name_servers);
     let services: Vec<_> =
@@ -58,39 +54,27 @@ fn as_link(link: &Link) -> Value {
     value
 }
 
-fn network(id: &str, link: &Link, address: &Address) -> Value {
-    let (kind, first) = match address.ip {
-        IpAddr::V4(_) => ("ipv4", link.addresses.iter().find(|other| other.ip.is_ipv4())),
-        IpAddr::V6(_) => ("ipv6", link.addresses.iter().find(|other| other.ip.is_ipv6())),
-    };
+fn network(link: &Link, address: &Address) -> Value {
+    let v4 = address.ip.is_ipv4();
     let mut value = json!({
-        "id": id,
-        "network_id": id,
         "link": link.name,
-        "type": kind,
+        "type": if v4 { "ipv4" } else { "ipv6" },
         "ip_address": address.ip,
         "netmask": address.network().netmask(),
     });
-    // Routes are the link's: they are said once, beside its first address of the family.
+    // The routes of a link are listed once, with its first address of the family.
+    let first = link.addresses.iter().find(|other| other.ip.is_ipv4() == v4);
     if first == Some(address) {
-        value["routes"] = routes(link, address.ip.is_ipv4()).into();
+        let routes = link.routes.iter().filter(|route| route.gateway.is_ipv4() == v4);
+        value["routes"] = routes.map(route).collect();
     }
     value
 }
 
-fn routes(link: &Link, v4: bool) -> Vec<Value> {
-    let of_family = |gateway: &IpAddr| gateway.is_ipv4() == v4;
-    let everywhere = if v4 { "0.0.0.0" } else { "::" };
-    let out =
-        link.gateways().into_iter().filter(of_family).map(
-            |gateway| json!({ "network": everywhere, "netmask": everywhere, "gateway": gateway }),
-        );
-    let others = link.routes.iter().filter(|route| of_family(&route.gateway)).map(|route| {
-        json!({
-            "network": route.network.addr(),
-            "netmask": route.network.netmask(),
-            "gateway": route.gateway,
-        })
-    });
-    out.chain(others).collect()
+fn route(route: &Route) -> Value {
+    json!({
+        "network": route.network.addr(),
+        "netmask": route.network.netmask(),
+        "gateway": route.gateway,
+    })
 }

@@ -1,14 +1,14 @@
-//! What of jq a filter may use: all that ends by itself and grows no faster than its document.
+//! The part of jq that filters may use: everything that ends by itself and whose result grows no faster than the document.
 //!
-//! Left out are loops (`range`, `recurse`, `while`, `until`, `repeat`, `limit`, definitions, `reduce`, `foreach`), what makes a
-//! value of any length (`*` on texts, assignment), and what looks out of the document (`env`, `input`, `now`, `import`).
+//! Not allowed are loops (`range`, `recurse`, `while`, `until`, `repeat`, `limit`, definitions, `reduce`, `foreach`), values of
+//! any length (`*` on texts, assignment), and other input than the document (`env`, `input`, `now`, `import`).
 
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Pattern, Term};
 use jaq_core::ops::Math;
 use jaq_core::path::Part;
 
-/// The functions.
+/// The functions that filters may call.
 pub(super) const FUNCTIONS: &[&str] = &[
     "@json",
     "@text",
@@ -73,29 +73,29 @@ pub(super) const FUNCTIONS: &[&str] = &[
     "with_entries",
 ];
 
-/// What some of them are made of.
-const PARTS: &[&str] =
+/// Functions that the definitions of some [`FUNCTIONS`] call.
+const INTERNAL: &[&str] =
     &["error", "isarray", "isboolean", "isnumber", "isobject", "isstring", "totype"];
 
-/// Whether a definition of jq's is wanted: the others would need regular expressions, clocks and the like to be here.
+/// True if a definition of jq's library is loaded. The others would need regular expressions, clocks and the like.
 pub(super) fn is_defined(name: &str, arguments: usize) -> bool {
-    let by_expression = name == "split" && arguments == 2;
-    !by_expression && (FUNCTIONS.contains(&name) || PARTS.contains(&name))
+    let is_regex = name == "split" && arguments == 2;
+    !is_regex && (FUNCTIONS.contains(&name) || INTERNAL.contains(&name))
 }
 
-/// Something of jq's that no filter here may use.
+/// A part of jq that filters may not use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not offered")]
-pub(crate) struct NotOffered(String);
+#[error("{0} is not allowed")]
+pub(crate) struct NotAllowed(String);
 
-impl NotOffered {
+impl NotAllowed {
     pub(super) fn name(name: &str) -> Self {
         Self(name.to_owned())
     }
 }
 
-/// Whether all of `term` is offered.
-pub(super) fn check(term: &Term<&str>) -> Result<(), NotOffered> {
+/// Checks that all of `term` is allowed.
+pub(super) fn check(term: &Term<&str>) -> Result<(), NotAllowed> {
     match term {
         Term::Id | Term::Recurse | Term::Num(_) | Term::Var(_) => Ok(()),
         Term::Str(format, parts) => {
@@ -135,17 +135,17 @@ pub(super) fn check(term: &Term<&str>) -> Result<(), NotOffered> {
             check(term)?;
             path.0.iter().try_for_each(|(part, _)| self::part(part))
         }
-        Term::Def(..) => Err(NotOffered::name("def")),
-        Term::Fold(name, ..) => Err(NotOffered::name(name)),
-        Term::Label(..) | Term::Break(_) => Err(NotOffered::name("label")),
+        Term::Def(..) => Err(NotAllowed::name("def")),
+        Term::Fold(name, ..) => Err(NotAllowed::name(name)),
+        Term::Label(..) | Term::Break(_) => Err(NotAllowed::name("label")),
     }
 }
 
-fn function(name: &str) -> Result<(), NotOffered> {
-    if FUNCTIONS.contains(&name) { Ok(()) } else { Err(NotOffered::name(name)) }
+fn function(name: &str) -> Result<(), NotAllowed> {
+    if FUNCTIONS.contains(&name) { Ok(()) } else { Err(NotAllowed::name(name)) }
 }
 
-fn operator(operator: &BinaryOp<&str>) -> Result<(), NotOffered> {
+fn operator(operator: &BinaryOp<&str>) -> Result<(), NotAllowed> {
     match operator {
         BinaryOp::Pipe(bound) => bound.iter().try_for_each(pattern),
         BinaryOp::Comma
@@ -154,14 +154,14 @@ fn operator(operator: &BinaryOp<&str>) -> Result<(), NotOffered> {
         | BinaryOp::And
         | BinaryOp::Cmp(_)
         | BinaryOp::Math(Math::Add | Math::Sub | Math::Div | Math::Rem) => Ok(()),
-        BinaryOp::Math(Math::Mul) => Err(NotOffered::name("*")),
+        BinaryOp::Math(Math::Mul) => Err(NotAllowed::name("*")),
         BinaryOp::Assign | BinaryOp::Update | BinaryOp::UpdateMath(_) | BinaryOp::UpdateAlt => {
-            Err(NotOffered::name("assignment"))
+            Err(NotAllowed::name("assignment"))
         }
     }
 }
 
-fn pattern(pattern: &Pattern<&str>) -> Result<(), NotOffered> {
+fn pattern(pattern: &Pattern<&str>) -> Result<(), NotAllowed> {
     match pattern {
         Pattern::Var(_) => Ok(()),
         Pattern::Arr(inner) => inner.iter().try_for_each(self::pattern),
@@ -172,7 +172,7 @@ fn pattern(pattern: &Pattern<&str>) -> Result<(), NotOffered> {
     }
 }
 
-fn part(part: &Part<Term<&str>>) -> Result<(), NotOffered> {
+fn part(part: &Part<Term<&str>>) -> Result<(), NotAllowed> {
     match part {
         Part::Index(term) => check(term),
         Part::Range(from, to) => from.iter().chain(to).try_for_each(check),
