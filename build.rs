@@ -17,15 +17,15 @@ type BuildResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> BuildResult {
     println!("cargo::rerun-if-changed=proto");
-    compile("proto/tinwright", "descriptors.bin", "secrets.rs")?;
+    compile("tinwright", "descriptors.bin", "secrets.rs")?;
     // Published by others, and served apart from ours.
-    compile("proto/hegel", "hegel.bin", "hegel_secrets.rs")
+    compile("hegel", "hegel.bin", "hegel_secrets.rs")
 }
 
-/// Generates types and clients of the proto files below `folder`, their `descriptors`, and what hides their `secrets`.
+/// Generates types and clients of the proto files below `folder`, their `descriptors`, and the code that hides their `secrets`.
 fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     let mut files = Vec::new();
-    find(Path::new(folder), &mut files)?;
+    find(&Path::new("proto").join(folder), &mut files)?;
     files.sort();
     let mut compiler = Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true).open_files(files)?;
@@ -43,6 +43,7 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
         config.type_attribute(oneof.full_name(), "#[derive(Debug)]");
     }
     tonic_prost_build::configure()
+        .include_file(format!("{folder}_packages.rs"))
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }

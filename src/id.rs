@@ -1,25 +1,27 @@
 //! Ids of objects: UUIDs, each with the type of its object.
 
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
 use uuid::Uuid;
 
 /// The type of object that an [`Id`] names.
-pub trait Noun: 'static {
+pub trait Noun: fmt::Debug + Copy + Ord + Hash + 'static {
     /// The name in messages to people.
     const NOUN: &'static str;
 }
 
 /// The id of an `N`. Formatted as a lower-case hyphenated UUID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id<N>(Uuid, PhantomData<fn() -> N>);
 
 /// Defines a noun, a type without a value, and its id type.
 macro_rules! nouns {
     ($($noun:ident, $id:ident, $text:literal;)*) => {$(
         #[doc = concat!("The noun of [`", stringify!($id), "`].")]
-        #[derive(Debug)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $noun {}
 
         impl Noun for $noun {
@@ -93,41 +95,6 @@ impl<N> fmt::Display for Id<N> {
 impl<N> fmt::Debug for Id<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-// Derived implementations would require the same of the noun, which has no values.
-impl<N> Clone for Id<N> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<N> Copy for Id<N> {}
-
-impl<N> PartialEq for Id<N> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<N> Eq for Id<N> {}
-
-impl<N> std::hash::Hash for Id<N> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
-impl<N> PartialOrd for Id<N> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<N> Ord for Id<N> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.cmp(&other.0)
     }
 }
 

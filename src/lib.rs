@@ -34,85 +34,19 @@ pub use id::{
 pub use mac::Mac;
 pub use object::Object;
 
-/// Messages and options of all services.
-pub mod common {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.common.v1");
-    }
+/// The types and clients that `build.rs` generates, in modules named after the proto packages.
+#[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+#[allow(clippy::wildcard_enum_match_arm)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/tinwright_packages.rs"));
+    include!(concat!(env!("OUT_DIR"), "/hegel_packages.rs"));
 }
 
-/// The machines a site owns.
-pub mod hardware {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.hardware.v1");
-    }
-}
-
-/// Instances: the uses of machines.
-pub mod instance {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.instance.v1");
-    }
-}
-
-/// Templates, the workflows made from them, and the workers that run them.
-pub mod workflow {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.workflow.v1");
-    }
-}
-
-/// BMCs and power jobs.
-pub mod power {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.power.v1");
-    }
-}
-
-/// Network boots and leases.
-pub mod netboot {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.netboot.v1");
-    }
-}
-
-/// Explanations of metadata served to machines.
-pub mod metadata {
-    /// Version 1.
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    pub mod v1 {
-        tonic::include_proto!("tinwright.metadata.v1");
-    }
-}
+pub use generated::tinwright::{common, hardware, instance, metadata, netboot, power, workflow};
 
 /// Tinkerbell's metadata over gRPC.
 pub mod hegel {
-    #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
-    #[allow(clippy::wildcard_enum_match_arm)]
-    mod published {
-        tonic::include_proto!("hegel");
-    }
-
-    pub use published::*;
+    pub use crate::generated::hegel::*;
 
     /// Its proto file, as an encoded `FileDescriptorSet`.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hegel.bin"));

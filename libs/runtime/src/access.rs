@@ -1,17 +1,14 @@
-//! The roles that may make each call: one table, enforced by one layer before every service.
+//! The roles that may make each call: one table, enforced by one middleware before every service.
 //!
 //! The table names every call of the contract (a test compares them), so a new call is refused until it is added.
 //! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
 //! itself: the request's extensions hold the [`Caller`].
 
-use std::future::{Ready, ready};
-use std::task::{Context, Poll};
-
-use futures_util::future::Either;
-use http::{Request, Response};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
 use tinwright::common::v1::View;
 use tonic::Status;
-use tower::{Layer, Service};
 
 use crate::identity::{Caller, Role};
 
@@ -113,8 +110,8 @@ impl Audience {
     }
 }
 
-/// Returns the view to answer `request` with, which asks for `wanted`. The full view with secrets and user data is for services
-/// and admins; all others are refused.
+/// Returns the view for the response to `request`, which requests the view `wanted`. Services and admins may have the full view
+/// with secrets and user data; other callers are refused it.
 pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status> {
     let caller = request.extensions().get().copied().unwrap_or(Caller(None));
     match (wanted, caller.0) {
@@ -124,43 +121,13 @@ pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<Vi
     }
 }
 
-/// Refuses calls that the table does not allow: `UNIMPLEMENTED` for a call that is not in it, `UNAUTHENTICATED` for a caller
-/// without a role, `PERMISSION_DENIED` for one of another.
-#[derive(Clone, Copy, Debug)]
-pub struct AccessLayer;
-
-impl<S> Layer<S> for AccessLayer {
-    type Service = AccessControl<S>;
-
-    fn layer(&self, inner: S) -> AccessControl<S> {
-        AccessControl { inner }
-    }
-}
-
-/// A service whose calls are checked.
-#[derive(Clone, Debug)]
-pub struct AccessControl<S> {
-    inner: S,
-}
-
-impl<S, B, T: Default> Service<Request<B>> for AccessControl<S>
-where
-    S: Service<Request<B>, Response = Response<T>>,
-{
-    type Response = Response<T>;
-    type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<Self::Response, Self::Error>>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let caller = request.extensions().get().copied().unwrap_or(Caller(None));
-        match refusal(request.uri().path(), caller) {
-            None => Either::Left(self.inner.call(request)),
-            Some(status) => Either::Right(ready(Ok(status.into_http()))),
-        }
+/// Middleware that refuses calls that the table does not allow: `UNIMPLEMENTED` for a call that is not in it,
+/// `UNAUTHENTICATED` for a caller without a role, `PERMISSION_DENIED` for one of another.
+pub async fn check(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get().copied().unwrap_or(Caller(None));
+    match refusal(request.uri().path(), caller) {
+        None => next.run(request).await,
+        Some(status) => status.into_http(),
     }
 }
 

@@ -35,7 +35,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use time::{Duration, OffsetDateTime};
-use x509_parser::extensions::GeneralName;
+use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 
 use crate::clock::Clock;
 use crate::identity::Role;
@@ -209,11 +209,13 @@ impl SiteAuthority {
 
     fn keep(&self, name: &str, role: Role, params: CertificateParams) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
-        let lasts = lasts(&path, self.now() + MIN_REMAINING_VALIDITY);
-        if lasts && names(&path) == wanted(&params) {
+        let own = self.issue(&role.to_string(), params)?;
+        let stored = CertificateDer::from_pem_file(&path).ok();
+        let has_names = stored.and_then(|stored| names(&stored))
+            == names(&certificate(&own.certificate, &path)?);
+        if has_names && lasts(&path, self.now() + MIN_REMAINING_VALIDITY) {
             return Ok(());
         }
-        let own = self.issue(&role.to_string(), params)?;
         // Key and certificate are two files: between them there is no certificate, rather than one of another key.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -260,7 +262,8 @@ fn client_params(role: Role) -> Result<CertificateParams, Error> {
 
 fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
     let mut params = CertificateParams::default();
-    for name in names {
+    // Sorted: two certificates of the same names are compared as encoded.
+    for name in BTreeSet::from_iter(names) {
         params.subject_alt_names.push(match name.parse::<IpAddr>() {
             Ok(address) => SanType::IpAddress(address),
             Err(_) => SanType::DnsName(name.as_str().try_into()?),
@@ -294,31 +297,11 @@ fn lasts(path: &Path, time: OffsetDateTime) -> bool {
     parsed.is_ok_and(|(_, found)| found.validity().not_after.to_datetime() > time)
 }
 
-/// The names in the certificate at `path`, sorted.
-#[expect(clippy::wildcard_enum_match_arm, reason = "no other kind of name is ever written")]
-fn names(path: &Path) -> BTreeSet<Vec<u8>> {
-    let Ok(certificate) = CertificateDer::from_pem_file(path) else { return BTreeSet::new() };
-    let parsed = x509_parser::parse_x509_certificate(&certificate);
-    let Ok((_, parsed)) = parsed else { return BTreeSet::new() };
-    let Ok(Some(names)) = parsed.subject_alternative_name() else { return BTreeSet::new() };
-    let name = |name: &GeneralName<'_>| match name {
-        GeneralName::URI(text) | GeneralName::DNSName(text) => Some(text.as_bytes().to_vec()),
-        GeneralName::IPAddress(octets) => Some(octets.to_vec()),
-        _ => None,
-    };
-    names.value.general_names.iter().filter_map(name).collect()
-}
-
-/// The names in a certificate made of `params`, in the same form.
-#[expect(clippy::wildcard_enum_match_arm, reason = "no other kind of name is ever written")]
-fn wanted(params: &CertificateParams) -> BTreeSet<Vec<u8>> {
-    let name = |name: &SanType| match name {
-        SanType::URI(text) | SanType::DnsName(text) => Some(text.as_str().as_bytes().to_vec()),
-        SanType::IpAddress(IpAddr::V4(address)) => Some(address.octets().to_vec()),
-        SanType::IpAddress(IpAddr::V6(address)) => Some(address.octets().to_vec()),
-        _ => None,
-    };
-    params.subject_alt_names.iter().filter_map(name).collect()
+/// Returns the encoded names in the certificate `der`; none if it cannot be parsed or has no names.
+fn names(der: &[u8]) -> Option<Vec<u8>> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
+    let names = parsed.get_extension_unique(&OID_X509_EXT_SUBJECT_ALT_NAME).ok()??;
+    Some(names.value.to_vec())
 }
 
 fn certificate(pem: &str, folder: &Path) -> Result<CertificateDer<'static>, Error> {

@@ -10,15 +10,14 @@
 //! The nonce identifies the token: a service that accepts a token once stores its nonce.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::rand;
+use aws_lc_rs::aead::NONCE_LEN;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tinwright::HardwareId;
 
+use crate::seal::Seal;
 use crate::secret::{CryptoError, SiteKey};
 
 /// The use of a token.
@@ -29,12 +28,6 @@ pub enum Purpose {
     /// Getting a certificate for the machine's worker, once.
     Identity,
 }
-
-/// Nonces drawn at a time: one call of the generator takes as long as the octets of many.
-const NONCES_PER_DRAW: usize = 64;
-
-/// The size of the longest token before it is encoded.
-const MAX_TOKEN_BYTES: usize = NONCE_LEN + 8 + 16 + 16 + MAX_TAG_LEN;
 
 /// The validity of a token.
 pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -72,18 +65,12 @@ pub enum InvalidToken {
 
 /// Makes and verifies tokens.
 #[derive(Debug)]
-pub struct BootTokens {
-    key: LessSafeKey,
-    /// Random numbers for the next tokens. They are no secrets: every token begins with one.
-    unused_nonces: Mutex<Vec<[u8; NONCE_LEN]>>,
-}
+pub struct BootTokens(Seal);
 
 impl BootTokens {
     /// Derives the key for tokens from the key of `site`.
     pub fn new(site: &SiteKey) -> Result<Self, CryptoError> {
-        let key = site.derive("boot token")?;
-        let key = UnboundKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
-        Ok(Self { key: LessSafeKey::new(key), unused_nonces: Mutex::default() })
+        Seal::new(site, "boot token").map(Self)
     }
 
     /// Makes a token for `hardware` at `address`, valid for [`LIFETIME`] from `now`.
@@ -95,26 +82,8 @@ impl BootTokens {
         now: SystemTime,
     ) -> Result<String, CryptoError> {
         let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
-        let (claims, nonce) = (Claims { hardware, address, expiry }, self.nonce()?);
-        let mut raw = Vec::with_capacity(MAX_TOKEN_BYTES);
-        raw.extend_from_slice(&nonce);
-        claims.encode(&mut raw);
-        let unique = Nonce::assume_unique_for_key(nonce);
-        let (_nonce, plain) = raw.split_at_mut(NONCE_LEN);
-        let tag = self.key.seal_in_place_separate_tag(unique, purpose.data(), plain);
-        raw.extend_from_slice(tag.map_err(|_| CryptoError::KEY)?.as_ref());
-        Ok(URL_SAFE_NO_PAD.encode(raw))
-    }
-
-    /// Returns a nonce that no other token has.
-    fn nonce(&self) -> Result<[u8; NONCE_LEN], CryptoError> {
-        let mut unused_nonces = self.unused_nonces.lock().unwrap_or_else(PoisonError::into_inner);
-        if unused_nonces.is_empty() {
-            let mut fresh = [[0; NONCE_LEN]; NONCES_PER_DRAW];
-            rand::fill(fresh.as_flattened_mut()).map_err(|_| CryptoError::RANDOM)?;
-            unused_nonces.extend(fresh);
-        }
-        unused_nonces.pop().ok_or(CryptoError::RANDOM)
+        let claims = Claims { hardware, address, expiry };
+        Ok(URL_SAFE_NO_PAD.encode(self.0.seal(purpose.name(), &claims.encode())?))
     }
 
     /// Returns the content of `token` if it is valid for `purpose` at `now`.
@@ -125,34 +94,32 @@ impl BootTokens {
         now: SystemTime,
     ) -> Result<VerifiedToken, InvalidToken> {
         let raw = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken::Foreign)?;
-        let (nonce, sealed) = raw.split_first_chunk::<NONCE_LEN>().ok_or(InvalidToken::Foreign)?;
-        let (unique, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
-        let plain = self.key.open_in_place(unique, purpose.data(), &mut sealed);
-        let claims = Claims::decode(plain.map_err(|_| InvalidToken::Foreign)?)
-            .ok_or(InvalidToken::Foreign)?;
+        let nonce = *raw.first_chunk().ok_or(InvalidToken::Foreign)?;
+        let plain = self.0.open(purpose.name(), &raw).map_err(|_| InvalidToken::Foreign)?;
+        let claims = Claims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
         match claims.expiry > seconds(now) {
-            true => Ok(VerifiedToken { claims, nonce: *nonce }),
+            true => Ok(VerifiedToken { claims, nonce }),
             false => Err(InvalidToken::Expired),
         }
     }
 }
 
 impl Purpose {
-    fn data(self) -> Aad<&'static [u8]> {
-        Aad::from(match self {
-            Self::Files => b"files",
-            Self::Identity => b"identity",
-        })
+    /// The name that is sealed into the token as its owner.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Identity => "identity",
+        }
     }
 }
 
 impl Claims {
-    fn encode(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.expiry.to_be_bytes());
-        to.extend_from_slice(&self.hardware.to_bytes());
+    fn encode(&self) -> Vec<u8> {
+        let (expiry, hardware) = (self.expiry.to_be_bytes(), self.hardware.to_bytes());
         match self.address {
-            IpAddr::V4(address) => to.extend_from_slice(&address.octets()),
-            IpAddr::V6(address) => to.extend_from_slice(&address.octets()),
+            IpAddr::V4(address) => [&expiry[..], &hardware, &address.octets()].concat(),
+            IpAddr::V6(address) => [&expiry[..], &hardware, &address.octets()].concat(),
         }
     }
 
@@ -226,7 +193,7 @@ mod tests {
         let mint = || tokens.mint(Purpose::Files, hardware, ADDRESS, at(0)).unwrap();
         assert_ne!(mint(), mint());
         let nonce = |token: String| tokens.open(Purpose::Files, &token, at(0)).unwrap().nonce;
-        let many: HashSet<_> = (0..3 * NONCES_PER_DRAW).map(|_| nonce(mint())).collect();
-        assert_eq!(many.len(), 3 * NONCES_PER_DRAW);
+        let many: HashSet<_> = (0..200).map(|_| nonce(mint())).collect();
+        assert_eq!(many.len(), 200);
     }
 }

@@ -1,8 +1,8 @@
 //! Maps of bounded size: [`BoundedMap`] evicts its oldest entry for a new one, [`ExpiringMap`] also forgets entries after
 //! their lifetime.
 //!
-//! An entry's age counts from its last `insert`; `get_mut` does not renew it. Every operation takes constant time on
-//! average, and none searches the whole map at once, so both may be used for each packet.
+//! An entry's age counts from its last `insert`; `get_mut` does not renew it. Every operation but `retain` and
+//! `iter` takes constant time on average, so both may be used for each packet.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -19,34 +19,24 @@
 //! assert_eq!(replies.get(&"a", now + Duration::from_secs(1)), None);
 //! ```
 
-use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
+use hashlink::LinkedHashMap;
 
 /// A map of at most `max_entries`. For a new key above that the entry that was inserted longest ago is evicted.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct BoundedMap<K, V> {
-    entries: HashMap<K, Entry<V>, RandomState>,
-    /// Every insertion that may still be the latest one of its key, oldest first.
-    insertions: VecDeque<(u64, K)>,
-    next_number: u64,
+    /// The entry that was inserted longest ago is the first one.
+    entries: LinkedHashMap<K, V, RandomState>,
     max_entries: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Entry<V> {
-    /// The number of the latest insertion.
-    number: u64,
-    value: V,
-}
-
-impl<K: Eq + Hash + Clone, V> BoundedMap<K, V> {
+impl<K: Eq + Hash, V> BoundedMap<K, V> {
     /// An empty map. It holds one entry at least.
     pub fn new(max_entries: usize) -> Self {
-        let (entries, insertions) = Default::default();
-        Self { entries, insertions, next_number: 0, max_entries: max_entries.max(1) }
+        Self { entries: LinkedHashMap::default(), max_entries: max_entries.max(1) }
     }
 
     /// Stores `value` as the newest entry, and returns what was stored under `key`.
@@ -54,21 +44,17 @@ impl<K: Eq + Hash + Clone, V> BoundedMap<K, V> {
         if self.is_full() && !self.entries.contains_key(&key) {
             self.pop_oldest();
         }
-        self.compact();
-        let number = self.next_number;
-        self.next_number += 1;
-        self.insertions.push_back((number, key.clone()));
-        self.entries.insert(key, Entry { number, value }).map(|old| old.value)
+        self.entries.insert(key, value)
     }
 
     /// The value under `key`.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|entry| &entry.value)
+        self.entries.get(key)
     }
 
     /// The value under `key`, to be changed; the entry's age stays.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.entries.get_mut(key).map(|entry| &mut entry.value)
+        self.entries.get_mut(key)
     }
 
     /// True if there is a value under `key`.
@@ -78,43 +64,32 @@ impl<K: Eq + Hash + Clone, V> BoundedMap<K, V> {
 
     /// Removes and returns the value under `key`.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.entries.remove(key).map(|entry| entry.value)
+        self.entries.remove(key)
     }
 
     /// The entry that was inserted longest ago.
-    pub fn oldest(&mut self) -> Option<(&K, &V)> {
-        while let Some((number, key)) = self.insertions.front() {
-            if self.entries.get(key).is_some_and(|entry| entry.number == *number) {
-                break;
-            }
-            self.insertions.pop_front();
-        }
-        let (_, key) = self.insertions.front()?;
-        self.entries.get(key).map(|entry| (key, &entry.value))
+    pub fn oldest(&self) -> Option<(&K, &V)> {
+        self.entries.front()
     }
 
     /// Removes and returns the entry that was inserted longest ago.
     pub fn pop_oldest(&mut self) -> Option<(K, V)> {
-        self.oldest()?;
-        let (_, key) = self.insertions.pop_front()?;
-        let value = self.remove(&key)?;
-        Some((key, value))
+        self.entries.pop_front()
     }
 
     /// Keeps the entries for which `keep` returns true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        self.entries.retain(|key, entry| keep(key, &mut entry.value));
+    pub fn retain(&mut self, keep: impl FnMut(&K, &mut V) -> bool) {
+        self.entries.retain(keep);
     }
 
-    /// All entries, in no order.
+    /// All entries, beginning with the oldest.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries.iter().map(|(key, entry)| (key, &entry.value))
+        self.entries.iter()
     }
 
     /// Removes all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
-        self.insertions.clear();
     }
 
     /// The number of entries.
@@ -131,21 +106,10 @@ impl<K: Eq + Hash + Clone, V> BoundedMap<K, V> {
     pub fn is_full(&self) -> bool {
         self.entries.len() >= self.max_entries
     }
-
-    /// Drops insertions that are not the latest of their keys once they are the larger part, so that `insertions` is at
-    /// most about twice as long as `entries`.
-    fn compact(&mut self) {
-        if self.insertions.len() > 2 * self.entries.len() + 16 {
-            let entries = &self.entries;
-            self.insertions.retain(|(number, key)| {
-                entries.get(key).is_some_and(|entry| entry.number == *number)
-            });
-        }
-    }
 }
 
 /// A map of at most `max_entries`, each of which is forgotten a `lifetime` after it was inserted.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ExpiringMap<K, V> {
     entries: BoundedMap<K, (Instant, V)>,
     lifetime: Duration,
@@ -156,7 +120,7 @@ pub struct ExpiringMap<K, V> {
 #[error("no room for another entry")]
 pub struct MapFull;
 
-impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
+impl<K: Eq + Hash, V> ExpiringMap<K, V> {
     /// An empty map.
     pub fn new(max_entries: usize, lifetime: Duration) -> Self {
         Self { entries: BoundedMap::new(max_entries), lifetime }
@@ -219,11 +183,9 @@ impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
 
     /// Removes expired entries. Insertions do this too, and it costs nothing where there are none.
     pub fn remove_expired(&mut self, now: Instant) {
-        let lifetime = self.lifetime;
-        let expired = |entries: &mut BoundedMap<K, (Instant, V)>| {
-            entries.oldest().is_some_and(|(_, (inserted, _))| !is_fresh(*inserted, lifetime, now))
-        };
-        while expired(&mut self.entries) {
+        while let Some((_, (inserted, _))) = self.entries.oldest()
+            && !is_fresh(*inserted, self.lifetime, now)
+        {
             self.entries.pop_oldest();
         }
     }
@@ -296,7 +258,6 @@ mod tests {
                 prop_assert_eq!(map.oldest().map(|(key, ())| *key), model.first().copied());
                 prop_assert_eq!(map.len(), model.len());
                 prop_assert!(model.iter().all(|key| map.contains_key(key)));
-                prop_assert!(map.insertions.len() <= 2 * 8 + 17);
             }
         }
     }

@@ -120,11 +120,4 @@ mod tests {
         let revision = deferred.commit(put).await.unwrap();
         assert_eq!(deferred.get("a").await.unwrap().unwrap().revision, revision);
     }
-
-    #[tokio::test]
-    async fn an_open_store_conforms() {
-        let deferred = opens_at_third_attempt();
-        deferred.changed("", Revision::UNKNOWN).await.unwrap();
-        crate::conformance::all(&deferred).await;
-    }
 }

@@ -7,14 +7,11 @@
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
-//! - `conformance`: tests that all engines pass.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
 pub mod change_feed;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 pub mod deferred;
 pub mod etcd;
 pub mod feed_cache;

@@ -62,11 +62,3 @@ impl Store for MemoryStore {
         self.feed.follow().changed(prefix, after).await
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[tokio::test]
-    async fn conforms() {
-        crate::conformance::all(&super::MemoryStore::default()).await;
-    }
-}

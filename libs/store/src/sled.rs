@@ -57,7 +57,7 @@ impl Sled {
     }
 
     /// Opens the store at `path` and from then on syncs `other` in place of its file, to show what that would lose.
-    #[cfg(any(test, feature = "conformance"))]
+    #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn open_syncing(path: &Path, other: File) -> Result<Self, Error> {
         let (db, _) = open::open(path)?;

@@ -76,7 +76,7 @@ impl Site {
         File::create(&disk).unwrap().set_len(DISK).unwrap();
         run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk));
         let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest.sh");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/power_cut/guest.sh");
         let mut guest = Command::new(script);
         guest.arg(peers).arg(program()).arg(dir.path().join("initramfs"));
         let kernel = run(&mut guest).trim().into();

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Occupancy};
 use power::{Bmcs, Jobs, PlaintextHttp, Timing};
-use runtime::access::AccessLayer;
+use runtime::access;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
-use runtime::call_metrics::CallMetricsLayer;
+use runtime::call_metrics::{self, CallMetrics};
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
@@ -88,31 +89,22 @@ impl Services {
         routes.add_service(health);
         routes.add_service(about().build_v1()?).add_service(about().build_v1alpha()?);
         let Self { hardware, instance, power, workflow } = self.clone();
-        if let Some(hardware) = hardware {
-            routes.add_service(hardware.into_service());
-        }
-        if let Some(instance) = instance {
-            routes.add_service(instance.into_service());
-        }
-        if let Some(power) = power {
-            routes.add_service(power.into_service());
-        }
+        hardware.map(|it| routes.add_service(it.into_service()));
+        instance.map(|it| routes.add_service(it.into_service()));
+        power.map(|it| routes.add_service(it.into_service()));
         if let Some(workflow) = workflow {
             routes.add_service(workflow.template_service());
             routes.add_service(workflow.workflow_service());
             routes.add_service(workflow.worker_service());
         }
-        if let Some(boots) = boots {
-            routes.add_service(boots.into_service());
-        }
-        if let Some(leases) = leases {
-            routes.add_service(leases.into_service());
-        }
-        if let Some(metadata) = metadata {
-            routes.add_service(metadata.into_service());
-        }
-        let app = routes.routes().into_axum_router();
-        Ok(app.layer(AccessLayer).layer(vitals.register(CallMetricsLayer::new)))
+        boots.map(|it| routes.add_service(it.into_service()));
+        leases.map(|it| routes.add_service(it.into_service()));
+        metadata.map(|it| routes.add_service(it.into_service()));
+        let (app, metrics) =
+            (routes.routes().into_axum_router(), vitals.register(CallMetrics::new));
+        Ok(app
+            .layer(from_fn(access::check))
+            .layer(from_fn_with_state(metrics, call_metrics::record)))
     }
 
     /// Starts what each does besides answering.

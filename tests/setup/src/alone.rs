@@ -11,7 +11,7 @@ use std::path::Path;
 /// Features that a crate may leave out, and words one of which is in every source that needs the feature.
 const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 7] = [
     ("tokio", &["test-util"], &["start_paused", "time::pause", "time::advance", "time::resume"]),
-    ("store", &["conformance"], &["conformance::"]),
+    ("store", &["testing"], &["open_syncing"]),
     ("rand", &["alloc", "std", "sys_rng"], &["rand::rng()", "rand::random", "SysRng"]),
     ("nix", &["ioctl"], &["ioctl"]),
     ("rustix", &["termios"], &["termios"]),

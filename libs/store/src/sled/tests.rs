@@ -15,12 +15,6 @@ fn open(path: &Path) -> Sled {
 }
 
 #[tokio::test]
-async fn conforms() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    crate::conformance::all(&open(&dir.path().join("made/on/the/way"))).await;
-}
-
-#[tokio::test]
 async fn survives_reopening() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let long = vec![7; limits::MAX_VALUE_BYTES];

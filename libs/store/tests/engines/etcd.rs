@@ -4,8 +4,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use store::etcd::{Etcd, REQUEST_TIMEOUT};
-use store::{Changes, Commit, Error, Expect, Revision, Store, Write, conformance};
+use store::{Changes, Commit, Error, Expect, Revision, Store, Write};
 
+use super::conformance;
 use super::gate::Gate;
 use super::peer::{self, Peer};
 

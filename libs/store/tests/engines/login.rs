@@ -1,8 +1,9 @@
 //! A cluster with authentication switched on.
 
 use store::etcd::{Etcd, Login, Options};
-use store::{Changes, Commit, Error, Expect, Store as _, Write, conformance};
+use store::{Changes, Commit, Error, Expect, Store as _, Write};
 
+use super::conformance;
 use super::peer::Peer;
 
 const PASSWORD: &str = "correct-horse";

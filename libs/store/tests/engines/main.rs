@@ -3,6 +3,7 @@
 
 mod agreement;
 mod authority;
+mod conformance;
 mod etcd;
 mod gate;
 mod login;

@@ -1,9 +1,10 @@
 //! A cluster that speaks TLS, and wants to see certificates.
 
+use store::Error;
 use store::etcd::{Etcd, Identity, Options, Tls};
-use store::{Error, conformance};
 
 use super::authority::Authority;
+use super::conformance;
 use super::peer::Peer;
 
 /// Returns the error of a connection with `tls`, in one line.

@@ -22,26 +22,20 @@ pub struct Options {
     pub no_instance: FreeMachine,
     /// Trust these proxies, as ADDRESS/BITS, to name the client
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
-    #[serde(default)]
     pub trusted_proxies: Vec<String>,
     /// Identify machines in these networks behind address translation by their Ethernet address alone; they get no identity
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
-    #[serde(default)]
     pub mac_only: Vec<String>,
     /// Refuse with 401, which iPXE shows as "Permission denied", instead of 403
-    #[serde(default)]
     pub refuse_by_401: bool,
     /// Delay machines that request more than 10 scripts in 10 minutes
-    #[serde(default)]
     pub hold_loops: bool,
     /// Point builds of iPXE that request autoexec.ipxe to their script by it
-    #[serde(default)]
     pub autoexec_script: bool,
     /// Serve further files of this directory by TFTP, such as the firmware of Raspberry Pi
     #[arg(value_name = "DIR")]
     pub tftp_assets: Option<PathBuf>,
     /// Send TFTP transfers from port 69 too, for networks that filter other ports
-    #[serde(default)]
     pub tftp_single_port: bool,
     /// Serve the images for virtual media in this directory below /iso
     #[arg(value_name = "DIR")]
@@ -51,7 +45,6 @@ pub struct Options {
     pub iso_placeholder: Option<String>,
     /// Serve images to BMCs in these networks, as ADDRESS/BITS
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
-    #[serde(default)]
     pub iso_sources: Vec<String>,
     /// Serve boot HTTPS with this certificate chain (PEM) [default: no HTTPS]
     #[arg(value_name = "FILE")]
@@ -169,9 +162,7 @@ mod tests {
 
     /// Parses the section with the default beneath it.
     fn section(text: &str) -> Options {
-        let mut table: toml::Table = toml::from_str(text).unwrap();
-        table.entry("no_instance").or_insert("worker".into());
-        table.try_into().unwrap()
+        crate::config::tests::options(&format!("[boot]\n{text}")).unwrap().boot
     }
 
     fn error_of(text: &str) -> String {

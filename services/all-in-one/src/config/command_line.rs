@@ -76,8 +76,10 @@ impl CommandLine {
         let texts = matches.get_many::<String>(id).unwrap_or_default();
         let source = match matches.value_source(id) {
             Some(ValueSource::EnvVariable) => variable(id),
-            Some(ValueSource::DefaultValue) => String::new(),
-            Some(_) => format!("--{}", flag(id)),
+            Some(ValueSource::CommandLine) => format!("--{}", flag(id)),
+            Some(_) => String::new(),
+            // An option without a default value: flags are off, and lists are empty.
+            None if matches!(kind, ValueKind::Boolean | ValueKind::List) => String::new(),
             None => return Ok(()),
         };
         let value = kind.value(texts).map_err(|reason| {

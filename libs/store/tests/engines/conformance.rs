@@ -1,24 +1,46 @@
-//! Tests that every engine passes. Each engine's tests call [`all`].
-#![allow(clippy::unwrap_used)]
+//! Tests that every engine passes: [`all`].
 
 mod following;
 mod listing;
 mod refusing;
 
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Commit, Error, Expect, Revision, Store, Write};
+use store::deferred::DeferredStore;
+use store::memory::MemoryStore;
+use store::sled::Sled;
+use store::{Commit, Error, Expect, Revision, Store, Write};
 
 fn put(key: &str, value: impl Into<Bytes>) -> Commit {
     Commit { writes: vec![Write::Put(key.into(), value.into())], ..Commit::default() }
 }
 
+#[tokio::test]
+async fn memory_conforms() {
+    all(&MemoryStore::default()).await;
+}
+
+#[tokio::test]
+async fn sled_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    all(&Sled::open(&dir.path().join("made/on/the/way")).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_deferred_store_conforms_once_it_is_open() {
+    let deferred =
+        DeferredStore::new(|| async { Ok(Arc::new(MemoryStore::default()) as Arc<dyn Store>) });
+    deferred.changed("", Revision::UNKNOWN).await.unwrap();
+    all(&deferred).await;
+}
+
 /// Runs the whole suite against an empty store.
-pub async fn all(store: &dyn Store) {
+pub(crate) async fn all(store: &dyn Store) {
     let minute = Duration::from_secs(60);
     tokio::time::timeout(minute, everything(store)).await.expect("no wait here is endless");
 }
@@ -81,7 +103,7 @@ async fn a_commit_without_writes_only_asks(store: &dyn Store) {
 }
 
 async fn the_longest_value_comes_back(store: &dyn Store) {
-    for length in [crate::limits::MAX_VALUE_BYTES, 100_000, 0] {
+    for length in [store::limits::MAX_VALUE_BYTES, 100_000, 0] {
         let value: Vec<u8> = (0..length).map(|n| (n / 251) as u8).collect();
         store.commit(put("v/1", value.clone())).await.unwrap();
         assert!(store.get("v/1").await.unwrap().unwrap().value == value, "{length} bytes");

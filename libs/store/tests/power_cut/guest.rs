@@ -1,4 +1,4 @@
-//! The only program of the machine whose plug `tests/power_cut.rs` pulls.
+//! The only program of the machine whose power `tests/power_cut.rs` cuts.
 //!
 //! It runs as the kernel's init, on a disk that holds nothing but the store. First it tells what the store holds
 //! (`holds WRITER COUNT`, then `checked`); with `work=load` it then writes until it is stopped, and tells every
