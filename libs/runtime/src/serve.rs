@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_said_all_it_will_is_answered() {
+    async fn a_client_that_closed_its_sending_side_gets_its_response() {
         let stop = CancellationToken::new();
         let (address, _served) = server(stop.clone()).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_slowly_has_all_of_the_last_answer_and_then_the_end() {
+    async fn a_slow_reader_gets_the_whole_last_response_and_then_the_end() {
         let stop = CancellationToken::new();
         let (address, served) = server(stop.clone()).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_accepted_sends_at_once() {
+    async fn an_accepted_connection_has_no_delay() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         SockRef::from(&listener).set_tcp_nodelay(true).unwrap();
         let address = listener.local_addr().unwrap();

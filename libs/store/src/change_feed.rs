@@ -1,13 +1,13 @@
 //! The keys of recent commits.
 //!
-//! A commit that is durable is published here: its revision and the keys it wrote, in a ring of at most
-//! [`MAX_NAMES`] names. Followers wait on the ring and never hold up a writer; one who is overtaken by it is told
-//! so and lists. Nothing here is stored: after a restart the ring is empty and begins at the store's revision, so
-//! whoever followed before is told to list, too. When the writer ends, for whatever reason, so does the waiting.
+//! Each durable commit is published here: its revision and the keys it wrote, in a ring of at most [`MAX_NAMES`] names.
+//! Followers wait on the ring and never block a writer. A follower that the ring has overtaken gets [`Changes::Lost`] and lists.
+//! Nothing here is stored: after a restart the ring is empty and begins at the store's revision, so that earlier followers have
+//! to list too. When the writer ends, for whatever reason, waiting followers get an error.
 //!
-//! **How many may follow.** Every commit wakes every follower, each to look for its prefix among what is new: that is
-//! made for one follower per noun and process, some dozens. Ten thousand of them would turn one commit into ten
-//! thousand wake-ups; the many who wait for one machine each wait on the memory of such a follower, not here.
+//! **Number of followers.** Every commit wakes every follower, which looks for its prefix among the new keys. This is meant for
+//! one follower per noun and process, some dozens. Ten thousand followers would turn one commit into ten thousand wake-ups:
+//! watchers of one machine each wait on a [`mirror`](crate::mirror), not here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,7 +18,7 @@ use crate::{Error, Revision};
 /// Keys in the ring.
 pub const MAX_NAMES: usize = 16 * 1024;
 
-/// Keys to read again. Begin following with [`Revision::UNKNOWN`], and go on with the `revision` given here.
+/// Keys to read again. Begin following with [`Revision::UNKNOWN`], and continue with the `revision` returned here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// Keys that may have changed.
@@ -30,7 +30,7 @@ pub enum Changes {
     },
     /// The reader is too far behind: list everything under the prefix again.
     Lost {
-        /// The revision to go on with: a list read now and the changes after it miss nothing.
+        /// The revision to continue with: a list read now and the changes after it miss nothing.
         revision: Revision,
     },
 }
@@ -61,8 +61,8 @@ impl Ring {
         if after < self.floor {
             return Some(Changes::Lost { revision });
         }
-        let seen = self.names.partition_point(|(at, _)| *at <= after);
-        let under = self.names.range(seen..).filter(|(_, key)| key.starts_with(prefix));
+        let old = self.names.partition_point(|(at, _)| *at <= after);
+        let under = self.names.range(old..).filter(|(_, key)| key.starts_with(prefix));
         let keys: BTreeSet<_> = under.map(|(_, key)| key).collect();
         let keys: Vec<_> = keys.into_iter().cloned().collect();
         (!keys.is_empty()).then_some(Changes::Keys { keys, revision })
@@ -114,10 +114,10 @@ pub(crate) struct ChangeFollower {
 }
 
 impl ChangeFollower {
-    /// [`Store::changed`](crate::Store::changed), for every engine that is the only one to write what it stores.
+    /// Implements [`Store::changed`](crate::Store::changed) for engines that are the only writers of their data.
     pub(crate) async fn changed(self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         let revision = self.revision();
-        // Ahead of the store is lost as well: it went back to an older copy of itself.
+        // A reader ahead of the store is lost as well: the store was replaced by an older copy.
         if after > revision {
             Ok(Changes::Lost { revision })
         } else {
@@ -125,25 +125,25 @@ impl ChangeFollower {
         }
     }
 
-    /// The same, where the feed may only be late.
+    /// Does the same if a reader ahead of the feed is not lost, because the feed may be late.
     pub(crate) async fn newer(
         mut self,
         prefix: &str,
         mut after: Revision,
     ) -> Result<Changes, Error> {
-        let mut seen = Revision(0);
+        let mut last = Revision(0);
         loop {
             {
                 let ring = self.ring.borrow_and_update();
                 let revision = ring.revision;
-                if revision < seen {
-                    return Ok(Changes::Lost { revision }); // the feed began anew, further back
+                if revision < last {
+                    return Ok(Changes::Lost { revision }); // the feed was restarted at an earlier revision
                 }
                 if let Some(changes) = ring.since(prefix, after) {
                     return Ok(changes);
                 }
-                // Who waits keeps up, however busy the other prefixes are.
-                (seen, after) = (revision, after.max(revision));
+                // A waiting follower keeps up, even if other prefixes change a lot.
+                (last, after) = (revision, after.max(revision));
             }
             self.ring.changed().await.map_err(Error::unavailable)?;
         }

@@ -1,6 +1,6 @@
-//! A store that is opened in the background, because it was out of reach when its process started.
+//! A store that is opened in the background, because it was not reachable when its process started.
 //!
-//! Until it is open every call fails with `Unavailable`, and `changed` waits. It is open at the latest half a minute after it
+//! Until it is open every call fails with `Unavailable`, and `changed` waits. It is opened at the latest half a minute after it
 //! can be reached, and stays open.
 
 use std::fmt;
@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 
 use crate::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 
-/// The first pause between two attempts; each is twice the one before.
+/// The delay after the first failed attempt. It doubles after each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// The longest one.
+/// The longest delay.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// The cause of a call's failure before the store is open.
@@ -26,13 +26,13 @@ struct NotOpen;
 
 /// A store that may not be open yet.
 pub struct DeferredStore {
-    there: watch::Receiver<Option<Arc<dyn Store>>>,
+    opened: watch::Receiver<Option<Arc<dyn Store>>>,
     _opening: JoinSet<()>,
 }
 
 impl fmt::Debug for DeferredStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeferredStore").field("there", &self.there.borrow().is_some()).finish()
+        f.debug_struct("DeferredStore").field("opened", &self.opened.borrow().is_some()).finish()
     }
 }
 
@@ -42,13 +42,13 @@ impl DeferredStore {
     where
         F: Future<Output = anyhow::Result<Arc<dyn Store>>> + Send + 'static,
     {
-        let (opened, there) = watch::channel(None);
+        let (sender, opened) = watch::channel(None);
         let mut opening = JoinSet::new();
         opening.spawn(async move {
             let mut pause = FIRST_RETRY_DELAY;
             loop {
                 match open().await {
-                    Ok(store) => return drop(opened.send_replace(Some(store))),
+                    Ok(store) => return drop(sender.send_replace(Some(store))),
                     Err(error) => tracing::warn!(
                         error = AsRef::<dyn std::error::Error>::as_ref(&error),
                         "the store cannot be opened; trying again"
@@ -58,33 +58,33 @@ impl DeferredStore {
                 pause = (pause * 2).min(RETRY_DELAY_MAX);
             }
         });
-        Self { there, _opening: opening }
+        Self { opened, _opening: opening }
     }
 
-    fn there(&self) -> Result<Arc<dyn Store>, Error> {
-        self.there.borrow().clone().ok_or_else(|| Error::unavailable(NotOpen))
+    fn opened(&self) -> Result<Arc<dyn Store>, Error> {
+        self.opened.borrow().clone().ok_or_else(|| Error::unavailable(NotOpen))
     }
 }
 
 #[async_trait]
 impl Store for DeferredStore {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
-        self.there()?.get(key).await
+        self.opened()?.get(key).await
     }
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
-        self.there()?.list(prefix, after, limit).await
+        self.opened()?.list(prefix, after, limit).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
-        self.there()?.commit(commit).await
+        self.opened()?.commit(commit).await
     }
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
-        let mut there = self.there.clone();
-        let opened = there.wait_for(Option::is_some).await;
+        let mut receiver = self.opened.clone();
+        let opened = receiver.wait_for(Option::is_some).await;
         drop(opened.map_err(|_| Error::unavailable(NotOpen))?);
-        self.there()?.changed(prefix, after).await
+        self.opened()?.changed(prefix, after).await
     }
 }
 
@@ -100,9 +100,9 @@ mod tests {
     fn opens_at_third_attempt() -> DeferredStore {
         let tried = AtomicU32::new(0);
         DeferredStore::new(move || {
-            let there = tried.fetch_add(1, Ordering::Relaxed) == 2;
+            let opened = tried.fetch_add(1, Ordering::Relaxed) == 2;
             async move {
-                anyhow::ensure!(there, "nobody answers");
+                anyhow::ensure!(opened, "nobody answers");
                 Ok(Arc::new(MemoryStore::default()) as Arc<dyn Store>)
             }
         })

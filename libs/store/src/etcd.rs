@@ -1,27 +1,26 @@
 //! The replicated store: one etcd cluster, any number of our processes.
 //!
 //! ```text
-//! commit ─▶ one Txn: compares, puts, deletes ─▶ committed by a majority, then the answer
-//! get, list ─▶ linearizable Ranges ───────────▶ answer
-//! changed ◀─ feed ◀─ one Watch a process, taken up again where it broke
+//! commit ─▶ one Txn: compares, puts, deletes ─▶ committed by a majority, then the response
+//! get, list ─▶ linearizable Ranges ───────────▶ response
+//! changed ◀─ feed ◀─ one Watch per process, resumed where it broke
 //! ```
 //!
-//! The `link` module reaches a member of the cluster, `wire` turns our values into etcd's and back, `watch` follows.
+//! The `link` module connects to a member of the cluster, `wire` converts values, `watch` follows changes.
 //!
-//! **Revisions** are etcd's: a value's is its `mod_revision`, a commit's the one its answer carries. They
-//! are shared with whatever else the cluster holds, so they may jump; and a commit that only deletes what is not there
-//! takes none.
+//! **Revisions** are etcd's: that of a value is its `mod_revision`, that of a commit is in its response. They are shared with all
+//! other content of the cluster, so they may jump; and a commit that only deletes absent keys takes none.
 //!
-//! **Crash story.** Etcd answers once a majority has synced. Every call ends within [`REQUEST_TIMEOUT`]; without an answer, or
-//! without a leader, it is `Unavailable`. A read is tried at the next endpoint, too. A commit is sent once: if its
-//! answer is lost nobody here knows whether it was applied, and sent again it would conflict with itself.
+//! **Crash safety.** Etcd responds once a majority has synced. Every call ends within [`REQUEST_TIMEOUT`]; without a response, or
+//! without a leader, it is `Unavailable`. A read is repeated at the next endpoint. A commit is sent once: if its response is lost
+//! it may have been applied, and a second one would conflict with the first.
 //!
-//! **Login.** A client certificate if the cluster requires one, and a name with its password if authentication is switched
-//! on. Each connection gets a token for them, and a new one once etcd no longer knows it.
+//! **Login.** A client certificate if the cluster requires one, and a user with a password if authentication is enabled. Each
+//! connection requests a token for them, and another one once etcd no longer accepts it.
 //!
-//! **Following.** `changed` shows a process its own commits at once, those of others as soon as etcd tells. While etcd
-//! is away it waits; after a gap that etcd has compacted, or if the cluster was put back to an older copy of itself,
-//! every reader lists.
+//! **Following.** `changed` returns a process's own commits at once, and those of others as soon as etcd reports them. While
+//! etcd is unreachable it waits. After a gap that etcd has compacted, or if the cluster was restored from an older copy, every
+//! reader lists.
 
 mod link;
 mod options;
@@ -82,7 +81,7 @@ impl Store for Etcd {
         Ok(found.kvs.into_iter().next().map(wire::versioned))
     }
 
-    /// A page is of one moment, though it may take several calls.
+    /// All calls for one page read the same revision.
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
         let (mut page, mut range) = (PageBuilder::new(limit), self.root.under(prefix, after));
         loop {
@@ -118,7 +117,7 @@ impl Store for Etcd {
         let written = || Revision(self.written.load(Ordering::Acquire));
         self.feed.clone().reached(written).await?;
         if after > self.feed.revision() {
-            // Read through another process that hears faster, or ahead of the cluster itself: it knows.
+            // `after` is from a process whose watch is faster, or ahead of the cluster itself: the cluster decides.
             let newest = wire::revision(self.link.range(self.root.glance()).await?.header);
             if after > newest {
                 return Ok(Changes::Lost { revision: self.feed.revision() });

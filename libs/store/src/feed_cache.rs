@@ -1,5 +1,4 @@
-//! Objects of another service's watch, stored on disk: an edge that restarts while that service is out of reach goes on with
-//! them.
+//! Objects of another service's watch, stored on disk. An edge that restarts while that service is unreachable uses them.
 //!
 //! ```text
 //! watch ─▶ FeedCache::record ─▶ pending, the latest of each object ─▶ FeedCache::run ─▶ disk, batch by batch

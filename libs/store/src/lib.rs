@@ -1,6 +1,6 @@
 //! One small key-value contract, several engines.
 //!
-//! - [`Store`]: get, list, commit, changed. Its promise is in its own words below.
+//! - [`Store`]: get, list, commit, changed, with the guarantees of each.
 //! - [`limits`]: limits of a commit, the same in every engine.
 //! - [`change_feed`]: the keys of recent commits, in memory for followers.
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
@@ -29,13 +29,13 @@ pub use change_feed::Changes;
 pub use page::Page;
 pub use scoped::ScopedStore;
 
-/// The store's logical clock: every commit that changes something takes a later one. One that only deletes what is
-/// not there may take none.
+/// The store's logical clock: every commit that changes something takes a later one. A commit that only deletes absent keys may
+/// take none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Later than any revision. A reader without data follows from here and is told to list at once.
+    /// Later than any revision. A reader without data follows from here, and gets [`Changes::Lost`] at once.
     pub const UNKNOWN: Self = Self(u64::MAX);
 }
 
@@ -64,7 +64,7 @@ impl Expect {
         key
     }
 
-    /// Passes if a key last written at `found` is as expected.
+    /// Succeeds if a key last written at `found` is as expected.
     pub(crate) fn check(&self, found: Option<Revision>) -> Result<(), Error> {
         let holds = match self {
             Self::Absent(_) => found.is_none(),
@@ -141,7 +141,7 @@ impl Error {
 
 /// Linearizable key-value storage with compare-and-commit.
 ///
-/// What a read returns is as durable as what a commit acknowledges: nobody acts on a value that a pulled plug takes back.
+/// A value that a read returns is as durable as an acknowledged commit: no reader acts on a value that a power failure undoes.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// The value under `key`, if any, and the revision that wrote it.
@@ -153,7 +153,7 @@ pub trait Store: Send + Sync + 'static {
     /// Applies all of `commit` if all it expects holds, else nothing; durable once this returns.
     async fn commit(&self, commit: Commit) -> Result<Revision, Error>;
 
-    /// Resolves once `prefix` may hold something newer than `after`, naming the keys to read again, or
-    /// [`Changes::Lost`] to a reader too far behind, who lists. *That* and *where*, never *what*.
+    /// Resolves once `prefix` may hold something newer than `after`, with the keys to read again, or with [`Changes::Lost`] for a
+    /// reader that is too far behind and has to list. Values are not included.
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error>;
 }

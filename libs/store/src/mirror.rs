@@ -4,9 +4,9 @@
 //! store ─changed─▶ run ─▶ table ─▶ Watcher, Watcher, Watcher …      each at its own pace
 //! ```
 //!
-//! However many watch, the store has one reader: one read for each record that changed. A watcher first gets
-//! everything, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then what changed, the latest state per record: a slow watcher
-//! skips states overwritten meanwhile, and holds up nobody. A watcher of one record is woken by that record alone.
+//! The store has one reader for any number of watchers: one read for each record that changed. A watcher first gets
+//! all records, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then changes, the latest state of each record: a slow watcher
+//! skips states that were overwritten meanwhile, and delays no other. A watcher of one record is woken by that record alone.
 
 mod table;
 mod watcher;
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 impl Shared {
-    // The table is whole between any two statements that touch it, so a panic elsewhere does not spoil it.
+    // The table is consistent between any two statements that use it, so a panic elsewhere does not damage it.
     fn read(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +71,7 @@ impl<K: Kind> Mirror<K> {
         &self.records
     }
 
-    /// Follows the store until `stop`. While the store is away, the records stay as they were last read.
+    /// Follows the store until `stop`. While the store is unreachable, the records stay as they were last read.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow()).await;
     }

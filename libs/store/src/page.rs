@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use crate::{Error, Versioned};
 
-/// Size at which a page ends below its limit of pairs, give or take one value: reading a page may hold up writers.
+/// Size at which a page ends below its limit of pairs, with the value that exceeds it: reading a page may delay writers.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Pairs requested from a server at a time. With the longest values they fill half of the largest response from etcd.
@@ -74,7 +74,7 @@ impl PageBuilder {
         self.page.pairs.push((key, found));
     }
 
-    /// Returns the page; `more` says that other pairs follow.
+    /// Returns the page; `more` is true if other pairs follow.
     pub(crate) fn end(self, more: bool) -> Page {
         Page { more, ..self.page }
     }

@@ -6,8 +6,8 @@
 //! <index>/<value>/<id>         ─▶ id      any number may
 //! ```
 //!
-//! An index entry is written in the commit that writes its record, so the two never disagree for long; a reader who was
-//! led to a record by one checks that the record says the same, and [`check`](Records::check) proves and repairs them.
+//! An index entry is written in the commit that writes its record. A reader that finds a record by an entry checks that the
+//! record has the value, and [`check`](Records::check) compares and repairs the entries.
 
 mod change;
 mod check;
@@ -351,7 +351,7 @@ fn missing<K: Kind>(name: &str) -> Error {
 pub(crate) fn decode<K: Kind>(key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
     let record = K::Record::decode(found.value.clone());
     let mut record = record.map_err(|_| crate::Error::Corrupt(key.to_owned()))?;
-    // Opaque to callers: only whether two are equal matters, so the sign does not.
+    // Opaque to callers, which compare for equality only, so the sign does not matter.
     *K::revision_mut(&mut record) = found.revision.0.cast_signed();
     Ok(record)
 }

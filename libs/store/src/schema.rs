@@ -1,7 +1,7 @@
 //! The version of a store's layout of keys and records.
 //!
-//! The number is kept under `schema`, beside the services' own keys. It changes when an older program could no longer
-//! read what a newer one writes, or the other way round; messages that merely gain fields do not change it.
+//! The number is stored under `schema`, outside of the keys of services. It changes when an older program cannot read the
+//! records of a newer one, or the reverse. New fields in messages do not change it.
 
 use crate::{Commit, Error, Expect, Store, Write};
 
@@ -31,7 +31,7 @@ pub enum SchemaError {
     Store(#[from] Error),
 }
 
-/// Passes if `store` has this program's layout; gives it to one that is new.
+/// Checks that `store` has this program's layout. A new store gets it.
 pub async fn check_or_create(store: &dyn Store) -> Result<(), SchemaError> {
     let Some(found) = store.get(KEY).await? else { return begin(store).await };
     let text = str::from_utf8(&found.value).ok().and_then(|text| text.parse().ok());
@@ -46,7 +46,7 @@ async fn begin(store: &dyn Store) -> Result<(), SchemaError> {
     let expect = vec![Expect::Absent(KEY.into())];
     let writes = vec![Write::Put(KEY.into(), VERSION.to_string().into())];
     match store.commit(Commit { expect, writes }).await {
-        // Another process began it at the same moment; it is as old as this one, or says so at its next start.
+        // Another process created it at the same time. If its version differs, its next start reports that.
         Ok(_) | Err(Error::Conflict(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }

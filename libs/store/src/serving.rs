@@ -127,7 +127,7 @@ impl From<records::Error> for Status {
     }
 }
 
-/// Returns the status for a failure of the store. The cause is logged here, once; the status tells the caller what to do.
+/// Returns the status for a failure of the store, and logs the cause once.
 fn failure(error: &crate::Error) -> Status {
     let (code, text) = match error {
         crate::Error::Conflict(_) => (Code::Aborted, "changed meanwhile: read again and repeat"),

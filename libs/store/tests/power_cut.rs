@@ -1,10 +1,10 @@
-//! A pulled plug: what the store acknowledged is there when the machine comes back.
+//! Power failures: acknowledged writes are stored when the machine comes back.
 //!
-//! The machine is a QEMU that is killed under load. What its kernel had not yet written to the disk goes with it; what
-//! had reached the disk stays, since QEMU keeps nothing back (`cache=none`). So this shows that every acknowledged
-//! commit had been handed to the disk; whether a disk keeps what it was told to flush is the disk's own promise.
+//! The machine is a QEMU that is killed under load. Data that its kernel had not yet written to the disk is lost; data that had
+//! reached the disk stays, because QEMU does not cache it (`cache=none`). This shows that every acknowledged commit was written
+//! to the disk. It does not test that the disk honours a flush.
 //!
-//! `POWER_CUTS` says how often, by default five times.
+//! `POWER_CUTS` sets the number of power failures, by default five.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long the guest may take to say its next line; a boot takes ten seconds on an idle machine.
+/// The longest time until the guest's next line; a boot takes ten seconds on an idle machine.
 const LINE_TIMEOUT: Duration = Duration::from_secs(180);
 const DISK: u64 = 1 << 30;
-/// What is acknowledged at least before the plug is pulled; up to as many again follow.
+/// The least number of acknowledged writes before the power is cut; up to twice as many in all.
 const ACKNOWLEDGED: u64 = 300;
 
-/// Which number each writer had last acknowledged, or how many are there.
+/// The last acknowledged number of each writer, or the number of its stored writes.
 type Numbers = BTreeMap<usize, u64>;
 
 #[test]

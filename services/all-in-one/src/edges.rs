@@ -1,4 +1,4 @@
-//! What machines see: network boot and metadata, where they are asked for.
+//! The services for machines: network boot and metadata, if they are configured.
 
 mod metadata;
 
@@ -21,25 +21,25 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::metadata::Metadata;
 use crate::config::{self, Config};
-use crate::reach::Reach;
+use crate::endpoints::Endpoints;
 
-/// The edges, their sockets bound.
+/// The edges with bound sockets.
 #[derive(Debug)]
 pub(crate) struct Edges {
     netboot: Option<Netboot>,
     metadata: Option<metadata::Bound>,
 }
 
-/// Reports when the edges can answer machines.
+/// Reports when the edges are ready to serve machines.
 #[derive(Clone, Debug)]
 pub(crate) struct EdgeReadiness {
     netboot: Option<Arc<netboot::machine_view::Index>>,
-    /// Only where addresses are lent.
+    /// Present if addresses are leased.
     leases: Option<netboot::leases::Api>,
 }
 
 impl EdgeReadiness {
-    /// Resolves once machines can be answered.
+    /// Resolves once the edges can serve machines.
     pub(crate) async fn ready(&self) {
         if let Some(index) = &self.netboot {
             index.ready().await;
@@ -51,16 +51,16 @@ impl EdgeReadiness {
 }
 
 impl Edges {
-    /// Binds the ports of what `config` asks for.
+    /// Binds the ports of the edges in `config`.
     pub(crate) async fn bind(config: &Config, site: &SiteAuthority) -> anyhow::Result<Self> {
         let netboot = match &config.netboot {
-            Some(wanted) => bind_netboot(config, wanted, site).await?,
+            Some(options) => bind_netboot(config, options, site).await?,
             None => None,
         };
         Ok(Self { netboot, metadata: metadata::Bound::bind(config, site).await? })
     }
 
-    /// What people may ask of leases, which are kept in `store` from now on; watches end at `stop`.
+    /// Stores leases in `store` from now on, and returns the service for leases. Its watches end at `stop`.
     pub(crate) fn leases(
         &mut self,
         store: Option<&Arc<dyn Store>>,
@@ -71,7 +71,7 @@ impl Edges {
         netboot.lease_api(stop.clone())
     }
 
-    /// What people may ask network boot, whose records are in `store`; its streams end at `stop`.
+    /// Returns the service for boots, with records in `store`. Its streams end at `stop`.
     pub(crate) fn boots(
         &self,
         store: Option<&Arc<dyn Store>>,
@@ -81,17 +81,20 @@ impl Edges {
         netboot.api(store.clone(), stop.clone()).map(Some)
     }
 
-    /// The metadata service, which calls those that `reach` reaches; it is started by itself.
-    pub(crate) fn metadata(&mut self, reach: &Reach, vitals: &Diagnostics) -> Option<Metadata> {
-        self.metadata.take().map(|bound| bound.wire(reach, vitals))
+    /// Takes the metadata service, which calls others by `endpoints`. The caller starts it.
+    pub(crate) fn metadata(
+        &mut self,
+        endpoints: &Endpoints,
+        vitals: &Diagnostics,
+    ) -> Option<Metadata> {
+        self.metadata.take().map(|bound| bound.connect(endpoints, vitals))
     }
 
-    /// Starts following the fleet, once for all edges, at the services that `reach` reaches, and from `cache` until these are
-    /// reached.
+    /// Starts to follow the fleet, once for all edges, by `endpoints`. The content of `cache` is used until the first snapshot.
     pub(crate) fn follow_fleet(
         &self,
         metadata: Option<&Metadata>,
-        reach: &Reach,
+        endpoints: &Endpoints,
         cache: Option<FleetCache>,
         vitals: &Diagnostics,
         tier: &mut Tier,
@@ -101,7 +104,7 @@ impl Edges {
         if observers.is_empty() {
             return;
         }
-        let Reach { hardware, instance, workflow, leases, .. } = reach.clone();
+        let Endpoints { hardware, instance, workflow, leases, .. } = endpoints.clone();
         let workflow = self.netboot.is_some().then_some(workflow);
         let leases = leases.filter(|_| metadata.is_some());
         let feeds = FleetFeeds { hardware, instance, workflow, leases };
@@ -110,27 +113,27 @@ impl Edges {
         tier.tasks.spawn(async { fleet.run(feeds, cache, stop).await.context("the feed cache") });
     }
 
-    /// True if the metadata service is among them.
+    /// True if the metadata service is configured.
     pub(crate) fn has_metadata(&self) -> bool {
         self.metadata.is_some()
     }
 
-    /// Starts the others, which report to the services that `reach` reaches; `store` keeps what they record.
+    /// Starts network boot, which reports to services by `endpoints` and stores its records in `store`.
     pub(crate) fn start(
         self,
-        reach: &Reach,
+        endpoints: &Endpoints,
         store: Option<Arc<dyn Store>>,
         vitals: &Diagnostics,
         tier: &mut Tier,
     ) -> EdgeReadiness {
-        let lending = self.netboot.as_ref().filter(|netboot| netboot.has_pools());
-        let leases = lending.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
+        let leasing = self.netboot.as_ref().filter(|netboot| netboot.has_pools());
+        let leases = leasing.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let index = netboot.index();
             let peers = Peers {
-                hardware: reach.hardware.clone(),
-                instance: reach.instance.clone(),
-                workflow: reach.workflow.clone(),
+                hardware: endpoints.hardware.clone(),
+                instance: endpoints.instance.clone(),
+                workflow: endpoints.workflow.clone(),
             };
             vitals.register(|registry| netboot.metrics().register(registry));
             tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));
@@ -140,16 +143,16 @@ impl Edges {
     }
 }
 
-/// Binds every link's ports.
+/// Binds the ports of every link.
 async fn bind_netboot(
     config: &Config,
-    wanted: &config::Netboot,
+    options: &config::Netboot,
     site: &SiteAuthority,
 ) -> anyhow::Result<Option<Netboot>> {
     let mut bound: Option<Netboot> = None;
-    for link in &wanted.links {
+    for link in &options.links {
         let http = Sockets::bind("boot HTTP", (link.address, link.http_port).into()).await?;
-        let settings = settings(config, wanted, link, http.local_addr()?.port(), site)?;
+        let settings = settings(config, options, link, http.local_addr()?.port(), site)?;
         let mut netboot = match bound {
             None => Netboot::bind(settings, site.key(), http, Clock::system()).await?,
             Some(mut netboot) => {
@@ -157,20 +160,20 @@ async fn bind_netboot(
                 netboot
             }
         };
-        if let Some(https) = &wanted.boot.https {
-            let door = Transport::from_key_pair(&https.certificate, &https.key)?;
+        if let Some(https) = &options.boot.https {
+            let transport = Transport::from_key_pair(&https.certificate, &https.key)?;
             let listener = Sockets::bind("boot HTTPS", (link.address, https.port).into()).await?;
-            netboot.add_http_listener(listener, door);
+            netboot.add_http_listener(listener, transport);
         }
         bound = Some(netboot);
     }
     Ok(bound)
 }
 
-/// What netboot is told of `link`, where its HTTP listens on `http_port`.
+/// Returns the settings of network boot on `link`, with boot HTTP on `http_port`.
 fn settings(
     config: &Config,
-    wanted: &config::Netboot,
+    options: &config::Netboot,
     link: &config::Link,
     http_port: u16,
     site: &SiteAuthority,
@@ -181,21 +184,21 @@ fn settings(
         address: link.address,
         http_port,
         dhcp: link.dhcp.clone(),
-        subnets: wanted.subnets.clone(),
-        loaders: wanted.loaders.clone(),
-        osie: wanted.osie.clone(),
-        files: wanted.files.clone(),
+        subnets: options.subnets.clone(),
+        loaders: options.loaders.clone(),
+        osie: options.osie.clone(),
+        files: options.files.clone(),
         grpc_authority: config.machines_api(link.address),
         authority: site.authority().to_owned(),
         authority_sha256: site.fingerprint()?,
-        consoles: wanted.consoles.clone(),
+        consoles: options.consoles.clone(),
         metadata_route: config.metadata.link_local.is_some()
             || config.metadata_listen.iter().any(is_link_local),
         rate_limits: config.rate_limits,
-        policy: Policy { boot_unknown, ..wanted.boot.policy },
-        syslog: wanted.syslog,
+        policy: Policy { boot_unknown, ..options.boot.policy },
+        syslog: options.syslog,
         ra_assist: link.ra_assist,
-        serving: wanted.boot.serving.clone(),
+        serving: options.boot.serving.clone(),
     })
 }
 

@@ -1,6 +1,6 @@
-//! The cache of the feeds of services in other processes: in a small store of the edges' own, sealed with the site's key.
+//! The cache of the feeds of services in other processes: a small store of the edges, encrypted with the site's key.
 //!
-//! Where those services are in this process, their records are as near as a cache would be, and there is none.
+//! There is no cache if those services are in this process, because their store is then on the same host.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use store::sled::Sled;
 
 use crate::config::{Config, Service, Storage};
 
-/// Opens the cache, if `config` has edges that follow other processes, and anything is to be kept on disk. Secrets are kept
-/// only where the metadata service is here.
+/// Opens the cache if `config` has edges that follow other processes, and a store on disk. It holds secrets only if this
+/// process serves metadata.
 pub(crate) async fn open(
     config: &Config,
     site: &SiteAuthority,
@@ -23,8 +23,8 @@ pub(crate) async fn open(
 ) -> anyhow::Result<Option<FleetCache>> {
     let edges = config.netboot.is_some() || !config.metadata_listen.is_empty();
     let followed = [Service::Hardware, Service::Instance, Service::Workflow];
-    let elsewhere = followed.into_iter().any(|service| config.split.peer(service).is_some());
-    if !edges || !elsewhere || matches!(config.store, Storage::Memory) {
+    let is_remote = followed.into_iter().any(|service| config.split.peer(service).is_some());
+    if !edges || !is_remote || matches!(config.store, Storage::Memory) {
         return Ok(None);
     }
     let path = config.data.join("feeds");
@@ -39,7 +39,7 @@ pub(crate) async fn open(
     Ok(Some(FleetCache::new(store, &seal, contents)))
 }
 
-/// Seals with the site's key.
+/// Encrypts with a key derived from the site's key.
 #[derive(Debug)]
 struct SiteSealer(Seal);
 

@@ -1,20 +1,22 @@
-//! Every service in one process, talking over in-process gRPC; and the program `tinwright`.
+//! Every service in one process, connected by in-process gRPC; and the program `tinwright`.
 //!
-//! - [`config`]: what an operator may say.
-//! - [`Server`]: binds, opens, wires, runs, ends. `services` are those that own nouns, `edges` what machines see of them;
-//!   `reach` is where each is asked, here or at a peer, `feed_cache` the records of those elsewhere, on disk.
-//! - [`maintenance`]: what is done to a store that nobody uses. [`open_files`]: how many sockets there may be.
+//! - [`config`]: the options of the operator.
+//! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
+//! - `services`: the services that own records. `edges`: the services for machines.
+//! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
+//! - `site_identity`: the check that a shared store belongs to this site.
+//! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod config;
 mod edges;
+mod endpoints;
 mod feed_cache;
 pub mod maintenance;
 pub mod open_files;
-mod reach;
-mod same_site;
 mod services;
+mod site_identity;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,19 +36,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
 use crate::edges::{Edges, Metadata};
-use crate::reach::Reach;
+use crate::endpoints::Endpoints;
 use crate::services::Services;
 
-/// A server whose sockets are bound and whose store is open, so that nothing but time can go wrong at its start.
+/// A server with bound sockets and an open store.
 pub struct Server {
     config: Config,
     grpc: Vec<TcpListener>,
     vitals: TcpListener,
     edges: Edges,
     site: Arc<SiteAuthority>,
-    /// None where no service keeps records.
+    /// None if no service of this process stores records.
     store: Option<Arc<dyn Store>>,
-    /// Only where edges follow other processes.
+    /// Present if edges follow other processes.
     cache: Option<FleetCache>,
 }
 
@@ -57,7 +59,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Binds every port, then opens what the data directory holds, or makes it.
+    /// Binds every port, then opens the content of the data directory, or creates it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
         let mut grpc = sockets.inherited("grpc")?;
@@ -67,65 +69,73 @@ impl Server {
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let site = open_site(&config)?;
         let edges = Edges::bind(&config, &site).await?;
-        let keeps = config.split.uses_store();
         let site = Arc::new(site);
-        let store = if keeps { Some(store_of(&config, &site).await?) } else { None };
+        let store =
+            if config.split.uses_store() { Some(store_of(&config, &site).await?) } else { None };
         let cache = feed_cache::open(&config, &site, edges.has_metadata()).await?;
         Ok(Self { config, grpc, vitals, edges, site, store, cache })
     }
 
-    /// Where the API listens.
+    /// Returns the addresses of the API.
     pub fn grpc(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.grpc.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Where metrics and health are.
+    /// Returns the address of metrics and health.
     pub fn vitals(&self) -> std::io::Result<SocketAddr> {
         self.vitals.local_addr()
     }
 
-    /// Runs every service until `stop`, or until one ends by itself, which is an error.
+    /// Runs every service until `stop`. It is an error if one ends before.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, grpc, vitals: page, edges: mut doors, site, store, cache } = self;
+        let Self {
+            config,
+            grpc,
+            vitals: diagnostics_listener,
+            edges: mut edge_services,
+            site,
+            store,
+            cache,
+        } = self;
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
 
-        let reach = Reach::new(&config, &site, &inside)?;
+        let endpoints = Endpoints::new(&config, &site, &inside)?;
         let services = match &store {
-            Some(store) => Services::new(&config, store, &site, &reach, &edges.stop)?,
+            Some(store) => Services::new(&config, store, &site, &endpoints, &edges.stop)?,
             None => Services::default(),
         };
-        let leases = doors.leases(store.as_ref(), &edges.stop);
-        let boots = doors.boots(store.as_ref(), &edges.stop)?;
-        let metadata = doors.metadata(&reach, &vitals);
+        let leases = edge_services.leases(store.as_ref(), &edges.stop);
+        let boots = edge_services.boots(store.as_ref(), &edges.stop)?;
+        let metadata = edge_services.metadata(&endpoints, &vitals);
         let (reporter, health) = tonic_health::server::health_reporter();
-        let told = (boots, leases, metadata.as_ref().map(Metadata::api));
-        let app = services.app(health, told, &vitals)?;
+        let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
+        let app = services.app(health, edge_apis, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
         if !grpc.is_empty() {
-            let door = match config.tls {
+            let transport = match config.tls {
                 true => Transport::Tls(Arc::new(site.server(&config.names())?)),
                 false => Transport::TrustedPlaintext,
             };
             for listener in grpc {
                 let until = edges.stop.clone();
-                edges.tasks.spawn(serve::tcp(listener, door.clone(), app.clone(), until));
+                edges.tasks.spawn(serve::tcp(listener, transport.clone(), app.clone(), until));
             }
         }
-        doors.follow_fleet(metadata.as_ref(), &reach, cache, &vitals, &mut edges);
-        let told = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
-        let known = doors.start(&reach, store, &vitals, &mut edges);
+        edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
+        let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
+        let edge_readiness = edge_services.start(&endpoints, store, &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
-        inner.tasks.spawn(serve::tcp(page, Transport::Plaintext, answers, until));
+        inner.tasks.spawn(serve::tcp(diagnostics_listener, Transport::Plaintext, answers, until));
 
         edges.tasks.spawn(until_stopped(edges.stop.clone(), async move {
             services.ready().await;
-            known.ready().await;
-            if let Some(told) = told {
-                told.ready().await;
+            edge_readiness.ready().await;
+            if let Some(index) = metadata {
+                index.ready().await;
             }
             reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
             vitals.set_ready();
@@ -135,7 +145,7 @@ impl Server {
     }
 }
 
-/// Does `work`, then waits: a task that ends is taken for a service that failed.
+/// Does `work`, then waits for `stop`: a task that ends before would be reported as a failed service.
 async fn until_stopped(
     stop: CancellationToken,
     work: impl Future<Output = ()>,
@@ -145,34 +155,34 @@ async fn until_stopped(
     Ok(())
 }
 
-/// Opens the site's secrets. The first process makes them; edges are given a copy.
+/// Opens the site's secrets. The first process creates them; edges need a copy.
 fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
     let folder = config.secrets();
-    let owns = config.split.owns_records();
+    let owns_records = config.split.owns_records();
     anyhow::ensure!(
-        owns || folder.join("ca.pem").exists(),
+        owns_records || folder.join("ca.pem").exists(),
         "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them",
         folder.display()
     );
     let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
-    if owns {
-        site.ensure_admin_certificate().context("keeping the operator's certificate")?;
-        site.ensure_document_key().context("keeping the key for identity documents")?;
+    if owns_records {
+        site.ensure_admin_certificate().context("writing the operator's certificate")?;
+        site.ensure_document_key().context("writing the key for identity documents")?;
         site.ensure_service_certificate(&config.names())
-            .context("keeping the certificate of split-off processes")?;
+            .context("writing the certificate of split-off processes")?;
     }
     Ok(site)
 }
 
-/// The store of this process. An edge starts without it where it is out of reach: machines are answered from what the feeds
-/// told, and boots are recorded later.
+/// Opens the store of this process. An edge starts without a store that is not reachable: it serves machines from the feeds,
+/// and records boots later.
 async fn store_of(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Arc<dyn Store>> {
-    let away = match open_store(config, site).await {
-        Err(error) if !config.split.owns_records() && is_away(&error) => error,
+    let unreachable = match open_store(config, site).await {
+        Err(error) if !config.split.owns_records() && is_unreachable(&error) => error,
         outcome => return outcome,
     };
     tracing::warn!(
-        error = AsRef::<dyn std::error::Error>::as_ref(&away),
+        error = AsRef::<dyn std::error::Error>::as_ref(&unreachable),
         "starting without the store"
     );
     let (config, site) = (config.clone(), site.clone());
@@ -182,12 +192,12 @@ async fn store_of(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<
     })))
 }
 
-/// Whether the store may be there later.
-fn is_away(error: &anyhow::Error) -> bool {
+/// True if the store may be reachable later.
+fn is_unreachable(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(store::Error::is_retryable))
 }
 
-/// Opens what keeps the records, as `config` says.
+/// Opens the store that is set in `config`.
 pub(crate) async fn open_store(
     config: &Config,
     site: &SiteAuthority,
@@ -204,7 +214,7 @@ pub(crate) async fn open_store(
         Storage::Etcd(options) => {
             let opened = store::etcd::Etcd::connect(options).await;
             let store = opened.context("opening the store in etcd")?;
-            same_site::settle(&store, site).await?;
+            site_identity::claim_store(&store, site).await?;
             Arc::new(store)
         }
     };

@@ -1,4 +1,4 @@
-//! The program `tinwright`: serves, or speaks to a server.
+//! The program `tinwright`: the server, and the client's commands.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Answers make many small things: in a profile, an eighth of their time went to the allocator that is linked from glibc.
+/// Responses make many small allocations: in a profile, glibc's allocator took an eighth of their time.
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -27,9 +27,9 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Serve every service in one process; what happens without a command, too
+    /// Serve every service in one process (the default without a command)
     Serve(CommandLine),
-    /// Look after the store of a server that is not running
+    /// Maintain the store of a server that is not running
     #[command(subcommand)]
     Store(StoreCommand),
     /// Print completions for a shell
@@ -100,7 +100,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
 #[tokio::main]
 async fn check(config: &Config, mend: bool) -> anyhow::Result<ExitCode> {
     let report = maintenance::check(config, mend).await?;
-    println!("{}", maintenance::told(&report));
+    println!("{}", maintenance::format_report(&report));
     let good = if mend { report.is_repairable() } else { report.is_clean() };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

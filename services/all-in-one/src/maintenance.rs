@@ -1,4 +1,4 @@
-//! What is done to a store that nobody uses.
+//! Maintenance of the store while no server uses it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tinwright::in_process;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::reach::Reach;
+use crate::endpoints::Endpoints;
 use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
@@ -19,17 +19,17 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     let site =
         Arc::new(SiteAuthority::open(&config.secrets()).context("opening the site's secrets")?);
     let store = crate::open_store(config, &site).await?;
-    // Nobody is called: looking at records takes no peer.
-    let nobody = Reach::inside(&in_process::pair().0);
-    let services = Services::new(config, &store, &site, &nobody, &CancellationToken::new())?;
+    // A check makes no calls, so no peer is needed.
+    let unconnected = Endpoints::inside(&in_process::pair().0);
+    let services = Services::new(config, &store, &site, &unconnected, &CancellationToken::new())?;
     let leases = netboot::leases::Leases::new(store.clone(), Clock::system()).check(mend).await?;
     let boots =
         netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     Ok(services.check(mend).await?.and(boots.check(mend).await?).and(leases))
 }
 
-/// The report in words, a line each.
-pub fn told(report: &CheckReport) -> String {
+/// Formats the report as text: the counts, then one line for each finding.
+pub fn format_report(report: &CheckReport) -> String {
     let CheckReport { records, entries, corrupt, missing, stray, contested } = report;
     let mut lines = vec![format!("{records} records, {entries} index entries")];
     let kinds = [

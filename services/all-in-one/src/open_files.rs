@@ -1,19 +1,22 @@
-//! How many files and sockets this process may have open.
+//! The limit on open files and sockets of this process.
 //!
-//! Systems hand out a soft limit of 1024, which is for programs that use `select`: a rack of machines that load at once and
-//! watches of other services are more than that. The hard limit is the administrator's word, and is left alone.
+//! The usual soft limit of 1024 is for programs that use `select`. A rack of machines that boot at once and the watches of other
+//! services need more. The hard limit is set by the administrator and is not changed.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one. Answers the limit that holds now; none is without end.
+/// Raises the soft limit to the hard one. Returns the limit in force; none is unlimited.
 pub fn raise() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let Rlimit { maximum, .. } = limit;
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => maximum,
-        // What was allowed before still is.
+        // The previous limit stays in force.
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no more files may be open");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the limit on open files was not raised"
+            );
             limit.current
         }
     }
@@ -24,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_files_may_be_open_as_the_administrator_allows() {
+    fn the_soft_limit_is_raised_to_the_hard_limit() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         let few =
             Rlimit { current: Some(maximum.map_or(4096, |most| most.min(4096) - 1)), maximum };

@@ -1,4 +1,4 @@
-//! The services that own nouns: made, served together, kept running.
+//! The services that own records: creates them, serves them together, and runs them.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use uuid::Uuid;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
 use crate::config::{Config, Service, Storage};
-use crate::reach::Reach;
+use crate::endpoints::Endpoints;
 
-/// Those that are here.
+/// The services of this process that own records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
     hardware: Option<hardware::Api>,
@@ -36,15 +36,15 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Over `store`; they reach each other as `reach` says, and their watches end at `stop`.
+    /// Creates the services over `store`. They call each other by `endpoints`, and their watches end at `stop`.
     pub(crate) fn new(
         config: &Config,
         store: &Arc<dyn Store>,
         site: &Arc<SiteAuthority>,
-        reach: &Reach,
+        endpoints: &Endpoints,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let Reach { hardware, instance, workflow, power, leases: _ } = reach.clone();
+        let Endpoints { hardware, instance, workflow, power, leases: _ } = endpoints.clone();
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear =
             if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
@@ -62,14 +62,14 @@ impl Services {
                 instance::Api::new(store(), hardware, workflow, power, stop())
             }),
             power: serves(Service::Power).then(|| {
-                power::Api::new(Jobs::new(bmcs, process(config)), Timing::default(), stop())
+                power::Api::new(Jobs::new(bmcs, process_name(config)), Timing::default(), stop())
             }),
             workflow: serves(Service::Workflow)
                 .then(|| workflow::Api::new(store(), hardware, power, tokens, issuer, stop())),
         })
     }
 
-    /// All of them, with `health`, what the edges tell and what all these are, behind the table of who may call what.
+    /// Returns the router of all services, the edges' services, `health` and reflection, behind access control.
     pub(crate) fn app<H: Health>(
         &self,
         health: HealthServer<H>,
@@ -80,14 +80,14 @@ impl Services {
         ),
         vitals: &Diagnostics,
     ) -> anyhow::Result<Router> {
-        let about = || {
+        let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(tinwright::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         let mut routes = Routes::builder();
         routes.add_service(health);
-        routes.add_service(about().build_v1()?).add_service(about().build_v1alpha()?);
+        routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
         let Self { hardware, instance, power, workflow } = self.clone();
         hardware.map(|it| routes.add_service(it.into_service()));
         instance.map(|it| routes.add_service(it.into_service()));
@@ -107,7 +107,7 @@ impl Services {
             .layer(from_fn_with_state(metrics, call_metrics::record)))
     }
 
-    /// Starts what each does besides answering.
+    /// Starts the background tasks of the services.
     pub(crate) fn start(&self, tier: &mut Tier) {
         let Self { hardware, instance, power, workflow } = self.clone();
         let stop = || tier.stop.clone();
@@ -117,7 +117,7 @@ impl Services {
         workflow.map(|it| tier.tasks.spawn(it.run(stop())));
     }
 
-    /// Whether all their records and indexes agree; with `mend`, making them.
+    /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
         let Self { hardware, instance, power, workflow } = self;
         let mut report = CheckReport::default();
@@ -136,7 +136,7 @@ impl Services {
         Ok(report)
     }
 
-    /// Resolves once each can answer.
+    /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
         let Self { hardware, instance, power, workflow } = self;
         tokio::join!(
@@ -148,16 +148,16 @@ impl Services {
     }
 }
 
-/// What this process is called among those that carry power jobs out. Where only one can have the store, the one that comes
-/// after it has its name, and goes on at once.
-fn process(config: &Config) -> String {
+/// Returns the name of this process among those that run power jobs. It is constant if only one process can open the store: the
+/// next process then continues its jobs at once.
+fn process_name(config: &Config) -> String {
     match config.store {
         Storage::Sled | Storage::Memory => "the only one".into(),
         Storage::Etcd(_) => Uuid::new_v4().to_string(),
     }
 }
 
-/// The site's authority, as the workflow service asks it.
+/// The site's authority as the issuer of the workflow service.
 #[derive(Debug)]
 struct Issuer(Arc<SiteAuthority>);
 

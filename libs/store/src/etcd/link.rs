@@ -1,10 +1,10 @@
-//! Reaching some member of the cluster, and saying so when none answers.
+//! The connection to a member of the cluster.
 //!
-//! One connection serves every call and the watch. A call that its member cannot answer gives the connection up, and
-//! the next call connects to the next endpoint. Calls that were sent on the old one end by themselves.
+//! One connection carries every call and the watch. If its member cannot answer a call, the connection is dropped, and the next
+//! call connects to the next endpoint. Calls that are in progress on the old connection end by themselves.
 //!
-//! A token belongs to its connection: one that etcd has forgotten (it restarted, or somebody changed its users) gives the
-//! connection up as well. Etcd looks at the token first, so a commit that is refused for it is sent again.
+//! A token belongs to its connection. If etcd no longer accepts it (it restarted, or its users were changed), the connection is
+//! dropped as well. Etcd checks the token first, so a commit that is refused for its token can be sent again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,8 +28,8 @@ use crate::Error;
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for one endpoint to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A watch says nothing while nothing changes, so a member that stopped is noticed by its missing answer to a ping.
-/// Etcd hangs up on whoever pings more often than every five seconds (`--grpc-keepalive-min-time`).
+/// A watch is silent while nothing changes, so a stopped member is detected by the missing response to a ping. Etcd disconnects
+/// clients that ping more often than every five seconds (`--grpc-keepalive-min-time`).
 const PING_INTERVAL_TIMEOUT: (Duration, Duration) =
     (Duration::from_secs(6), Duration::from_secs(4));
 /// Bytes of the largest response: a list requests at most
@@ -39,22 +39,22 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// A failure to reach any member.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// It is not an address.
+    /// The endpoint is not an address.
     #[error("no etcd endpoint is {0}")]
     Address(String, #[source] tonic::transport::Error),
     /// The authority or the client certificate is unusable.
     #[error("TLS for etcd at {0}")]
     Tls(String, #[source] tonic::transport::Error),
-    /// There is none to ask.
+    /// There are no endpoints.
     #[error("no etcd endpoint is given")]
     Nowhere,
-    /// It takes no connection.
+    /// The member does not accept a connection.
     #[error("connecting to etcd at {0}")]
     Connect(String, #[source] tonic::transport::Error),
-    /// It answered that it cannot, or the connection broke.
+    /// The member refused the call, or the connection broke.
     #[error("etcd at {0}")]
     Refused(String, #[source] Box<Status>),
-    /// It did not answer in time.
+    /// The member did not respond in time.
     #[error("no answer from etcd at {0}")]
     Silent(String),
 }
@@ -100,12 +100,12 @@ pub(super) struct Link {
 
 #[derive(Debug, Default)]
 struct Current {
-    /// Number of the current endpoint, counted on without end.
+    /// Number of the current endpoint, incremented without limit.
     turn: usize,
     member: Option<Member>,
 }
 
-/// A connection to a member, and what says on it who we are.
+/// A connection to a member, and the token for it.
 #[derive(Clone, Debug)]
 struct Member {
     channel: Channel,
@@ -121,12 +121,12 @@ impl Link {
         Ok(Self { endpoints, login, current: Mutex::default() })
     }
 
-    /// Reads; of whichever member answers.
+    /// Reads from the first member that responds.
     pub(super) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, Fault> {
         let until = Instant::now() + REQUEST_TIMEOUT;
         let share =
             REQUEST_TIMEOUT / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX).max(1);
-        let mut left = self.endpoints.len(); // and one more: a connection may have died since it was last used
+        let mut left = self.endpoints.len(); // one attempt more: the connection may have broken since its last use
         loop {
             let by = until.min(Instant::now() + share);
             let call = |member: Member| {
@@ -146,7 +146,7 @@ impl Link {
         }
     }
 
-    /// Writes; sent at most once, as far as a member looks at it.
+    /// Writes. The request is sent again only if a member refused its token before it read the request.
     pub(super) async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Fault> {
         let by = Instant::now() + REQUEST_TIMEOUT;
         let call = |member: Member| {
@@ -159,13 +159,13 @@ impl Link {
         }
     }
 
-    /// Follows what changes, until the connection breaks.
+    /// Streams changes until the connection breaks.
     pub(super) async fn watch(
         &self,
         create: WatchCreateRequest,
     ) -> Result<Streaming<WatchResponse>, Fault> {
         let union = Some(watch_request::RequestUnion::CreateRequest(create));
-        // Etcd ends a watch whose client has nothing left to say.
+        // Etcd ends a watch if the client closes its stream of requests.
         let requests = tokio_stream::once(WatchRequest { request_union: union });
         let requests = requests.chain(tokio_stream::pending());
         let by = Instant::now() + REQUEST_TIMEOUT;
@@ -174,7 +174,7 @@ impl Link {
         self.call(by, watch).await
     }
 
-    /// One call on the current connection, which it gives up if another may do better.
+    /// Makes one call on the current connection. Drops the connection if another member may answer.
     async fn call<T, F>(&self, by: Instant, call: impl FnOnce(Member) -> F) -> Result<T, Fault>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -191,7 +191,7 @@ impl Link {
         Err(outcome)
     }
 
-    /// The current connection, or one to the first endpoint that accepts it.
+    /// Returns the current connection, or connects to the first endpoint that accepts one.
     async fn connected(&self, by: Instant) -> Result<(usize, Member), Fault> {
         let mut fault = Fault::Nowhere;
         for _ in &self.endpoints {
@@ -213,7 +213,7 @@ impl Link {
         Err(fault)
     }
 
-    /// Connects to `endpoint`, and says who we are.
+    /// Connects to `endpoint`, and logs in.
     async fn connect(&self, endpoint: &Endpoint) -> Result<Member, Fault> {
         let name = endpoint.uri().to_string();
         let channel = match endpoint.connect().await {
@@ -230,7 +230,7 @@ impl Link {
         }
     }
 
-    /// Forgets the connection made at `turn`, if it still is the current one.
+    /// Drops the connection made at `turn` if it is still the current one.
     async fn give_up(&self, turn: usize) {
         let mut current = self.current.lock().await;
         if current.turn == turn {
@@ -256,7 +256,7 @@ impl Member {
         WatchClient::new(self.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES)
     }
 
-    /// Says who asks, and has the member refuse, rather than wait, once it has lost its leader.
+    /// Adds the token, and has the member refuse, rather than wait, once it has lost its leader.
     fn led<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));

@@ -17,13 +17,13 @@ use super::wire::{self, Root};
 use crate::Revision;
 use crate::change_feed::ChangeFeed;
 
-/// How long to leave a cluster alone after its watch broke.
+/// The delay before a broken watch is opened again.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The reason for a watch's end.
 #[derive(Debug, thiserror::Error)]
 enum WatchEnd {
-    /// No member could be asked.
+    /// No member is reachable.
     #[error("no watch")]
     Unreachable(#[from] Fault),
     /// The connection or its member broke.
@@ -32,7 +32,7 @@ enum WatchEnd {
     /// Etcd ended it.
     #[error("watch ended by etcd: {0}")]
     Canceled(String),
-    /// Etcd no longer knows what happened since.
+    /// Etcd no longer has the changes since then.
     #[error("watch compacted up to revision {}", .0.0)]
     Compacted(Revision),
 }
@@ -76,7 +76,7 @@ impl Watcher {
     /// Publishes what changes until the watch ends.
     async fn follow(&self) -> Result<Infallible, WatchEnd> {
         let newest = wire::revision(self.link.range(self.root.glance()).await?.header);
-        // What this process wrote last, it may not have heard of yet.
+        // The watch may not have reported the last commits of this process yet.
         let known = self.feed.revision().max(Revision(self.written.load(Ordering::Acquire)));
         if newest < known {
             tracing::warn!(

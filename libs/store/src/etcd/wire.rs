@@ -1,4 +1,4 @@
-//! Our values in etcd's words, and back; no I/O.
+//! Converts values to etcd's messages and back; no I/O.
 
 use std::ops::Bound;
 
@@ -19,7 +19,7 @@ pub(super) mod mvccpb {
 }
 pub(super) use etcdserverpb as pb;
 
-/// Etcd answered against its own protocol.
+/// Etcd's response violates its protocol.
 #[derive(Debug, thiserror::Error)]
 #[error("etcd failed a transaction of which everything holds")]
 struct Unfounded;
@@ -33,7 +33,7 @@ impl Root {
         Self(prefix)
     }
 
-    /// Our key in an etcd key, unless it is somebody else's.
+    /// Returns our key in an etcd key; none if the prefix differs.
     pub(super) fn strip<'a>(&self, raw: &'a [u8]) -> Option<&'a str> {
         str::from_utf8(raw.strip_prefix(self.0.as_bytes())?).ok()
     }
@@ -43,7 +43,7 @@ impl Root {
         RangeRequest { key: self.key(key), ..RangeRequest::default() }
     }
 
-    /// Reads no pair; its answer carries the newest revision.
+    /// Reads no pair; the response has the newest revision.
     pub(super) fn glance(&self) -> RangeRequest {
         RangeRequest { count_only: true, ..self.one("/") }
     }
@@ -58,14 +58,14 @@ impl Root {
         RangeRequest { key, range_end: end(self.key(prefix)), ..RangeRequest::default() }
     }
 
-    /// Watches all that is ours, from `start` on.
+    /// Watches all keys with our prefix, from `start` on.
     pub(super) fn watch(&self, start: Revision) -> WatchCreateRequest {
         let (key, range_end) = (self.key(""), end(self.key("")));
         let start_revision = signed(start);
         WatchCreateRequest { key, range_end, start_revision, progress_notify: true, fragment: true }
     }
 
-    /// `commit` as one transaction. If its expectations fail, it reads what they are about instead, to name the one.
+    /// Converts `commit` to one transaction. If expectations fail, it reads their keys instead, to find the one that failed.
     pub(super) fn txn(&self, commit: &Commit) -> TxnRequest {
         let mut success: Vec<_> = commit.writes.iter().map(|write| self.write(write)).collect();
         if success.is_empty() {
@@ -94,7 +94,7 @@ impl Root {
     fn compare(&self, expect: &Expect) -> Compare {
         let (target, union) = match expect {
             Expect::Absent(_) => (CompareTarget::Create, TargetUnion::CreateRevision(0)),
-            // To etcd, revision 0 is a key that is not there; to us it is one that no key is at.
+            // To etcd, revision 0 means an absent key. In this store no key is at revision 0.
             Expect::At(_, Revision(0)) => (CompareTarget::Mod, TargetUnion::ModRevision(i64::MAX)),
             Expect::At(_, at) => (CompareTarget::Mod, TargetUnion::ModRevision(signed(*at))),
         };
@@ -107,7 +107,7 @@ impl Root {
     }
 }
 
-/// The revision a commit took, and whether it changed anything; or the expectation that failed.
+/// Returns the revision of a commit, and true if it changed anything; or the expectation that failed.
 pub(super) fn outcome(commit: &Commit, answer: TxnResponse) -> Result<(Revision, bool), Error> {
     if answer.succeeded {
         return Ok((revision(answer.header), answer.responses.iter().any(changed)));
@@ -118,22 +118,22 @@ pub(super) fn outcome(commit: &Commit, answer: TxnResponse) -> Result<(Revision,
     Err(Error::unavailable(Unfounded))
 }
 
-/// A pair as the store gives it.
+/// Converts a pair to the store's type.
 pub(super) fn versioned(pair: mvccpb::KeyValue) -> Versioned {
     Versioned { value: pair.value.into(), revision: unsigned(pair.mod_revision) }
 }
 
-/// The revision an answer carries.
+/// Returns the revision in a response.
 pub(super) fn revision(header: Option<pb::ResponseHeader>) -> Revision {
     unsigned(header.map_or(0, |header| header.revision))
 }
 
-/// A revision as etcd counts it; never below zero there.
+/// Converts a revision from etcd's type; etcd's are never negative.
 pub(super) fn unsigned(raw: i64) -> Revision {
     Revision(u64::try_from(raw).unwrap_or_default())
 }
 
-/// A revision as etcd writes it; one that etcd cannot have reached becomes its last.
+/// Converts a revision to etcd's type; one above its range becomes the largest.
 pub(super) fn signed(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
@@ -147,7 +147,7 @@ pub(super) fn next(key: &[u8]) -> Vec<u8> {
 fn end(mut prefix: Vec<u8>) -> Vec<u8> {
     match prefix.last_mut() {
         Some(last) => *last = last.saturating_add(1),
-        None => prefix.push(0), // etcd's word for "to the end"
+        None => prefix.push(0), // etcd's notation for "to the end"
     }
     prefix
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! feed/<feed>/object/<id>     an object, sealed
-//! feed/<feed>/last_live           when the feed was last live: seconds since 1970 (u64); there once a first batch is whole
-//! feed/<feed>/next/<id>       of a batch too long for one commit: 1 ‖ what the object becomes, or 0 where it goes
-//! feed/<feed>/ready           that batch is whole: last_live, as it becomes
+//! feed/<feed>/last_live       time at which the feed was last live: seconds since 1970 (u64); written with the first batch
+//! feed/<feed>/next/<id>       part of a batch too long for one commit: 1 ‖ the new sealed object, or 0 for a deletion
+//! feed/<feed>/ready           mark of a complete long batch: its last_live
 //! ```
 //!
 //! A batch that fits into one commit is one. A longer one is first written beside the objects; with the commit that writes
@@ -50,7 +50,8 @@ impl Disk {
         self.key(&format!("next/{id}"))
     }
 
-    /// Every object by its id, unsealed, and when the feed was last live. None if there is no whole copy that opens.
+    /// Returns every object by its id, decrypted, and the time at which the feed was last live. None without a complete batch, or
+    /// if it cannot be decrypted.
     pub(super) async fn load(
         &self,
     ) -> Result<Option<(BTreeMap<String, Vec<u8>>, SystemTime)>, Error> {
@@ -81,7 +82,7 @@ impl Disk {
         }
     }
 
-    /// Writes `changes`, all of them or none, and the time when the feed was last live.
+    /// Writes `changes`, all of them or none, and the time at which the feed was last live.
     pub(super) async fn write(
         &self,
         changes: &BTreeMap<String, Option<Bytes>>,

@@ -3,11 +3,11 @@
 //! ```text
 //! r                      revision                               the newest applied
 //! k<key>                 revision ‖ length ‖ value, if short    one a pair
-//! p<key><number, u32>    the next bytes of a long value         as many as needed
+//! p<key><number, u32>    the next bytes of a long value         one a part
 //! ```
 //!
-//! Long values are cut up because sled puts whatever exceeds an eighth of a megabyte into files of its own, which it
-//! never syncs; and it writes tree leaves, of some 16 to 20 entries, as a whole. With parts of 4 KiB no leaf gets there.
+//! Long values are split into parts because sled stores blocks above an eighth of a megabyte in separate files, which it never
+//! syncs; and it writes tree leaves, of some 16 to 20 entries, as a whole. With parts of 4 KiB no leaf reaches that size.
 
 use std::ops::Bound;
 use std::sync::RwLock;
@@ -72,12 +72,12 @@ impl Layout {
     /// Applies `batch`, which leads to `revision`, whole or not at all.
     pub(super) fn apply(&self, batch: Batch, revision: Revision) -> Result<(), Error> {
         let mut applied = self.applied.write().map_err(|_| Error::unavailable(Stopped))?;
-        // Counted before it is tried: should it fail half way, no reader believes what it sees.
+        // Set before the batch: if that fails half way, no reader trusts the result.
         *applied = revision;
         self.db.apply_batch(batch).map_err(Error::unavailable)
     }
 
-    /// Hands everything applied to the kernel.
+    /// Writes everything applied to the kernel.
     pub(super) fn flush(&self) -> Result<(), Error> {
         self.db.flush().map(drop).map_err(Error::unavailable)
     }

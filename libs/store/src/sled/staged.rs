@@ -1,7 +1,7 @@
-//! Commits on their way into sled: checked one after the other, applied together.
+//! Commits before they are written to sled: checked one after the other, applied together.
 //!
-//! For each batch, however small, sled writes and waits for two log buffers. So all commits that share a sync share a
-//! batch, too: each sees what those before it staged, and readers see all of them at once or none.
+//! For each batch, however small, sled writes and waits for two log buffers. All commits that share a sync therefore share a
+//! batch: each sees the changes of those before it, and readers see all of them at once or none.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use ::sled::Batch;
 use super::layout::{Head, Layout, REVISION, pair_key, part_key};
 use crate::{Commit, Error, Revision, Write};
 
-/// Bytes of one batch, give or take a commit: readers wait while it is applied.
+/// Bytes at which a batch ends, with the commit that exceeds them: readers wait while it is applied.
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Commits staged on top of the applied ones.
@@ -42,7 +42,7 @@ impl<'a> Staged<'a> {
         for expect in &commit.expect {
             expect.check(self.head(expect.key())?.map(|head| head.revision))?;
         }
-        // All that can fail comes before all that changes something.
+        // Everything that can fail comes before the first change.
         let old = commit.writes.iter().map(|write| self.head(write.key()));
         let old = old.collect::<Result<Vec<_>, _>>()?;
         if commit.writes.is_empty() {
@@ -55,8 +55,7 @@ impl<'a> Staged<'a> {
         Ok(self.revision)
     }
 
-    /// Applies all that is staged, whole or not at all. Not durable before a [`flush`](Layout::flush) and the disk's
-    /// own.
+    /// Applies all staged commits or none. They are durable after a [`flush`](Layout::flush) and a sync of the disk.
     pub(super) fn apply(mut self) -> Result<(), Error> {
         if self.heads.is_empty() {
             return Ok(());

@@ -64,8 +64,8 @@ async fn dropping_the_store_finishes_what_is_queued() {
     let store = open(dir.path());
     for n in 0..100 {
         let (reply, _nobody_waits) = oneshot::channel();
-        let order = QueuedCommit { commit: put(&format!("{n:03}"), "v"), reply };
-        store.orders.send(order).await.expect("queues");
+        let queued = QueuedCommit { commit: put(&format!("{n:03}"), "v"), reply };
+        store.commits.send(queued).await.expect("queues");
     }
     drop(store);
     assert_eq!(open(dir.path()).list("", "", 200).await.expect("lists").pairs.len(), 100);
@@ -131,8 +131,8 @@ async fn a_long_queue_is_applied_in_several_batches_and_answered_in_order() {
     let mut outcomes = Vec::new();
     for n in 0..20 {
         let (reply, outcome) = oneshot::channel();
-        let order = QueuedCommit { commit: put("a", vec![n; limits::MAX_VALUE_BYTES]), reply };
-        store.orders.send(order).await.expect("queues");
+        let queued = QueuedCommit { commit: put("a", vec![n; limits::MAX_VALUE_BYTES]), reply };
+        store.commits.send(queued).await.expect("queues");
         outcomes.push(outcome);
     }
     for (n, outcome) in (1..).zip(outcomes) {

@@ -1,9 +1,9 @@
 //! The one thread that writes: many commits, one `fdatasync`.
 //!
-//! It takes what has queued up while it was busy, so the busier the store, the more commits share a sync. Within a
-//! batch each commit sees the ones before it, and one whose expectation fails takes nobody with it. No
-//! outcome, good or bad, is sent before everything it depends on is durable. An error from the disk, or a panic in sled, ends the
-//! thread; its end of the feed is dropped with it, which ends all followers.
+//! It takes all commits that were queued while it was busy, so a busy store syncs more commits at a time. Within a batch each
+//! commit sees those before it, and a failed expectation affects only its own commit. An outcome, success or failure, is sent
+//! only after everything it depends on is durable. An error from the disk, or a panic in sled, ends the thread. The feed is
+//! dropped with it, which ends all followers.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct Running(Option<JoinHandle<()>>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A thread that panicked has said so; there is nothing left to finish.
+        // A panic was already reported by the thread.
         let _ended = self.0.take().map(JoinHandle::join);
     }
 }
@@ -65,22 +65,22 @@ impl Writer {
         while queue.blocking_recv_many(&mut batch, MAX_BATCH_COMMITS) > 0 {
             match self.carry_out(&batch) {
                 Ok(outcomes) => {
-                    for (order, outcome) in batch.drain(..).zip(outcomes) {
-                        let _gone = order.reply.send(outcome);
+                    for (queued, outcome) in batch.drain(..).zip(outcomes) {
+                        let _gone = queued.reply.send(outcome);
                     }
                 }
-                // Dropping the batch and the queue answers everyone in them: `Stopped`.
+                // Dropping the batch and the queue fails all their commits with `Stopped`.
                 Err(failure) => return report(&failure),
             }
         }
     }
 
-    /// The outcome of each of `batch`, all of them durable; or what the disk said.
+    /// Returns the outcome of each commit in `batch`, all of them durable; or the disk's error.
     fn carry_out(&self, batch: &[QueuedCommit]) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut staged = Staged::on(&self.layout)?;
-        for order in batch {
-            let outcome = staged.take(&order.commit);
+        for queued in batch {
+            let outcome = staged.take(&queued.commit);
             if let Err(failure @ Error::Unavailable(_)) = outcome {
                 return Err(failure);
             }
@@ -96,13 +96,17 @@ impl Writer {
             self.disk.sync_data().map_err(Error::unavailable)?;
         }
         let applied = batch.iter().zip(&outcomes);
-        let applied = applied.filter_map(|(order, outcome)| Some((order, outcome.as_ref().ok()?)));
-        self.feed.publish(applied.flat_map(|(order, revision)| order.commit.names(*revision)));
+        let applied =
+            applied.filter_map(|(queued, outcome)| Some((queued, outcome.as_ref().ok()?)));
+        self.feed.publish(applied.flat_map(|(queued, revision)| queued.commit.names(*revision)));
         Ok(outcomes)
     }
 }
 
 fn report(failure: &Error) {
     let cause = std::error::Error::source(failure);
-    tracing::error!(error = cause, "the store's disk failed; no commit is taken any more");
+    tracing::error!(
+        error = cause,
+        "the store's disk failed; commits are refused until the store is opened again"
+    );
 }

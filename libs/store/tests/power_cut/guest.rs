@@ -1,8 +1,9 @@
 //! The only program of the machine whose power `tests/power_cut.rs` cuts.
 //!
-//! It runs as the kernel's init, on a disk that holds nothing but the store. First it tells what the store holds
-//! (`holds WRITER COUNT`, then `checked`); with `work=load` it then writes until it is stopped, and tells every
-//! acknowledged write (`ack WRITER NUMBER`). A store that is not as it should be is `broken`. With `work=control` it does the same, but what is synced is not the store.
+//! It runs as the kernel's init, on a disk with nothing but the store. It first prints the content of the store
+//! (`holds WRITER COUNT`, then `checked`). With `work=load` it then writes until it is stopped, and prints every acknowledged
+//! write (`ack WRITER NUMBER`). A wrong content is reported as `broken`. With `work=control` it does the same, but syncs another
+//! file than the store's.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,7 +34,7 @@ fn run() -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(10)); // the host gives up on us if it never comes
     }
     mount(DISK, "/data", "ext4", MountFlags::empty(), None).context("mounting the disk")?;
-    // The kernel hands on to init what it does not know itself.
+    // The kernel passes unknown parameters to init as environment variables.
     let what = std::env::var("work").unwrap_or_default();
     if let Err(error) = tokio::runtime::Runtime::new()?.block_on(work(&what)) {
         println!("broken: {error:#}");
@@ -88,7 +89,7 @@ async fn held(store: &dyn Store, writer: usize) -> anyhow::Result<u64> {
     Ok(count)
 }
 
-/// Writes one number after the other, each with the counter, and says so once it is acknowledged.
+/// Writes one number after the other, each with the counter, and prints each once it is acknowledged.
 async fn write(store: Arc<Sled>, writer: usize, from: u64) -> anyhow::Result<()> {
     let found = store.get(&counter(writer)).await?;
     let mut expect = found.map_or(Expect::Absent(counter(writer)), |found| {

@@ -1,4 +1,4 @@
-//! Machines and operators of one site, asking. Whoever is asked for is drawn anew each time.
+//! Requests of machines and operators of one site. The requested machine is drawn at random each time.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 
-/// Where machines ask who they are.
+/// The path of the instance id.
 const METADATA: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(169, 254, 169, 254), 80);
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
-    /// For a page of so many records, of an operator's.
+    /// An operator's request for a page of this many records.
     Page(usize),
-    /// For an address: DISCOVER, OFFER, REQUEST, ACK, by UEFI firmware behind a relay.
+    /// A DHCP exchange: DISCOVER, OFFER, REQUEST, ACK, of UEFI firmware behind a relay.
     Exchange,
-    /// For the machine's instance id, on a connection of its own.
+    /// A request for the machine's instance id, on a new connection.
     Metadata,
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct Asker<'a> {
     runtime: Runtime,
     hardware: HardwareServiceClient<Channel>,
     relay: UdpSocket,
-    /// Ids by the machines' numbers.
+    /// Ids, by the number of the machine.
     ids: Vec<String>,
-    /// The same, in the order of pages.
+    /// The same ids in the order of pages.
     in_order: Vec<String>,
     draw: Draw,
 }
 
 impl<'a> Asker<'a> {
-    /// Those of `site`, whose machines are numbered from 0 up to `count`.
+    /// The machines 0 up to `count` of `site`, and an operator.
     pub(crate) fn new(site: &'a Site, count: usize) -> anyhow::Result<Self> {
         site.enter()?;
         let runtime = api::runtime()?;
@@ -58,13 +58,13 @@ impl<'a> Asker<'a> {
             anyhow::Ok((hardware, ids))
         })?;
         let relay = UdpSocket::bind((fleet::RELAY, PORT))?;
-        relay.set_read_timeout(Some(PATIENCE))?;
+        relay.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
         let mut in_order = ids.clone();
         in_order.sort();
         Ok(Self { site, runtime, hardware, relay, ids, in_order, draw: Draw::default() })
     }
 
-    /// How long the answer took, which has to be the right one.
+    /// Sends a request, checks the response, and returns the time that it took.
     pub(crate) fn ask(&mut self, question: Question) -> anyhow::Result<Duration> {
         self.site.enter()?;
         match question {
@@ -80,7 +80,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// A page that begins anywhere it finds enough records after it.
+    /// Reads a page from a random position with enough records after it.
     fn page(&mut self, size: usize) -> anyhow::Result<Duration> {
         let expected = size.min(self.in_order.len());
         let begin = self.draw.below(self.in_order.len() - expected + 1);
@@ -112,12 +112,12 @@ impl<'a> Asker<'a> {
         Ok(took)
     }
 
-    /// What the machine's firmware sends, with a number of its own.
+    /// Returns the request of the machine's firmware, with a new transaction id.
     fn packet(&mut self, n: usize, kind: MessageType) -> anyhow::Result<Vec<u8>> {
         request(n, Program::Firmware, kind, fleet::RELAY, self.draw.number() as u32)
     }
 
-    /// What is answered to `request`: by its number, whatever else may come late.
+    /// Returns the reply to `request`, by its transaction id: late replies to others are skipped.
     fn answered(&self, request: &[u8]) -> anyhow::Result<Packet> {
         self.relay.send_to(request, (SERVER, PORT))?;
         let mut buffer = [0; MAX_PACKET_BYTES];
@@ -143,7 +143,7 @@ impl<'a> Asker<'a> {
             stream.read_to_string(&mut answer).await?;
             anyhow::Ok((start.elapsed(), answer))
         };
-        let bounded = async { tokio::time::timeout(PATIENCE, asking).await };
+        let bounded = async { tokio::time::timeout(RESPONSE_TIMEOUT, asking).await };
         let (took, answer) = self.runtime.block_on(bounded)??;
         let good = answer.starts_with("HTTP/1.1 200") && answer.ends_with(&self.ids[n]);
         anyhow::ensure!(good, "answered {answer:?}");

@@ -1,12 +1,11 @@
-//! What a server costs, and whether its front door is slower with 40,000 machines behind it than with ten:
+//! Measures the memory and the start of a server, and compares its responses with 40,000 machines and with ten:
 //! `cargo bench -p all-in-one --bench front_door`, as root.
 //!
-//! The two servers take turns, one question each, so that whatever else the host does slows down both. What counts are
-//! their ratios, of medians over many rounds: a core that was taken from one of them for a while spoils one round, not
-//! all. The bench ends with 1 if a goal is missed.
+//! The two servers get requests in turn, so that other load of the host slows down both. The results are ratios of medians over
+//! many rounds: other load for a short time changes one round only. The exit code is 1 if a goal is missed.
 //!
-//! - [`load`]: a server and the machines' network, their records, what they send.
-//! - [`asking`]: a page, a DHCP exchange, a metadata request, each timed and its answer looked at.
+//! - [`load`]: a server, the machines' network, their records and requests.
+//! - [`asking`]: a page, a DHCP exchange, a metadata request, each timed and its response checked.
 //! - [`report`]: percentiles of both servers.
 #![allow(missing_docs)]
 
@@ -26,24 +25,24 @@ use rustix::process::{Signal, setpriority_process};
 use crate::asking::{Asker, Question};
 use crate::report::{Ratios, compared, heading, unequal};
 
-/// What one more record may take, in KiB.
+/// The limit on the memory of one more record, in KiB.
 const EACH: f64 = 12.0;
-/// The niceness of the bench and of both servers: what waits for a core is the rest of the host.
+/// The niceness of the bench and of both servers, so that other processes wait for them.
 const FIRST: i32 = -20;
-/// How often a server is started on a fresh directory.
+/// Starts of a server on a new directory.
 const STARTS: usize = 5;
 /// Machines of the small server.
 const FEW: usize = 10;
-/// Machines of the large one, from where its memory is measured.
+/// Machines of the large server when the measurement of its memory begins.
 const SOME: usize = 1_000;
-/// Machines of the large one.
-const MANY: usize = 40_000;
+/// Machines of the large server.
+const MANY_MACHINES: usize = 40_000;
 /// Machines of a whole page.
 const PAGE: usize = 100;
-/// Questions of a kind to each server that are not counted.
+/// Requests of each kind to each server before the measurement.
 const WARMING: usize = 500;
-/// Those that are, in rounds, each with percentiles of its own. Together they stay below what the metadata service lets
-/// each of ten machines ask at once.
+/// Measured requests, in rounds with their own percentiles. Together they stay below the burst that the metadata service allows
+/// each of ten machines.
 const ROUNDS: usize = 16;
 const ROUND: usize = 500;
 
@@ -51,7 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "run this as root: it makes namespaces");
     setpriority_process(None, FIRST).context("going before whatever else the host does")?;
     let mut report = Report::default();
-    // Ten machines ask as often as 40,000.
+    // Ten machines send as many requests as 40,000.
     let usual = Settings::with_defaults(env!("CARGO_BIN_EXE_tinwright"));
     let settings = Settings { rate_limits: false, ..usual };
     let mut few = Site::new(settings.clone())?;
@@ -63,7 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(report.exit_code())
 }
 
-/// How soon a server is there that has nothing yet, and what it takes to do nothing.
+/// Measures the start of an empty server, and its memory and CPU time while idle.
 fn fresh_starts(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
     let (mut healthy, mut ready, mut idle) = (Duration::ZERO, Duration::ZERO, KiB(0));
     for _ in 0..STARTS {
@@ -80,7 +79,7 @@ fn fresh_starts(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What each record takes, and how soon a server with many is there.
+/// Measures the memory of each record, and the start of a server with many.
 fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
     site.start()?;
     report.rate("records created, 64 at a time", fleet::create(site, 0..SOME)?);
@@ -90,13 +89,13 @@ fn growth(site: &mut Site, report: &mut Report) -> anyhow::Result<()> {
     report.memory("1,000 records, started again", restarted, None);
     let (least, fresh) = (grown.min(restarted), restarted);
 
-    report.rate("records created, 64 at a time", fleet::create(site, SOME..MANY)?);
+    report.rate("records created, 64 at a time", fleet::create(site, SOME..MANY_MACHINES)?);
     let grown = site.settled_memory()?;
     let (ended, restarted) = again(site, Signal::TERM)?;
     let (killed, recovered) = again(site, Signal::KILL)?;
     report.memory("40,000 records", grown, None);
     report.memory("40,000 records, started again", restarted, None);
-    let more = MANY - SOME;
+    let more = MANY_MACHINES - SOME;
     report.memory_each("each record from 1,000 on", least, grown, more, EACH);
     report.memory_each("the same, started again", fresh, restarted.max(recovered), more, EACH);
     let five = Some(Duration::from_secs(5));
@@ -111,10 +110,10 @@ fn again(site: &mut Site, signal: Signal) -> anyhow::Result<(StartTimes, KiB)> {
     Ok((site.start()?, site.settled_memory()?))
 }
 
-/// The two servers in turns.
+/// Measures the two servers in turn.
 fn beside_each_other(few: &Site, many: &Site, report: &mut Report) -> anyhow::Result<()> {
     fleet::create(few, 0..FEW)?;
-    let (mut small, mut large) = (Asker::new(few, FEW)?, Asker::new(many, MANY)?);
+    let (mut small, mut large) = (Asker::new(few, FEW)?, Asker::new(many, MANY_MACHINES)?);
     heading("few records", "40,000 records");
     compared(
         report,
@@ -131,7 +130,7 @@ fn beside_each_other(few: &Site, many: &Site, report: &mut Report) -> anyhow::Re
         "gRPC page of 10, of 10",
         &in_turns(&mut small, &mut large, Question::Page(FEW))?,
     );
-    // A page of 100 from ten records is a tenth of one from 40,000: told, but not compared.
+    // A page of 100 from ten records is a tenth of one from 40,000: it is reported, but not compared.
     let page = Question::Page(PAGE);
     unequal("gRPC page of 100, of 10", &in_turns(&mut small, &mut large, page)?);
     drop(small);

@@ -1,10 +1,10 @@
-//! Two servers beside each other: percentiles, and whether the large one is as fast.
+//! Percentiles of two servers, and the comparison of the large one with the small one.
 
 use std::time::Duration;
 
 use load::report::{Report, median, percentile};
 
-/// How much longer the large server may take than the small one.
+/// The largest allowed ratio of the large server's time to the small one's.
 const RATIO: f64 = 1.5;
 
 /// The heading of the table of ratios.
@@ -16,18 +16,18 @@ pub(crate) fn heading(small: &str, large: &str) {
     );
 }
 
-/// Both servers' times, and by how much the large one's are longer.
+/// Formats both servers' times and their ratio.
 pub(crate) fn compared(report: &mut Report, name: &str, ratios: &Ratios) {
     let good = ratios.ratios().iter().all(|ratio| *ratio <= RATIO);
     println!("{}   goal {RATIO} {}", ratios.row(name), report.verdict_of(good));
 }
 
-/// The same where the answers are of different sizes: no goal.
+/// Does the same for responses of different sizes, which have no goal.
 pub(crate) fn unequal(name: &str, ratios: &Ratios) {
     println!("{}   of unequal answers: no goal", ratios.row(name));
 }
 
-/// The times of two servers that were asked the same in turns, in rounds.
+/// The times of two servers that got the same requests in turn, in rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Ratios {
     few: Vec<[f64; 2]>,
@@ -41,7 +41,7 @@ impl Ratios {
         self.many.push(percentiles(many));
     }
 
-    /// By how much the large server's time is longer, at the 50th and at the 99th percentile.
+    /// Returns the ratio of the large server's time, at the 50th and at the 99th percentile.
     fn ratios(&self) -> [f64; 2] {
         let (few, many) = (medians(&self.few), medians(&self.many));
         [many[0] / few[0], many[1] / few[1]]
@@ -54,14 +54,14 @@ impl Ratios {
     }
 }
 
-/// The 50th and the 99th percentile, in microseconds.
+/// Returns the 50th and the 99th percentile, in microseconds.
 fn percentiles(mut times: Vec<Duration>) -> [f64; 2] {
     times.sort();
     let at = |percent| percentile(&times, percent);
     [50, 99].map(|percent| at(percent).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6))
 }
 
-/// Of the rounds' percentiles, each one's median.
+/// Returns the median of each percentile over the rounds.
 fn medians(rounds: &[[f64; 2]]) -> [f64; 2] {
     [0, 1].map(|which| median(rounds.iter().map(|round| round[which])))
 }

@@ -101,7 +101,7 @@ impl Options {
         let (port_67, port_4011) = (self.port_67, self.port_4011);
         anyhow::ensure!(
             port_67 || port_4011,
-            "dhcp.port_67 and dhcp.port_4011 are both off: say dhcp.mode = \"disabled\""
+            "dhcp.port_67 and dhcp.port_4011 are both off: set dhcp.mode = \"disabled\""
         );
         anyhow::ensure!(
             port_67 || self.mode != Mode::Reservation,

@@ -43,7 +43,7 @@ fn check_confidential(endpoints: &[String]) -> anyhow::Result<()> {
         let uri: Uri = endpoint.parse().with_context(|| format!("etcd_endpoints: {endpoint}"))?;
         anyhow::ensure!(
             uri.scheme_str() == Some("https") || super::is_local(&uri),
-            "etcd_user: its password would go to {endpoint} in clear: use https, or say etcd_insecure"
+            "etcd_user: its password would go to {endpoint} without TLS: use https, or set etcd_insecure"
         );
     }
     Ok(())

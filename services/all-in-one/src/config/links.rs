@@ -55,10 +55,10 @@ pub(super) fn links(options: &Options) -> anyhow::Result<Vec<Link>> {
             Ok(vec![link.checked(options.netboot_chain_ipxe)?])
         }
         (Some(_), Some(_)) => {
-            anyhow::bail!("netboot_interface is given beside links: say it there")
+            anyhow::bail!("netboot_interface is given together with links: set it there")
         }
         (None, Some(_)) if address.is_some() => {
-            anyhow::bail!("netboot_address is given beside links: say it there")
+            anyhow::bail!("netboot_address is given together with links: set it there")
         }
         (None, Some(sections)) => several(sections, options.netboot_chain_ipxe),
     }
@@ -97,7 +97,7 @@ impl Link {
     fn check_distinct(&self, other: &Self) -> anyhow::Result<()> {
         anyhow::ensure!(self.interface != other.interface, "interface is named twice");
         let (address, name) = (self.address, &other.interface);
-        anyhow::ensure!(address != other.address, "address {address} is that of {name}, too");
+        anyhow::ensure!(address != other.address, "address {address} is also that of {name}");
         let networks = |link: &Self| link.dhcp.link.networks.clone();
         let overlapping =
             |one: &Ipv4Net| networks(other).into_iter().any(|other| super::overlap(*one, other));
@@ -162,7 +162,7 @@ mod tests {
     fn links_that_are_not_distinct_are_refused_by_their_interface() {
         for (from, to, error) in [
             ("'b'", "'a'", "links: a: interface is named twice"),
-            ("'198.51.100.1'", "'192.0.2.1'", "links: b: address 192.0.2.1 is that of a, too"),
+            ("'198.51.100.1'", "'192.0.2.1'", "links: b: address 192.0.2.1 is also that of a"),
             (
                 "['198.51.100.0/24']",
                 "['192.0.2.128/25']",
@@ -178,11 +178,11 @@ mod tests {
         }
         assert_eq!(
             error_of(&format!("netboot_interface = 'c'\n{TWO}")),
-            "netboot_interface is given beside links: say it there"
+            "netboot_interface is given together with links: set it there"
         );
         assert_eq!(
             error_of(&format!("netboot_address = '192.0.2.9'\n{TWO}")),
-            "netboot_address is given beside links: say it there"
+            "netboot_address is given together with links: set it there"
         );
         assert_eq!(error_of("links = []"), "links is empty");
         assert!(error_of("[[links]]\ninterface = 'nowhere'").starts_with("links: nowhere: "));

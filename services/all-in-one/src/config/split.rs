@@ -125,19 +125,19 @@ impl Split {
         let (mut split, mut others) = (Self { only, peers: BTreeMap::new() }, None);
         for Peer { service, url } in peers {
             let clear = url.scheme_str() == Some("http");
-            anyhow::ensure!(!(clear && tls), "peers: {url} is in clear: say insecure if it shall");
+            anyhow::ensure!(!(clear && tls), "peers: {url} has no TLS: set insecure to allow this");
             let previous = match service {
                 None => others.replace(url),
                 Some(service) => {
                     anyhow::ensure!(
                         service.uses_store(),
-                        "peers names {service}, which nobody asks"
+                        "peers names {service}, which no service calls"
                     );
                     split.peers.insert(service, url)
                 }
             };
-            let name = service.map_or_else(|| "the others".into(), |service| service.to_string());
-            anyhow::ensure!(previous.is_none(), "peers says twice where {name} is");
+            let name = service.map_or_else(|| "all others".into(), |service| service.to_string());
+            anyhow::ensure!(previous.is_none(), "peers has two addresses for {name}");
         }
         // Services of this process are called here: one file may configure several processes.
         let Self { only, peers } = &mut split;
@@ -155,7 +155,7 @@ impl Split {
                     continue;
                 }
                 let url = others.with_context(|| {
-                    format!("{caller} asks {called}, which is not served here: say where in peers")
+                    format!("{caller} calls {called}, which is not served here: set its address in peers")
                 })?;
                 self.peers.insert(*called, url.clone());
             }

@@ -145,7 +145,7 @@ fn a_password_is_sent_to_another_host_without_tls_only_with_etcd_insecure() {
     }
     for remote in ["http://192.0.2.1:2379", "http://etcd:2379", "http://127.0.0.1.example:2379"] {
         let why = load_with(remote, "").unwrap_err();
-        assert!(why.contains(&format!("would go to {remote} in clear: use https")), "{why}");
+        assert!(why.contains(&format!("would go to {remote} without TLS: use https")), "{why}");
         assert!(load_with(remote, "etcd_insecure = false").is_err());
         assert_eq!(load_with(remote, "etcd_insecure = true"), Ok(()));
     }
@@ -168,7 +168,7 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
         ("only = []", "only is empty"),
         (
             "only = ['instance']\npeers = ['hardware=https://a:1']",
-            "instance asks workflow, which is not served here: say where in peers",
+            "instance calls workflow, which is not served here: set its address in peers",
         ),
         (
             "peers = ['https://a:1']",
@@ -176,15 +176,15 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
         ),
         (
             "only = ['power']\npeers = ['https://a:1', 'https://b:1']",
-            "peers says twice where the others is",
+            "peers has two addresses for all others",
         ),
         (
             "only = ['power']\npeers = ['metadata=https://a:1']",
-            "peers names metadata, which nobody asks",
+            "peers names metadata, which no service calls",
         ),
         (
             "only = ['power']\npeers = ['http://a:1']",
-            "peers: http://a:1/ is in clear: say insecure if it shall",
+            "peers: http://a:1/ has no TLS: set insecure to allow this",
         ),
         (
             "only = ['metadata']\npeers = ['https://a:1']",

@@ -1,4 +1,4 @@
-//! The metadata service: bound, wired, started.
+//! The metadata service: binds its sockets, connects and starts it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 use crate::config::Config;
-use crate::reach::Reach;
+use crate::endpoints::Endpoints;
 use crate::until_stopped;
 
-/// Its sockets.
+/// The metadata service with bound sockets.
 #[derive(Debug)]
 pub(crate) struct Bound {
     listeners: Vec<TcpListener>,
     grpc: Vec<TcpListener>,
-    /// Taken away once nobody listens there.
+    /// Its addresses are removed when this is dropped.
     link_local: Option<LinkLocal>,
     neighbours: NeighbourTable,
     settings: metadata::Config,
@@ -40,7 +40,7 @@ pub(crate) struct Bound {
     contents: Contents,
 }
 
-/// The service, and where it listens.
+/// The metadata service with its listeners.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     listeners: Vec<TcpListener>,
@@ -51,7 +51,7 @@ pub(crate) struct Metadata {
 }
 
 impl Bound {
-    /// Binds what `config` asks for; nothing where it asks for nothing.
+    /// Binds the sockets in `config`; returns none if there are none.
     pub(super) async fn bind(
         config: &Config,
         site: &SiteAuthority,
@@ -60,7 +60,7 @@ impl Bound {
         let link_local = match &config.metadata.link_local {
             Some(interface) => {
                 std::fs::create_dir_all(&config.data)
-                    .with_context(|| format!("making {}", config.data.display()))?;
+                    .with_context(|| format!("creating {}", config.data.display()))?;
                 let set = LinkLocal::add(interface, &config.data.join("metadata-link-local.json"));
                 Some(set.context("metadata_link_local")?)
             }
@@ -75,12 +75,12 @@ impl Bound {
         let grpc = bind_all("metadata_grpc", &config.metadata.grpc_listen).await?;
         let neighbours = NeighbourTable::open(Clock::system())
             .context("opening the kernel's neighbour table")?;
-        let said = &config.metadata;
+        let options = &config.metadata;
         let settings = metadata::Config {
-            trusted_proxies: said.trusted_proxies.clone(),
-            refuse_forwarded: said.refuse_forwarded,
-            allowed_hosts: said.allowed_hosts.clone(),
-            source_check: said.source_check,
+            trusted_proxies: options.trusted_proxies.clone(),
+            refuse_forwarded: options.refuse_forwarded,
+            allowed_hosts: options.allowed_hosts.clone(),
+            source_check: options.source_check,
             rate_limits: config.rate_limits,
         };
         let tokens = Tokens::new(site.key().expose());
@@ -88,11 +88,11 @@ impl Bound {
         Ok(Some(Self { listeners, grpc, link_local, neighbours, settings, tokens, contents }))
     }
 
-    /// The service, which calls those that `reach` reaches and counts in `vitals`.
-    pub(super) fn wire(self, reach: &Reach, vitals: &Diagnostics) -> Metadata {
+    /// Connects the service: it calls others by `endpoints` and registers its metrics in `vitals`.
+    pub(super) fn connect(self, endpoints: &Endpoints, vitals: &Diagnostics) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
         let index = Arc::new(Index::default());
-        let (reports, clock) = (InstanceReports(reach.instance.clone()), Clock::system());
+        let (reports, clock) = (InstanceReports(endpoints.instance.clone()), Clock::system());
         let mut service =
             Service::new(index.clone(), tokens, Arc::new(reports), settings, clock.clone());
         service.neighbours = Some(Arc::new(neighbours));
@@ -103,17 +103,17 @@ impl Bound {
 }
 
 impl Metadata {
-    /// What people may ask of it.
+    /// Returns the service for operators.
     pub(crate) fn api(&self) -> Api {
         Api(self.service.clone())
     }
 
-    /// Returns the observer that keeps its machines up to date.
+    /// Returns the observer that updates its index of machines.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         self.index.clone()
     }
 
-    /// Starts it. Returns its machines.
+    /// Starts the service. Returns its index of machines.
     pub(crate) fn start(self, tier: &mut Tier) -> anyhow::Result<Arc<Index>> {
         let Self { listeners, grpc, link_local, index, service } = self;
         let calls = match grpc.is_empty() {
@@ -149,9 +149,9 @@ async fn bind_all(
     Ok(listeners)
 }
 
-/// Hegel's calls, with whether they are served and what they are. None of the API's is among them.
+/// Returns the router of Hegel's calls, their health and reflection. It has no call of the API.
 fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::Result<Router> {
-    let about = || {
+    let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(tinwright::hegel::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -165,11 +165,12 @@ fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::
     let mut routes = Routes::builder();
     routes.add_service(Hegel::new(service.clone(), stop).into_service());
     routes.add_service(health);
-    routes.add_service(about().build_v1()?).add_service(about().build_v1alpha()?);
+    routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     Ok(routes.routes().into_axum_router())
 }
 
-/// What the site adds to what machines are told. An edge without the key for identity documents tells them unsigned.
+/// Returns the site's own content: signed identity documents, boot tokens and custom endpoints. Without the key for identity
+/// documents they are unsigned.
 fn contents(site: &SiteAuthority, config: &Config) -> anyhow::Result<Contents> {
     let key = site.document_key().context("opening the key for identity documents")?;
     let signer = key.map(|key| Signer::new(&key)).transpose()?;

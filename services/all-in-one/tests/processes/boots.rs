@@ -1,11 +1,11 @@
-//! A process that serves machines and nothing else, without the authority's key: people ask it why they boot what they boot.
+//! A process that serves only machines, without the authority's key: it also explains boots to operators.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of a step on a busy machine.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 const MAC: &str = "52:54:00:00:00:01";
 const RECORD: &str = "name: node-1
 state: STATE_PROVISIONABLE
@@ -99,24 +99,24 @@ impl Site {
         });
     }
 
-    /// Waits until `good`; else shows the log at `path`.
+    /// Waits until `good` returns true; otherwise panics with the log at `path`.
     fn until(&self, path: &Path, good: impl Fn() -> bool) {
         let began = Instant::now();
         while !good() {
             let log = || std::fs::read_to_string(self.dir.path().join(path)).unwrap_or_default();
-            assert!(began.elapsed() < PATIENCE, "{}", log());
+            assert!(began.elapsed() < STEP_TIMEOUT, "{}", log());
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// What the client prints that asks the process at `port`.
+    /// Returns the output of the client with the process at `port`.
     fn asked(&self, port: u16, words: &str) -> Output {
         let program = env!("CARGO_BIN_EXE_tinwright");
         let server = format!("--server https://198.51.100.1:{port} --secrets owners/secrets");
         self.inside(&self.server, &format!("{program} {words} {server}")).output().unwrap()
     }
 
-    /// The same, where the answer has to be a good one.
+    /// Returns the same output; the client has to succeed.
     fn told(&self, port: u16, words: &str) -> String {
         let output = self.asked(port, words);
         let (out, error) =
@@ -125,7 +125,7 @@ impl Site {
         out.into_owned()
     }
 
-    /// Waits until the process at the edge prints all of `wanted` on being asked `words`.
+    /// Waits until the client with the arguments `words` prints all of `wanted`, as the edge returns it.
     fn comes(&self, words: &str, wanted: &[&str]) {
         self.until(Path::new("edge.log"), || {
             let output = self.asked(42213, words);
@@ -143,7 +143,7 @@ impl Site {
 fn an_edge_tells_why_a_machine_boots_what_it_boots_and_what_it_did_and_said() {
     let site = site();
     site.told(42113, "hardware create -f machine.yaml");
-    // The feed brings it.
+    // The record arrives by the feed.
     site.comes("boot explain node-1", &["boots the worker's environment", "no instance"]);
     let told = site.told(42213, &format!("boot explain {MAC} -o json"));
     assert!(told.contains("\"fact\": \"no instance occupies it\""), "{told}");

@@ -1,4 +1,4 @@
-//! Hegel's calls and custom endpoints, as a machine finds them.
+//! Hegel's calls and custom endpoints, called from a machine.
 
 use std::net::SocketAddr;
 
@@ -37,14 +37,14 @@ impl Site {
         HardwareServiceClient::new(self.process.channel().await)
     }
 
-    /// A machine at 127.0.0.1.
+    /// Creates a machine at 127.0.0.1.
     async fn machine(&self) -> hw::Hardware {
         let mut hardware = self.hardware().await;
         let made = hardware.create_hardware(machine("02:00:00:00:00:01", "127.0.0.1")).await;
         made.unwrap().into_inner().hardware.unwrap()
     }
 
-    /// As a machine reaches it.
+    /// Returns a client as a machine has it.
     async fn calls(&self) -> Channel {
         Endpoint::try_from(format!("http://{}", self.grpc)).unwrap().connect().await.unwrap()
     }

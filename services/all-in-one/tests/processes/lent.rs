@@ -1,4 +1,4 @@
-//! What people ask over gRPC of addresses that are lent: leases, machines without a record, and explanations of both.
+//! The calls of operators about leased addresses: leases, machines without a record, and explanations of both.
 
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
@@ -23,7 +23,7 @@ ranges = [\"198.51.100.100-198.51.100.109\"]
 unknown = \"enrol\"
 ";
 
-/// The services that are asked.
+/// The clients of the called services.
 struct Asked(Channel);
 
 impl Asked {
@@ -63,14 +63,14 @@ impl Asked {
     }
 }
 
-/// The address that udhcpc gets on a machine.
+/// Returns the address that udhcpc gets on a machine.
 fn udhcpc(network: &Network, machine: usize) -> String {
     let said = network.run(machine, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
     let lease = said.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
     lease.unwrap_or_else(|| panic!("no lease: {said}")).to_owned()
 }
 
-/// Does `work` where a server lends addresses, also to machines that nobody knows.
+/// Runs `work` with a server that leases addresses, also to machines without a record.
 fn lending(work: impl AsyncFnOnce(&Network, Asked) + Send) {
     let network = Network::new(&MACS);
     network.on_site(async || {
@@ -179,7 +179,7 @@ fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
         for field in ["relay.address: is no IPv4 address", "relay.circuit_id: is not hex"] {
             assert!(wrong.message().contains(field), "{wrong}");
         }
-        // Another network is behind that relay, where nothing is lent.
+        // The network behind that relay has no leased addresses.
         let relay = pb::RelayAgent { address: "192.0.2.254".into(), ..Default::default() };
         let told = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Machines on two links of one process, and metadata for those whose addresses are lent.
+//! Machines on two links of one process, and metadata for those with leased addresses.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,9 +17,9 @@ use super::process::{Place, Process, arguments, soon};
 
 /// The machine on the first link: its record has no address.
 const LENT: &str = "52:54:00:00:00:01";
-/// The one on the second: its record has 192.0.2.50.
+/// The machine on the second link: its record has 192.0.2.50.
 const RESERVED: &str = "52:54:00:00:00:02";
-/// One that nobody knows.
+/// A machine without a record.
 const UNKNOWN: &str = "52:54:00:00:00:99";
 
 const CONFIG: &str = "
@@ -49,7 +49,7 @@ network = '192.0.2.0/24'
 ranges = ['192.0.2.100-192.0.2.120']
 ";
 
-/// A namespace for the site's processes, and two for machines, each at a cable of its own. All go when it is dropped.
+/// A namespace for the site's processes, and two for machines, each with its own cable. Dropping it deletes them.
 struct Network {
     site: String,
     machines: [String; 2],
@@ -84,7 +84,7 @@ impl Network {
         self.dir.path().join("config.toml").display().to_string()
     }
 
-    /// Does `work` among the site's processes: what it starts and opens is there, too.
+    /// Runs `work` in the namespace of the site's processes. Its sockets and child processes stay there.
     fn on_site(&self, work: impl AsyncFnOnce() + Send) {
         let namespace = Path::new("/run/netns").join(&self.site);
         let work = move || {
@@ -94,18 +94,18 @@ impl Network {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(work());
         };
-        // Only this thread moves, and ends there.
+        // Only this thread enters the namespace, and it ends there.
         let ended = std::thread::scope(|threads| threads.spawn(work).join());
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 
-    /// What `program` says on a machine.
+    /// Returns the output of `program` on a machine.
     fn on(&self, machine: usize, program: &str) -> Output {
         let words = format!("netns exec {} timeout 60 {program}", self.machines[machine]);
         Command::new("ip").args(words.split(' ')).output().unwrap()
     }
 
-    /// What a machine's client is told with its lease; empty where it gets none.
+    /// Returns the options of the lease of a machine's client; empty without a lease.
     fn lease(&self, machine: usize, more: &str) -> Lease {
         let script = self.dir.path().join("bound.sh");
         let client = "busybox udhcpc -i eth0 -n -q -f -t 4 -T 2";
@@ -113,7 +113,7 @@ impl Network {
         Lease(String::from_utf8_lossy(&told.stdout).trim().to_owned())
     }
 
-    /// Begins to write down what DHCP servers send to a machine.
+    /// Starts to record the packets of DHCP servers to a machine.
     fn capture(&self, machine: usize) -> Capture {
         let words = ["netns", "exec", &self.machines[machine], "timeout", "60", "tcpdump"];
         let mut command = Command::new("ip");
@@ -126,20 +126,20 @@ impl Network {
         capture
     }
 
-    /// Puts the machine under another Ethernet address.
+    /// Sets another Ethernet address on the machine.
     fn change(&self, machine: usize, mac: &str) {
         ip(&format!("-n {} link set eth0 address {mac}", self.machines[machine]));
         ip(&format!("-n {} neigh flush all", self.site));
     }
 
-    /// Gives the machine `address`, and nothing else.
+    /// Sets `address` as the machine's only address.
     fn set(&self, machine: usize, address: &str) {
         let name = &self.machines[machine];
         ip(&format!("-n {name} addr flush dev eth0"));
         ip(&format!("-n {name} addr add {address}/24 dev eth0"));
     }
 
-    /// The status and the body that a machine gets from `url`.
+    /// Returns the status and the body of a machine's request for `url`.
     fn get(&self, machine: usize, url: &str) -> (String, String) {
         let told = self.on(machine, &format!("curl -s -m 5 -w \n%{{http_code}} {url}"));
         let told = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -147,7 +147,7 @@ impl Network {
         (status.to_owned(), body.to_owned())
     }
 
-    /// Resolves once the machine is answered `wanted` at `url`.
+    /// Waits until the machine's request for `url` returns `wanted`.
     async fn told(&self, machine: usize, url: &str, wanted: (&str, &str)) {
         let told = async {
             loop {
@@ -175,11 +175,11 @@ fn ip(command: &str) {
     assert!(done.status.success(), "ip {command}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A tcpdump, ended when it is dropped.
+/// A tcpdump, stopped when it is dropped.
 struct Capture(Child);
 
 impl Capture {
-    /// What was sent, up to what came from `last`.
+    /// Returns the recorded packets up to the one from `last`.
     fn heard(mut self, last: &str) -> Vec<String> {
         let mut heard = Vec::new();
         for line in BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok) {
@@ -194,18 +194,18 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // It ends tcpdump, too.
+        // This ends tcpdump too.
         let _already_gone = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _already_waited_for = self.0.wait();
     }
 }
 
-/// What a client is told, as its script sees it.
+/// The options of a lease in the environment of the client's script.
 #[derive(Debug, PartialEq)]
 struct Lease(String);
 
 impl Lease {
-    /// What option `name` says; empty without.
+    /// Returns the value of option `name`; empty if it was not sent.
     fn says(&self, name: &str) -> &str {
         let mut lines = self.0.lines().filter_map(|line| line.split_once('='));
         lines.find(|(option, _)| *option == name).map_or("", |(_, value)| value)
@@ -216,7 +216,7 @@ impl Lease {
     }
 }
 
-/// Makes the records of both machines; answers their ids.
+/// Creates the records of both machines, and returns their ids.
 async fn machines(control: &Process) -> [String; 2] {
     let mut hardware = HardwareServiceClient::new(control.channel().await);
     let mut made = [(LENT, ""), (RESERVED, "192.0.2.50")].map(|(mac, address)| {
@@ -238,7 +238,7 @@ async fn machines(control: &Process) -> [String; 2] {
     made.map(|one| one.id)
 }
 
-/// What iPXE sends beside what every client does.
+/// The options that iPXE sends besides those of every client.
 const IPXE: &str = "-V PXEClient -x 0x5d:0007 -x 0x4d:69505845 -x 0xaf:130101 -O bootfile";
 
 #[test]
@@ -272,11 +272,11 @@ fn each_machine_is_answered_by_its_own_link_and_told_of_nothing_else() {
         assert!(script.contains("set base http://192.0.2.1:7081/"), "{script}");
         assert!(script.contains("192.0.2.1:42113") && !script.contains("198.51.100.1"), "{script}");
 
-        // Every answer that came by the second link was for the machine there.
+        // Every reply on the second link was for the machine there.
         let heard = capture.heard("IP 192.0.2.1.67 >");
         assert_eq!(heard.len(), 1, "{heard:?}");
 
-        // The machine of the second link is given no address of that on the first.
+        // The machine of the second link gets no address of the first link.
         network.change(0, RESERVED);
         let moved = network.lease(0, "-r 192.0.2.50");
         assert_eq!(moved.says("serverid"), "198.51.100.1");

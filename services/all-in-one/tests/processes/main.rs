@@ -1,4 +1,4 @@
-//! Several processes of one site, as people run them: started, killed, and asked over the network.
+//! Several processes of one site, started, killed and called over the network.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../../../../libs/store/tests/engines/authority.rs"]

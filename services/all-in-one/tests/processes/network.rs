@@ -1,4 +1,4 @@
-//! A link of network namespaces: the site's processes at a bridge, and machines that are plugged in to it.
+//! A link of network namespaces: the site's processes at a bridge, and machines attached to it.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -13,14 +13,14 @@ pub(crate) const OURS: &str = "198.51.100.1";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// Its namespaces are gone when it is dropped.
+/// The network. Its namespaces are deleted when it is dropped.
 pub(crate) struct Network {
     site: String,
     machines: Vec<String>,
 }
 
 impl Network {
-    /// The site, and machines with these Ethernet addresses, at their eth0.
+    /// Creates the site, and machines with these Ethernet addresses at their eth0.
     pub(crate) fn new(macs: &[&str]) -> Self {
         assert!(rustix::process::geteuid().is_root(), "namespaces are root's: run tests as root");
         let name = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -41,24 +41,24 @@ impl Network {
         network
     }
 
-    /// Does `work` among the site's processes: what it starts and opens is there, too.
+    /// Runs `work` in the namespace of the site's processes. Its sockets and child processes stay there.
     pub(crate) fn on_site(&self, work: impl AsyncFnOnce() + Send) {
         within(&self.site, work);
     }
 
-    /// Does `work` on the machine.
+    /// Runs `work` on the machine.
     pub(crate) fn on(&self, machine: usize, work: impl AsyncFnOnce() + Send) {
         within(&self.machines[machine], work);
     }
 
-    /// What `program` says on the machine.
+    /// Returns the output of `program` on the machine.
     pub(crate) fn run(&self, machine: usize, program: &str) -> String {
         let words = format!("netns exec {} timeout 60 {program}", self.machines[machine]);
         let done = ip(&words);
         String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
     }
 
-    /// Starts a program on the machine; what it says goes to the file `log`.
+    /// Starts a program on the machine, with its output in the file `log`.
     pub(crate) fn start(&self, machine: usize, program: &str, log: &Path) -> Program {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.machines[machine]]).args(program.split(' '));
@@ -81,7 +81,7 @@ impl Drop for Network {
     }
 }
 
-/// A program that ends when this is dropped.
+/// A program that is stopped when this is dropped.
 pub(crate) struct Program(Child);
 
 impl Program {
@@ -98,7 +98,7 @@ impl Drop for Program {
     }
 }
 
-/// Does `work` in a namespace. Only a thread of its own moves, and ends there.
+/// Runs `work` in a namespace, on a new thread that only this call uses.
 fn within(namespace: &str, work: impl AsyncFnOnce() + Send) {
     let namespace = Path::new("/run/netns").join(namespace);
     let work = move || {

@@ -1,4 +1,4 @@
-//! An edge that is started again while the control plane is away: it goes on with its copy of what it was told.
+//! An edge that is restarted while the control plane is unreachable: it uses its feed cache.
 
 use tinwright::netboot::v1 as nb;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
@@ -11,14 +11,14 @@ use super::scripts::{get, occupied};
 const MAC: &str = "52:54:00:00:00:01";
 const MACHINE: &str = "198.51.100.50";
 
-/// What the machine is leased.
+/// The machine's leased address.
 fn lease(network: &Network) -> String {
     let told = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
     let lease = told.lines().find(|line| line.contains("obtained"));
     lease.unwrap_or_else(|| panic!("no lease: {told}")).to_owned()
 }
 
-/// What a process is told that serves machines and nothing else, the control plane being at `api`.
+/// Returns the arguments of a process that serves only machines, with the control plane at `api`.
 fn edge(api: &str) -> Vec<String> {
     let (peers, told) = (format!("https://{api}"), format!("{OURS}:8080"));
     let served = ["--only", "netboot,metadata", "--netboot-interface", "br0"];

@@ -15,10 +15,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 use super::peer::free_port;
 
-/// How long it may take to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of a start on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where a process keeps what it has, and where it listens.
+/// The directory and the addresses of a process.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
     pub(crate) grpc: SocketAddr,
@@ -44,7 +44,7 @@ impl Place {
         self.path("data/secrets")
     }
 
-    /// Gives this place the secrets that are in `other`, but for those named.
+    /// Copies the secrets of `other`, except the files in `but`.
     pub(crate) fn with_secrets_of(self, other: &Self, but: &[&str]) -> Self {
         std::fs::create_dir_all(self.secrets()).unwrap();
         for file in std::fs::read_dir(other.secrets()).unwrap().map(Result::unwrap) {
@@ -62,7 +62,7 @@ impl Place {
         process
     }
 
-    /// Why no process starts here.
+    /// Returns the error with which a process fails to start here.
     pub(crate) async fn refused(self, arguments: &[String]) -> String {
         let mut process = self.begin(arguments);
         let ended = async {
@@ -99,17 +99,17 @@ impl Process {
         soon(ready).await;
     }
 
-    /// What it has told so far.
+    /// Returns its output so far.
     fn log(&self) -> String {
         std::fs::read_to_string(self.place.path("log")).unwrap()
     }
 
-    /// With SIGKILL.
+    /// Ends it with SIGKILL.
     pub(crate) fn kill(self) -> Place {
         self.end(Signal::KILL)
     }
 
-    /// With SIGTERM, and all the time it takes to end.
+    /// Ends it with SIGTERM, and waits for its end.
     pub(crate) fn terminate(self) -> Place {
         self.end(Signal::TERM)
     }
@@ -122,12 +122,12 @@ impl Process {
         Place { dir, grpc: *grpc, vitals: *vitals }
     }
 
-    /// A channel to its API, as an administrator.
+    /// Returns a channel to its API with an admin's certificate.
     pub(crate) async fn channel(&self) -> Channel {
         self.channel_of(self).await
     }
 
-    /// The same, as the administrator whom `owner` has a certificate for.
+    /// Returns a channel to its API with the admin's certificate of `owner`.
     pub(crate) async fn channel_of(&self, owner: &Self) -> Channel {
         let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
         let own = site.client(Role::Admin).unwrap();
@@ -146,7 +146,7 @@ impl Drop for Process {
     }
 }
 
-/// What is at `path`, if the answer is 200.
+/// Returns the body at `path`; none unless the status is 200.
 pub(crate) async fn get(from: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(from).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n");
@@ -157,16 +157,16 @@ pub(crate) async fn get(from: SocketAddr, path: &str) -> Option<String> {
     head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }
 
-/// Waits for what must come, but not for ever.
+/// Waits for `what`, at most for the time limit.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("comes within a minute")
+    tokio::time::timeout(START_TIMEOUT, what).await.expect("comes within a minute")
 }
 
 pub(crate) fn arguments(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A machine with this MAC and address.
+/// Returns a machine with this MAC and address.
 pub(crate) fn machine(mac: &str, address: &str) -> hw::CreateHardwareRequest {
     let address = hw::Address { address: address.into(), prefix_length: 8, ..Default::default() };
     let dhcp = Some(hw::Dhcp { address: Some(address), ..Default::default() });

@@ -1,5 +1,5 @@
-//! An address that is changed on a running machine, and then given to another one: real DHCP clients on both, and somebody
-//! on each of them who asks all the time who he is.
+//! An address that is changed on a running machine, and then given to another one. Both machines run real DHCP clients, and
+//! request their metadata all the time.
 
 mod listener;
 
@@ -24,17 +24,17 @@ use super::peer::free_port;
 use super::process::{Place, Process, arguments, soon};
 
 const MACS: [&str; 2] = ["52:54:00:00:00:01", "52:54:00:00:00:02"];
-/// What the first machine has, and the second one gets.
+/// The first address of the first machine, and the later one of the second.
 const OLD: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 50);
-/// What the first machine gets.
+/// The later address of the first machine.
 const NEW: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 60);
-/// What the second machine has.
+/// The first address of the second machine.
 const OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 70);
 /// A client renews at half of it.
 const LEASE: i64 = 12;
 
-/// Sets the interface as a client tells it: dhclient by its environment, udhcpc by its first argument as well. Others are
-/// told whose the address is now (RFC 5227, section 2.3).
+/// Sets the interface by the options of the client: dhclient passes them in its environment, udhcpc also in its first argument.
+/// Announces the address (RFC 5227 §2.3).
 const SET: &str = r#"#!/bin/sh
 own=${new_ip_address:-$ip}
 case "${reason:-$1}" in
@@ -50,7 +50,7 @@ esac
 exit 0
 "#;
 
-/// The site with its two machines, the instances on them, and what an instance is told.
+/// The site with its two machines, their instances, and the metadata of an instance.
 struct Site<'a> {
     network: &'a Network,
     server: Process,
@@ -59,7 +59,7 @@ struct Site<'a> {
     facts: Vec<[String; PATHS.len()]>,
 }
 
-/// A change of a record: when it was asked for, and when metadata was seen to know it.
+/// A change of a record: the time of the request, and the time at which metadata served it.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     asked: Instant,
@@ -79,7 +79,7 @@ impl<'a> Site<'a> {
         site
     }
 
-    /// Adds a machine, and an instance on it.
+    /// Creates a machine and an instance on it.
     async fn occupied(&mut self, mac: &str, address: Ipv4Addr, hostname: &str) {
         let lease_time = Some(prost_types::Duration { seconds: LEASE, nanos: 0 });
         let dhcp = hw::Dhcp { address: at(address), lease_time, ..Default::default() };
@@ -117,7 +117,7 @@ impl<'a> Site<'a> {
         HardwareServiceClient::new(self.channel.clone())
     }
 
-    /// Writes `address` into the record of a machine, as it is at its present revision.
+    /// Writes `address` into the record of a machine at its present revision.
     async fn write(&self, machine: usize, address: Ipv4Addr) -> Result<i64, Status> {
         let by = Some(hw::get_hardware_request::By::Id(self.machines[machine].clone()));
         let request = hw::GetHardwareRequest { by, ..Default::default() };
@@ -131,7 +131,7 @@ impl<'a> Site<'a> {
         Ok(stored.unwrap().revision)
     }
 
-    /// Moves a machine from one address to another, and waits until metadata knows it. It knows both at once.
+    /// Moves a machine from one address to another, and waits until metadata serves the change. Both addresses change at once.
     async fn readdress(&self, machine: usize, from: Ipv4Addr, to: Ipv4Addr) -> Change {
         let asked = Instant::now();
         self.write(machine, to).await.unwrap();
@@ -146,7 +146,7 @@ impl<'a> Site<'a> {
         Change { asked, known }
     }
 
-    /// Whom metadata takes `address` for.
+    /// Returns the machine that metadata identifies by `address`.
     async fn explained(&self, address: Ipv4Addr) -> ExplainMetadataResponse {
         let by = Some(By::Address(address.to_string()));
         let mut metadata = MetadataServiceClient::new(self.channel.clone());
@@ -154,7 +154,7 @@ impl<'a> Site<'a> {
         told.unwrap().into_inner()
     }
 
-    /// Starts a DHCP client on a machine; `SET` and `DIR` in `line` stand for the script and for a directory.
+    /// Starts a DHCP client on a machine. `SET` and `DIR` in `line` stand for the script and for a directory.
     fn client(&self, machine: usize, line: &str, log: &str) -> Program {
         use std::os::unix::fs::PermissionsExt as _;
         let (set, directory) = (self.server.place.path("set"), self.server.place.path("."));
@@ -165,7 +165,7 @@ impl<'a> Site<'a> {
         self.network.start(machine, &line, &self.server.place.path(log))
     }
 
-    /// What a client has said.
+    /// Returns the output of a client.
     fn said(&self, log: &str) -> String {
         std::fs::read_to_string(self.server.place.path(log)).unwrap()
     }
@@ -179,7 +179,7 @@ fn at(address: Ipv4Addr) -> Option<hw::Address> {
 const DHCLIENT: &str = "dhclient -4 -d -v -cf /dev/null -sf SET -lf DIR/leases -pf DIR/pid eth0";
 const UDHCPC: &str = "busybox udhcpc -f -i eth0 -t 20 -T 1 -A 1 -s SET";
 
-/// The two changes; the second machine gets the old address once the first one has left it.
+/// Makes the two changes. The second machine gets the old address after the first one has left it.
 async fn one_after_the_other(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
     let _dhclient = site.client(0, DHCLIENT, "dhclient");
     let udhcpc = site.client(1, UDHCPC, "udhcpc");
@@ -207,7 +207,7 @@ async fn one_after_the_other(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
     [begun, first, second]
 }
 
-/// Both changes while the first machine still has the old address, which the second one takes beside it.
+/// Makes both changes while the first machine still has the old address, so that both use it.
 async fn both_at_once(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
     let _dhclient = site.client(0, DHCLIENT, "dhclient");
     let udhcpc = site.client(1, UDHCPC, "udhcpc");
@@ -223,7 +223,7 @@ async fn both_at_once(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
     [begun, first, second]
 }
 
-/// Tells `story` where somebody on each machine asks who he is, and looks at everything he heard.
+/// Runs `story` while each machine requests its metadata, and checks all responses.
 fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Heard {
     let (network, heard, stop) = (Network::new(&MACS), Heard::default(), CancellationToken::new());
     std::thread::scope(|listeners| {

@@ -1,4 +1,4 @@
-//! Replicas over one cluster.
+//! Replicas with one etcd cluster.
 
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as hw, watch_hardware_response::Event};
@@ -9,7 +9,7 @@ use super::authority::Authority;
 use super::peer::Peer;
 use super::process::{Place, Process, arguments, machine, soon};
 
-/// What a replica over `peer` is told.
+/// Returns the arguments of a replica with the cluster at `peer`.
 fn over(peer: &Peer) -> Vec<String> {
     arguments(&["--store", "etcd", "--etcd-endpoints", &peer.url()])
 }
@@ -28,7 +28,7 @@ async fn create(through: &Process, mac: &str, address: &str) -> hw::Hardware {
     made.unwrap().into_inner().hardware.unwrap()
 }
 
-/// Waits until `events` tell of `made`.
+/// Waits until `events` contain `made`.
 async fn told(events: &mut Streaming<hw::WatchHardwareResponse>, made: &hw::Hardware) {
     let told = async {
         while let Some(message) = events.message().await.unwrap() {

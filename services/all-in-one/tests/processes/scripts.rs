@@ -1,4 +1,4 @@
-//! Instances that bring their own scripts.
+//! Instances with custom scripts.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::process::{Place, Process, arguments, soon};
 const MAC: &str = "52:54:00:00:00:01";
 const MACHINE: &str = "198.51.100.50";
 
-/// The status and the body that the machine gets from `url`.
+/// Returns the status and the body of a machine's request for `url`.
 pub(crate) fn get(network: &Network, url: &str) -> (String, String) {
     let told = network.run(0, &format!("curl -s -w \n%{{http_code}} {url}"));
     let (body, status) = told.rsplit_once('\n').unwrap();
     (status.to_owned(), body.to_owned())
 }
 
-/// Gives the machine with the interface `mac` an instance that runs a script of its own, at every boot if `always`.
+/// Creates an instance with a custom script on the machine with the interface `mac`. With `always` it runs at every boot.
 pub(crate) async fn occupied(
     control: &Process,
     mac: &str,

@@ -1,4 +1,4 @@
-//! Services in processes of their own.
+//! Services in separate processes.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use tonic::Code;
 use super::peer::free_port;
 use super::process::{Place, Process, arguments, get, machine, soon};
 
-/// The process with the machines, the one with what occupies them, and the one that tells the systems.
+/// The processes of hardware, of instances, and of metadata.
 struct Site {
     owners: Process,
     instance: Process,
@@ -55,7 +55,7 @@ impl Site {
         InstanceServiceClient::new(self.instance.channel().await)
     }
 
-    /// What a system at 127.0.0.1 is told, once it is told `wanted`.
+    /// Waits until a system at 127.0.0.1 receives `wanted`, and returns its metadata.
     async fn told(&self, path: &str, wanted: &str) {
         let told = async {
             while get(self.address, path).await.as_deref() != Some(wanted) {
@@ -82,7 +82,7 @@ async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
     let made = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
     site.told("/latest/meta-data/instance-id", &made.id).await;
 
-    // Its reconciler asked for the machine; and the machine's owner asks who occupies it.
+    // The reconciler of instances reads the machine; the hardware service reads the instance that occupies it.
     let moved_on = async {
         loop {
             let by = Some(inst::get_instance_request::By::Id(made.id.clone()));
@@ -109,7 +109,7 @@ async fn a_service_that_is_elsewhere_is_not_served_here() {
     let mut wrong = HardwareServiceClient::new(site.instance.channel().await);
     let refused = wrong.list_hardware(hw::ListHardwareRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
-    // What machines see keeps nothing, and has no key with which a role could be made.
+    // The edge stores nothing, and has no key to issue a certificate.
     let mut edge = HardwareServiceClient::new(site.metadata.channel_of(&site.owners).await);
     let refused = edge.list_hardware(hw::ListHardwareRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);

@@ -1,4 +1,4 @@
-//! Somebody on a machine who asks for it all the time, from every address it may have, and what he hears.
+//! Requests for metadata from a machine, all the time and from every address that it may have, and their responses.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -10,20 +10,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Change, NEW, OLD, OTHER};
 
-/// What he asks for.
+/// The requested path.
 pub(super) const PATHS: [&str; 3] =
     ["/latest/meta-data/instance-id", "/latest/user-data", "/latest/meta-data/hostname"];
 const METADATA: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 1), 8080);
-/// So seldom that nobody is told to ask less.
-const PAUSE: Duration = Duration::from_millis(50);
-/// An address that is taken away leaves a question without an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The interval of requests, below the rate limit.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(50);
+/// The time limit of a response: there is none after the address was removed.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// All that was heard.
+/// All responses.
 #[derive(Debug, Default)]
 pub(super) struct Heard(Mutex<Vec<Once>>);
 
-/// An answer, to whom, and when.
+/// A response, with its machine and times.
 #[derive(Clone, Debug)]
 struct Once {
     machine: usize,
@@ -35,7 +35,7 @@ struct Once {
 }
 
 impl Heard {
-    /// Asks until `stop`, where `machine` is.
+    /// Sends requests from `machine` until `stop`.
     pub(super) async fn listen(&self, machine: usize, stop: &CancellationToken) {
         let every = async {
             tokio::join!(self.ask(machine, OLD), self.ask(machine, NEW), self.ask(machine, OTHER))
@@ -47,14 +47,15 @@ impl Heard {
         loop {
             for (path, name) in PATHS.iter().enumerate() {
                 let asked = Instant::now();
-                let answer = tokio::time::timeout(PATIENCE, get(source, METADATA, name)).await;
-                // The machine has not that address, or not any more.
+                let answer =
+                    tokio::time::timeout(RESPONSE_TIMEOUT, get(source, METADATA, name)).await;
+                // The machine does not have the address now.
                 let Ok(Ok(answer)) = answer else { continue };
                 let answered = Instant::now();
                 let once = Once { machine, source, path, asked, answered, answer };
                 self.0.lock().unwrap_or_else(PoisonError::into_inner).push(once);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(REQUEST_INTERVAL).await;
         }
     }
 
@@ -66,7 +67,7 @@ impl Heard {
             .collect()
     }
 
-    /// Resolves once `machine` was told everything at `source`.
+    /// Waits until `machine` got its whole metadata at `source`.
     pub(super) async fn all(&self, machine: usize, source: Ipv4Addr) {
         loop {
             let told =
@@ -74,11 +75,11 @@ impl Heard {
             if told.map(|once| once.path).collect::<BTreeSet<_>>().len() == PATHS.len() {
                 return;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(REQUEST_INTERVAL).await;
         }
     }
 
-    /// How long after `machine` was heard at `source` for the first time it had been told everything there. It must have been.
+    /// Returns the time from the first response to `machine` at `source` until the first whole one, which must exist.
     pub(super) fn within(&self, machine: usize, source: Ipv4Addr) -> Duration {
         let all = self.at(machine, source);
         let first = all.iter().map(|once| once.asked).min().expect("it was heard there");
@@ -88,9 +89,9 @@ impl Heard {
         told.max().map_or(Duration::ZERO, |last| last.duration_since(first))
     }
 
-    /// Passes if `machine` heard at `source` its own `facts` while it had it by its record, from one change to another, and
-    /// never anything else. Either may be so while a change is on its way. Who is refused because another machine was seen
-    /// with the address is not told for whom it is.
+    /// Checks that `machine` got its own `facts` at `source` while its record had that address, and never those of another machine.
+    /// Both are allowed while a change is in progress. A refusal because another machine was seen with the address does not name
+    /// that machine.
     pub(super) fn is(
         &self,
         machine: usize,
@@ -114,12 +115,12 @@ impl Heard {
         }
     }
 
-    /// Passes if `machine` was never answered at `source`.
+    /// Checks that `machine` never got a response at `source`.
     pub(super) fn nothing(&self, machine: usize, source: Ipv4Addr) {
         assert!(self.at(machine, source).is_empty(), "{:?}", self.at(machine, source));
     }
 
-    /// The statuses that `machine` was answered with at `source`.
+    /// Returns the statuses of responses to `machine` at `source`.
     pub(super) fn statuses(&self, machine: usize, source: Ipv4Addr) -> BTreeSet<u16> {
         self.at(machine, source).iter().map(|once| once.answer.status).collect()
     }

@@ -1,23 +1,24 @@
-//! One store, one site: what one replica seals, signs and issues, all have to open and trust.
+//! The site that a shared store belongs to. All replicas need the same secrets, because each opens what another one sealed and
+//! trusts what another one signed.
 
 use anyhow::Context as _;
 use runtime::authority::SiteAuthority;
 use store::{Commit, Error, Expect, Store, Write};
 
-/// Beside the services' own keys, as the schema is.
+/// The key of the site's mark, outside of the keys of services, as is that of the schema.
 const KEY: &str = "site";
 
-/// Passes if `store` belongs to `site`; gives it to the first one that comes.
-pub(crate) async fn settle(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
+/// Checks that `store` belongs to `site`. A store without a mark is marked as this site's.
+pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
     let own = mark(site)?;
     let expect = vec![Expect::Absent(KEY.into())];
     let writes = vec![Write::Put(KEY.into(), own.clone().into())];
     match store.commit(Commit { expect, writes }).await {
         Ok(_) => return Ok(()),
         Err(Error::Conflict(_)) => {}
-        Err(error) => return Err(error).context("to which site the store belongs"),
+        Err(error) => return Err(error).context("marking the store with the site"),
     }
-    let found = store.get(KEY).await.context("to which site the store belongs")?;
+    let found = store.get(KEY).await.context("reading the site of the store")?;
     let same = found.is_some_and(|found| found.value == own);
     anyhow::ensure!(
         same,
@@ -26,7 +27,8 @@ pub(crate) async fn settle(store: &dyn Store, site: &SiteAuthority) -> anyhow::R
     Ok(())
 }
 
-/// What tells sites apart, and nothing of their secrets: the authority's certificate, and a key that opens nothing.
+/// Returns the text that identifies `site` without its secrets: the fingerprint of the authority's certificate, and a derived key
+/// that is used for nothing else.
 fn mark(site: &SiteAuthority) -> anyhow::Result<String> {
     let key = site.key().derive("mark of the site")?;
     let hex: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -39,15 +41,16 @@ mod tests {
     use store::memory::MemoryStore;
 
     #[tokio::test]
-    async fn a_store_stays_with_the_site_that_came_first() {
+    async fn a_store_belongs_to_the_first_site_that_opens_it() {
         let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let store = MemoryStore::default();
-        settle(&store, &SiteAuthority::open(ours.path()).unwrap()).await.unwrap();
-        settle(&store, &SiteAuthority::open(ours.path()).unwrap()).await.unwrap();
-        let other = settle(&store, &SiteAuthority::open(theirs.path()).unwrap()).await.unwrap_err();
+        claim_store(&store, &SiteAuthority::open(ours.path()).unwrap()).await.unwrap();
+        claim_store(&store, &SiteAuthority::open(ours.path()).unwrap()).await.unwrap();
+        let other =
+            claim_store(&store, &SiteAuthority::open(theirs.path()).unwrap()).await.unwrap_err();
         assert!(other.to_string().starts_with("the store belongs to another site"), "{other}");
-        // The same authority with another key opens no password either.
+        // The same authority with another site key cannot decrypt the stored passwords.
         std::fs::copy(theirs.path().join("site.key"), ours.path().join("site.key")).unwrap();
-        assert!(settle(&store, &SiteAuthority::open(ours.path()).unwrap()).await.is_err());
+        assert!(claim_store(&store, &SiteAuthority::open(ours.path()).unwrap()).await.is_err());
     }
 }

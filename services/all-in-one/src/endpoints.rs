@@ -1,4 +1,4 @@
-//! Where each service is asked: in this process, or at a peer.
+//! The channels to the services: in this process, or at a peer.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 use crate::config::{Config, Service};
 
-/// How long a peer may take to be there.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long a silent peer is left alone before it is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// The longest time for connecting to a peer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time after which a silent peer is pinged.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A channel to each service that is asked by another.
+/// A channel to each service that another one calls.
 #[derive(Clone, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct Endpoints {
     pub(crate) hardware: Channel,
     pub(crate) instance: Channel,
     pub(crate) workflow: Channel,
     pub(crate) power: Channel,
-    /// Whoever lends addresses, if anybody does.
+    /// The service that leases addresses, if there is one.
     pub(crate) leases: Option<Channel>,
 }
 
-impl Reach {
-    /// All of them in this process, at the other end of `inside`.
+impl Endpoints {
+    /// Channels to services of this process: each is `inside`.
     pub(crate) fn inside(inside: &Channel) -> Self {
         let inside = || inside.clone();
         let (hardware, instance, workflow, power) = (inside(), inside(), inside(), inside());
         Self { hardware, instance, workflow, power, leases: None }
     }
 
-    /// Each where `config` says. Nobody is called yet: a peer may start later, and come and go.
+    /// The channels that `config` sets. They connect on the first call, because a peer may start later or restart.
     pub(crate) fn new(
         config: &Config,
         site: &SiteAuthority,
@@ -42,27 +42,27 @@ impl Reach {
             Some(peer) => remote(peer, site).with_context(|| format!("{service} at {peer}")),
             None => Ok(inside.clone()),
         };
-        let lends = config.netboot.is_some() || config.split.peer(Service::Netboot).is_some();
+        let has_leases = config.netboot.is_some() || config.split.peer(Service::Netboot).is_some();
         Ok(Self {
             hardware: to(Service::Hardware)?,
             instance: to(Service::Instance)?,
             workflow: to(Service::Workflow)?,
             power: to(Service::Power)?,
-            leases: lends.then(|| to(Service::Netboot)).transpose()?,
+            leases: has_leases.then(|| to(Service::Netboot)).transpose()?,
         })
     }
 }
 
-/// A channel to `peer`, which knows us for one of the site's services.
+/// Returns a channel to `peer` that presents the certificate of the site's services.
 fn remote(peer: &Uri, site: &SiteAuthority) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from(peer.clone())
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE);
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL);
     if peer.scheme_str() == Some("http") {
         return Ok(endpoint.connect_lazy());
     }
-    let own = site.service().context("how other processes know this one")?;
+    let own = site.service().context("opening the certificate of this process")?;
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(site.authority()))
         .identity(Identity::from_pem(&own.certificate, own.key.expose()));
