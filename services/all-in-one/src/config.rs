@@ -51,6 +51,7 @@ pub struct Options {
     pub metrics_listen: SocketAddr,
     /// Add these names and addresses of this server to its certificate, besides those it listens on
     #[arg(value_name = "NAME", value_delimiter = ',')]
+    #[serde(default)]
     pub advertise: Vec<String>,
     /// Serve gRPC without TLS, which is allowed on loopback only; every client is admin
     pub insecure: bool,
@@ -61,6 +62,7 @@ pub struct Options {
     /// metadata calls, for leases). Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
     /// service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only)
     #[arg(value_name = "[SERVICE=]URL", value_delimiter = ',')]
+    #[serde(default)]
     pub peers: Vec<Peer>,
     /// Store records with this engine; etcd is for replicas, each of which needs a copy of the first one's directory of
     /// secrets (secrets in the data directory) before its first start
@@ -111,6 +113,7 @@ pub struct Options {
     pub links: Option<Vec<links::LinkOptions>>,
     /// Networks whose addresses are leased; in the file only.
     #[arg(skip)]
+    #[serde(default)]
     pub subnets: Vec<pools::SubnetOptions>,
     /// Serve the builds of iPXE in these directories
     #[arg(value_name = "DIR", value_delimiter = ',', default_value = "/usr/lib/ipxe")]
@@ -123,6 +126,7 @@ pub struct Options {
     pub files: Option<PathBuf>,
     /// Use these consoles in the in-memory environment, such as ttyS1,115200; it writes to the last one
     #[arg(value_name = "CONSOLE")]
+    #[serde(default)]
     pub console: Vec<String>,
     /// Receive syslog of machines on UDP port 514 of the interface's address, and announce it to them
     #[arg(default_value = "true")]
@@ -134,6 +138,7 @@ pub struct Options {
     pub ra_assist: bool,
     /// Serve metadata at these addresses [default: none]
     #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    #[serde(default)]
     pub metadata_listen: Vec<SocketAddr>,
     /// Add 169.254.169.254 (and fd00:ec2::254 if it has IPv6) to this interface, and serve metadata there on port 80
     #[arg(value_name = "INTERFACE")]
@@ -143,6 +148,7 @@ pub struct Options {
     pub metadata_source_check: Source,
     /// Serve Hegel's gRPC for machines at these addresses without TLS, usually on port 42115 [default: none]
     #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    #[serde(default)]
     pub metadata_grpc_listen: Vec<SocketAddr>,
     /// Add paths to the metadata service: a JSON object, in the file a section, of paths and jq filters over the hardware,
     /// such as {"/tags": ".metadata.instance.tags[]"}
@@ -150,12 +156,14 @@ pub struct Options {
     pub metadata_custom_endpoints: Option<Paths>,
     /// Trust these proxies of the metadata service, as ADDRESS/BITS, to name the caller
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
     pub metadata_trusted_proxies: Vec<String>,
     /// Withhold user data and keys from forwarded requests
     #[arg(default_value = "true")]
     pub metadata_refuse_forwarded: bool,
     /// Accept only these host names in requests for metadata, against DNS rebinding [default: any]
     #[arg(value_name = "HOST", value_delimiter = ',')]
+    #[serde(default)]
     pub metadata_allowed_hosts: Vec<String>,
     /// Switch off the rate limits of machines, for benchmarks in which ten machines send the requests of ten thousand
     #[arg(hide = true)]

@@ -22,9 +22,11 @@ pub struct Options {
     pub no_instance: FreeMachine,
     /// Trust these proxies, as ADDRESS/BITS, to name the client
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
     pub trusted_proxies: Vec<String>,
     /// Identify machines in these networks behind address translation by their Ethernet address alone; they get no identity
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
     pub mac_only: Vec<String>,
     /// Refuse with 401, which iPXE shows as "Permission denied", instead of 403
     pub refuse_by_401: bool,
@@ -45,6 +47,7 @@ pub struct Options {
     pub iso_placeholder: Option<String>,
     /// Serve images to BMCs in these networks, as ADDRESS/BITS
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
     pub iso_sources: Vec<String>,
     /// Serve boot HTTPS with this certificate chain (PEM) [default: no HTTPS]
     #[arg(value_name = "FILE")]

@@ -78,8 +78,8 @@ impl CommandLine {
             Some(ValueSource::EnvVariable) => variable(id),
             Some(ValueSource::CommandLine) => format!("--{}", flag(id)),
             Some(_) => String::new(),
-            // An option without a default value: flags are off, and lists are empty.
-            None if matches!(kind, ValueKind::Boolean | ValueKind::List) => String::new(),
+            // A flag is off by default.
+            None if matches!(kind, ValueKind::Boolean) => String::new(),
             None => return Ok(()),
         };
         let value = kind.value(texts).map_err(|reason| {

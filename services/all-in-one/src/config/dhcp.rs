@@ -22,23 +22,28 @@ pub struct Options {
     pub mode: Mode,
     /// Serve these networks on the interface, as ADDRESS/BITS [default: those of the records]
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
     pub networks: Vec<String>,
     /// Answer only these relays, and trust their option 82 [default: answer any relay, trust none]
     #[arg(value_name = "ADDRESS", value_delimiter = ',')]
+    #[serde(default)]
     pub relays: Vec<Ipv4Addr>,
     /// Trust an option 82 that a switch inserts without being a relay
     pub trust_switches: bool,
     /// Send these name servers to machines whose record has none
     #[arg(value_name = "ADDRESS", value_delimiter = ',')]
+    #[serde(default)]
     pub name_servers: Vec<Ipv4Addr>,
     /// Send these NTP servers to machines whose record has none
     #[arg(value_name = "ADDRESS", value_delimiter = ',')]
+    #[serde(default)]
     pub time_servers: Vec<Ipv4Addr>,
     /// Send this domain to machines whose record has none
     #[arg(value_name = "DOMAIN")]
     pub domain: Option<String>,
     /// Send this domain search list to machines
     #[arg(value_name = "DOMAIN", value_delimiter = ',')]
+    #[serde(default)]
     pub search: Vec<String>,
     /// Lease addresses for this many seconds to machines that boot from the network
     #[arg(value_name = "SECONDS", default_value = "600")]
@@ -48,6 +53,7 @@ pub struct Options {
     pub lease: u32,
     /// Ignore interfaces of these vendors, given as the first three octets of their addresses, such as 00:11:22
     #[arg(value_name = "OUI", value_delimiter = ',')]
+    #[serde(default)]
     pub ignored_vendors: Vec<String>,
     /// Treat boot ROMs of these vendors as Raspberry Pi [default: a built-in list]
     #[arg(value_name = "OUI", value_delimiter = ',')]
@@ -59,6 +65,7 @@ pub struct Options {
     pub own_ipxe: Option<String>,
     /// Replace the loaders of these architectures, by the number in option 93, such as 7=ipxe.efi
     #[arg(value_name = "NUMBER=FILE", value_delimiter = ',')]
+    #[serde(default)]
     pub architectures: Vec<String>,
     /// Listen on UDP port 67; false if another DHCP server of this host uses it
     #[arg(default_value = "true")]
