@@ -1,16 +1,16 @@
-//! The site's certificate authority, and what it issues.
+//! The site's certificate authority and the certificates that it issues.
 //!
 //! ```text
 //! <secrets>/site.key          32 bytes: every symmetric key is derived from it
-//! <secrets>/ca-key.pem        the authority's key; split-off edges are given the folder without it
-//! <secrets>/ca.pem            its certificate, and the mark that the folder is complete: it is written last
+//! <secrets>/ca-key.pem        the authority's key; copies for split-off edges are without it
+//! <secrets>/ca.pem            its certificate; written last, so it also marks a complete folder
 //! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
 //! <secrets>/identity.pem      verifies identity documents, with identity-key.pem (`documents`)
 //! <secrets>/service.pem       identifies split-off processes to the others, with service-key.pem
 //! ```
 //!
-//! All of it is made at the first start. Server certificates are issued at every start for the configured names, and only in
-//! memory; a process without the authority's key shows `service.pem` in their place. They are backdated by a day, for machines
+//! All files are created at the first start. Server certificates are issued at every start for the configured names, and only in
+//! memory; a process without the authority's key presents `service.pem` instead. They are backdated by a day, for machines
 //! whose clocks are slow.
 
 mod documents;
@@ -107,11 +107,11 @@ pub struct SiteAuthority {
 }
 
 impl SiteAuthority {
-    /// Opens the secrets in `folder`; makes them if there are none.
+    /// Opens the secrets in `folder`, or creates them.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
         if !mark.exists() {
-            make(folder)?;
+            create_secrets(folder)?;
         }
         let key_file = folder.join("site.key");
         let bytes = fs::read(&key_file).map_err(file(&key_file))?;
@@ -125,19 +125,19 @@ impl SiteAuthority {
         })
     }
 
-    /// The authority's certificate in PEM, which everybody trusts.
+    /// Returns the authority's certificate in PEM, which all clients trust.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The key from which the others are derived.
+    /// Returns the key from which the others are derived.
     pub fn key(&self) -> &SiteKey {
         &self.key
     }
 
-    /// Returns the TLS settings of a server with these `names`, host names or addresses. Clients may show a certificate of the
-    /// site; any other certificate is refused. Without the authority's key the server shows the service's certificate, which
-    /// has the names it was issued for.
+    /// Returns the TLS settings of a server with these `names`, host names or addresses. Clients may present a certificate of the
+    /// site; any other certificate is refused. Without the authority's key the server presents the service's certificate, with the
+    /// names that it was issued for.
     pub fn server(&self, names: &[String]) -> Result<ServerConfig, Error> {
         let identity = match self.folder.join("ca-key.pem").exists() {
             true => self.issue("tinwright server", server_params(names)?)?,
@@ -163,7 +163,7 @@ impl SiteAuthority {
     }
 
     /// Issues a certificate in PEM that gives the holder of the key in `request` (PKCS#10, DER) `role` for a day, and returns
-    /// it with the end of its validity. Nothing but the key is used of the request.
+    /// it with the end of its validity. Only the key of the request is used.
     pub fn certify(&self, role: Role, request: &[u8]) -> Result<(String, SystemTime), Error> {
         let request = CertificateSigningRequestParams::from_der(&request.into());
         let request = request.map_err(Error::Request)?;
@@ -173,7 +173,7 @@ impl SiteAuthority {
         Ok((certificate, ends.into()))
     }
 
-    /// SHA-256 of the authority's certificate (DER), in hex: a machine compares what it fetched with it.
+    /// Returns the SHA-256 of the authority's certificate (DER) in hex. A machine compares the certificate that it fetched with it.
     pub fn fingerprint(&self) -> Result<String, Error> {
         let digest = digest(&SHA256, &certificate(&self.authority, &self.folder)?);
         Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
@@ -181,16 +181,16 @@ impl SiteAuthority {
 
     /// Issues the operator's certificate into the folder, unless one with enough validity is there.
     pub fn ensure_admin_certificate(&self) -> Result<(), Error> {
-        self.keep("admin", Role::Admin, client_params(Role::Admin)?)
+        self.ensure_certificate("admin", Role::Admin, client_params(Role::Admin)?)
     }
 
-    /// Does the same for the certificate of split-off processes, which are given a copy. As servers they have `names`.
+    /// Does the same for the certificate of split-off processes, which need a copy. As servers they have `names`.
     pub fn ensure_service_certificate(&self, names: &[String]) -> Result<(), Error> {
         let mut params = client_params(Role::Service)?;
         let server = server_params(names)?;
         params.subject_alt_names.extend(server.subject_alt_names);
         params.extended_key_usages.extend(server.extended_key_usages);
-        self.keep("service", Role::Service, params)
+        self.ensure_certificate("service", Role::Service, params)
     }
 
     /// Returns the certificate of this process as a client of others.
@@ -207,7 +207,12 @@ impl SiteAuthority {
         self.clock.wall().into()
     }
 
-    fn keep(&self, name: &str, role: Role, params: CertificateParams) -> Result<(), Error> {
+    fn ensure_certificate(
+        &self,
+        name: &str,
+        role: Role,
+        params: CertificateParams,
+    ) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
         let own = self.issue(&role.to_string(), params)?;
         let stored = CertificateDer::from_pem_file(&path).ok();
@@ -273,8 +278,8 @@ fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
     Ok(params)
 }
 
-/// Makes the site's secrets. Files of an interrupted attempt are replaced: nobody uses them yet.
-fn make(folder: &Path) -> Result<(), Error> {
+/// Creates the site's secrets. Files of an interrupted attempt are replaced, because they are not used yet.
+fn create_secrets(folder: &Path) -> Result<(), Error> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(file(folder))?;
     write(&folder.join("site.key"), SiteKey::random()?.expose())?;

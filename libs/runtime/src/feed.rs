@@ -15,20 +15,20 @@ use crate::retry::Backoff;
 /// The delays between two attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Opens the watch with `open` and passes its events to `tell`, again and again until `stop`. `noun` is for the log.
+/// Opens the watch with `open` and passes its events to `handle`, again and again until `stop`. `noun` is for the log.
 pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, Status>>>(
     noun: &'static str,
     open: impl Fn() -> F,
-    mut tell: impl FnMut(FeedEvent<W::Object>),
+    mut handle: impl FnMut(FeedEvent<W::Object>),
     stop: CancellationToken,
 ) {
     let mut backoff = BACKOFF;
     let endless = async {
         loop {
             let mut live = false;
-            let Err(status) = once(open(), &mut tell, &mut live).await;
+            let Err(status) = once(open(), &mut handle, &mut live).await;
             tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
-            tell(FeedEvent::Disconnected);
+            handle(FeedEvent::Disconnected);
             if live {
                 backoff.reset();
             }
@@ -41,7 +41,7 @@ pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, St
 /// Reads one stream, from its opening to its end.
 async fn once<W: WatchResponse>(
     open: impl Future<Output = Result<Streaming<W>, Status>>,
-    tell: &mut impl FnMut(FeedEvent<W::Object>),
+    handle: &mut impl FnMut(FeedEvent<W::Object>),
     live: &mut bool,
 ) -> Result<std::convert::Infallible, Status> {
     let mut stream = open.await?;
@@ -52,11 +52,11 @@ async fn once<W: WatchResponse>(
         match (message.into_event(), *live) {
             (Some(WatchEvent::Synced), _) => {
                 *live = true;
-                tell(FeedEvent::Snapshot(std::mem::take(&mut gathered)));
+                handle(FeedEvent::Snapshot(std::mem::take(&mut gathered)));
             }
             (Some(WatchEvent::Put(object)), false) => gathered.push(object),
-            (Some(WatchEvent::Put(object)), true) => tell(FeedEvent::Put(object)),
-            (Some(WatchEvent::Deleted(id)), true) => tell(FeedEvent::Deleted(id)),
+            (Some(WatchEvent::Put(object)), true) => handle(FeedEvent::Put(object)),
+            (Some(WatchEvent::Deleted(id)), true) => handle(FeedEvent::Deleted(id)),
             // Before `synced` the server sends existing objects only.
             (Some(WatchEvent::Deleted(_)), false) | (None, _) => {}
         }

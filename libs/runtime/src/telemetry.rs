@@ -16,10 +16,10 @@ use tracing_subscriber::EnvFilter;
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Human,
-    /// For programs: one JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -117,7 +117,10 @@ impl<K: Ord + Clone + Debug> WorkQueue<K> {
     fn finish(&mut self, ended: Result<(Id, Outcome), JoinError>) {
         let (task, outcome) = ended.unwrap_or_else(|error| {
             // A panic is a bug; it is repeated like any failure, so that one key cannot end the work on all others.
-            tracing::error!(error = &error as &dyn std::error::Error, "a task broke off");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a task panicked or was aborted"
+            );
             (error.id(), Outcome::Failed)
         });
         if let Some(key) = self.running.remove(&task) {

@@ -22,8 +22,6 @@ pub use self::watcher::{TooSlow, Watcher};
 use crate::records::{Error, Kind, Records, decode};
 use crate::{Changes, Revision, Store};
 
-/// Records read at a time.
-const PAGE_RECORDS: usize = 500;
 /// The pause after a failure of the store; doubled up to [`RETRY_DELAY_MAX`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
@@ -139,22 +137,16 @@ impl<K: Kind> Mirror<K> {
 
     /// Reads all records, and removes those that no longer exist.
     async fn list(&self, prefix: &str) -> Result<(), Error> {
-        let mut gone = self.shared.read().ids();
-        let mut after = String::new();
-        loop {
-            let page = self.records.store().list(prefix, &after, PAGE_RECORDS).await?;
-            after = page.pairs.last().map_or(after, |(key, _)| key.clone());
-            let mut table = self.shared.write();
-            for (key, found) in page.pairs {
-                let id = key.strip_prefix(prefix).unwrap_or(&key);
-                gone.remove(id);
-                table.set(id, Some(found));
-            }
-            if !page.more {
-                gone.iter().for_each(|id| table.set(id, None));
-                return Ok(());
-            }
+        let pairs = self.records.store().list_all(prefix).await?;
+        let mut table = self.shared.write();
+        let mut gone = table.ids();
+        for (key, found) in pairs {
+            let id = key.strip_prefix(prefix).unwrap_or(&key);
+            gone.remove(id);
+            table.set(id, Some(found));
         }
+        gone.iter().for_each(|id| table.set(id, None));
+        Ok(())
     }
 }
 

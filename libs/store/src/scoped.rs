@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Write};
+use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Write, limits};
+
+/// Pairs that [`ScopedStore::list_all`] reads at a time.
+const PAGE_PAIRS: usize = 500;
 
 /// A store of the keys under `name/`, which callers name without it.
 #[derive(Clone)]
@@ -18,6 +21,27 @@ impl ScopedStore {
     /// Restricts `store` to the keys of the service `name`.
     pub fn new(store: Arc<dyn Store>, name: &str) -> Self {
         Self { store, prefix: format!("{name}/") }
+    }
+
+    /// Returns all pairs under `prefix`, in key order. They are read in pages, which may be of different revisions.
+    pub async fn list_all(&self, prefix: &str) -> Result<Vec<(String, Versioned)>, Error> {
+        let mut pairs: Vec<(String, Versioned)> = Vec::new();
+        loop {
+            let after = pairs.last().map_or("", |(key, _)| key);
+            let page = self.list(prefix, after, PAGE_PAIRS).await?;
+            pairs.extend(page.pairs);
+            if !page.more {
+                return Ok(pairs);
+            }
+        }
+    }
+
+    /// Applies `writes` without expectations, in as many commits as needed.
+    pub async fn write_all(&self, writes: &[Write]) -> Result<(), Error> {
+        for step in writes.chunks(limits::MAX_WRITES) {
+            self.commit(Commit { writes: step.to_vec(), ..Commit::default() }).await?;
+        }
+        Ok(())
     }
 
     fn full(&self, key: &str) -> String {

@@ -292,7 +292,11 @@ impl Config {
             metrics_listen: options.metrics_listen,
             advertise: options.advertise,
             tls: !options.insecure,
-            metadata_listen: options.metadata_listen,
+            // One file may configure several processes.
+            metadata_listen: match split.serves(Service::Metadata) {
+                true => options.metadata_listen,
+                false => Vec::new(),
+            },
             rate_limits: !options.no_rate_limits,
             insecure_bmcs: options.insecure_bmcs,
             drain: Duration::from_secs(options.drain_seconds),
@@ -303,15 +307,7 @@ impl Config {
             log: options.log,
             split,
         };
-        config.without_remote_services().checked()
-    }
-
-    /// Removes the settings of services that other processes serve: one file may configure several processes.
-    fn without_remote_services(mut self) -> Self {
-        if !self.split.serves(Service::Metadata) {
-            self.metadata_listen.clear();
-        }
-        self
+        config.checked()
     }
 
     fn checked(self) -> anyhow::Result<Self> {

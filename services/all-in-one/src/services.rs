@@ -120,20 +120,13 @@ impl Services {
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
         let Self { hardware, instance, power, workflow } = self;
-        let mut report = CheckReport::default();
-        if let Some(hardware) = hardware {
-            report = report.and(hardware.check(mend).await?);
-        }
-        if let Some(instance) = instance {
-            report = report.and(instance.check(mend).await?);
-        }
-        if let Some(power) = power {
-            report = report.and(power.check(mend).await?);
-        }
-        if let Some(workflow) = workflow {
-            report = report.and(workflow.check(mend).await?);
-        }
-        Ok(report)
+        let reports = [
+            OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
+            OptionFuture::from(instance.as_ref().map(|it| it.check(mend))).await.transpose()?,
+            OptionFuture::from(power.as_ref().map(|it| it.check(mend))).await.transpose()?,
+            OptionFuture::from(workflow.as_ref().map(|it| it.check(mend))).await.transpose()?,
+        ];
+        Ok(reports.into_iter().flatten().fold(CheckReport::default(), CheckReport::and))
     }
 
     /// Resolves once all services are ready.

@@ -16,17 +16,6 @@ pub struct Options {
     pub login: Option<Login>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            endpoints: vec!["http://127.0.0.1:2379".into()],
-            prefix: "/tinwright/".into(),
-            tls: None,
-            login: None,
-        }
-    }
-}
-
 /// The authority to trust, and the client certificate.
 #[derive(Clone, Debug)]
 pub struct Tls {

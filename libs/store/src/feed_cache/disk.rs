@@ -20,8 +20,6 @@ use bytes::Bytes;
 use super::Sealer;
 use crate::{Commit, Error, ScopedStore, Store as _, Write, limits};
 
-/// Pairs read at a time.
-const PAGE_PAIRS: usize = 100;
 /// Bytes of values in a commit of a long batch: half of the limit, so that its keys fit.
 const COMMIT_VALUE_BYTES: usize = limits::MAX_COMMIT_BYTES / 2;
 
@@ -60,26 +58,19 @@ impl Disk {
         let Some(last_live) = last_live.and_then(|last_live| time(&last_live.value)) else {
             return Ok(None);
         };
-        let (mut found, objects, mut after) = (BTreeMap::new(), self.object(""), String::new());
-        loop {
-            let page = self.store.list(&objects, &after, PAGE_PAIRS).await?;
-            for (key, at) in &page.pairs {
-                let id = key.strip_prefix(&objects).unwrap_or(key);
-                let Some(plain) = self.seal.unseal(key, &at.value) else {
-                    tracing::warn!(
-                        key,
-                        "the feed cache is deleted: this site's key does not decrypt it"
-                    );
-                    self.clear().await?;
-                    return Ok(None);
-                };
-                found.insert(id.to_owned(), plain);
-            }
-            let Some((last, _)) = page.pairs.last().filter(|_| page.more) else {
-                return Ok(Some((found, last_live)));
+        let (mut found, objects) = (BTreeMap::new(), self.object(""));
+        for (key, at) in self.store.list_all(&objects).await? {
+            let Some(plain) = self.seal.unseal(&key, &at.value) else {
+                tracing::warn!(
+                    key,
+                    "the feed cache is deleted: this site's key does not decrypt it"
+                );
+                self.clear().await?;
+                return Ok(None);
             };
-            after.clone_from(last);
+            found.insert(key.strip_prefix(&objects).unwrap_or(&key).to_owned(), plain);
         }
+        Ok(Some((found, last_live)))
     }
 
     /// Writes `changes`, all of them or none, and the time at which the feed was last live.
@@ -119,34 +110,23 @@ impl Disk {
     /// Moves a ready batch to its place.
     async fn move_ready(&self, last_live: Bytes) -> Result<(), Error> {
         let staged = self.next("");
-        loop {
-            let page = self.store.list(&staged, "", PAGE_PAIRS).await?;
-            if page.pairs.is_empty() {
-                break;
-            }
-            let moves = page.pairs.into_iter().map(|(key, at)| {
-                let object = self.object(key.strip_prefix(&staged).unwrap_or(&key));
-                let placed = match at.value.split_first() {
-                    Some((1, sealed)) => Write::Put(object, at.value.slice_ref(sealed)),
-                    Some(_) | None => Write::Delete(object),
-                };
-                vec![placed, Write::Delete(key)]
-            });
-            self.in_steps(moves).await?;
-        }
+        let moves = self.store.list_all(&staged).await?.into_iter().map(|(key, at)| {
+            let object = self.object(key.strip_prefix(&staged).unwrap_or(&key));
+            let placed = match at.value.split_first() {
+                Some((1, sealed)) => Write::Put(object, at.value.slice_ref(sealed)),
+                Some(_) | None => Write::Delete(object),
+            };
+            vec![placed, Write::Delete(key)]
+        });
+        self.in_steps(moves).await?;
         let done = [Write::Put(self.key("last_live"), last_live), Write::Delete(self.key("ready"))];
         self.commit(done.into()).await
     }
 
     async fn delete(&self, prefix: &str) -> Result<(), Error> {
-        loop {
-            let page = self.store.list(prefix, "", PAGE_PAIRS).await?;
-            if page.pairs.is_empty() {
-                return Ok(());
-            }
-            self.commit(page.pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect())
-                .await?;
-        }
+        let pairs = self.store.list_all(prefix).await?;
+        let deletes: Vec<_> = pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect();
+        self.store.write_all(&deletes).await
     }
 
     /// Commits groups of writes in as few commits as possible, each group in one.

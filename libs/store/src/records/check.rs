@@ -5,10 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Error, Kind, Records, decode, key};
-use crate::{Commit, Store, Write};
-
-/// Entries read or repaired at a time.
-const PAGE_ENTRIES: usize = 100;
+use crate::Write;
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,55 +66,38 @@ impl<K: Kind> Records<K> {
             writes.push(Write::Delete(key.clone()));
         }
         if mend {
-            for step in writes.chunks(PAGE_ENTRIES) {
-                let commit = Commit { writes: step.to_vec(), ..Commit::default() };
-                self.store.commit(commit).await?;
-            }
+            self.store.write_all(&writes).await?;
         }
         Ok(report)
     }
 
     /// Returns the index entries that the records have to have.
     async fn claims(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
-        let (mut claimed, mut after) = (BTreeMap::new(), String::new());
-        loop {
-            let page = self.store.list(&key::<K>(""), &after, PAGE_ENTRIES).await?;
-            for (key, found) in &page.pairs {
-                report.records += 1;
-                let Ok(record) = decode::<K>(key, found) else {
-                    report.corrupt.push(key.clone());
-                    continue;
-                };
-                for index in K::indexes(&record) {
-                    let entry = index.key(K::id(&record));
-                    if claimed.insert(entry.clone(), K::id(&record).to_owned()).is_some() {
-                        report.contested.push(entry);
-                    }
+        let mut claimed = BTreeMap::new();
+        for (key, found) in &self.store.list_all(&key::<K>("")).await? {
+            report.records += 1;
+            let Ok(record) = decode::<K>(key, found) else {
+                report.corrupt.push(key.clone());
+                continue;
+            };
+            for index in K::indexes(&record) {
+                let entry = index.key(K::id(&record));
+                if claimed.insert(entry.clone(), K::id(&record).to_owned()).is_some() {
+                    report.contested.push(entry);
                 }
             }
-            after = page.pairs.last().map_or(after, |(key, _)| key.clone());
-            if !page.more {
-                return Ok(claimed);
-            }
         }
+        Ok(claimed)
     }
 
     /// Returns the stored index entries.
     async fn entries(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
         for index in K::INDEXES {
-            let (prefix, mut after) = (format!("{index}/"), String::new());
-            loop {
-                let page = self.store.list(&prefix, &after, PAGE_ENTRIES).await?;
-                after = page.pairs.last().map_or(after, |(key, _)| key.clone());
-                let entries = page.pairs.into_iter();
-                found.extend(
-                    entries.map(|(key, at)| (key, String::from_utf8_lossy(&at.value).into_owned())),
-                );
-                if !page.more {
-                    break;
-                }
-            }
+            let entries = self.store.list_all(&format!("{index}/")).await?.into_iter();
+            found.extend(
+                entries.map(|(key, at)| (key, String::from_utf8_lossy(&at.value).into_owned())),
+            );
         }
         report.entries = found.len();
         Ok(found)

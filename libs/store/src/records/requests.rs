@@ -16,8 +16,6 @@ use crate::{Commit, Expect, ScopedStore, Store, Versioned, Write};
 
 /// Time for which a result is stored.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Entries read and deleted at a time.
-const PAGE_ENTRIES: usize = 100;
 
 /// A request that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,23 +71,13 @@ impl IdempotentRequest {
 /// Deletes the results in `store` that are older than [`RETENTION`]. Returns their number.
 pub async fn delete_expired(store: &ScopedStore, now: SystemTime) -> Result<usize, Error> {
     let oldest = seconds(now).saturating_sub(RETENTION.as_secs());
-    let (mut after, mut gone) = (String::new(), 0);
-    loop {
-        let page = store.list("request/", &after, PAGE_ENTRIES).await?;
-        let old = page
-            .pairs
-            .iter()
-            .filter(|(key, at)| split(key, at).is_ok_and(|(answered, ..)| answered < oldest));
-        let writes: Vec<_> = old.map(|(key, _)| Write::Delete(key.clone())).collect();
-        if !writes.is_empty() {
-            gone += writes.len();
-            store.commit(Commit { writes, ..Commit::default() }).await?;
-        }
-        after = page.pairs.last().map_or(after, |(key, _)| key.clone());
-        if !page.more {
-            return Ok(gone);
-        }
-    }
+    let entries = store.list_all("request/").await?;
+    let old = entries
+        .iter()
+        .filter(|(key, at)| split(key, at).is_ok_and(|(answered, ..)| answered < oldest));
+    let writes: Vec<_> = old.map(|(key, _)| Write::Delete(key.clone())).collect();
+    store.write_all(&writes).await?;
+    Ok(writes.len())
 }
 
 fn seconds(time: SystemTime) -> u64 {

@@ -171,7 +171,7 @@ async fn nothing_outside_the_prefix_is_seen_or_followed() {
 async fn nobody_at_the_address_is_unavailable() {
     let endpoints = vec![peer::url(peer::free_port())];
     for endpoints in [endpoints, vec![], vec!["not an address".into()]] {
-        let options = store::etcd::Options { endpoints, ..Default::default() };
+        let options = store::etcd::Options { endpoints, ..peer::options([]) };
         assert!(matches!(soon(Etcd::connect(options)).await, Err(Error::Unavailable(_))));
     }
 }

@@ -142,8 +142,9 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn options<const N: usize>(endpoints: [String; N]) -> Options {
-    Options { endpoints: endpoints.into(), ..Options::default() }
+/// The options for these members, without TLS and login.
+pub(crate) fn options<const N: usize>(endpoints: [String; N]) -> Options {
+    Options { endpoints: endpoints.into(), prefix: "/tinwright/".into(), tls: None, login: None }
 }
 
 fn client_url(port: u16, guard: Option<&Guard>) -> String {

@@ -58,14 +58,8 @@ impl Service {
 
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Hardware => "hardware",
-            Self::Instance => "instance",
-            Self::Workflow => "workflow",
-            Self::Power => "power",
-            Self::Netboot => "netboot",
-            Self::Metadata => "metadata",
-        })
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
     }
 }
 
