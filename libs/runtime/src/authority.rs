@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machines_request_gets_its_role_and_not_what_it_asks_for() {
+    fn a_machines_certificate_has_its_role_and_only_the_key_of_the_request() {
         let folder = tempfile::tempdir().unwrap();
         let site = SiteAuthority::open(folder.path()).unwrap();
         let key = KeyPair::generate().unwrap();

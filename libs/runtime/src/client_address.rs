@@ -64,7 +64,7 @@ impl ClientAddress {
         }
         let chain = match (by_list, by_element) {
             (false, false) => return Ok(Self { address, forwarded: false }),
-            // A proxy writes one of them, and lets the client's other one pass: nobody knows which is which.
+            // A proxy writes one of them and may pass on the client's other one: the two cannot be told apart.
             (true, true) => return Err(MalformedForwarding),
             (true, false) => values(headers, X_FORWARDED_FOR)?,
             (false, true) => {

@@ -147,7 +147,7 @@ impl<T: Message + Default> FeedCache<T> {
                 _ = alive.tick() => {}
                 () = stop.cancelled() => {}
             }
-            self.pending().still_live(SystemTime::now());
+            self.pending().still_live(crate::wall_time());
             if let Err(error) = self.write().await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "writing the feed cache failed; trying again");

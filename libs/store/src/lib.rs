@@ -8,6 +8,10 @@
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+use std::time::SystemTime;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -156,4 +160,10 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves once `prefix` may hold something newer than `after`, with the keys to read again, or with [`Changes::Lost`] for a
     /// reader that is too far behind and has to list. Values are not included.
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error>;
+}
+
+/// Returns the wall time.
+#[expect(clippy::disallowed_methods, reason = "runtime::clock is not below this crate")]
+fn wall_time() -> SystemTime {
+    SystemTime::now()
 }

@@ -16,7 +16,6 @@ pub mod requests;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
-use std::time::SystemTime;
 
 use prost::Message;
 use tinwright::status::Violations;
@@ -269,7 +268,7 @@ impl<K: Kind> Records<K> {
             return Ok(made);
         }
         let id = K::id(record);
-        let done = request.map(|request| request.done(id, SystemTime::now())).unwrap_or_default();
+        let done = request.map(|request| request.done(id, crate::wall_time())).unwrap_or_default();
         match self.commit(self.to_create(record).and(more).and(done)).await {
             Ok(_) => self.require(id).await,
             // The same request may have been carried out meanwhile, and caused the conflict.

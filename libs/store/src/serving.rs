@@ -1,7 +1,7 @@
 //! Records over gRPC: page sizes, watches and errors of every service.
 
 use std::pin::Pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use tinwright::check;
@@ -96,7 +96,7 @@ pub async fn run<K: Kind>(mirror: Mirror<K>, stop: CancellationToken) -> anyhow:
         loop {
             hourly.tick().await;
             if let Err(error) =
-                requests::delete_expired(mirror.records().store(), SystemTime::now()).await
+                requests::delete_expired(mirror.records().store(), crate::wall_time()).await
             {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

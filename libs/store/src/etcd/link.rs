@@ -123,12 +123,12 @@ impl Link {
 
     /// Reads from the first member that responds.
     pub(super) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, Fault> {
-        let until = Instant::now() + REQUEST_TIMEOUT;
+        let until = deadline(REQUEST_TIMEOUT);
         let share =
             REQUEST_TIMEOUT / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX).max(1);
         let mut left = self.endpoints.len(); // one attempt more: the connection may have broken since its last use
         loop {
-            let by = until.min(Instant::now() + share);
+            let by = until.min(deadline(share));
             let call = |member: Member| {
                 let range = range.clone();
                 async move { member.kv().range(member.led(range)).await }
@@ -137,7 +137,7 @@ impl Link {
                 Err(fault)
                     if (fault.elsewhere() || fault.stale())
                         && left > 0
-                        && Instant::now() < until =>
+                        && deadline(Duration::ZERO) < until =>
                 {
                     left -= 1;
                 }
@@ -148,7 +148,7 @@ impl Link {
 
     /// Writes. The request is sent again only if a member refused its token before it read the request.
     pub(super) async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Fault> {
-        let by = Instant::now() + REQUEST_TIMEOUT;
+        let by = deadline(REQUEST_TIMEOUT);
         let call = |member: Member| {
             let txn = txn.clone();
             async move { member.kv().txn(member.led(txn)).await }
@@ -168,7 +168,7 @@ impl Link {
         // Etcd ends a watch if the client closes its stream of requests.
         let requests = tokio_stream::once(WatchRequest { request_union: union });
         let requests = requests.chain(tokio_stream::pending());
-        let by = Instant::now() + REQUEST_TIMEOUT;
+        let by = deadline(REQUEST_TIMEOUT);
         let watch =
             |member: Member| async move { member.watch().watch(member.led(requests)).await };
         self.call(by, watch).await
@@ -265,6 +265,12 @@ impl Member {
         }
         request
     }
+}
+
+/// Returns the time at which `limit` from now ends.
+#[expect(clippy::disallowed_methods, reason = "runtime::clock is not below this crate")]
+fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit
 }
 
 /// Requests a token for a name and its password.

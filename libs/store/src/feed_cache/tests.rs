@@ -95,7 +95,7 @@ fn named(count: usize, hostname: &str) -> Option<Vec<(String, String)>> {
 }
 
 #[tokio::test]
-async fn what_was_told_is_there_after_a_restart_sealed_and_no_more_of_it_than_is_wanted() {
+async fn recorded_objects_are_stored_encrypted_and_projected() {
     let dir = tempfile::tempdir().unwrap();
     {
         let store: Arc<dyn Store> = Arc::new(Sled::open(dir.path()).unwrap());
@@ -118,7 +118,7 @@ async fn what_was_told_is_there_after_a_restart_sealed_and_no_more_of_it_than_is
 }
 
 #[tokio::test]
-async fn the_time_of_the_last_word_is_kept_and_silence_does_not_renew_it() {
+async fn the_last_live_time_is_stored_and_does_not_advance_without_a_live_feed() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let copy = copy(&store);
     copy.record(&all(1, "web"), at(1));
@@ -129,7 +129,7 @@ async fn the_time_of_the_last_word_is_kept_and_silence_does_not_renew_it() {
 }
 
 #[tokio::test]
-async fn a_listing_takes_away_what_it_does_not_name_and_writes_only_what_changed() {
+async fn a_snapshot_removes_missing_objects_and_writes_only_changed_ones() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let first = copy(&store);
     first.record(&all(5, "web"), at(1));
@@ -143,7 +143,7 @@ async fn a_listing_takes_away_what_it_does_not_name_and_writes_only_what_changed
 }
 
 #[tokio::test]
-async fn wherever_a_long_batch_is_cut_off_the_next_start_finds_all_of_it_or_nothing() {
+async fn an_interrupted_long_batch_is_completed_or_discarded() {
     const OBJECTS: usize = 250;
     let mut outcomes = HashSet::new();
     for commits in 0.. {
@@ -169,7 +169,7 @@ async fn wherever_a_long_batch_is_cut_off_the_next_start_finds_all_of_it_or_noth
 }
 
 #[tokio::test]
-async fn what_could_not_be_written_is_written_with_the_next() {
+async fn a_failed_batch_is_written_with_the_next() {
     for commits in 0..8 {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let frail = Arc::new(Frail { inner: inner.clone(), left: AtomicUsize::new(commits) });
@@ -186,7 +186,7 @@ async fn what_could_not_be_written_is_written_with_the_next() {
 }
 
 #[tokio::test]
-async fn a_copy_of_another_site_is_given_up() {
+async fn the_cache_of_another_site_is_deleted() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let theirs = copy(&store);
     theirs.record(&all(2, "web"), at(1));
@@ -196,7 +196,7 @@ async fn a_copy_of_another_site_is_given_up() {
 }
 
 #[tokio::test]
-async fn it_is_written_as_it_comes_and_for_the_last_time_at_the_end() {
+async fn changes_are_written_as_they_come_and_once_more_at_the_stop() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let (copy, stop) = (Arc::new(copy(&store)), CancellationToken::new());
     let running = tokio::spawn({

@@ -53,7 +53,7 @@ struct Counting {
     lists: AtomicUsize,
     /// Somebody writes this when the first listing has been read and is not answered yet.
     meanwhile: Mutex<Option<Commit>>,
-    /// The reader is too far behind to be told keys.
+    /// The reader is too far behind to get keys.
     lost: AtomicBool,
 }
 
@@ -136,7 +136,7 @@ async fn next(watcher: &mut Watcher<Notes>) -> WatchEvent<Note> {
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_everything_then_synced_then_changes() {
+async fn a_watcher_gets_all_records_then_synced_then_changes() {
     let f = fixture();
     let a = f.write("a", "1").await;
     f.mirror.ready().await;
@@ -151,7 +151,7 @@ async fn a_watcher_is_told_everything_then_synced_then_changes() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_is_told_the_latest_only() {
+async fn a_slow_watcher_gets_only_the_latest_state() {
     let f = fixture();
     f.mirror.ready().await;
     let (mut slow, mut quick) = (f.mirror.watch(), f.mirror.watch());
@@ -165,7 +165,7 @@ async fn a_slow_watcher_is_told_the_latest_only() {
 }
 
 #[tokio::test]
-async fn what_is_written_while_everything_is_read_is_told_as_well() {
+async fn a_record_written_during_the_first_list_is_sent() {
     let note = Note { id: "a".into(), revision: 0, text: "1".into() };
     let write = Write::Put("notes/note/a".into(), note.encode_to_vec().into());
     let commit = Commit { expect: Vec::new(), writes: vec![write] };
@@ -175,7 +175,7 @@ async fn what_is_written_while_everything_is_read_is_told_as_well() {
 }
 
 #[tokio::test]
-async fn what_changes_while_the_beginning_is_told_is_told_after_it() {
+async fn a_change_during_the_snapshot_is_sent_after_it() {
     let f = fixture();
     let a = f.write("a", "1").await;
     f.mirror.ready().await;
@@ -206,7 +206,7 @@ async fn a_mirror_that_was_too_far_behind_drops_what_was_deleted_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_record_that_changes_often_takes_no_more_room() {
+async fn repeated_changes_of_a_record_take_no_more_memory() {
     let f = fixture();
     f.mirror.ready().await;
     let mut watcher = f.mirror.watch_one("a");
@@ -218,7 +218,7 @@ async fn a_record_that_changes_often_takes_no_more_room() {
 }
 
 #[tokio::test]
-async fn who_watches_one_record_hears_of_no_other_and_of_its_birth_and_death() {
+async fn a_watcher_of_one_record_gets_only_its_events() {
     let f = fixture();
     f.mirror.ready().await;
     let mut watcher = f.mirror.watch_one("b");
@@ -249,7 +249,7 @@ async fn one_change_among_ten_thousand_watchers_is_one_read_and_wakes_one() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_missed_forgotten_deletions_begins_again() {
+async fn a_watcher_that_missed_dropped_deletions_begins_again() {
     let f = fixture();
     f.mirror.ready().await;
     let mut slow = f.mirror.watch();
@@ -266,7 +266,7 @@ async fn a_watcher_that_missed_forgotten_deletions_begins_again() {
 }
 
 #[tokio::test]
-async fn nobody_is_remembered_as_waiting_who_has_left() {
+async fn a_dropped_watcher_leaves_no_sender() {
     let f = fixture();
     drop(f.mirror.watch_one("a"));
     let kept = f.mirror.watch_one("b");

@@ -68,7 +68,7 @@ async fn a_record_is_found_by_its_id_and_by_its_index() {
 }
 
 #[tokio::test]
-async fn a_unique_value_has_one_owner_and_is_free_once_it_lets_go() {
+async fn a_unique_value_has_one_owner_and_can_be_reused_after_release() {
     let dogs = dogs();
     let rex = create(&dogs, &dog("rex", "1")).await;
     let taken = dogs.commit(dogs.to_create(&dog("ada", "1"))).await;
@@ -80,7 +80,7 @@ async fn a_unique_value_has_one_owner_and_is_free_once_it_lets_go() {
 }
 
 #[tokio::test]
-async fn a_change_to_what_was_changed_meanwhile_is_not_made() {
+async fn a_change_of_an_outdated_record_is_refused() {
     let dogs = dogs();
     let seen = create(&dogs, &dog("rex", "1")).await;
     let black = Dog { colour: "black".into(), ..seen.clone() };
@@ -100,7 +100,7 @@ async fn a_deleted_record_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_changed_record_leaves_no_entry_of_what_it_was() {
+async fn a_changed_record_leaves_no_old_index_entry() {
     let dogs = dogs();
     let rex = create(&dogs, &dog("rex", "1")).await;
     dogs.replace(&rex, Dog { colour: "black".into(), ..rex.clone() }).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_changed_record_leaves_no_entry_of_what_it_was() {
 }
 
 #[tokio::test]
-async fn a_record_is_not_made_over_another() {
+async fn a_create_does_not_overwrite_a_record() {
     let dogs = dogs();
     let rex = create(&dogs, &dog("rex", "1")).await;
     let again = dogs.commit(dogs.to_create(&dog("rex", "2"))).await;
@@ -133,7 +133,7 @@ async fn pages_follow_each_other_in_id_order() {
 }
 
 #[tokio::test]
-async fn a_page_of_ids_that_begin_alike_holds_no_others() {
+async fn a_page_of_a_prefix_has_only_ids_with_it() {
     let dogs = dogs();
     for (n, id) in ["a.1", "a.2", "a.3", "ab.1", "b.1"].into_iter().enumerate() {
         create(&dogs, &dog(id, &n.to_string())).await;
@@ -145,7 +145,7 @@ async fn a_page_of_ids_that_begin_alike_holds_no_others() {
 }
 
 #[tokio::test]
-async fn a_check_finds_and_mends_what_indexes_got_wrong() {
+async fn a_check_finds_and_repairs_wrong_index_entries() {
     let dogs = dogs();
     create(&dogs, &dog("rex", "1")).await;
     create(&dogs, &dog("ada", "2")).await;
@@ -166,7 +166,7 @@ async fn a_check_finds_and_mends_what_indexes_got_wrong() {
 }
 
 #[tokio::test]
-async fn a_check_cannot_mend_what_cannot_be_read_or_is_claimed_twice() {
+async fn a_check_cannot_repair_corrupt_records_and_contested_values() {
     let dogs = dogs();
     create(&dogs, &dog("rex", "1")).await;
     let twin = dog("twin", "1").encode_to_vec();
@@ -181,7 +181,7 @@ async fn a_check_cannot_mend_what_cannot_be_read_or_is_claimed_twice() {
 }
 
 #[tokio::test]
-async fn a_request_asked_twice_is_known_and_another_body_is_not_it() {
+async fn a_repeated_request_returns_its_result_and_another_body_is_refused() {
     let dogs = dogs();
     let request = IdempotentRequest::new("r1", &dog("", "1")).unwrap();
     assert_eq!(request.state(dogs.store()).await.unwrap(), RequestState::New);
@@ -194,7 +194,7 @@ async fn a_request_asked_twice_is_known_and_another_body_is_not_it() {
 }
 
 #[tokio::test]
-async fn of_two_records_made_for_one_request_the_second_is_refused() {
+async fn a_second_record_for_the_same_request_is_refused() {
     let dogs = dogs();
     let request = IdempotentRequest::new("r1", &dog("", "1")).unwrap();
     let made = |id, chip| dogs.to_create(&dog(id, chip)).and(request.done(id, UNIX_EPOCH));
@@ -205,7 +205,7 @@ async fn of_two_records_made_for_one_request_the_second_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_is_forgotten_after_a_week() {
+async fn a_result_is_deleted_after_a_week() {
     let dogs = dogs();
     let start = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for (id, at) in [("old", start), ("new", start + Duration::from_secs(60))] {
@@ -222,7 +222,7 @@ async fn an_answer_is_forgotten_after_a_week() {
 }
 
 #[tokio::test]
-async fn a_request_asked_twice_at_once_makes_one_record() {
+async fn two_concurrent_equal_requests_create_one_record() {
     let dogs = dogs();
     let request = IdempotentRequest::new("r1", &dog("", "1"));
     let ask = |id| {
@@ -235,7 +235,7 @@ async fn a_request_asked_twice_at_once_makes_one_record() {
 }
 
 #[tokio::test]
-async fn a_listing_that_keeps_little_misses_none() {
+async fn a_listing_with_a_strict_filter_misses_no_record() {
     let dogs = dogs();
     for n in 0..9 {
         let colour = if n % 3 == 0 { "black" } else { "brown" };
@@ -255,7 +255,7 @@ async fn a_listing_that_keeps_little_misses_none() {
 }
 
 #[tokio::test]
-async fn what_a_caller_saw_is_what_it_changes() {
+async fn a_change_applies_to_the_revision_that_the_caller_read() {
     let dogs = dogs();
     let rex = create(&dogs, &dog("rex", "1")).await;
     assert_eq!(dogs.at("rex", rex.revision).await.unwrap(), rex);

@@ -59,7 +59,7 @@ async fn no_value_becomes_a_file_that_sled_never_syncs() {
 }
 
 #[tokio::test]
-async fn dropping_the_store_finishes_what_is_queued() {
+async fn dropping_the_store_completes_queued_commits() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = open(dir.path());
     for n in 0..100 {
@@ -72,7 +72,7 @@ async fn dropping_the_store_finishes_what_is_queued() {
 }
 
 #[tokio::test]
-async fn after_an_error_from_the_disk_nothing_is_taken_and_nothing_unsynced_is_shown() {
+async fn after_a_disk_error_commits_and_reads_of_unsynced_data_fail() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     open(dir.path()).commit(put("old", "v")).await.expect("commits");
     let broken = File::open("/dev/null").expect("opens"); // fdatasync of it is an error
@@ -88,7 +88,7 @@ async fn after_an_error_from_the_disk_nothing_is_taken_and_nothing_unsynced_is_s
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_read_is_not_taken_for_a_new_one() {
+async fn an_unreadable_store_is_not_replaced_by_a_new_one() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     open(dir.path()).commit(put("a", "1")).await.expect("commits");
     std::fs::write(dir.path().join("db"), [1; 4096]).expect("writes");
@@ -99,7 +99,7 @@ async fn a_store_that_cannot_be_read_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_store_is_made_even_if_the_making_was_cut_short() {
+fn an_interrupted_creation_is_completed() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     drop(open(dir.path()));
     std::fs::remove_file(dir.path().join("ready")).expect("is there");
@@ -125,7 +125,7 @@ async fn commits_that_share_a_batch_see_each_other_and_fail_alone() {
 }
 
 #[tokio::test]
-async fn a_long_queue_is_applied_in_several_batches_and_answered_in_order() {
+async fn a_long_queue_is_applied_in_several_batches_in_order() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = open(dir.path());
     let mut outcomes = Vec::new();

@@ -58,7 +58,7 @@ async fn a_follower_outlives_a_killed_etcd() {
 }
 
 #[tokio::test]
-async fn what_changed_while_the_watch_was_broken_is_named_afterwards() {
+async fn changes_during_a_broken_watch_are_reported_afterwards() {
     let peer = Peer::start().await;
     let mut gate = Gate::to(peer.port()).await;
     let (store, other) = (peer::connect([gate.url()]).await, peer.store().await);
@@ -70,7 +70,7 @@ async fn what_changed_while_the_watch_was_broken_is_named_afterwards() {
 }
 
 #[tokio::test]
-async fn a_follower_of_what_etcd_has_compacted_is_lost() {
+async fn a_follower_behind_a_compaction_is_lost() {
     let peer = Peer::start().await;
     let mut gate = Gate::to(peer.port()).await;
     let (store, other) = (peer::connect([gate.url()]).await, peer.store().await);
@@ -88,7 +88,7 @@ async fn a_follower_of_what_etcd_has_compacted_is_lost() {
 }
 
 #[tokio::test]
-async fn a_follower_of_a_cluster_that_went_back_is_lost() {
+async fn a_follower_of_a_restored_cluster_is_lost() {
     let mut peer = Peer::start().await;
     let store = peer.store().await;
     store.commit(put("m/1")).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_paused_etcd_is_unavailable_within_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_is_lost_is_not_sent_again() {
+async fn a_commit_with_a_lost_response_is_not_sent_again() {
     let peer = Peer::start().await;
     let gate = Gate::to(peer.port()).await;
     let store = peer::connect([gate.url(), peer.url()]).await;
@@ -128,7 +128,7 @@ async fn a_commit_whose_answer_is_lost_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_read_that_is_not_answered_is_asked_elsewhere() {
+async fn a_read_without_a_response_is_sent_to_the_next_member() {
     let peer = Peer::start().await;
     let mut gate = Gate::to(peer.port()).await;
     let dead = peer::url(peer::free_port());
@@ -142,7 +142,7 @@ async fn a_read_that_is_not_answered_is_asked_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_follower_leaves_a_member_that_fell_silent() {
+async fn a_follower_leaves_a_silent_member() {
     let peer = Peer::start().await;
     let gate = Gate::to(peer.port()).await;
     let (store, other) = (peer::connect([gate.url(), peer.url()]).await, peer.store().await);
@@ -168,7 +168,7 @@ async fn nothing_outside_the_prefix_is_seen_or_followed() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_address_is_unavailable() {
+async fn an_address_without_a_server_is_unavailable() {
     let endpoints = vec![peer::url(peer::free_port())];
     for endpoints in [endpoints, vec![], vec!["not an address".into()]] {
         let options = store::etcd::Options { endpoints, ..peer::options([]) };

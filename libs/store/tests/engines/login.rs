@@ -53,7 +53,7 @@ async fn conforms_with_a_login() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_none_are_refused_and_the_error_names_the_member() {
+async fn a_wrong_or_missing_password_is_refused_and_the_error_names_the_member() {
     let peer = closed().await;
     for options in [options(&peer, "wrong"), peer.options()] {
         let refused = Etcd::connect(options).await.unwrap_err();
@@ -65,7 +65,7 @@ async fn a_wrong_password_and_none_are_refused_and_the_error_names_the_member() 
 }
 
 #[tokio::test]
-async fn a_token_that_etcd_forgot_is_asked_for_anew_by_reads_and_writes() {
+async fn reads_and_writes_renew_a_token_that_etcd_no_longer_accepts() {
     let peer = closed().await;
     let store = Etcd::connect(options(&peer, PASSWORD)).await.unwrap();
     let before = store.commit(once("m/1")).await.unwrap();

@@ -22,7 +22,7 @@ async fn conforms_in_tls_with_a_certificate_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_member_of_another_authority_is_not_spoken_to_and_the_error_names_it() {
+async fn a_member_of_another_authority_is_refused_and_the_error_names_it() {
     let dir = tempfile::tempdir().unwrap();
     let peer = Peer::guarded(Authority::new("ours").guard(dir.path())).await;
     let why = refused(&peer, Authority::new("theirs").key()).await;
@@ -31,7 +31,7 @@ async fn a_member_of_another_authority_is_not_spoken_to_and_the_error_names_it()
 }
 
 #[tokio::test]
-async fn a_cluster_that_wants_certificates_refuses_who_has_none_or_anothers() {
+async fn a_cluster_that_requires_certificates_refuses_clients_without_a_valid_one() {
     let dir = tempfile::tempdir().unwrap();
     let ours = Authority::new("ours");
     let peer = Peer::guarded(ours.guard(dir.path())).await;
@@ -42,7 +42,7 @@ async fn a_cluster_that_wants_certificates_refuses_who_has_none_or_anothers() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_none_is_named_at_the_start() {
+async fn an_invalid_certificate_is_reported_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let ours = Authority::new("ours");
     let peer = Peer::guarded(ours.guard(dir.path())).await;
