@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
-# The server with the environment that machines are provisioned from; and a member of etcd, for trying replicas.
-# Everything is built here: it takes this directory, the network, and nothing else.
+# Images of the server, with the operating system installation environment, and of etcd, for trying replicas.
+# The build needs this directory and the network only.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-# Linked statically: the worker runs where there is nothing else.
+# Linked statically: the worker runs in an initramfs without libraries.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --package all-in-one --package worker --bin tinwright --bin tinwright-worker \
@@ -15,7 +15,7 @@ FROM debian:bookworm-slim AS osie
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends busybox-static ca-certificates e2fsprogs kmod
 COPY --from=build /out/ /usr/local/bin/
-# With apt's package lists still there: the kernel is Debian's.
+# Needs apt's package lists: it downloads Debian's kernel.
 RUN tinwright osie build --output /osie
 
 FROM debian:bookworm-slim AS etcd

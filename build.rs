@@ -10,7 +10,7 @@ use protox::prost_reflect::{
     Value,
 };
 
-/// Secret fields of files that others published, which cannot carry our option.
+/// Secret fields of third-party proto files, which cannot carry our option.
 const PUBLISHED_SECRETS: [&str; 2] = ["hegel.GetResponse.JSON", "hegel.SubscribeResponse.JSON"];
 
 type BuildResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -18,11 +18,12 @@ type BuildResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> BuildResult {
     println!("cargo::rerun-if-changed=proto");
     compile("tinwright", "descriptors.bin", "secrets.rs")?;
-    // Published by others, and served apart from ours.
+    // Published by Tinkerbell, and not part of our API.
     compile("hegel", "hegel.bin", "hegel_secrets.rs")
 }
 
-/// Generates types and clients of the proto files below `folder`, their `descriptors`, and the code that hides their `secrets`.
+/// Generates types and clients of the proto files below `folder`, their `descriptors`, and the code that hides secret fields
+/// (`secrets`).
 fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     let mut files = Vec::new();
     find(&Path::new("proto").join(folder), &mut files)?;
@@ -38,8 +39,12 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     let mut config = prost_build::Config::new();
     // Ordered maps: equal messages have equal bytes. Type names: JSON finds the descriptors by them.
     config.btree_map(["."]).enable_type_names();
-    config.skip_debug(secret.holders(&pool).map(|message| message.full_name().to_owned()));
-    for oneof in secret.holders(&pool).flat_map(|message| message.oneofs().collect::<Vec<_>>()) {
+    config.skip_debug(
+        secret.messages_with_secrets(&pool).map(|message| message.full_name().to_owned()),
+    );
+    for oneof in
+        secret.messages_with_secrets(&pool).flat_map(|message| message.oneofs().collect::<Vec<_>>())
+    {
         config.type_attribute(oneof.full_name(), "#[derive(Debug)]");
     }
     tonic_prost_build::configure()
@@ -67,22 +72,22 @@ struct Secrets {
 }
 
 impl Secrets {
-    /// True if `field` is marked, or published as a secret.
+    /// True if `field` is marked as secret, or listed in [`PUBLISHED_SECRETS`].
     fn is_secret(&self, field: &FieldDescriptor) -> bool {
         let options = field.options();
         let marked = |option| matches!(*options.get_extension(option), Value::Bool(true));
         self.option.as_ref().is_some_and(marked) || PUBLISHED_SECRETS.contains(&field.full_name())
     }
 
-    /// Messages with a secret field of their own.
-    fn holders<'a>(
+    /// Returns the messages that have a secret field themselves.
+    fn messages_with_secrets<'a>(
         &'a self,
         pool: &'a DescriptorPool,
     ) -> impl Iterator<Item = MessageDescriptor> + 'a {
         pool.all_messages().filter(|message| message.fields().any(|field| self.is_secret(&field)))
     }
 
-    /// True if `message` or a message inside of it has a secret field.
+    /// True if `message`, or a message nested in it, has a secret field.
     fn holds(&self, message: &MessageDescriptor) -> bool {
         let ours = message.package_name() != "google.protobuf";
         ours && message.fields().any(|field| self.is_secret(&field) || self.nested(&field))
@@ -95,7 +100,7 @@ impl Secrets {
 
     fn code(&self, pool: &DescriptorPool) -> Result<String, std::fmt::Error> {
         let mut code = String::new();
-        for message in self.holders(pool) {
+        for message in self.messages_with_secrets(pool) {
             self.debug(&message, &mut code)?;
         }
         for message in pool.all_messages() {
@@ -106,7 +111,7 @@ impl Secrets {
         Ok(code)
     }
 
-    /// Writes a `Debug` that shows every field but the secret ones.
+    /// Writes an implementation of `Debug` without the secret fields.
     fn debug(&self, message: &MessageDescriptor, code: &mut String) -> std::fmt::Result {
         writeln!(code, "impl std::fmt::Debug for {} {{", type_path(message))?;
         writeln!(code, "fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {{")?;
@@ -114,7 +119,7 @@ impl Secrets {
         let plain =
             |field: &FieldDescriptor| field.containing_oneof().is_none() && !self.is_secret(field);
         for field in message.fields().filter(plain) {
-            // The getter of an enum gives its name in the place of a number.
+            // The getter of an enum field returns the enum value, whose `Debug` is its name.
             let getter = matches!(field.kind(), Kind::Enum(_)) && !field.is_list();
             let call = if getter { "()" } else { "" };
             write!(code, ".field({0:?}, &self.{0}{call})", field.name())?;
@@ -125,7 +130,7 @@ impl Secrets {
         writeln!(code, ".finish_non_exhaustive() }} }}")
     }
 
-    /// Writes a `Secrets` that empties the secret fields of a message and of those inside of it.
+    /// Writes an implementation of `Secrets`, which clears the secret fields of a message and of nested messages.
     fn clear(&self, message: &MessageDescriptor, code: &mut String) -> std::fmt::Result {
         writeln!(code, "impl crate::secret::Secrets for {} {{", type_path(message))?;
         writeln!(code, "fn clear_secrets(&mut self) {{")?;
@@ -154,14 +159,14 @@ impl Secrets {
     }
 }
 
-/// The path of the enum that is generated for `oneof` of `message`.
+/// Returns the path of the enum that is generated for `oneof` of `message`.
 fn oneof_path(message: &MessageDescriptor, oneof: &OneofDescriptor) -> String {
     let parent = type_path(message);
     let (module, name) = parent.rsplit_once("::").unwrap_or(("crate", &parent));
     format!("{module}::{}::{}", snake(name), camel(oneof.name()))
 }
 
-/// The path of the type that is generated for `message`.
+/// Returns the path of the type that is generated for `message`.
 fn type_path(message: &MessageDescriptor) -> String {
     let package = message.package_name().trim_start_matches("tinwright.");
     let own = message.full_name().strip_prefix(message.package_name()).unwrap_or_default();

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes the operating system that the rack installs: Debian with cloud-init, once for BIOS and once for UEFI.
-# usage: image.sh CACHE       leaves debian-bios.raw.zst and debian-uefi.raw.zst there, each with the SHA-256 and the length of what it unpacks to
+# Builds the disk images that the rack installs: Debian with cloud-init, one for BIOS and one for UEFI.
+# usage: image.sh CACHE
+# Writes debian-bios.raw.zst and debian-uefi.raw.zst to CACHE, and for each a file with SHA-256 and size of the uncompressed image.
 #
-# The root is made once and kept; the images take seconds. Neither the kernel's partition parser nor vfat is needed on this
-# host: partitions are reached by their offsets, and the ESP is filled with mtools.
+# The root file system is built once and cached; the images take seconds. The host needs neither a partition parser nor vfat in
+# its kernel: partitions are accessed by offset, and the ESP is filled with mtools.
 set -eu
 cache=$1
 mkdir -p "$cache"
@@ -24,7 +25,7 @@ trap clean EXIT
 packages=systemd-sysv,udev,dbus,iproute2,isc-dhcp-client,ifupdown,netbase,ca-certificates,openssh-server,cloud-init
 packages=$packages,linux-image-cloud-amd64,initramfs-tools,kmod,procps,zstd,e2fsprogs,util-linux,python3
 if [ ! -e "$cache/debian-root.tar" ]; then
-    echo "rack: making a Debian root (some minutes, once)" >&2
+    echo "rack: building a Debian root file system (takes some minutes, once)" >&2
     mmdebstrap --quiet --variant=minbase --include="$packages" \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/root.tar" >&2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes disks with an operating system that only says that it runs.
-# usage: make.sh DIRECTORY       leaves bios.raw and uefi.raw there
+# Builds disks with a minimal operating system that prints one line and restarts.
+# usage: make.sh DIRECTORY       writes bios.raw and uefi.raw to DIRECTORY
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
