@@ -27,7 +27,7 @@ use serde::Deserialize;
 use tonic::transport::Uri;
 
 pub use self::command_line::CommandLine;
-pub use self::links::Link;
+pub use self::links::NetbootLink;
 pub use self::metadata::{Metadata, Paths, Source};
 pub use self::split::{Peer, Service, Split};
 
@@ -104,10 +104,10 @@ pub struct Options {
     pub netboot_chain_ipxe: bool,
     /// Boot scripts and files.
     #[arg(skip)]
-    pub boot: boot_http::Options,
+    pub boot: boot_http::BootSection,
     /// DHCP.
     #[arg(skip)]
-    pub dhcp: dhcp::Options,
+    pub dhcp: dhcp::DhcpSection,
     /// Several interfaces with machines, in place of `netboot_interface`; in the file only.
     #[arg(skip)]
     pub links: Option<Vec<links::LinkOptions>>,
@@ -253,7 +253,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Netboot {
     /// The interfaces with machines; never empty.
-    pub links: Vec<Link>,
+    pub links: Vec<NetbootLink>,
     /// Settings of boot scripts and files.
     pub boot: boot_http::Boot,
     /// Networks whose addresses are leased.

@@ -174,7 +174,7 @@ async fn bind_netboot(
 fn settings(
     config: &Config,
     options: &config::Netboot,
-    link: &config::Link,
+    link: &config::NetbootLink,
     http_port: u16,
     site: &SiteAuthority,
 ) -> anyhow::Result<NetbootSite> {

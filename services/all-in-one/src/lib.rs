@@ -115,16 +115,7 @@ impl Server {
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
 
-        if !grpc.is_empty() {
-            let transport = match config.tls {
-                true => Transport::Tls(Arc::new(site.server(&config.names())?)),
-                false => Transport::TrustedPlaintext,
-            };
-            for listener in grpc {
-                let until = edges.stop.clone();
-                edges.tasks.spawn(serve::tcp(listener, transport.clone(), app.clone(), until));
-            }
-        }
+        serve_grpc(grpc, &config, &site, app, &mut edges)?;
         edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
         let edge_readiness = edge_services.start(&endpoints, store, &vitals, &mut edges);
@@ -143,6 +134,28 @@ impl Server {
         }));
         supervise::run([edges, inner], stop, config.drain).await
     }
+}
+
+/// Serves `app` on the API's listeners, with TLS unless it is disabled.
+fn serve_grpc(
+    listeners: Vec<TcpListener>,
+    config: &Config,
+    site: &SiteAuthority,
+    app: impl serve::App,
+    edges: &mut Tier,
+) -> anyhow::Result<()> {
+    if listeners.is_empty() {
+        return Ok(());
+    }
+    let transport = match config.tls {
+        true => Transport::Tls(Arc::new(site.server(&config.names())?)),
+        false => Transport::TrustedPlaintext,
+    };
+    for listener in listeners {
+        let until = edges.stop.clone();
+        edges.tasks.spawn(serve::tcp(listener, transport.clone(), app.clone(), until));
+    }
+    Ok(())
 }
 
 /// Does `work`, then waits for `stop`: a task that ends before would be reported as a failed service.

@@ -21,7 +21,7 @@ use runtime::network;
 
 use crate::guard::Guard;
 
-pub use links::{Kind, Link};
+pub use links::{Kind, NetworkLink};
 
 /// A machine, and the instance that occupies it.
 #[derive(Clone, Debug)]

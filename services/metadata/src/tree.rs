@@ -78,7 +78,8 @@ pub fn get(machine: &Machine, path: &[&str], signer: Option<&Signer>) -> Option<
     let Some((version, below)) = path.split_first() else {
         return Some(version::LISTING.to_owned().into());
     };
-    let view = View { machine, dialect: Dialect::of_version(version)?, signed: signer.is_some() };
+    let view =
+        TreeView { machine, dialect: Dialect::of_version(version)?, signed: signer.is_some() };
     let body = match below {
         [] => view.root().into(),
         _ => view.leaf(below).or_else(|| view.directory(below))?,
@@ -101,13 +102,13 @@ pub fn is_secret(path: &[&str]) -> bool {
 
 /// The tree of one machine in one dialect, with or without signatures.
 #[derive(Clone, Copy)]
-struct View<'a> {
+struct TreeView<'a> {
     machine: &'a Machine,
     dialect: Dialect,
     signed: bool,
 }
 
-impl View<'_> {
+impl TreeView<'_> {
     fn rows(self) -> impl Iterator<Item = &'static Row> {
         TABLE.into_iter().flatten().filter(move |row| row.is_in(self.dialect, self.signed))
     }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// The options of boot scripts and files. Defaults are those of the arguments; `Default` is for skipped arguments only.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Options {
+pub struct BootSection {
     /// Boot this on machines without an instance
     #[arg(default_value = "worker")]
     pub no_instance: FreeMachine,
@@ -95,7 +95,7 @@ pub struct Boot {
     pub https: Option<Https>,
 }
 
-impl Options {
+impl BootSection {
     /// Checks the options.
     pub(super) fn checked(self) -> anyhow::Result<Boot> {
         let no_instance = match self.no_instance {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// Parses the section with the default beneath it.
-    fn section(text: &str) -> Options {
+    fn section(text: &str) -> BootSection {
         crate::config::tests::options(&format!("[boot]\n{text}")).unwrap().boot
     }
 

@@ -144,8 +144,8 @@ fn arguments() -> Vec<OptionArgument> {
     };
     let command = || Command::new("");
     section("", Options::augment_args(command()))
-        .chain(section("boot", boot_http::Options::augment_args(command())))
-        .chain(section("dhcp", dhcp::Options::augment_args(command())))
+        .chain(section("boot", boot_http::BootSection::augment_args(command())))
+        .chain(section("dhcp", dhcp::DhcpSection::augment_args(command())))
         .collect()
 }
 

@@ -16,7 +16,7 @@ const MIN_LEASE_SECONDS: u32 = 60;
 /// The options of DHCP. Defaults are those of the arguments; `Default` is for skipped arguments only.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Options {
+pub struct DhcpSection {
     /// Assign addresses in this mode
     #[arg(value_name = "MODE", default_value = "reservation")]
     pub mode: Mode,
@@ -101,7 +101,7 @@ impl From<Mode> for dhcp::Mode {
     }
 }
 
-impl Options {
+impl DhcpSection {
     /// Checks the options. `chain_ipxe` is not in the section.
     pub(super) fn checked(self, chain_ipxe: bool) -> anyhow::Result<Dhcp> {
         let defaults = Dhcp::default();
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     /// Parses the section with the defaults beneath it.
-    fn section(text: &str) -> Options {
+    fn section(text: &str) -> DhcpSection {
         crate::config::tests::options(&format!("[dhcp]\n{text}")).unwrap().dhcp
     }
 

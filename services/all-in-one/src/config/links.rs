@@ -22,12 +22,12 @@ pub struct LinkOptions {
     /// True if booting machines are saved the wait for an IPv6 router.
     pub ra_assist: bool,
     /// The options of DHCP on this link.
-    pub dhcp: dhcp::Options,
+    pub dhcp: dhcp::DhcpSection,
 }
 
 /// A checked link.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct NetbootLink {
     /// The interface that machines are attached to.
     pub interface: String,
     /// Our address on it.
@@ -41,7 +41,7 @@ pub struct Link {
 }
 
 /// Returns the configured links, if any.
-pub(super) fn links(options: &Options) -> anyhow::Result<Vec<Link>> {
+pub(super) fn links(options: &Options) -> anyhow::Result<Vec<NetbootLink>> {
     let address = options.netboot_address;
     match (options.netboot_interface.clone(), options.links.clone()) {
         (None, None) => Ok(Vec::new()),
@@ -65,9 +65,9 @@ pub(super) fn links(options: &Options) -> anyhow::Result<Vec<Link>> {
 }
 
 /// Checks the links of the file, which must differ in interface, address and networks.
-fn several(sections: Vec<LinkOptions>, chain_ipxe: bool) -> anyhow::Result<Vec<Link>> {
+fn several(sections: Vec<LinkOptions>, chain_ipxe: bool) -> anyhow::Result<Vec<NetbootLink>> {
     anyhow::ensure!(!sections.is_empty(), "links is empty");
-    let mut links: Vec<Link> = Vec::new();
+    let mut links: Vec<NetbootLink> = Vec::new();
     for section in sections {
         let name = format!("links: {}", section.interface);
         let mut link = section.checked(chain_ipxe).with_context(|| name.clone())?;
@@ -85,14 +85,20 @@ fn several(sections: Vec<LinkOptions>, chain_ipxe: bool) -> anyhow::Result<Vec<L
 }
 
 impl LinkOptions {
-    fn checked(self, chain_ipxe: bool) -> anyhow::Result<Link> {
+    fn checked(self, chain_ipxe: bool) -> anyhow::Result<NetbootLink> {
         let Self { interface, address, http_port, ra_assist, dhcp } = self;
         let address = address.map_or_else(|| site::address_of(&interface), Ok)?;
-        Ok(Link { address, interface, http_port, ra_assist, dhcp: dhcp.checked(chain_ipxe)? })
+        Ok(NetbootLink {
+            address,
+            interface,
+            http_port,
+            ra_assist,
+            dhcp: dhcp.checked(chain_ipxe)?,
+        })
     }
 }
 
-impl Link {
+impl NetbootLink {
     /// Fails if this link has the interface, the address or a network of `other`.
     fn check_distinct(&self, other: &Self) -> anyhow::Result<()> {
         anyhow::ensure!(self.interface != other.interface, "interface is named twice");
@@ -114,7 +120,7 @@ mod tests {
     use super::*;
     use ::dhcp::Mode;
 
-    fn load(text: &str) -> anyhow::Result<Vec<Link>> {
+    fn load(text: &str) -> anyhow::Result<Vec<NetbootLink>> {
         links(&crate::config::tests::options(text)?)
     }
 
@@ -133,7 +139,7 @@ mod tests {
         let [a, b] = &links[..] else { panic!("two") };
         assert_eq!((a.address.octets()[0], a.http_port, a.ra_assist), (192, 8080, true));
         assert_eq!((b.address.octets()[0], b.http_port, b.ra_assist), (198, 8081, false));
-        let of = |link: &Link| {
+        let of = |link: &NetbootLink| {
             let dhcp = &link.dhcp.link;
             (dhcp.mode, dhcp.lease_seconds, dhcp.boot_lease_seconds)
         };

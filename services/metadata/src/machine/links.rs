@@ -10,7 +10,7 @@ use super::{Address, Machine, Nic, Route};
 
 /// A network link of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct NetworkLink {
     /// The unique name in the operating system.
     pub name: String,
     /// The MAC.
@@ -56,7 +56,7 @@ pub enum Kind {
 
 impl Machine {
     /// Returns the links, each after those it is built on.
-    pub fn links(&self) -> Vec<Link> {
+    pub fn links(&self) -> Vec<NetworkLink> {
         let names = self.nic_names();
         let named: Vec<_> = self.nics.iter().zip(&names).collect();
         let mut links: Vec<_> = named.iter().map(|(nic, name)| self.interface(nic, name)).collect();
@@ -92,14 +92,14 @@ impl Machine {
     }
 
     /// Returns the link of an interface. A member of a bond has no addresses.
-    fn interface(&self, nic: &Nic, name: &str) -> Link {
+    fn interface(&self, nic: &Nic, name: &str) -> NetworkLink {
         let is_member = self.bonds.iter().any(|bond| bond.name == nic.bond);
         let link = self.link(name, Kind::Interface, &[nic]);
         if is_member { link.without_addresses() } else { link }
     }
 
     /// Returns a link with the configuration of all `nics`, and the MAC of the first.
-    fn link(&self, name: &str, kind: Kind, nics: &[&Nic]) -> Link {
+    fn link(&self, name: &str, kind: Kind, nics: &[&Nic]) -> NetworkLink {
         let each = || nics.iter().copied();
         let addresses: Vec<_> = each().flat_map(|nic| self.addresses_of(nic)).collect();
         let primary = self.primary_nic().map(|nic| nic.mac);
@@ -112,7 +112,7 @@ impl Machine {
         }
         let domain = each().map(|nic| &nic.domain).find(|domain| !domain.is_empty());
         let routes = each().flat_map(|nic| nic.routes.iter().copied());
-        Link {
+        NetworkLink {
             name: name.to_owned(),
             mac: each().next().map_or(Mac([0; 6]), |nic| nic.mac),
             kind,
@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// Moves the addresses of `link` to a VLAN on it, if the machine's frames are tagged there.
-    fn vlan(&self, link: &mut Link) -> Option<Link> {
+    fn vlan(&self, link: &mut NetworkLink) -> Option<NetworkLink> {
         let is_on_link = |nic: &&Nic| match &link.kind {
             Kind::Bond { .. } => nic.bond == link.name,
             Kind::Interface => nic.mac == link.mac && (link.dhcp || !link.addresses.is_empty()),
@@ -137,7 +137,7 @@ impl Machine {
         let kind = Kind::Vlan { id, over: link.name.clone() };
         // Linux limits names to fifteen bytes.
         let over: String = link.name.chars().filter(char::is_ascii).take(10).collect();
-        let vlan = Link { name: format!("{over}.{id}"), kind, ..link.clone() };
+        let vlan = NetworkLink { name: format!("{over}.{id}"), kind, ..link.clone() };
         *link = link.clone().without_addresses();
         Some(vlan)
     }
@@ -162,7 +162,7 @@ fn default_routes(addresses: &[Address]) -> impl Iterator<Item = Route> {
     v4.into_iter().chain(v6).map(|(network, gateway)| Route { network, gateway })
 }
 
-impl Link {
+impl NetworkLink {
     /// Returns the link without everything that belongs to its addresses.
     fn without_addresses(self) -> Self {
         Self {

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::{Kind, Link, Machine};
+use crate::machine::{Kind, Machine, NetworkLink};
 
 /// Returns the network configuration of the machine.
 pub(super) fn config(machine: &Machine) -> Value {
@@ -37,7 +37,7 @@ fn parameters(mode: &str) -> Value {
     parameters
 }
 
-fn with_addresses(mut config: Value, link: &Link) -> Value {
+fn with_addresses(mut config: Value, link: &NetworkLink) -> Value {
     if let Some(mtu) = link.mtu {
         config["mtu"] = mtu.into();
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::{Address, Kind, Link, Machine, Route};
+use crate::machine::{Address, Kind, Machine, NetworkLink, Route};
 
 /// Returns the network configuration of the machine.
 pub(super) fn data(machine: &Machine) -> Value {
@@ -26,7 +26,7 @@ pub(super) fn data(machine: &Machine) -> Value {
     json!({ "links": links, "networks": networks, "services": services })
 }
 
-fn as_link(link: &Link) -> Value {
+fn as_link(link: &NetworkLink) -> Value {
     let (name, mac) = (&link.name, link.mac.to_string());
     let mut value = match &link.kind {
         Kind::Interface => json!({ "id": name, "type": "phy", "ethernet_mac_address": mac }),
@@ -54,7 +54,7 @@ fn as_link(link: &Link) -> Value {
     value
 }
 
-fn network(link: &Link, address: &Address) -> Value {
+fn network(link: &NetworkLink, address: &Address) -> Value {
     let v4 = address.ip.is_ipv4();
     let mut value = json!({
         "link": link.name,
