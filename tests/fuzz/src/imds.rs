@@ -1,6 +1,6 @@
-//! Metadata: requests as they are on the wire, and the whole service but its sockets.
+//! Metadata: HTTP requests to the whole service, without sockets.
 //!
-//! An input is an octet that says who asks, and a request with head and body.
+//! An input is an octet that selects the client's address, followed by a request with head and body.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,53 +21,53 @@ use tinwright::hardware::v1::{Hardware, Policy};
 use tokio::runtime::Runtime;
 
 use crate::Target;
-use crate::site::{LOOKUP, NODE1, NODE2, RELAY, SECRET, instance, machines};
+use crate::site::{LOOKUP_ID, NODE1, NODE2, RELAY, SECRET, instance, machines};
 
-/// The longest request head our listener reads.
-const HEAD: usize = 16 * 1024;
-/// Who is never told the secret, and asks for as much as anybody.
-const STRANGER: [u8; 4] = [198, 51, 100, 77];
+/// Maximum size of a request head that the listener accepts, in octets.
+const MAX_HEAD_OCTETS: usize = 16 * 1024;
+/// Address of a client that has no record. It must never get the secret.
+const UNKNOWN_CLIENT: [u8; 4] = [198, 51, 100, 77];
 
-/// Where calls home go: nowhere.
-struct Nowhere;
+/// Discards phone-home calls.
+struct DiscardPhoneHome;
 
 #[async_trait]
-impl PhoneHome for Nowhere {
+impl PhoneHome for DiscardPhoneHome {
     async fn report(&self, _: PhoneHomeCall) -> Result<(), NotStored> {
         Ok(())
     }
 }
 
-/// The service as two sites have it: one where tokens are optional, one where they are required.
+/// Two services: one with optional session tokens, one with required tokens and rate limits.
 #[derive(Debug)]
 pub struct Imds {
     runtime: Runtime,
     services: [Service; 2],
-    words: Vec<Vec<u8>>,
+    token_headers: Vec<Vec<u8>>,
 }
 
 impl Imds {
-    /// For both machines, through a relay that is a trusted proxy.
+    /// Creates the services. They serve both machines, and the relay is a trusted proxy.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let services =
             [service(MetadataTokens::Optional, false)?, service(MetadataTokens::Required, true)?];
-        Ok(Self { runtime, services, words: tokens()? })
+        Ok(Self { runtime, services, token_headers: token_headers()? })
     }
 
-    /// The answer to `input`, with who it goes to; nothing where no server would get that far.
-    fn ask(
+    /// Returns status and body of the response to `input`. None if `input` has no well-formed request.
+    fn send(
         &self,
         service: &Service,
         input: &[u8],
     ) -> anyhow::Result<Option<(StatusCode, Vec<u8>)>> {
         let Some(request) = request(input) else { return Ok(None) };
-        let answer = self.runtime.block_on(async {
-            let answer = service.respond(SocketAddr::new(who(input), 4711), request).await;
-            let (head, body) = answer.into_parts();
+        let response = self.runtime.block_on(async {
+            let client = SocketAddr::new(client_address(input), 4711);
+            let (head, body) = service.respond(client, request).await.into_parts();
             anyhow::Ok((head.status, to_bytes(body, usize::MAX).await?.to_vec()))
         });
-        answer.map(Some)
+        response.map(Some)
     }
 }
 
@@ -90,8 +90,8 @@ impl Target for Imds {
             "POST /phone-home HTTP/1.1\r\n\r\n{\"instance_id\": \"i-0001\", \"type\": \"x\"}",
             "POST /events HTTP/1.1\r\n\r\n{\"state\": \"running\", \"message\": \"x\"}",
         ];
-        let from = |who: u8| move |request: &&str| [&[who], request.as_bytes()].concat();
-        (0..=3).flat_map(|who| requests.iter().map(from(who)).collect::<Vec<_>>()).collect()
+        let from = |client: u8| move |request: &&str| [&[client], request.as_bytes()].concat();
+        (0..=3).flat_map(|client| requests.iter().map(from(client)).collect::<Vec<_>>()).collect()
     }
 
     fn words(&self) -> Vec<Vec<u8>> {
@@ -140,19 +140,27 @@ impl Target for Imds {
             "pub_key_",
             "\u{85}",
         ];
-        words.iter().map(|word| word.as_bytes().to_vec()).chain(self.words.clone()).collect()
+        words
+            .iter()
+            .map(|word| word.as_bytes().to_vec())
+            .chain(self.token_headers.clone())
+            .collect()
     }
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
-        let may = who(input) == IpAddr::from(NODE1) || who(input) == IpAddr::from(RELAY);
-        let knows = request(input).is_some_and(|request| names_instance(&request));
+        let client = client_address(input);
+        let may_read = client == IpAddr::from(NODE1) || client == IpAddr::from(RELAY);
+        let has_lookup_id = request(input).is_some_and(|request| has_lookup_id(&request));
         for service in &self.services {
-            let Some((status, body)) = self.ask(service, input)? else { return Ok(()) };
+            let Some((status, body)) = self.send(service, input)? else { return Ok(()) };
             anyhow::ensure!(status != StatusCode::INTERNAL_SERVER_ERROR, "{status}");
             let refused = status.is_client_error() || status.is_server_error();
-            anyhow::ensure!(!refused || body.is_empty(), "a refusal with a body");
-            let told = body.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
-            anyhow::ensure!(may || knows || !told, "another machine's secret is told");
+            anyhow::ensure!(!refused || body.is_empty(), "error response {status} has a body");
+            let has_secret = body.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
+            anyhow::ensure!(
+                may_read || has_lookup_id || !has_secret,
+                "response to {client} has another machine's secret"
+            );
         }
         Ok(())
     }
@@ -162,51 +170,54 @@ fn service(tokens: MetadataTokens, rate_limits: bool) -> anyhow::Result<Service>
     let index = Arc::new(Index::default());
     let fleet = Fleet::new(vec![index.clone()]);
     let policy = Policy { metadata_tokens: tokens.into(), ..Policy::default() };
-    let known = machines().map(|record| Hardware { policy: Some(policy.clone()), ..record });
-    fleet.hardware(FeedEvent::Snapshot(known.into()));
+    let records = machines().map(|record| Hardware { policy: Some(policy.clone()), ..record });
+    fleet.hardware(FeedEvent::Snapshot(records.into()));
     fleet.instance(FeedEvent::Snapshot(vec![instance()]));
     let relay = Ipv4Addr::from(RELAY);
     let trusted_proxies = TrustedProxies::new([format!("{relay}/32").parse()?])?;
     let config = Config { trusted_proxies, rate_limits, ..Config::default() };
     let tokens = Tokens::new(&[7; 32]);
-    Ok(Service::new(index, tokens, Arc::new(Nowhere), config, Clock::system()))
+    Ok(Service::new(index, tokens, Arc::new(DiscardPhoneHome), config, Clock::system()))
 }
 
-/// Headers with tokens: one of each machine's, one that has ended, and another site's.
-fn tokens() -> anyhow::Result<Vec<Vec<u8>>> {
+/// Returns headers with session tokens: one of each machine, an expired one, and one made with another site's key.
+fn token_headers() -> anyhow::Result<Vec<Vec<u8>>> {
     let now = std::time::SystemTime::now();
-    let (ours, theirs) = (Tokens::new(&[7; 32]), Tokens::new(&[8; 32]));
+    let (own_site, other_site) = (Tokens::new(&[7; 32]), Tokens::new(&[8; 32]));
     let [_, second] = machines();
     let tokens = [
-        ours.mint("i-0001", 21_600, now)?,
-        ours.mint(&second.id, 21_600, now)?,
-        ours.mint("i-0001", 1, std::time::SystemTime::UNIX_EPOCH)?,
-        theirs.mint("i-0001", 21_600, now)?,
+        own_site.mint("i-0001", 21_600, now)?,
+        own_site.mint(&second.id, 21_600, now)?,
+        own_site.mint("i-0001", 1, std::time::SystemTime::UNIX_EPOCH)?,
+        other_site.mint("i-0001", 21_600, now)?,
     ];
     Ok(tokens.map(|token| format!("X-aws-ec2-metadata-token: {token}\r\n").into_bytes()).into())
 }
 
-/// Who asks.
-fn who(input: &[u8]) -> IpAddr {
+/// Returns the client's address, which the first octet selects.
+fn client_address(input: &[u8]) -> IpAddr {
     match input.first() {
         None | Some(0) => Ipv4Addr::from(NODE1).into(),
         Some(1) => Ipv4Addr::from(NODE2).into(),
         Some(2) => Ipv4Addr::from(RELAY).into(),
-        Some(3) => Ipv4Addr::from(STRANGER).into(),
+        Some(3) => Ipv4Addr::from(UNKNOWN_CLIENT).into(),
         Some(other) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, (*other).into()).into(),
     }
 }
 
-/// Whether the path has the name that only the first machine knows.
-fn names_instance(request: &Request) -> bool {
+/// True if the path contains the lookup id of the first machine's instance, which permits the access from any address.
+fn has_lookup_id(request: &Request) -> bool {
     let path = Path::parse(request.uri().path());
-    path.is_some_and(|path| path.segments().iter().any(|part| part.eq_ignore_ascii_case(LOOKUP)))
+    path.is_some_and(|path| path.segments().iter().any(|part| part.eq_ignore_ascii_case(LOOKUP_ID)))
 }
 
-/// The request in `input`, if there is one that a server would pass on.
+/// Parses the request in `input`. None if an HTTP server would refuse it before the service.
 fn request(input: &[u8]) -> Option<Request> {
     let (_, text) = input.split_first()?;
-    let end = text.windows(4).position(|four| four == b"\r\n\r\n").filter(|end| *end <= HEAD)?;
+    let end = text
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .filter(|end| *end <= MAX_HEAD_OCTETS)?;
     let (head, body) = (text.get(..end)?, text.get(end + 4..)?);
     let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
     let mut first = lines.next()?.split(|octet| *octet == b' ');
@@ -226,16 +237,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_good_input_is_answered_and_some_tell_the_machine_its_secret() {
+    fn valid_requests_succeed_and_the_machine_gets_its_user_data() {
         let target = Imds::new().unwrap();
-        let answers: Vec<_> = target
+        let responses: Vec<_> = target
             .corpus()
             .iter()
-            .map(|input| target.ask(&target.services[0], input).unwrap().unwrap())
+            .map(|input| target.send(&target.services[0], input).unwrap().unwrap())
             .collect();
-        let good = answers.iter().filter(|(status, _)| *status == StatusCode::OK).count();
-        assert!(good > answers.len() / 3, "{good}");
-        let secret = String::from_utf8_lossy(&answers[3].1).into_owned();
-        assert!(secret.contains(SECRET), "{secret}");
+        let succeeded = responses.iter().filter(|(status, _)| *status == StatusCode::OK).count();
+        assert!(succeeded > responses.len() / 3, "{succeeded}");
+        let user_data = String::from_utf8_lossy(&responses[3].1).into_owned();
+        assert!(user_data.contains(SECRET), "{user_data}");
     }
 }

@@ -15,26 +15,26 @@ use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::Workflow;
 
 /// The server's address.
-pub(crate) const US: [u8; 4] = [198, 51, 100, 1];
+pub(crate) const SERVER: [u8; 4] = [198, 51, 100, 1];
 /// Address of the first machine, which an instance occupies.
 pub(crate) const NODE1: [u8; 4] = [198, 51, 100, 50];
 /// Address of the second machine, for which a workflow is pending.
 pub(crate) const NODE2: [u8; 4] = [198, 51, 100, 60];
 /// Address of the relay.
 pub(crate) const RELAY: [u8; 4] = [198, 51, 100, 254];
-/// The relay port of the second machine.
-pub(crate) const PORT: &str = "eth1/2:7";
+/// Circuit id of the relay port that the second machine is on.
+pub(crate) const CIRCUIT_ID: &str = "eth1/2:7";
 /// A secret that only the first machine may read.
 pub(crate) const SECRET: &str = "correct horse battery staple";
 /// Lookup id of the first machine's instance.
-pub(crate) const LOOKUP: &str = "00112233445566778899aabbccddeeff";
+pub(crate) const LOOKUP_ID: &str = "00112233445566778899aabbccddeeff";
 
 const ID1: &str = "0197f0a0-0000-7000-8000-000000000001";
 const ID2: &str = "0197f0a0-0000-7000-8000-000000000002";
 
 /// Returns the hardware records.
 pub(crate) fn machines() -> [Hardware; 2] {
-    let circuit_id = crate::hex::encode(PORT.as_bytes());
+    let circuit_id = crate::hex::encode(CIRCUIT_ID.as_bytes());
     let port = hw::RelayPort { circuit_id, ..hw::RelayPort::default() };
     let mut second = machine(ID2, "52:54:00:00:00:02", NODE2);
     second.interfaces.iter_mut().for_each(|interface| interface.relay_port = Some(port.clone()));
@@ -52,7 +52,7 @@ pub(crate) fn instance() -> Instance {
         crypted_root_password: SECRET.into(),
         ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host".into()],
         tags: vec!["rack=1".into(), "spare".into()],
-        lookup_id: LOOKUP.into(),
+        lookup_id: LOOKUP_ID.into(),
         ..Instance::default()
     }
 }
@@ -74,10 +74,13 @@ pub(crate) fn index() -> Arc<Index> {
 }
 
 /// Returns the boot script service.
-pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<BootScripts>> {
+pub(crate) fn boot_scripts(
+    index: Arc<Index>,
+    rate_limits: bool,
+) -> anyhow::Result<Arc<BootScripts>> {
     let site = Site {
         interface: "lo".into(),
-        address: US.into(),
+        address: SERVER.into(),
         http_port: 7080,
         dhcp: Dhcp::default(),
         loaders: Vec::new(),
@@ -100,7 +103,7 @@ pub(crate) fn boots(index: Arc<Index>, rate_limits: bool) -> anyhow::Result<Arc<
 
 fn machine(id: &str, mac: &str, address: [u8; 4]) -> Hardware {
     let [gateway, address] =
-        [US, address].map(|octets| std::net::Ipv4Addr::from(octets).to_string());
+        [SERVER, address].map(|octets| std::net::Ipv4Addr::from(octets).to_string());
     let dhcp = hw::Dhcp {
         address: Some(hw::Address { address, prefix_length: 24, gateway }),
         hostname: "rack1-slot7".into(),

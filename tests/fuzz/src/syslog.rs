@@ -1,4 +1,4 @@
-//! Syslog: lines of both forms, and where they are kept.
+//! Syslog: the parser of both formats (RFC 3164, RFC 5424), and the storage of lines.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,22 +13,23 @@ use runtime::Clock;
 use crate::Target;
 use crate::site::{NODE1, NODE2, index};
 
-/// The longest datagram read.
-const LONGEST: usize = 8192;
-/// How many octets of text an octet of a datagram comes to at the most: as `\u{1b}`.
-const ESCAPED: usize = 6;
-/// How much time passes between two lines.
-const PASSES: Duration = Duration::from_millis(3);
-/// What a line says besides its text to be read by the newer form.
-const HEAD: &str = "1 - ";
+/// Maximum size of a datagram, in octets. Longer inputs are truncated.
+const MAX_DATAGRAM_OCTETS: usize = 8192;
+/// Maximum length of the text for one octet of a datagram: an escape such as `\u{1b}`.
+const MAX_ESCAPE_OCTETS: usize = 6;
+/// The time between two lines.
+const LINE_INTERVAL: Duration = Duration::from_millis(3);
+/// Version and nil timestamp of RFC 5424.
+const VERSION_AND_TIME: &str = "1 - ";
 
-/// The server up to its socket, and a clock.
+/// The server without its socket, and a clock.
 #[derive(Debug)]
 pub struct Syslog {
     server: Server,
     limit: LineLimit,
     now: Instant,
-    taken: u32,
+    /// The number of processed inputs.
+    inputs: u32,
 }
 
 impl Default for Syslog {
@@ -38,21 +39,21 @@ impl Default for Syslog {
 }
 
 impl Syslog {
-    /// Of the small site, and strangers.
+    /// Creates the target.
     pub fn new() -> Self {
         let lines = Arc::new(Lines::new(SystemTime::now()));
         let (index, metrics) = (index(), Metrics::default());
         let server =
             Server { index, allocator: None, lines, metrics, debug: true, clock: Clock::system() };
-        Self { server, limit: LineLimit::default(), now: Instant::now(), taken: 0 }
+        Self { server, limit: LineLimit::default(), now: Instant::now(), inputs: 0 }
     }
 
-    /// One of the machines, or some stranger.
+    /// Returns the source of the next line: the first machine, the second one, or an unknown address.
     fn source(&self) -> IpAddr {
-        match self.taken % 4 {
+        match self.inputs % 4 {
             0 => NODE1.into(),
             1 => NODE2.into(),
-            _ => Ipv4Addr::from(self.taken.wrapping_mul(0x9e37_79b9)).into(),
+            _ => Ipv4Addr::from(self.inputs.wrapping_mul(0x9e37_79b9)).into(),
         }
     }
 }
@@ -108,23 +109,27 @@ impl Target for Syslog {
             "\t",
             "\u{1b}[2J",
         ];
-        let broken = [vec![0xff], vec![0xc3], vec![0xed, 0xa0, 0x80], vec![0xf4, 0x90, 0x80, 0x80]];
-        words.map(|word| word.as_bytes().to_vec()).into_iter().chain(broken).collect()
+        let invalid_utf8 =
+            [vec![0xff], vec![0xc3], vec![0xed, 0xa0, 0x80], vec![0xf4, 0x90, 0x80, 0x80]];
+        words.map(|word| word.as_bytes().to_vec()).into_iter().chain(invalid_utf8).collect()
     }
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
-        let datagram = input.get(..LONGEST).unwrap_or(input);
+        let datagram = input.get(..MAX_DATAGRAM_OCTETS).unwrap_or(input);
         let message = Message::parse(datagram);
-        check(datagram, &message)?;
-        if let Some(line) = written(&message) {
-            let read = Message::parse(line.as_bytes());
-            let read = Message { sent: message.sent, ..read };
-            anyhow::ensure!(read == message, "not read as written: {read:?} for {message:?}");
+        check_message(datagram, &message)?;
+        if let Some(line) = encode(&message) {
+            let parsed = Message::parse(line.as_bytes());
+            let parsed = Message { sent: message.sent, ..parsed };
+            anyhow::ensure!(
+                parsed == message,
+                "message changed by encoding and parsing: {parsed:?} for {message:?}"
+            );
         }
-        (self.taken, self.now) = (self.taken.wrapping_add(1), self.now + PASSES);
+        (self.inputs, self.now) = (self.inputs.wrapping_add(1), self.now + LINE_INTERVAL);
         let source = self.source();
         self.server.receive(&mut self.limit, source, datagram, self.now);
-        if self.taken.is_multiple_of(4096) {
+        if self.inputs.is_multiple_of(4096) {
             let lines = self.server.lines.after("", 0, usize::MAX);
             anyhow::ensure!(lines.is_sorted_by_key(|line| line.sequence), "lines out of order");
         }
@@ -132,27 +137,28 @@ impl Target for Syslog {
     }
 }
 
-/// What holds of every message, whatever was said.
-fn check(datagram: &[u8], message: &Message) -> anyhow::Result<()> {
+/// Checks the invariants of a parsed message.
+fn check_message(datagram: &[u8], message: &Message) -> anyhow::Result<()> {
     let Message { priority, sent: _, hostname, app, process, text } = message;
     let texts = [hostname, app, process, text];
     let controls = texts.iter().any(|text| text.chars().any(char::is_control));
-    anyhow::ensure!(!controls, "a control character is left: {message:?}");
+    anyhow::ensure!(!controls, "control character in {message:?}");
     let octets: usize = texts.iter().map(|text| text.len()).sum();
-    anyhow::ensure!(octets <= ESCAPED * datagram.len(), "{octets} octets of {}", datagram.len());
+    let max = MAX_ESCAPE_OCTETS * datagram.len();
+    anyhow::ensure!(octets <= max, "{octets} octets of text from {}", datagram.len());
     anyhow::ensure!(!priority.facility().is_empty(), "no facility");
     Ok(())
 }
 
-/// `message` by RFC 5424, if it can be told so; without its time.
-fn written(message: &Message) -> Option<String> {
+/// Encodes `message` by RFC 5424, without its time. None if a header field has a blank or is the nil value `-`.
+fn encode(message: &Message) -> Option<String> {
     let Message { priority, sent: _, hostname, app, process, text } = message;
-    let said = [hostname, app, process];
-    if said.iter().any(|field| field.contains(' ') || *field == "-") {
+    let fields = [hostname, app, process];
+    if fields.iter().any(|field| field.contains(' ') || *field == "-") {
         return None;
     }
-    let [hostname, app, process] = said.map(|field| if field.is_empty() { "-" } else { field });
+    let [hostname, app, process] = fields.map(|field| if field.is_empty() { "-" } else { field });
     let number = (0..=191)
         .find(|number| netboot::syslog::message::Priority::new(*number) == Some(*priority))?;
-    Some(format!("<{number}>{HEAD}{hostname} {app} {process} - - \u{feff}{text}"))
+    Some(format!("<{number}>{VERSION_AND_TIME}{hostname} {app} {process} - - \u{feff}{text}"))
 }

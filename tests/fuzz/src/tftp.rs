@@ -22,12 +22,12 @@ use crate::Target;
 
 /// The longest packet that is parsed.
 const MAX_PACKET_BYTES: usize = 1024;
-/// More than the bursts that a silent client is sent: a window some times over, with one block in a burst.
+/// Maximum number of bursts to a silent client: more than its retries of a window need, with one block in a burst.
 const MAX_BURSTS: usize = 1000;
 /// Bytes before the data of a DATA packet.
 const HEADER_BYTES: usize = 4;
 
-/// A file, and the limits of requests. The inputs advance the time.
+/// A file, and the rate limits of requests. Each input advances the time.
 #[derive(Debug)]
 pub struct Tftp {
     file: Bytes,
@@ -79,7 +79,7 @@ impl Tftp {
             "a transfer to a silent client does not end"
         );
         let acknowledged = session.transfer.acknowledged_bytes();
-        // Rounded up to a block; netascii has two bytes for some.
+        // The last block may be counted as full. Netascii encodes some bytes as two.
         let max = 2 * length as u64 + u64::from(MAX_BLOCK_BYTES);
         anyhow::ensure!(acknowledged <= max, "{acknowledged} bytes of {length} acknowledged");
         Ok(())
@@ -97,7 +97,7 @@ impl Target for Tftp {
         let acks = |step: usize| (0..200).step_by(step).map(ack).collect::<Vec<_>>();
         let probe = error_packet(ErrorCode::OPTIONS_REFUSED, "User aborted the transfer");
         let data = [b"\0\x03\0\x01".as_slice(), &[7; 512]].concat();
-        let conversations = [
+        let sessions = [
             [vec![read("snponly.efi", "octet", &ovmf)], acks(4)].concat(),
             [vec![read("undionly.kpxe", "octet", &[("blksize", "1456")])], acks(1)].concat(),
             [vec![read("52-54-00-00-00-01/auto.ipxe", "netascii", &[])], acks(1)].concat(),
@@ -110,9 +110,9 @@ impl Target for Tftp {
             vec![bytes("\0\x02x\0octet\0"), data, probe],
             vec![bytes("\0\x06blksize\x008\0")],
         ];
-        conversations
+        sessions
             .iter()
-            .map(|packets| packets.iter().flat_map(|packet| framed(packet)).collect())
+            .map(|packets| packets.iter().flat_map(|packet| frame(packet)).collect())
             .collect()
     }
 
@@ -150,7 +150,7 @@ impl Target for Tftp {
     }
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
-        let frames = unframed(input);
+        let frames = split_frames(input);
         let parse = |frame: &&[u8]| {
             ClientPacket::parse(frame.get(..MAX_PACKET_BYTES).unwrap_or(frame)).ok()
         };
@@ -179,7 +179,7 @@ struct TestSession {
 }
 
 impl TestSession {
-    /// Performs `next`, then applies `event`. Does nothing after the end.
+    /// Performs `next`, then handles `event`. Does nothing once the transfer has ended.
     fn step(&mut self, next: NextStep, event: &Event, now: Instant) -> anyhow::Result<NextStep> {
         match next {
             NextStep::End(_) => return Ok(next),
@@ -187,7 +187,8 @@ impl TestSession {
             NextStep::Send => {
                 while self.transfer.needs_block() {
                     let block = self.file.next(self.transfer.block_bytes()).now_or_never();
-                    self.transfer.push_block(block.context("a file in memory that blocks")??);
+                    self.transfer
+                        .push_block(block.context("reading a file in memory is pending")??);
                 }
                 let Burst { bytes, packet_bytes } = self.transfer.next_burst(now);
                 let packets = bytes.chunks(packet_bytes);
@@ -218,7 +219,7 @@ fn requested_file(request: &FileRequest) -> anyhow::Result<Option<RequestedFile>
     let Ok(file) = RequestedFile::parse(&request.name) else { return Ok(None) };
     if let RequestedFile::File { path, .. } = &file {
         let leads_out = path.starts_with('/') || path.split('/').any(|part| part == "..");
-        anyhow::ensure!(!leads_out, "{path:?} leads out");
+        anyhow::ensure!(!leads_out, "{path:?} leads out of the directory");
     }
     Ok(Some(file))
 }
@@ -236,14 +237,14 @@ fn bytes(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// Returns `packet` after its length.
-fn framed(packet: &[u8]) -> Vec<u8> {
+/// Returns `packet` with its length in front.
+fn frame(packet: &[u8]) -> Vec<u8> {
     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
     [&length.to_be_bytes(), packet].concat()
 }
 
-/// Splits `input` into frames. A length beyond the end takes the rest.
-fn unframed(mut input: &[u8]) -> Vec<&[u8]> {
+/// Splits `input` into packets. A length beyond the end of `input` is cut to the rest.
+fn split_frames(mut input: &[u8]) -> Vec<&[u8]> {
     let mut frames = Vec::new();
     while let Some((length, rest)) = input.split_first_chunk::<2>() {
         let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
