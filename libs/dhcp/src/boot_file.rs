@@ -9,17 +9,17 @@ use crate::options::code;
 use crate::packet::{Packet, dashed};
 use crate::request::{ClientClass, Request};
 
-/// A file name that never exists. Firmware that is sent to it ends its search at once; without any offer it would go on
-/// searching for a minute, at every boot of every installed machine.
+/// The name of a file that never exists. Firmware that gets this name goes to its next boot device at once. Without any
+/// offer it would wait for one for a minute, at each boot of an installed machine.
 pub const REFUSED_FILE: &str = "netboot-not-allowed";
 
-/// PXE discovery control: take the boot file from this offer and ask no boot server (PXE 2.1, option 43 tag 6, bit 3).
+/// PXE discovery control: take the boot file from this offer, without boot server discovery (PXE 2.1, option 43 tag 6, bit 3).
 const FILE_IN_OFFER: &[u8] = &[6, 1, 8];
-/// The boot menu without which a Raspberry Pi's ROM takes no offer: boot server type 0 with exactly this name.
+/// The boot menu that a Raspberry Pi's ROM requires in an offer: boot server type 0 with exactly this name.
 const RASPBERRY_PI_MENU: &[u8] = b"\x06\x01\x08\x09\x14\0\0\x11Raspberry Pi Boot\x0a\x04\0PXE";
 
-/// Sets the header fields and options of `packet` about booting. Returns the client's architectures if the site has no
-/// loader for any of them.
+/// Sets the boot options and the boot fields of the header in `packet`. Returns the client's architectures if the site has
+/// no loader for any of them.
 pub(crate) fn set(
     packet: &mut Packet,
     request: &Request,
@@ -34,7 +34,7 @@ pub(crate) fn set(
         return None;
     }
     if request.class == ClientClass::Ordinary {
-        // Switches and the like take a boot file only if their record has one.
+        // Clients that do not boot from the network, such as switches, get a boot file only if their record has one.
         packet.options.set_some(code::TFTP_SERVER_NAME, own_server);
         set_file(packet, own_file.unwrap_or_default());
         return None;
@@ -55,11 +55,11 @@ pub(crate) fn set(
     None
 }
 
-/// Returns the script for iPXE, or a loader for firmware. No chainload loop is possible: a client that declares itself iPXE gets
-/// a loader only if [`chainload`](crate::chainload) takes it for firmware.
+/// Returns the script for iPXE, or a loader for firmware. A chainload loop is impossible: iPXE gets a loader only if
+/// [`chainload`](crate::chainload) decided that it is the NIC's firmware.
 fn boot_file(request: &Request, inputs: &ReplyInputs<'_>, server: &str) -> Option<String> {
     let ReplyInputs { link, reservation, offer, .. } = *inputs;
-    // A machine identified by its port may send from an interface that its record does not have yet.
+    // A machine that is identified by its switch port may have an interface that is not in its record yet.
     let mac = dashed(reservation.map_or(request.mac, |own| own.mac));
     let preferred = reservation.and_then(|own: &Reservation| own.loader.as_deref());
     let loader = link.loaders.choose(request.architectures(), preferred);
@@ -78,7 +78,8 @@ fn boot_file(request: &Request, inputs: &ReplyInputs<'_>, server: &str) -> Optio
     }
 }
 
-/// Sets the options of every reply to a client of `class`, refusals included. iPXE takes an offer with these for complete.
+/// Sets the options of every reply to a client of `class`, refusals included. With these options iPXE does not wait for an
+/// offer of a ProxyDHCP server.
 fn set_class(packet: &mut Packet, class: ClientClass) {
     match class {
         ClientClass::Ordinary => {}
@@ -92,7 +93,7 @@ fn set_class(packet: &mut Packet, class: ClientClass) {
 
 fn set_file(packet: &mut Packet, file: &str) {
     packet.options.set_some(code::BOOT_FILE_NAME, Some(file));
-    // A name that leaves no room for its NUL stands in option 67 alone, never cut.
+    // A name that does not fit into the field with its NUL is sent in option 67 only. It is never truncated.
     if let Some((head, [_, ..])) = packet.file.split_at_mut_checked(file.len()) {
         head.copy_from_slice(file.as_bytes());
     }
@@ -100,7 +101,7 @@ fn set_file(packet: &mut Packet, file: &str) {
 
 fn refuse(packet: &mut Packet, class: ClientClass, link: &Link) {
     match class {
-        // Without a file iPXE prints "Nothing to boot" and goes on.
+        // Without a file iPXE prints "Nothing to boot" and ends.
         ClientClass::Ipxe { .. } | ClientClass::Ordinary => {}
         ClientClass::Pxe => {
             packet.siaddr = link.id;
@@ -110,8 +111,8 @@ fn refuse(packet: &mut Packet, class: ClientClass, link: &Link) {
     }
 }
 
-/// True if the client is a Raspberry Pi's ROM, which sends architecture 41 or, more often, none; iPXE and UEFI on the
-/// same board send their own.
+/// True if the client is a Raspberry Pi's ROM: it sends architecture 41, or 0 or none with a vendor prefix of the board's
+/// makers in its MAC. iPXE and UEFI on the same board send other architectures.
 fn is_raspberry_pi(request: &Request, link: &Link) -> bool {
     let [a, b, c, ..] = request.mac;
     request.class == ClientClass::Pxe

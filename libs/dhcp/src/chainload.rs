@@ -1,22 +1,23 @@
-//! Chainloading: iPXE in a NIC's ROM gets another loader before its script, once per boot.
+//! Chainloading: iPXE in a NIC's ROM gets the site's loader before its script, once per boot.
 //!
 //! ```text
-//!           DISCOVER            REQUEST              fetched, or DISCOVER again
+//!           DISCOVER            REQUEST              loader fetched, or DISCOVER
 //! nothing ───────────▶ Offered ─────────▶ Requested ───────────────────────────▶ Done ── LOADER_INTERVAL ──▶ nothing
 //! ```
 //!
-//! The ROM and the loader identify themselves alike. So exchanges are distinguished by their transaction number, and by the
-//! DISCOVER that begins every boot. One exchange in [`LOADER_INTERVAL`] gets a loader and every other one the script,
-//! whatever the client sends; repetitions of that exchange get it [`MAX_LOADER_REPLIES`] times.
+//! The requests of the ROM and of the loader look the same. Exchanges are therefore distinguished by their transaction id,
+//! and by the DISCOVER that begins each boot. Within [`LOADER_INTERVAL`], one exchange gets a loader and every other
+//! exchange gets the script. Retransmissions in the first exchange get the loader too, in up to [`MAX_LOADER_REPLIES`]
+//! replies.
 
 use std::time::Duration;
 
 use crate::packet::MessageType;
 use crate::request::{ClientClass, Request};
 
-/// The time after a loader until the next one: longer than any loader needs to request its script.
+/// Minimum time between two loaders for one interface. It is longer than a loader takes to request its script.
 pub const LOADER_INTERVAL: Duration = Duration::from_secs(180);
-/// The number of replies of one exchange that name a loader: packets get lost.
+/// Maximum number of replies with a loader in one exchange. It is more than one because packets get lost.
 pub const MAX_LOADER_REPLIES: u8 = 12;
 
 /// The progress of an exchange that got a loader.
@@ -27,7 +28,7 @@ enum Stage {
     Done,
 }
 
-/// The last loader that an interface was sent to. The caller forgets it [`LOADER_INTERVAL`] after it was new.
+/// The last exchange in which an interface got a loader. The caller deletes it [`LOADER_INTERVAL`] after it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoaderGrant {
     stage: Stage,
@@ -40,7 +41,7 @@ pub struct LoaderGrant {
 pub struct GrantChange {
     /// The grant after the request.
     pub grant: LoaderGrant,
-    /// True if [`LOADER_INTERVAL`] begins.
+    /// True if the grant is new, and [`LOADER_INTERVAL`] begins.
     pub is_new: bool,
     /// True if the request is answered with a loader although it is from iPXE.
     pub loader: bool,
@@ -50,7 +51,7 @@ impl LoaderGrant {
     /// The grant after a loader was fetched completely.
     pub const FETCHED: Self = Self { stage: Stage::Done, xid: 0, replies: 0 };
 
-    /// Returns the change of the grant `before` by `request`; none if the request is not answered with a boot file.
+    /// Applies `request` to the grant `before`. None if the reply to `request` has no boot file.
     pub fn after(before: Option<Self>, request: &Request) -> Option<GrantChange> {
         let xid = request.packet.xid;
         let stage = match request.kind() {
@@ -61,7 +62,7 @@ impl LoaderGrant {
         let change = |grant, is_new, loader| Some(GrantChange { grant, is_new, loader });
         let grant = match (request.class, before) {
             (ClientClass::Ordinary, _) => return None,
-            // Its loader will identify itself as iPXE.
+            // The loader of this firmware will send requests as iPXE, and must get the script.
             (ClientClass::Pxe | ClientClass::Http, _) => {
                 return change(Self { stage, xid, replies: MAX_LOADER_REPLIES }, true, false);
             }
@@ -100,7 +101,7 @@ mod tests {
         Request::new(packet, received, &Link::new([192, 0, 2, 1].into(), "")).unwrap()
     }
 
-    /// Sends `messages` of iPXE, and returns which of them got a loader.
+    /// Applies `messages` of iPXE. Returns for each of them true if its reply has a loader.
     fn send(grant: &mut Option<LoaderGrant>, messages: &[(MessageType, u32)]) -> Vec<bool> {
         let mut send = |kind, xid| {
             let change = LoaderGrant::after(*grant, &message(kind, xid, "iPXE")).unwrap();

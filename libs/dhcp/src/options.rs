@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 /// The option numbers that are read or written (RFC 2132 unless another RFC is named).
 pub mod code {
-    #![allow(missing_docs)] // their names are the registry's
+    #![allow(missing_docs)] // the names are IANA's
     pub const PAD: u8 = 0;
     pub const SUBNET_MASK: u8 = 1;
     pub const ROUTER: u8 = 3;
@@ -47,18 +47,18 @@ pub mod code {
     pub const CLASSLESS_ROUTES: u8 = 121;
     /// RFC 5859.
     pub const TFTP_SERVERS: u8 = 150;
-    /// iPXE's own, encapsulated.
+    /// The encapsulated options of iPXE.
     pub const IPXE: u8 = 175;
-    /// Requested by old Windows in place of 121.
+    /// Requested by old Windows instead of option 121.
     pub const MS_CLASSLESS_ROUTES: u8 = 249;
     pub const END: u8 = 255;
 }
 
-/// Options in the order of their numbers. Fragments of one option are one value here (RFC 3396).
+/// Options in the order of their numbers. Fragments of one option are joined into one value (RFC 3396).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(BTreeMap<u8, Value>);
 
-/// The value of an option. Most are short, and need no memory of their own.
+/// The value of an option. Short ones, which are most, are stored inline, without a heap allocation.
 type Value = SmallVec<[u8; 32]>;
 
 /// An option is longer than the rest of its field.
@@ -109,8 +109,8 @@ impl Options {
         self.0.iter().map(|(code, value)| (*code, value.as_slice()))
     }
 
-    /// Reads one field of options up to its end mark; a missing end mark is accepted. Existing options are continued
-    /// (RFC 3396 section 7: the fields of an overloaded packet are one stream).
+    /// Parses one field of options up to its END option; a missing END is accepted. A further fragment of an existing option is
+    /// appended to its value (RFC 3396 section 7: the fields of an overloaded packet are one stream).
     pub(crate) fn read(&mut self, mut field: &[u8]) -> Result<(), Overrun> {
         while let [code, rest @ ..] = field {
             field = match *code {
@@ -128,7 +128,7 @@ impl Options {
     }
 }
 
-/// Finds a sub-option: options 43, 82 and 175 are encoded like the options field, without its padding rules.
+/// Returns the value of a sub-option: options 43, 82 and 175 are encoded like the options field, without its padding rules.
 pub fn sub_option(encapsulated: &[u8], wanted: u8) -> Option<&[u8]> {
     let mut field = encapsulated;
     while let [code, length, rest @ ..] = field {

@@ -71,11 +71,11 @@ pub struct Packet {
     pub hlen: u8,
     /// The number of relays passed.
     pub hops: u8,
-    /// The client's transaction number.
+    /// The transaction id, which the client chooses.
     pub xid: u32,
-    /// Seconds since the client began.
+    /// Seconds since the client began to acquire or renew an address.
     pub secs: u16,
-    /// The highest bit requests a broadcast reply.
+    /// Flags. The highest bit requests a broadcast reply.
     pub flags: u16,
     /// The address that the client uses already.
     pub ciaddr: Ipv4Addr,
@@ -152,7 +152,7 @@ impl Packet {
 
     /// Parses a packet of either direction.
     ///
-    /// The bare header is long enough: dhcping and perfdhcp send less than BOOTP's 300 octets.
+    /// A packet without options may be shorter than BOOTP's 300 octets: dhcping and perfdhcp send less.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let mut packet = reader.header().ok_or(Malformed::Short)?;
@@ -164,7 +164,7 @@ impl Packet {
         Ok(packet)
     }
 
-    /// Parses a client's request, and drops what no server answers.
+    /// Parses a client's request. Fails for packets that a server must not reply to.
     pub fn parse_request(bytes: &[u8]) -> Result<Self, Malformed> {
         let packet = Self::parse(bytes)?;
         if packet.op != BOOTREQUEST {
@@ -197,7 +197,7 @@ impl Packet {
         (self.hlen == 6).then_some([a, b, c, d, e, f])
     }
 
-    /// Moves options out of `file` and `sname` (RFC 2131 section 4.1: in this order).
+    /// Moves options from `file`, then from `sname` to the others (RFC 2131 section 4.1 requires this order).
     fn unfold(&mut self) -> Result<(), Malformed> {
         let overload = match self.options.get(code::OVERLOAD) {
             None => return Ok(()),
@@ -217,7 +217,7 @@ impl Packet {
     }
 }
 
-/// Takes fixed-size fields off the front.
+/// Reads fixed-size fields from the start of the bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,4 +1,4 @@
-//! A parsed request: the packet, the class of the client, and the way it was received.
+//! A parsed request: the packet, the class of the client, its source and its socket.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -45,7 +45,7 @@ pub enum ListenPort {
     BootService,
 }
 
-/// The way a request was received.
+/// Source and socket of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Received {
     /// Source address of the datagram.
@@ -67,7 +67,7 @@ pub struct Request {
     pub class: ClientClass,
     /// True if the client is the site's own iPXE build.
     pub is_site_build: bool,
-    /// The way it was received.
+    /// Source and socket.
     pub received: Received,
 }
 
@@ -101,7 +101,8 @@ impl Request {
         address(self.packet.giaddr)
     }
 
-    /// Returns the server identifier of replies: the relay's override, so that renewals pass through it, or our address.
+    /// Returns the server identifier of replies: the relay's override (RFC 5107), so that renewals pass through the relay, or
+    /// our address.
     pub fn server_id(&self, link: &Link) -> Ipv4Addr {
         self.relayed(link).server.unwrap_or(link.id)
     }
@@ -111,18 +112,18 @@ impl Request {
         address(self.packet.ciaddr)
     }
 
-    /// Returns option 93 in the client's order of preference. Never read from option 60: iPXE repeats there the
-    /// value of the last reply.
+    /// Returns option 93 in the client's order of preference. Option 60 is not read, because iPXE
+    /// repeats there the value of the last reply.
     pub fn architectures(&self) -> impl Iterator<Item = u16> {
         architectures(&self.packet)
     }
 
-    /// Returns the SMBIOS UUID (option 97) in its wire order, if it is what RFC 4578 describes; some NICs send garbage.
+    /// Returns the SMBIOS UUID (option 97) in its wire order, if it has the format of RFC 4578; some NICs send garbage.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.packet.options.get(code::CLIENT_UUID)?.strip_prefix(&[0])?.try_into().ok()
     }
 
-    /// Returns option 82 as far as `link` trusts it: from listed relays, and from switches if those are trusted.
+    /// Returns option 82 if `link` trusts its sender: a listed relay, or any switch if switches are trusted. Empty otherwise.
     pub fn relayed(&self, link: &Link) -> Relayed<'_> {
         let trusted = match self.relay() {
             None => link.trust_switches,
@@ -154,7 +155,7 @@ fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
     match packet.options.get(code::VENDOR_CLASS) {
         Some(vendor) if vendor.starts_with(b"PXEClient") => ClientClass::Pxe,
         Some(vendor) if vendor.starts_with(b"HTTPClient") => ClientClass::Http,
-        // U-Boot's vendor class is whatever its builder configured.
+        // U-Boot's vendor class is configured at its build, so the architecture identifies it.
         _ => match architectures(packet).next() {
             Some(number) if U_BOOT.contains(&number) => ClientClass::Pxe,
             Some(number) if U_BOOT_HTTP.contains(&number) => ClientClass::Http,
@@ -163,7 +164,7 @@ fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
     }
 }
 
-/// True if a user class is `name`: raw as iPXE sends it, or an element of the list of RFC 3004.
+/// True if a user class is `name`, or is a list with the element `name`. iPXE sends the bare name, RFC 3004 requires a list.
 fn lists(user_class: &[u8], name: &[u8]) -> bool {
     let mut list = user_class;
     let mut listed = user_class == name;

@@ -1,4 +1,4 @@
-//! The records of the feeds on disk: a process that starts while the control plane is unreachable still has its machines.
+//! The records of the feeds on disk. They let a process start while the control plane is unreachable.
 //!
 //! Restored records are stale since the time when their feed was last live.
 
@@ -44,7 +44,7 @@ pub struct FleetCache {
 }
 
 impl FleetCache {
-    /// Creates caches of `contents` in `store`, sealed with `seal`.
+    /// Creates caches of `contents` in `store`, encrypted with `seal`.
     pub fn new(store: Arc<dyn Store>, seal: &Arc<dyn Sealer>, contents: CacheContents) -> Self {
         let CacheContents { scope, hardware, instance } = contents;
         let own = || ScopedStore::new(store.clone(), scope);
@@ -99,7 +99,7 @@ impl FleetCache {
     }
 }
 
-/// Returns the part of a workflow that decides if its machine has something to run; none if it has nothing to run.
+/// Returns the ids of a workflow that needs its machine; none if the workflow does not need it.
 fn wanting_workflow(workflow: &Workflow) -> Option<Workflow> {
     workflow.wants_machine.then(|| Workflow {
         id: workflow.id.clone(),
@@ -123,7 +123,7 @@ mod tests {
     use crate::machine::MachineChange;
     use crate::{FleetMachine, Observer};
 
-    /// Seals nothing.
+    /// Stores the plain text.
     #[derive(Debug)]
     struct Plain;
 

@@ -1,8 +1,8 @@
 //! Decides which machine has an address that several machines claim.
 //!
-//! The machine that claimed it first keeps it until its records no longer claim it; then the next one gets it. The feeds do
-//! not report the order of claims made before this process started. Of the machines that claim an address when the feeds
-//! first report everything, the one with the oldest hardware record gets it.
+//! The machine that claimed it first keeps it until its records no longer claim it. Then the next claimant gets it. The feeds do
+//! not report the order of the claims that are in their first snapshot. Among those, the machine with the oldest hardware
+//! record gets the address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,8 +14,9 @@ use tinwright::HardwareId;
 /// The machines that claim each address.
 #[derive(Debug, Default)]
 pub struct AddressClaims {
-    /// In the order of their claims, never empty. The first one has the address.
+    /// The claimants of each address in the order of their claims, never empty. The first one has the address.
     claimants: HashMap<IpAddr, Vec<HardwareId>, RandomState>,
+    /// The number of addresses with more than one claimant.
     contested: usize,
 }
 
@@ -30,7 +31,7 @@ impl AddressClaims {
         self.contested
     }
 
-    /// Records that `id` claims `address`, which is in canonical form. Repeated claims change nothing.
+    /// Records that `id` claims `address`, which is in canonical form (never IPv4-mapped IPv6). Repeated claims change nothing.
     pub fn claim(&mut self, address: IpAddr, id: HardwareId) {
         let claimants = self.claimants.entry(address).or_insert_with(|| Vec::with_capacity(1));
         if !claimants.contains(&id) {

@@ -1,7 +1,8 @@
-//! The addresses 169.254.169.254 and fd00:ec2::254, which an interface has while the service runs.
+//! Adds the addresses 169.254.169.254 and fd00:ec2::254 to an interface, and removes them when the service ends.
 //!
-//! The addresses are recorded in a file of the data directory before they are added. A process that is killed leaves both; the
-//! next one removes the addresses in the file before anything else. An address that the interface had before stays.
+//! The addresses are recorded in a file of the data directory before they are added. A killed process leaves the file and the
+//! addresses behind. The next process first removes the addresses in the file. An address that the interface had before the
+//! service started is not removed.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,7 +21,7 @@ pub const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 
 /// The reason why the addresses cannot be added or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such interface.
+    /// The interface does not exist, or the kernel's interfaces cannot be read.
     #[error("interface {interface}")]
     Interface {
         /// Its name.
@@ -49,7 +50,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file of added addresses cannot be written or read.
-    #[error("the file {}", file.display())]
+    #[error("metadata address file {}", file.display())]
     File {
         /// Its path.
         file: PathBuf,
@@ -65,7 +66,7 @@ struct AddedAddresses {
     addresses: Vec<IpAddr>,
 }
 
-/// The addresses on their interface. Removes those that it added when it is dropped.
+/// The addresses on their interface. Dropping it removes the addresses that it added.
 #[derive(Debug)]
 pub struct LinkLocal {
     netlink: Netlink,
@@ -74,7 +75,7 @@ pub struct LinkLocal {
 }
 
 impl LinkLocal {
-    /// Removes the addresses in `file`, then adds the addresses to `interface`; the IPv6 one if IPv6 is enabled there.
+    /// Removes the addresses in `file`, then adds the addresses to `interface`; the IPv6 one only if IPv6 is enabled there.
     pub fn add(interface: &str, file: &Path) -> Result<Self, Error> {
         let name = || interface.to_owned();
         let error = |source| Error::Interface { interface: name(), source };
@@ -93,7 +94,8 @@ impl LinkLocal {
             missing.extend(holders.is_empty().then_some(address));
         }
         let new = Self { netlink, addresses, file: file.to_owned() };
-        // Recorded first: if the process is killed in between, an address too many in the file does no harm.
+        // The file is written first. If the process is killed before it adds the addresses, the next one tries to remove
+        // addresses that do not exist, which is not an error.
         let added = AddedAddresses { interface: name(), addresses: missing };
         write(file, &added).map_err(file_error(file))?;
         for address in added.addresses {
@@ -125,7 +127,7 @@ fn remove_added(netlink: &Netlink, file: &Path) -> Result<(), Error> {
     };
     let AddedAddresses { interface, addresses } =
         serde_json::from_slice(&text).map_err(io::Error::from).map_err(file_error(file))?;
-    // A removed interface has no addresses.
+    // If the interface no longer exists, its addresses do not either.
     if let Ok(index) = netlink.index_of(&interface) {
         for address in addresses {
             match netlink.remove_address(index, address) {

@@ -1,10 +1,10 @@
 //! A small Redfish client (DSP0266), for one BMC and one job at a time.
 //!
-//! Only `/redfish/v1/` is a fixed address; every other one is read from a link. Requests carry credentials, so they are sent
-//! only to the origin in the BMC's record, whatever a link or a redirect contains.
+//! Only the URL `/redfish/v1/` is fixed; all others are read from links. Requests carry credentials. They are therefore sent
+//! only to the origin in the BMC's record, and links and redirects to other origins are refused.
 //!
-//! - [`system`]: the readings of a system, as a value.
-//! - [`error`]: failed requests, and the use of repeating them.
+//! - [`system`]: the state of a system, parsed from its resources.
+//! - [`error`]: failed requests, and the decision to retry them.
 
 pub mod error;
 mod monitor;
@@ -24,15 +24,15 @@ use self::response::{Response, id, link};
 pub use self::system::{BootOverride, Power, System};
 use crate::plan::Call;
 
-/// The limit for one request.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The limit for a connection.
+/// Timeout of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The limit for ending a session.
+/// Timeout of ending a session.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The most redirects of one request.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// The most systems that are read to find one by its name.
+/// Maximum number of systems that are read to find one by its name.
 const MAX_SYSTEMS: usize = 64;
 
 /// The address and the credentials of a BMC.
@@ -46,7 +46,7 @@ pub struct Target {
     pub username: String,
     /// The password.
     pub password: Secret<String>,
-    /// SHA-256 of its certificate. None: the certificate is verified by the roots of this host.
+    /// SHA-256 of its certificate. None: the certificate is verified with the root certificates of this host.
     pub certificate: Option<[u8; 32]>,
 }
 
@@ -55,9 +55,9 @@ pub struct Target {
 enum Login {
     /// Not logged in yet.
     None,
-    /// The token of a session, and the session's address.
+    /// The token of a session, and the session's URL.
     Session { token: Secret<String>, url: Option<Url> },
-    /// RFC 7617, for services without sessions.
+    /// The password in every request (RFC 7617), for services without sessions.
     Basic,
 }
 
@@ -68,15 +68,15 @@ pub struct Redfish {
     root: Url,
     target: Target,
     login: Login,
-    /// The address of the system, once it was found.
+    /// The URL of the system, once it was found.
     system: Option<Url>,
 }
 
 impl Redfish {
-    /// A client for `target`. Sends nothing yet.
+    /// Creates a client for `target`. Sends nothing yet.
     pub fn new(target: Target) -> Result<Self, Error> {
         let root = target.url.parse::<Url>().and_then(|url| url.join("/redfish/v1/"));
-        let root = root.map_err(|_| Error::Protocol(format!("{:?} is no URL", target.url)))?;
+        let root = root.map_err(|_| Error::Protocol(format!("{:?} is not a URL", target.url)))?;
         let builder = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -89,7 +89,7 @@ impl Redfish {
         Ok(Self { http: builder.build()?, root, target, login: Login::None, system: None })
     }
 
-    /// Reads the system.
+    /// Reads the state of the system.
     pub async fn system(&mut self) -> Result<System, Error> {
         let url = match &self.system {
             Some(url) => url.clone(),
@@ -110,7 +110,8 @@ impl Redfish {
         Ok(system)
     }
 
-    /// Sends `call` to `system`, and waits until the BMC accepted it. The effect still has to be read back.
+    /// Sends `call` to `system`, and waits for the task that it starts. The caller has to read the system again to verify the
+    /// effect.
     pub async fn call(&mut self, system: &System, call: &Call) -> Result<(), Error> {
         let missing = |name: &str| Error::Protocol(format!("the system has no {name}"));
         let (method, url, body, etag) = match call {
@@ -132,7 +133,7 @@ impl Redfish {
         monitor::wait_for_task(self, response).await
     }
 
-    /// Ends the session, if there is one, since BMCs allow few. Errors are ignored.
+    /// Ends the session, if there is one, since BMCs limit the number of sessions. Errors are ignored.
     pub async fn close(self) {
         let Login::Session { url: Some(url), token } = &self.login else { return };
         let request = self.http.delete(url.clone()).header("X-Auth-Token", token.expose());
@@ -170,12 +171,12 @@ impl Redfish {
         Err(Error::NoSystem(name))
     }
 
-    /// Returns the address that `link` refers to, if it is on the BMC.
+    /// Returns the URL that `link` refers to, if it has the BMC's origin.
     fn resolve(&self, link: &str) -> Result<Url, Error> {
         match self.root.join(link) {
             Ok(url) if url.origin() == self.root.origin() => Ok(url),
             Ok(_) => Err(Error::Protocol(format!("{link:?} is not on the BMC's origin"))),
-            Err(_) => Err(Error::Protocol(format!("{link:?} is no link"))),
+            Err(_) => Err(Error::Protocol(format!("{link:?} is not a URL"))),
         }
     }
 
@@ -203,7 +204,7 @@ impl Redfish {
         }
     }
 
-    /// Sends a request with the present login, and follows its redirects.
+    /// Sends a request with the current login, and follows its redirects.
     async fn send_once(
         &self,
         method: &Method,
@@ -235,7 +236,8 @@ impl Redfish {
         Err(Error::Protocol(format!("more than {MAX_REDIRECTS} redirects to {url}")))
     }
 
-    /// Opens a session if the service has sessions, else uses the password in every request. The root needs neither.
+    /// Opens a session if the service has sessions, else uses the password in every request. The service root is read without
+    /// a login.
     async fn log_in(&mut self) -> Result<(), Error> {
         self.login = Login::None;
         let root = self.send_once(&Method::GET, &self.root, None, None).await?.body;
@@ -257,7 +259,7 @@ impl Redfish {
         Ok(())
     }
 
-    /// Returns the address where sessions are created, if there is one.
+    /// Returns the URL of the session collection, if there is one.
     async fn sessions(&self, root: &Value) -> Result<Option<Url>, Error> {
         let mut sessions = root.get("Links").and_then(|links| link(links, "Sessions"));
         if sessions.is_none()

@@ -1,11 +1,11 @@
-//! The table of built-in actions, and finding one by image reference.
+//! The table of built-in actions, and the lookup by image reference.
 
 use std::fmt;
 
 use crate::context::Terminal;
 use crate::rootio::Subcommand;
 
-/// An action this program carries out itself, without a container.
+/// An action that the worker runs itself, without a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Builtin {
     /// Unpacks a tar into a file system.
@@ -18,9 +18,9 @@ pub enum Builtin {
     Image2Disk,
     /// Boots the installed system's kernel without going through firmware.
     Kexec,
-    /// Ends the running system.
+    /// Reboots the machine or powers it off.
     Terminal(Terminal),
-    /// Prepares the disks that the instance's metadata describes.
+    /// Partitions and formats the disks as the instance's metadata describes.
     Rootio(Subcommand),
     /// Erases disks.
     Wipe,
@@ -28,7 +28,7 @@ pub enum Builtin {
     WriteFile,
 }
 
-/// Every built-in: the image it replaces, the command given to that image, and the action.
+/// All built-in actions. Columns: the image that it replaces, the command for that image, the action.
 const TABLE: &[(&str, &str, Builtin)] = &[
     ("archive2disk", "", Builtin::Archive2Disk),
     ("cexec", "", Builtin::Cexec),
@@ -47,10 +47,10 @@ const TABLE: &[(&str, &str, Builtin)] = &[
 ];
 
 impl Builtin {
-    /// Returns the built-in action that replaces `image`, if there is one. Registry, tag and digest are ignored: there is
-    /// nothing here to run images with. A `command` that the table does not list means another program than the image's
-    /// usual one.
-    pub fn named(image: &str, command: &[String]) -> Option<Self> {
+    /// Returns the built-in action that replaces `image`, if there is one. Registry, tag and digest are ignored,
+    /// because images are never pulled. None if the table does not list `command`: it requests another program than the
+    /// image's usual one.
+    pub fn find(image: &str, command: &[String]) -> Option<Self> {
         let name = image.split_once('@').map_or(image, |(name, _)| name);
         let name = name.rsplit('/').next()?.split(':').next()?;
         let words: Vec<_> = command.iter().filter(|word| !word.is_empty()).collect();
@@ -63,7 +63,7 @@ impl Builtin {
         row.map(|(_, _, builtin)| *builtin)
     }
 
-    /// Returns the last act that this action consists of, if it only ends the running system.
+    /// Returns the reboot or power-off, if this action is one.
     pub fn terminal(self) -> Option<Terminal> {
         if let Self::Terminal(terminal) = self { Some(terminal) } else { None }
     }
@@ -100,12 +100,12 @@ mod tests {
             "image2disk:v1.0.0",
             "image2disk",
         ] {
-            assert_eq!(Builtin::named(image, &[]), Some(Builtin::Image2Disk), "{image}");
+            assert_eq!(Builtin::find(image, &[]), Some(Builtin::Image2Disk), "{image}");
         }
         for image in
             ["quay.io/image2disk/custom", "image2disk-ng", "alpine", "", "image2disk:5000/os"]
         {
-            assert_eq!(Builtin::named(image, &[]), None, "{image}");
+            assert_eq!(Builtin::find(image, &[]), None, "{image}");
         }
     }
 
@@ -114,23 +114,23 @@ mod tests {
         for image in
             [format!("quay.io/tinkerbell/actions/cexec{DIGEST}"), format!("cexec:latest{DIGEST}")]
         {
-            assert_eq!(Builtin::named(&image, &[]), Some(Builtin::Cexec));
+            assert_eq!(Builtin::find(&image, &[]), Some(Builtin::Cexec));
         }
     }
 
     #[test]
-    fn a_command_of_its_own_is_not_a_built_in() {
-        assert_eq!(Builtin::named("cexec", &words(&["sh"])), None);
-        assert_eq!(Builtin::named("cexec", &words(&[""])), Some(Builtin::Cexec));
+    fn an_unlisted_command_is_not_a_built_in() {
+        assert_eq!(Builtin::find("cexec", &words(&["sh"])), None);
+        assert_eq!(Builtin::find("cexec", &words(&[""])), Some(Builtin::Cexec));
     }
 
     #[test]
-    fn rootio_is_told_what_to_do_by_its_command() {
+    fn the_command_selects_the_step_of_rootio() {
         let image = "quay.io/tinkerbell/actions/rootio:latest";
-        let named = |command: &[&str]| Builtin::named(image, &words(command));
-        assert_eq!(named(&["partition"]), Some(Builtin::Rootio(Subcommand::Partition)));
+        let find = |command: &[&str]| Builtin::find(image, &words(command));
+        assert_eq!(find(&["partition"]), Some(Builtin::Rootio(Subcommand::Partition)));
         for other in [&[][..], &["help"], &["partition", "--force"]] {
-            assert_eq!(named(other), None, "{other:?}");
+            assert_eq!(find(other), None, "{other:?}");
         }
     }
 
@@ -147,20 +147,20 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_is_shown_as_it_is_called() {
+    fn the_text_of_a_built_in_is_its_image_and_command() {
         for (image, command, builtin) in TABLE {
-            assert_eq!(Builtin::named(image, &words(&[command])), Some(*builtin));
+            assert_eq!(Builtin::find(image, &words(&[command])), Some(*builtin));
             assert_eq!(builtin.to_string(), format!("{image} {command}").trim_end());
         }
     }
 
     proptest! {
         #[test]
-        fn no_reference_makes_the_naming_panic(
+        fn find_never_panics(
             image in "\\PC{0,60}",
             command in prop::collection::vec("\\PC{0,5}", 0..3),
         ) {
-            let _either = Builtin::named(&image, &command);
+            let _either = Builtin::find(&image, &command);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The first stage of a streaming action: downloads the file and sums it.
+//! The first stage of a streaming action: downloads the file and computes its checksum.
 
 use std::io;
 
@@ -17,11 +17,11 @@ use crate::progress::{Meter, Phase, Report};
 /// Capacity of the channel to the next stage, in chunks as they are read from the connection.
 pub(crate) const MAX_QUEUED_CHUNKS: usize = 16;
 
-/// The sum of the downloaded bytes, if one is needed.
+/// The checksum of the downloaded bytes. None if it is not needed.
 pub(crate) struct DownloadSum(Option<Sum>);
 
 impl DownloadSum {
-    /// Compares the sum with `expected`.
+    /// Compares it with `expected`.
     pub(crate) fn check(self, expected: Option<&Checksum>) -> Result<(), Mismatch> {
         match (self.0, expected) {
             (Some(sum), Some(expected)) => expected.check(sum, "bytes downloaded"),
@@ -29,14 +29,14 @@ impl DownloadSum {
         }
     }
 
-    /// Returns the sum as a checksum.
+    /// Returns the checksum.
     pub(crate) fn sum(self) -> Option<Checksum> {
         self.0.map(Sum::finish)
     }
 }
 
-/// Opens the download of `url`, and reads at least [`HEAD`] bytes, unless the file is shorter. While it waits, the reason is
-/// reported to `meter`.
+/// Opens the download of `url`, and reads at least [`HEAD`] bytes, unless the file is shorter. Reports the reason of each wait
+/// for a retry to `meter`.
 pub(crate) async fn open(
     url: Url,
     retry: RetryPolicy,

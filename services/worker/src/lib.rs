@@ -2,7 +2,7 @@
 //! (`src/bin/tinwright-worker`) gets them from the control plane.
 //!
 //! ```text
-//! Builtin::named(image reference, command) ── run(environment, context) ──▶ ActionOutcome
+//! Builtin::find(image reference, command) ── run(environment, context) ──▶ ActionOutcome
 //!
 //! image2disk   download ─▶ decompress ─▶ disk, then read back        (three stages, overlapping)
 //! archive2disk download ─▶ decompress ─▶ tar ─┐

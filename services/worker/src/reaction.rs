@@ -23,7 +23,7 @@ pub async fn react(
     environment: &Environment,
     context: &Context,
 ) -> Result<(), String> {
-    if let Some(builtin) = Builtin::named(image, command) {
+    if let Some(builtin) = Builtin::find(image, command) {
         return match action::run(builtin, environment, context).await {
             ActionOutcome::Success => Ok(()),
             // Only a workflow's own action may end this boot.
@@ -32,7 +32,7 @@ pub async fn react(
             ActionOutcome::Cancelled => Err("cancelled".into()),
         };
     }
-    let result = match Builtin::named(image, &[]) {
+    let result = match Builtin::find(image, &[]) {
         Some(Builtin::Cexec) => cexec::run_other(command, environment, context).await,
         Some(_) | None => Runner::new(environment, context).run(command).await,
     };

@@ -11,12 +11,12 @@ use crate::machines::{Hypervisor, Machine};
 use crate::provision::Operator;
 use crate::server::Server;
 
-/// A running rack. Drop ends and removes everything.
+/// A running rack. Dropping it stops all processes and removes machines and networks.
 #[derive(Debug)]
 pub struct Site {
     /// The machines' BMCs.
     pub redfish: Redfish,
-    /// libvirt.
+    /// libvirt, which runs the machines.
     pub hypervisor: Hypervisor,
     /// The server under test.
     pub server: Server,
@@ -27,7 +27,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts everything. The server serves the installation environment in `osie` and the images in `files`.
+    /// Starts the rack without machines. The server serves the installation environment in `osie` and the images in `files`.
     pub async fn start(osie: &Path, files: &Path) -> anyhow::Result<Self> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
@@ -54,7 +54,7 @@ impl Site {
         Ok(id)
     }
 
-    /// Creates an instance with the image for the machine's firmware on `machine`, whose hardware id is `id`.
+    /// Creates an instance on `machine`, whose hardware id is `id`, with the image for the machine's firmware.
     pub async fn install(
         &self,
         id: &str,

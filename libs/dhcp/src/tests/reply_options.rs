@@ -1,4 +1,4 @@
-//! The options about network and lease (docs/reference/dhcp.md, "Options").
+//! The network options and the lease times (docs/reference/dhcp.md, "Options").
 
 use super::*;
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The checks are those of a GET for the JSON document, in the same order. A machine's hop limit is not applied: it is for
-//! responses that carry a session token. Each message of a subscription is checked again, so a stream ends before
-//! another byte once a check refuses the caller.
+//! responses that carry a session token. All checks are repeated before each message of a subscription. The stream ends when
+//! a check fails.
 
 mod subscription;
 
@@ -32,7 +32,7 @@ use crate::contents::{Family, RequestContext, document};
 use crate::machine::Machine;
 use subscription::{Subscription, Subscriptions};
 
-/// The longest request: it holds one id at most.
+/// Maximum size of a request, which contains at most one id.
 const MAX_REQUEST_BYTES: usize = 1024;
 
 /// Hegel's gRPC service.
@@ -43,7 +43,7 @@ pub struct Hegel {
     stop: CancellationToken,
 }
 
-/// The caller, for as long as the call lasts.
+/// Address and headers of the caller, kept for the duration of the call.
 #[derive(Clone, Debug)]
 struct Caller {
     peer: SocketAddr,
@@ -98,12 +98,12 @@ impl Hegel {
         let slot = self.subscriptions.open(machine.id)?;
         let (service, stop) = (self.service.clone(), self.stop.clone());
         let mut subscription = Subscription::new(service, caller, machine.id, slot, stop);
-        // A refusal must be the status of the call, not of the stream.
+        // Checks the caller now, so that a refusal is the status of the call and not an error in the stream.
         subscription.refresh().await?;
         Ok(subscription)
     }
 
-    /// Counts the outcome of a call, and converts it.
+    /// Counts the outcome of a call, and converts it into a gRPC response.
     fn finish<T>(
         &self,
         route: &'static str,

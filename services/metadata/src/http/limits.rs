@@ -8,16 +8,17 @@ use tinwright::HardwareId;
 /// The rate limits of the service.
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// Requests of a machine: 100 a second, 1000 at once. A crawl of cloud-init's is 60 to 90.
+    /// Requests of a machine: 100 per second, in bursts of up to 1000. cloud-init sends 60 to 90 requests to read the whole
+    /// tree.
     pub(super) requests: RateLimiter<HardwareId>,
-    /// Phone-home calls of a machine: 10 a minute.
+    /// Phone-home calls of a machine: 10 per minute.
     pub(super) phone_home: RateLimiter<HardwareId>,
-    /// Requests from an address that no machine has: 30 a minute.
+    /// Requests from an address that no machine has: 30 per minute.
     pub(super) unknown_callers: RateLimiter<IpAddr>,
 }
 
 impl Limits {
-    /// The limits. If not `for_machines`, then only those for unknown callers.
+    /// Creates the limits. If `for_machines` is false, only unknown callers are limited.
     pub(super) fn new(for_machines: bool) -> Self {
         let rate = |rate| if for_machines { rate } else { Rate::UNLIMITED };
         Self {

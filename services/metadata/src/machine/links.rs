@@ -1,5 +1,5 @@
 //! The network links that an operating system has to set up: the machine's interfaces, their bonds, and the VLANs on either.
-//! The network documents of NoCloud and OpenStack are renderings of these.
+//! The network documents of NoCloud and OpenStack are rendered from these links.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::{Address, Machine, Nic, Route};
 /// A network link of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkLink {
-    /// The unique name in the operating system.
+    /// The name in the operating system, unique on the machine.
     pub name: String,
     /// The MAC.
     pub mac: Mac,
@@ -27,9 +27,10 @@ pub struct NetworkLink {
     pub optional: bool,
     /// The DNS servers.
     pub name_servers: Vec<IpAddr>,
-    /// The search domain; or empty.
+    /// The search domain; empty if there is none.
     pub domain: String,
-    /// The routes: first the default route of each family, through the first gateway of the addresses.
+    /// The routes. First a default route per address family, through the first gateway of the addresses; then those in the
+    /// records.
     pub routes: Vec<Route>,
 }
 
@@ -49,13 +50,13 @@ pub enum Kind {
     Vlan {
         /// The VLAN id, 1 to 4094.
         id: u16,
-        /// The other link's name.
+        /// The name of the link that carries the VLAN.
         over: String,
     },
 }
 
 impl Machine {
-    /// Returns the links, each after those it is built on.
+    /// Returns the links. A bond comes after its members, and a VLAN after the link that carries it.
     pub fn links(&self) -> Vec<NetworkLink> {
         let names = self.nic_names();
         let named: Vec<_> = self.nics.iter().zip(&names).collect();
@@ -75,7 +76,7 @@ impl Machine {
         links
     }
 
-    /// Returns the names of the interfaces, in their order: the record's, else `eth` and a number.
+    /// Returns the names of the interfaces, in the order of the interfaces: the name in the record, else `eth` and a number.
     fn nic_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for (n, nic) in self.nics.iter().enumerate() {
@@ -126,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Moves the addresses of `link` to a VLAN on it, if the machine's frames are tagged there.
+    /// Moves the addresses of `link` to a VLAN on it, if an interface of `link` has a VLAN id.
     fn vlan(&self, link: &mut NetworkLink) -> Option<NetworkLink> {
         let is_on_link = |nic: &&Nic| match &link.kind {
             Kind::Bond { .. } => nic.bond == link.name,
@@ -143,9 +144,9 @@ impl Machine {
     }
 }
 
-/// True if the link of `nics`, which has `addresses`, gets an IPv4 address by DHCP: no address is reserved there, so DHCP gives
-/// a lease. An address of the instance is set up in addition. If it has a gateway, it replaces DHCP, because two default routes
-/// would conflict.
+/// True if the link of `nics`, which has `addresses`, gets an IPv4 address by DHCP: no IPv4 address is reserved for `nics`, and
+/// no address of the instance has an IPv4 gateway. An instance address without a gateway is set up in addition to DHCP; with a
+/// gateway, two default routes would conflict.
 fn needs_dhcp(nics: &[&Nic], addresses: &[Address]) -> bool {
     let reserved = nics.iter().flat_map(|nic| &nic.addresses).any(|a| a.ip.is_ipv4());
     let complete = addresses.iter().any(|a| a.ip.is_ipv4() && a.gateway.is_some());
@@ -183,7 +184,7 @@ mod tests {
     use crate::machine::Bond;
     use proptest::prelude::*;
 
-    /// node1 with a second interface, joined to the first.
+    /// Returns node1 with a second interface, which forms a bond with the first.
     fn bonded() -> Machine {
         let mut machine = node1();
         let second = Nic {
@@ -292,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_link_comes_after_those_it_is_built_on(machine in any_machine()) {
+        fn bonds_come_after_their_members_and_vlans_after_their_link(machine in any_machine()) {
             let links = machine.links();
             for (n, link) in links.iter().enumerate() {
                 let before = |name: &String| links[..n].iter().any(|link| link.name == *name);

@@ -13,23 +13,24 @@ use crate::allocation::{Applicant, Timestamps};
 use crate::dhcp_server::{Response, View, respond};
 use crate::machine_view::MachineView;
 
-/// A request, the machine that would send it, and the response.
+/// A simulated request, the machine that sends it, and the response.
 pub(super) struct Simulation<'a> {
     pub(super) view: &'a View,
     pub(super) now: Timestamps,
-    /// The interface that would send the request, if it is known.
+    /// MAC of the interface that sends the request. None if neither a record nor the question has it.
     pub(super) mac: Option<Mac>,
-    /// The machine.
+    /// The machine that sends the request. None if it has no record.
     pub(super) machine: Option<Arc<MachineView>>,
     /// True if the machine is identified by its switch port and not by its MAC.
     pub(super) by_port: bool,
-    /// None if no interface is known that would send it.
+    /// None if there is no MAC.
     pub(super) request: Option<Request>,
+    /// None if there is no request.
     pub(super) response: Option<Response>,
 }
 
 impl<'a> Simulation<'a> {
-    /// Makes the request of `question`, and answers it from `view`.
+    /// Builds the request that `question` describes, and computes the response with the state in `view`.
     pub(super) fn run(question: &BootQuestion, view: &'a View, now: Timestamps) -> Self {
         let View { scripts, link, .. } = view;
         let named = question.target.find(scripts, now.wall);
@@ -50,7 +51,7 @@ impl<'a> Simulation<'a> {
             };
             let received = request::received(&packet);
             let request = Request::new(packet, received, link)?;
-            // iPXE that is not in a ROM was loaded by this site, and needs no other loader.
+            // Simulated iPXE is this site's loader, not a NIC's ROM: it gets no further loader.
             let is_site_build = question.class == ClientClass::Ipxe;
             Some(Request { is_site_build, ..request })
         };
@@ -63,18 +64,19 @@ impl<'a> Simulation<'a> {
         Self { view, now, mac, machine, by_port, request, response }
     }
 
-    /// The MAC in the machine's record, else the one that would send the request.
+    /// Returns the MAC in the machine's record; without a record, the MAC of the request.
     pub(super) fn record_mac(&self) -> Option<Mac> {
         self.machine.as_ref().map(|machine| machine.mac).or(self.mac)
     }
 
-    /// The request as the allocator sees it.
+    /// Returns the allocator's input for the request.
     pub(super) fn applicant(&self) -> Option<Applicant<'_>> {
         let record = self.machine.as_deref().map(MachineView::reservation);
         Some(Applicant { request: self.request.as_ref()?, record, link: &self.view.link })
     }
 
-    /// An address of the client's pool, for a client that gets its address from another server.
+    /// Returns the network address of the client's pool. It stands for the client's address, which is not known here if
+    /// another server assigns it.
     pub(super) fn pool_address(&self) -> Option<IpAddr> {
         let allocator = self.view.scripts.allocator()?;
         let (subnet, _) = allocator.pool(self.applicant()?, self.now.wall)?;
@@ -82,7 +84,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The relay of the switch port in the machine's record.
+/// Returns the relay of the switch port in the machine's record.
 fn recorded_relay(machine: &MachineView, link: &Link) -> Option<SimulatedRelay> {
     let record = machine.reservation();
     SimulatedRelay::of(record.port.as_ref()?, record.address, link)

@@ -1,4 +1,4 @@
-//! The texts of scripts, and what is never in one.
+//! Tests of the rendered scripts: their texts, and values that must not break out of a line.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::*;
 
 const OWN_URL: &str = "http://192.0.2.1:7080/v1/boot/T";
 
-/// Returns a command line with these additions.
+/// Returns a kernel command line with the additional arguments in `lists`.
 fn arguments(lists: &[&str]) -> Arguments {
     let mut arguments = Arguments::default();
     lists.iter().for_each(|list| arguments.extend(list));

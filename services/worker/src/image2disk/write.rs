@@ -9,14 +9,14 @@ use crate::disk::block::{Block, Run, SIZE, fingerprint, runs};
 use crate::error::Error;
 use crate::progress::{Meter, Phase, Report};
 
-/// Writes the image to the disk.
+/// Writes the image to the disk, and verifies it.
 pub(super) struct Writer {
     pub(super) disk: Disk,
     pub(super) meter: Meter,
     pub(super) stop: CancellationToken,
-    /// True if the part beyond the disk's end is dropped instead of refused.
+    /// True if an image that is larger than the disk is truncated; otherwise it is an error.
     pub(super) force: bool,
-    /// The length of the download.
+    /// The length of the download in bytes, if it is known.
     pub(super) total: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct WriterChannels {
     pub(super) empty: mpsc::Sender<Block>,
 }
 
-/// The image on the disk.
+/// The result of writing.
 pub(super) struct WrittenImage {
     /// Length in bytes, from the disk's beginning.
     pub(super) bytes: u64,
@@ -69,7 +69,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `bytes` at `at`. Long runs of zeroes are made by the disk itself, which also erases its old content.
+    /// Writes `bytes` at the offset `at`. Long runs of zeroes are discarded or zeroed by a command to the disk, if it supports
+    /// that: the old content is erased in either case.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
         for Run { range, zero } in runs(bytes) {
             let offset = at + range.start as u64;
@@ -133,7 +134,7 @@ mod tests {
     /// Writes two blocks, the second one short.
     fn written(writer: &Writer) -> WrittenImage {
         let (filled_in, filled) = mpsc::channel(BLOCK_COUNT);
-        // Capacity for these two besides the writer's own.
+        // Capacity for the two blocks of this test and for the blocks that the writer adds.
         let (empty, _empty_out) = mpsc::channel(BLOCK_COUNT + 2);
         for (at, length) in [(0, SIZE), (SIZE as u64, 5000)] {
             let mut block = Block::new();
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_found_and_its_block_named() {
+    fn verification_reports_the_block_with_a_changed_byte() {
         for (at, place) in
             [(1, "bytes 0 to 4194304"), (SIZE as u64 + 4999, "bytes 4194304 to 4199304")]
         {

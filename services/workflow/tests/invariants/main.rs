@@ -12,8 +12,8 @@ proptest! {
     #[test]
     fn the_invariants_hold_after_every_event_and_every_workflow_ends(moves in prop::collection::vec(any_move(), 0..120)) {
         let mut site = Site::new();
-        for one in moves {
-            site.play(&one);
+        for event in moves {
+            site.perform(&event);
             site.check();
         }
         for _ in 0..200 {
@@ -21,9 +21,9 @@ proptest! {
             site.check();
         }
         for run in &site.runs {
-            let State::Ended { outcome, .. } = &run.workflow.state else { panic!("{run:?} does not end") };
-            let begun = run.begun || *outcome != WorkflowOutcome::Cancelled;
-            let has_post = begun && run.workflow.plan.has_post();
+            let State::Ended { outcome, .. } = &run.workflow.state else { panic!("workflow has not ended: {run:?}") };
+            let has_begun = run.has_begun || *outcome != WorkflowOutcome::Cancelled;
+            let has_post = has_begun && run.workflow.plan.has_post();
             prop_assert_eq!(run.posts, usize::from(has_post), "{:?}", run);
         }
     }

@@ -17,12 +17,12 @@ use workflow::{
 /// One workflow and its history.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// Its present state.
+    /// Its current state.
     pub(crate) workflow: Workflow,
     /// The number of times that it entered post.
     pub(crate) posts: usize,
-    /// True if it was ever preparing, or an action was leased.
-    pub(crate) begun: bool,
+    /// True if it was ever in the state preparing, or any of its actions was leased.
+    pub(crate) has_begun: bool,
     /// Its machine.
     machine: usize,
     entry: QueueEntry,
@@ -44,7 +44,7 @@ pub(crate) enum Move {
     Reconcile { run: usize, fails: bool },
     /// A worker requests an action.
     Request { machine: usize, boot: usize, process: usize, kind: RequestKind },
-    /// A worker sends a message under a lease: 0 is the current one, others are earlier.
+    /// A worker sends a message with the id of a lease: 0 is the current lease, greater numbers are earlier ones.
     Send { lease: usize, message: Message },
     /// A workflow is cancelled.
     Cancel(usize),
@@ -61,7 +61,7 @@ pub(crate) enum RequestKind {
     New,
     /// New, from a worker that still runs the current action.
     Running,
-    /// Held.
+    /// A held request, retried by the server.
     Held,
 }
 
@@ -120,8 +120,8 @@ impl Site {
         Self { runs: runs.collect(), now, leases: Vec::new() }
     }
 
-    /// Makes one move, if it is possible.
-    pub(crate) fn play(&mut self, one: &Move) {
+    /// Applies one event, if it is possible in the current state.
+    pub(crate) fn perform(&mut self, one: &Move) {
         match one {
             Move::Reconcile { run, fails } => self.reconcile(*run, *fails),
             Move::Request { machine, boot, process, kind } => {
@@ -145,7 +145,7 @@ impl Site {
         }
     }
 
-    /// Every part does its work, once.
+    /// Reconciles each workflow, lets a worker run an action on each machine, and advances the time.
     pub(crate) fn work(&mut self) {
         for run in 0..self.runs.len() {
             self.reconcile(run, false);
@@ -155,7 +155,7 @@ impl Site {
             self.send(0, &Message::Start { terminal: false });
             self.send(0, &Message::Report(ActionEnd::Success));
         }
-        self.play(&Move::Wait(61));
+        self.perform(&Move::Wait(61));
     }
 
     fn turn(&self, number: usize) -> Option<Turn> {
@@ -178,7 +178,7 @@ impl Site {
         self.apply(number, event);
     }
 
-    /// The request goes to the workflow that holds the machine, or may begin on it.
+    /// Sends a worker's request to the workflow that holds the machine or whose turn it is.
     fn request(&mut self, machine: usize, boot: usize, process: usize, kind: RequestKind) {
         let may_run = |number: &usize| {
             let turn = self.turn(*number);
@@ -200,7 +200,7 @@ impl Site {
         self.apply(number, event);
     }
 
-    /// Sends under the lease that is current on some machine, or under an earlier or unused one.
+    /// Sends a message with the id of a current lease, or of an earlier or unused one.
     fn send(&mut self, back: usize, message: &Message) {
         let current =
             self.runs.iter().find_map(|run| run.workflow.lease()).map(|lease| lease.id.clone());
@@ -244,7 +244,7 @@ impl Site {
         }
         let post = |workflow: &Workflow| matches!(workflow.state, State::Post { .. });
         run.posts += usize::from(post(&after) && !post(&before));
-        run.begun |= matches!(after.state, State::Preparing { .. }) || after.lease().is_some();
+        run.has_begun |= matches!(after.state, State::Preparing { .. }) || after.lease().is_some();
         run.queue_state = record::queue_state(&record::write(&pb::Workflow::default(), &after));
         run.entry.active = run.queue_state == QueueState::Active;
         run.workflow = after;
@@ -288,7 +288,7 @@ fn run(number: u8, plan: Plan, machine: usize, actions: usize, now: SystemTime) 
     Run {
         workflow: Workflow::new(plan, steps.collect(), now),
         posts: 0,
-        begun: false,
+        has_begun: false,
         machine,
         entry,
         queue_state: QueueState::Waiting,

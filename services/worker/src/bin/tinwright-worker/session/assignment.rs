@@ -55,7 +55,7 @@ impl ActionAttempt {
         Some(Self {
             workflow_id,
             lease_id,
-            builtin: Builtin::named(&image, &action.command),
+            builtin: Builtin::find(&image, &action.command),
             environment: standard.into_iter().chain(own).collect(),
             limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_TIME_LIMIT),
             name,
