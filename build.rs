@@ -31,13 +31,13 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     let mut compiler = Compiler::new(["proto"])?;
     compiler.include_imports(true).include_source_info(true).open_files(files)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    // Encoded by the compiler: the descriptor types of prost would drop our options.
+    // The compiler encodes the descriptors: prost's own descriptor types would drop our options.
     fs::write(out.join(descriptors), compiler.encode_file_descriptor_set())?;
     let pool = compiler.descriptor_pool();
     let secret = Secrets { option: pool.get_extension_by_name("tinwright.common.v1.secret") };
     fs::write(out.join(secrets), secret.code(&pool)?)?;
     let mut config = prost_build::Config::new();
-    // Ordered maps: equal messages have equal bytes. Type names: JSON finds the descriptors by them.
+    // With ordered maps, equal messages have equal bytes. The conversion to JSON finds descriptors by type name.
     config.btree_map(["."]).enable_type_names();
     config.skip_debug(
         secret.messages_with_secrets(&pool).map(|message| message.full_name().to_owned()),
@@ -88,14 +88,14 @@ impl Secrets {
     }
 
     /// True if `message`, or a message nested in it, has a secret field.
-    fn holds(&self, message: &MessageDescriptor) -> bool {
+    fn has_secrets(&self, message: &MessageDescriptor) -> bool {
         let ours = message.package_name() != "google.protobuf";
-        ours && message.fields().any(|field| self.is_secret(&field) || self.nested(&field))
+        ours && message.fields().any(|field| self.is_secret(&field) || self.has_nested(&field))
     }
 
-    /// True if `field` is a message that holds secrets.
-    fn nested(&self, field: &FieldDescriptor) -> bool {
-        matches!(field.kind(), Kind::Message(inner) if self.holds(&inner))
+    /// True if `field` is a message that has secrets.
+    fn has_nested(&self, field: &FieldDescriptor) -> bool {
+        matches!(field.kind(), Kind::Message(inner) if self.has_secrets(&inner))
     }
 
     fn code(&self, pool: &DescriptorPool) -> Result<String, std::fmt::Error> {
@@ -104,7 +104,7 @@ impl Secrets {
             self.debug(&message, &mut code)?;
         }
         for message in pool.all_messages() {
-            if !message.is_map_entry() && self.holds(&message) {
+            if !message.is_map_entry() && self.has_secrets(&message) {
                 self.clear(&message, &mut code)?;
             }
         }
@@ -140,7 +140,7 @@ impl Secrets {
                 _ if self.is_secret(&field) => {
                     writeln!(code, "self.{name} = Default::default();")?;
                 }
-                _ if !self.nested(&field) => {}
+                _ if !self.has_nested(&field) => {}
                 Some(oneof) => {
                     let case = format!("{}::{}", oneof_path(message, &oneof), camel(&name));
                     let oneof = oneof.name();

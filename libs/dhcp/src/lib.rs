@@ -8,7 +8,7 @@
 //!
 //! No sockets, no clock, no storage: every function maps values to values. `docs/reference/dhcp.md` has the normative tables.
 //!
-//! - [`packet`], [`options`], [`encode`]: the codec. [`request`]: a parsed request and its sender's class.
+//! - [`packet`], [`options`], [`encode`]: the codec. [`request`]: a parsed request and the class of its client.
 //! - [`relay`]: option 82. [`architecture`]: loaders by option 93.
 //! - [`config`]: a link's settings and a machine's reservation. [`ReplyInputs`]: these and the boot decision.
 //! - [`reply`](reply()): the reply to a request; `message_rules` selects its type, `reply_options` and `boot_file` fill it.

@@ -4,21 +4,21 @@ use std::net::Ipv4Addr;
 
 use crate::options::sub_option;
 
-/// Sub-option 1: the port that the request came in by.
+/// Sub-option 1: the relay's port that received the request.
 pub const CIRCUIT_ID: u8 = 1;
-/// Sub-option 2: the switch or host at that port.
+/// Sub-option 2: the remote end of that port, or the relay itself: vendors differ.
 pub const REMOTE_ID: u8 = 2;
 /// Sub-option 5: the client's network (RFC 3527).
 pub const LINK_SELECTION: u8 = 5;
-/// Sub-option 11 (RFC 5107).
+/// Sub-option 11: server identifier override (RFC 5107).
 const SERVER_IDENTIFIER_OVERRIDE: u8 = 11;
 
 /// The contents of a trusted option 82; empty if there is none. The option is echoed whether it is trusted or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Relayed<'a> {
-    /// The port that the request came in by.
+    /// The relay's port that received the request.
     pub circuit_id: Option<&'a [u8]>,
-    /// The switch or host at that port.
+    /// The remote end of that port, or the relay itself.
     pub remote_id: Option<&'a [u8]>,
     /// The relay's address on the client's link; none if a snooping switch inserted the option.
     pub relay: Option<Ipv4Addr>,
@@ -29,7 +29,7 @@ pub struct Relayed<'a> {
 }
 
 impl<'a> Relayed<'a> {
-    /// Reads `option`, a trusted option 82 that came through `relay`.
+    /// Parses `option`, a trusted option 82. `relay` is the address in giaddr.
     pub(crate) fn parse(option: &'a [u8], relay: Option<Ipv4Addr>) -> Self {
         let address =
             |code| <[u8; 4]>::try_from(sub_option(option, code)?).ok().map(Ipv4Addr::from);
@@ -51,7 +51,7 @@ impl<'a> Relayed<'a> {
     }
 }
 
-/// A switch port as a machine's record names it.
+/// The switch port in a machine's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayPort {
     /// Sub-option 1, whole or up to its last colon.
@@ -65,8 +65,8 @@ pub struct RelayPort {
 }
 
 impl RelayPort {
-    /// True if `relayed` names this port. A request without a trusted relay comes from no port, so a pinned machine
-    /// renews by broadcast.
+    /// True if `relayed` came through this port. A request without trusted relay information matches no port. So the unicast
+    /// renewals of a pinned machine are not answered, and it extends its lease by broadcast, through the relay.
     pub fn matches(&self, relayed: &Relayed<'_>) -> bool {
         let circuit = relayed.circuits().any(|circuit| circuit == self.circuit_id);
         let remote =

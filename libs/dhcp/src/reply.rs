@@ -87,7 +87,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Answers where we assign the address.
+    /// Builds the reply of a server that assigns the address.
     fn assign(&self, own: &Reservation) -> Result<Reply, DropReason> {
         let Self { request, inputs: ReplyInputs { link, .. } } = *self;
         let message = message_rules::evaluate(request, own, &self.inputs)?;
@@ -109,7 +109,7 @@ impl Builder<'_> {
         Ok(reply)
     }
 
-    /// Adds the boot file where another server assigns the address. Requests to that server are not ours to answer.
+    /// Builds a ProxyDHCP offer, with a boot file but no address: another server assigns that, and answers the REQUEST.
     fn proxy(&self) -> Result<Reply, DropReason> {
         if !self.request.class.boots() {
             return Err(DropReason::NotBooting);
@@ -120,7 +120,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Answers the second leg of PXE: firmware that has an address and no file yet (PXE 2.1 section 2.2.3).
+    /// Builds the reply to firmware that has an address, and requests its boot file at port 4011 (PXE 2.1 section 2.2.3).
     fn boot_service(&self) -> Result<Reply, DropReason> {
         if !matches!(self.request.class, ClientClass::Pxe | ClientClass::Ipxe { .. }) {
             return Err(DropReason::NotBooting);
@@ -152,8 +152,8 @@ impl Builder<'_> {
         Ok(reply)
     }
 
-    /// Makes the client start again, since its address is wrong. It may not receive unicast with that address, and behind
-    /// a relay it receives only what the relay broadcasts.
+    /// Builds a NAK: the client's address is wrong, and the client starts again with DISCOVER. A NAK is always broadcast, if
+    /// necessary by the relay: with a wrong address the client may not receive unicast (RFC 2131 section 4.3.2).
     fn nak(&self, why: &str) -> Reply {
         let server_id = self.request.server_id(self.inputs.link);
         let mut reply = self.reply(MessageType::Nak, server_id);
@@ -191,8 +191,8 @@ impl Builder<'_> {
         Reply { packet, datagram: Vec::new(), to, max_payload, no_loader: None }
     }
 
-    /// Returns the destination of everything but a NAK and the answer to an INFORM. A client without an address is reached by
-    /// broadcast whatever its flag says: it does not answer ARP yet (RFC 2131 section 4.1).
+    /// Returns the destination of a reply, except of a NAK without relay and of the reply to an INFORM. A client without an
+    /// address gets a broadcast even if its broadcast flag is clear: it does not answer ARP yet (RFC 2131 section 4.1).
     fn destination(&self) -> SocketAddrV4 {
         let received = self.request.received;
         let renewing = self.request.client_address().filter(|_| !received.broadcast);
@@ -205,8 +205,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the destination of the answer to an INFORM: its client address, relay or not (RFC 2131 section 4.3.5); the
-    /// source port if it comes from that very address, since the sender need not be a DHCP client (RFC 3456 section 4.1).
+    /// Returns the destination of the reply to an INFORM: the client's address, relayed or not (RFC 2131 section 4.3.5). If
+    /// the INFORM was sent from this address, the reply goes to its source port: the sender need not be a DHCP client
+    /// (RFC 3456 section 4.1).
     fn inform_destination(&self) -> SocketAddrV4 {
         let (from, source) = (self.request.received.source, *self.request.received.source.ip());
         match (self.request.client_address(), self.request.relay()) {

@@ -1,4 +1,4 @@
-//! From requests to replies.
+//! Replies to requests.
 #![allow(clippy::unwrap_used)]
 
 mod boot_file;
@@ -62,7 +62,7 @@ fn request(packet: &Packet) -> Request {
     Request::new(packet.clone(), broadcast(), &link()).unwrap()
 }
 
-/// The reply to `packet` by the link's mode.
+/// Returns the reply to `packet` in the link's mode.
 fn reply_to(
     packet: &Packet,
     received: Received,
@@ -74,7 +74,7 @@ fn reply_to(
     reply(&request, ReplyInputs { link, mode: link.mode, reservation, offer, is_withheld: false })
 }
 
-/// The reply to a machine with a record that may boot.
+/// Returns the reply to a machine that has a record and may boot.
 fn ask(packet: &Packet) -> Result<Reply, DropReason> {
     ask_as(packet, broadcast(), &reservation(), &link())
 }
@@ -107,7 +107,7 @@ fn http(kind: MessageType) -> Packet {
     )
 }
 
-/// iPXE. Its vendor class is PXEClient too, as in the last reply it got.
+/// Returns a packet of iPXE, which also sends PXEClient as its vendor class.
 fn ipxe(kind: MessageType) -> Packet {
     let features = [19, 1, 1, 235, 3, 1, 0, 0];
     with(
@@ -116,7 +116,7 @@ fn ipxe(kind: MessageType) -> Packet {
     )
 }
 
-/// The boot file in the header, up to its NUL.
+/// Returns the boot file in the header, up to its NUL.
 fn file(packet: &Packet) -> &str {
     std::str::from_utf8(packet.file.split(|byte| *byte == 0).next().unwrap()).unwrap()
 }

@@ -23,17 +23,17 @@ use crate::freshness::{FeedKind, FeedStates, Freshness, stale_since};
 use crate::leases::{self, LeaseUpdate};
 use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses, has_ended};
 
-/// Takes the changes of a fleet. Called with the fleet locked, so that changes come in the order of the feeds: it must
-/// neither call the fleet nor block.
+/// Receives the changes of a fleet. The methods are called while the fleet is locked, so that changes arrive in the order of
+/// the feeds: they must neither call the fleet nor block.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Takes `changes`, to be applied at once, and the new freshness of the feeds.
+    /// Receives `changes`, to be applied together, and the new freshness of the feeds.
     fn machines(&self, changes: &[MachineChange], feeds: &FeedStates);
 
-    /// Takes `update`, if there is one, and the new freshness of the feeds.
+    /// Receives `update`, if there is one, and the new freshness of the feeds.
     fn leases(&self, _update: Option<&LeaseUpdate>, _feeds: &FeedStates) {}
 }
 
-/// The fleet.
+/// The joined records of all machines of a site.
 #[derive(Debug)]
 pub struct Fleet {
     records: Mutex<Records>,
@@ -113,7 +113,7 @@ impl Fleet {
         self.take_lease(event, Freshness::Live);
     }
 
-    /// Records that leases are followed: readers wait for their feed.
+    /// Records that the lease feed is followed, so that readers wait until it has synced.
     pub fn expect_leases(&self) {
         let mut records = self.records();
         records.feeds.set(FeedKind::Lease, Freshness::NeverSynced);
@@ -138,7 +138,7 @@ impl Fleet {
         Freshness::StaleSince(stale_since(last_live, wall, monotonic))
     }
 
-    /// Takes an event. The feed is `synced` after a snapshot.
+    /// Takes an event. After a snapshot, the freshness of the feed is `synced`.
     fn take<T: MachineRecord>(&self, event: FeedEvent<T>, synced: Freshness) {
         let (mut records, mut changed) = (self.records(), Changed::default());
         let freshness = records.feeds.after(T::FEED, &event, synced, self.clock.monotonic());
@@ -158,7 +158,7 @@ impl Fleet {
         self.report(&changes, &records);
     }
 
-    /// Takes an event of the lease feed, which is `synced` after a snapshot.
+    /// Takes an event of the lease feed. After a snapshot, its freshness is `synced`.
     fn take_lease(&self, event: FeedEvent<Lease>, synced: Freshness) {
         let (wall, now) = (self.clock.wall(), self.clock.monotonic());
         let bound = |lease: &Lease| leases::bound(lease, wall, now);
@@ -194,7 +194,7 @@ impl Fleet {
 }
 
 impl Records {
-    /// Joins the records of the machines that `changed`, and of those that gain or lose an address because of it.
+    /// Joins the records of the machines in `changed`, and of the machines that gain or lose an address by these changes.
     fn join(&mut self, mut changed: Changed) -> Vec<MachineChange> {
         let mut claimed = Vec::new();
         for id in changed.clone() {

@@ -68,7 +68,7 @@ impl FeedStates {
         self.0[feed as usize] = freshness;
     }
 
-    /// Returns the freshness of `feed` after `event` at `now`: `synced` after a snapshot.
+    /// Returns the freshness of `feed` after `event` at `now`. After a snapshot it is `synced`.
     pub fn after<T>(
         &self,
         feed: FeedKind,
@@ -83,7 +83,7 @@ impl FeedStates {
         }
     }
 
-    /// Returns the freshness of `feeds` together: that of the oldest.
+    /// Returns the freshness of several feeds together: that of the least fresh one.
     pub fn combined(&self, feeds: &[FeedKind]) -> Freshness {
         let all = || feeds.iter().map(|feed| self.get(*feed));
         let stale = |freshness| match freshness {
@@ -97,7 +97,7 @@ impl FeedStates {
     }
 }
 
-/// Returns `last_live` on the monotonic clock, which reads `monotonic` at `now`.
+/// Converts `last_live` to a time of the monotonic clock. `now` and `monotonic` are the present time on both clocks.
 pub(crate) fn stale_since(last_live: SystemTime, now: SystemTime, monotonic: Instant) -> Instant {
     let age = now.duration_since(last_live).unwrap_or(MAX_AGE).min(MAX_AGE);
     monotonic.checked_sub(age).unwrap_or(monotonic)

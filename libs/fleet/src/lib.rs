@@ -1,11 +1,11 @@
-//! The machines of a site for its edges: the records of four services, joined in memory.
+//! The machines of a site for its edges (netboot and metadata): the records of four services, joined in memory.
 //!
 //! ```text
 //! hardware ─┐
 //! instance ─┤
 //! workflow ─┼─ runtime::feed ─▶ Fleet ─ MachineChange ─▶ Observer, usually a ViewIndex: lookups by MAC and by address
 //! leases   ─┘                     │
-//!                             FleetCache: sealed, for the next start
+//!                             FleetCache: encrypted on disk, for the next start
 //! ```
 //!
 //! - [`machine`]: a machine with its instance and its workflows, and the addresses that it claims.
@@ -14,7 +14,7 @@
 //! - [`views`]: an edge's own projection of each machine, found by id, MAC, address or a key of the edge.
 //! - [`leases`]: leases of pool addresses.
 //! - [`freshness`]: the freshness of each feed.
-//! - [`cache`]: the records on disk. [`follow`]: the watches.
+//! - [`cache`]: an encrypted copy of the records on disk. [`follow`]: watches the services.
 //!
 //! An edge projects a machine when a feed reports a change, not when the machine sends a request: requests are far more
 //! frequent than changes. Lookups never take the fleet's lock.

@@ -1,4 +1,4 @@
-//! Reports to the control plane.
+//! Sends reports to the control plane.
 
 use async_trait::async_trait;
 use runtime::phone_home;
@@ -17,7 +17,7 @@ impl PhoneHome for InstanceReports {
         let PhoneHomeCall { hardware, instance_id, fields } = call;
         let (host_keys, kind) = (phone_home::host_keys(&fields), phone_home::event_type(&fields));
         let hardware_id = hardware.to_string();
-        // Without an instance, the machine has its own id as its instance id.
+        // The metadata of a machine without an instance has the hardware id as instance id. The report has none then.
         let instance_id = if instance_id == hardware_id { String::new() } else { instance_id };
         let call = ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind };
         let stored = phone_home::report(self.0.clone(), call).await;

@@ -1,4 +1,4 @@
-//! Checks that every crate builds, lints and tests alone, without building it.
+//! Checks, without building anything, that each crate can be built, linted and tested alone.
 //!
 //! Cargo enables the union of the features that the crates of one build request of a dependency. So a crate that uses a feature
 //! which only other crates request compiles in the workspace, but not with `cargo test -p`. This check requires each direct
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Features that a crate may leave out, and words one of which is in every source that needs the feature.
+/// Packages, their optional features, and words. A crate needs the features only if its source contains one of the words.
 const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 7] = [
     ("tokio", &["test-util"], &["start_paused", "time::pause", "time::advance", "time::resume"]),
     ("store", &["testing"], &["open_syncing"]),

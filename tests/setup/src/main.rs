@@ -32,13 +32,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure the server under load, or compare it with other servers; arguments are passed to the bench
+    /// Measure the server under load, or compare it with other servers; arguments are passed to the benchmark
     Load {
-        /// Arguments of the bench, such as boot --machines 1000, or beside
+        /// Arguments of the benchmark, such as boot --machines 1000, or beside (the comparison)
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Feed codecs with mutated inputs; arguments are passed to the fuzzer
+    /// Fuzz the codecs and servers; arguments are passed to the fuzzer
     Fuzz {
         /// Arguments of the fuzzer, such as --seconds 600, --seed 7 or --only dhcp,tftp,syslog,imds
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

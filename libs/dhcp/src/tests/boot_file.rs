@@ -1,4 +1,4 @@
-//! Classes of clients, their boot files and refusals (docs/reference/dhcp.md).
+//! Client classes, and the boot file or refusal that each gets (docs/reference/dhcp.md).
 
 use super::*;
 
@@ -189,7 +189,7 @@ fn the_path_of_the_loader_may_contain_the_mac() {
     assert_eq!(file(&packet), "52-54-00-00-00-01/snponly.efi");
 }
 
-/// The reply to `request` if iPXE is taken for firmware.
+/// Returns the reply to `request` if iPXE is treated as a NIC's firmware.
 fn chainload(request: &Packet, link: &Link) -> Packet {
     let machine = reservation();
     let offer = BootOffer::Chainload;
@@ -219,7 +219,7 @@ fn the_sites_own_ipxe_and_one_without_a_loader_are_sent_to_the_script() {
     }
 }
 
-/// A site with a loader for every architecture that has one.
+/// Returns a link whose site has all loaders.
 fn everything() -> Link {
     let mut link = link();
     let all = architecture::TABLE.iter().filter_map(|row| row.loader).map(str::to_owned);

@@ -13,7 +13,7 @@ use tinwright::workflow::v1::WorkflowState;
 use super::*;
 use crate::views::{MachineProjection, ViewIndex};
 
-/// An edge's view of a machine.
+/// A minimal projection of a machine.
 #[derive(Debug)]
 struct View(Arc<FleetMachine>);
 
@@ -52,7 +52,7 @@ impl Site {
         Self { fleet: Fleet::new(vec![index.clone()]), index, ids }
     }
 
-    /// Two machines with an address each, all feeds live.
+    /// Creates a site with two machines, one address each, and all feeds live.
     fn new() -> Self {
         let site = Self::empty();
         site.fleet.hardware(FeedEvent::Snapshot(vec![site.hardware(0, 1), site.hardware(1, 2)]));
@@ -61,7 +61,7 @@ impl Site {
         site
     }
 
-    /// The record of a machine whose interface reserves an address; the first machine is the older one.
+    /// Returns the record of a machine with a reserved address. The first machine is older than the second one.
     fn hardware(&self, machine: usize, address: u8) -> Hardware {
         let id = self.ids[machine];
         let age = Duration::from_secs(machine as u64);
@@ -100,7 +100,7 @@ impl Site {
         self.index.by_id(self.ids[0]).unwrap().0.clone()
     }
 
-    /// Returns the machine that is found by an address.
+    /// Returns the machine found by address 192.0.2.`last`.
     fn at(&self, last: u8) -> Option<HardwareId> {
         self.index.by_address([192, 0, 2, last].into()).map(|view| view.0.id)
     }
@@ -195,7 +195,7 @@ fn before_the_feeds_have_synced_a_contested_address_goes_to_the_oldest_record() 
             let ips = vec![Ip { address: "192.0.2.9".into(), ..Ip::default() }];
             Instance { ips, ..site.instance(["a", "b"][machine], machine) }
         };
-        // The first machine claims it by its instance, the second one by its hardware record.
+        // The instance of the first machine claims the address, and the hardware record of the second one.
         let feeds: [&dyn Fn(); 2] =
             [&|| site.fleet.instance(FeedEvent::Snapshot(vec![own(0)])), &|| {
                 site.fleet

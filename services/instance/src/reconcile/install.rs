@@ -1,10 +1,10 @@
 //! State provisioning: waits for the workflow and for the installed system's phone-home call.
 //!
-//! | installed by | the machine is installed | the instance becomes active |
+//! | installed by | `install_time` is set | the instance becomes active |
 //! |---|---|---|
-//! | a template | when its workflow succeeds | then; if policy requires a call, when it comes, or 30 min later |
-//! | a custom script | when the script is booted; its end is unknown | when its system phones home |
-//! | nothing | at once | at once; a required call as above |
+//! | a template | when its workflow succeeds | at once; if policy requires a call: with the call, or after 30 min |
+//! | a custom script | when the script is booted, since its end is unknown | when its system phones home; no time limit |
+//! | nothing | at once | as for a template |
 
 use std::time::{Duration, SystemTime};
 
@@ -16,15 +16,15 @@ use super::{request_id, request_labels};
 use crate::instances::machine_reports::is_installed_by_script;
 use crate::state::Event;
 
-/// The name of the request that boots a custom script.
+/// The step's name in the request that boots a custom script.
 const BOOT_STEP: &str = "boot";
-/// The time that an installed system has for its call.
+/// Timeout for a required phone-home call.
 const PHONE_HOME_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// The reason of an active instance whose system never called.
+/// State reason of an instance that became active without the required call.
 const NO_PHONE_HOME: &str = "no phone home";
 
 impl Reconciler {
-    /// Moves the instance on as far as its machine is.
+    /// Advances an instance in state provisioning, as far as its workflow and its system allow.
     pub(super) async fn install(&self, instance: &Instance) -> Result<Outcome, Error> {
         if instance.install_time.is_some() {
             return self.await_phone_home(instance).await;
@@ -43,14 +43,14 @@ impl Reconciler {
         }
     }
 
-    /// Boots the machine into its custom script. A machine without BMC is switched on by an operator.
+    /// Boots the machine into its custom script. An operator must switch on a machine without BMC.
     async fn boot_script(&self, instance: &Instance) -> Result<Outcome, Error> {
         let labels = request_labels(instance, BOOT_STEP);
         let request_id = request_id(instance, BOOT_STEP);
         match self.peers.boot_from_network(&instance.hardware_id, labels, request_id).await {
             Ok(has_bmc) => {
                 let reason = if has_bmc {
-                    "boots its own script"
+                    "boots its custom script"
                 } else {
                     "no BMC: switch the machine on by hand"
                 };
@@ -60,7 +60,7 @@ impl Reconciler {
         }
     }
 
-    /// Records that the work on the machine is done.
+    /// Records the end of the installation.
     async fn record_installed(&self, instance: &Instance, reason: &str) -> Result<Outcome, Error> {
         let mut new = instance.clone();
         new.install_time = Some(self.instances.now().into());
@@ -97,9 +97,9 @@ impl Reconciler {
     }
 }
 
-/// Returns the time for which a required call is still awaited; none once it is over.
+/// Returns the remaining time to wait for a required call, or `None` after the timeout.
 fn remaining_wait(installed: Option<SystemTime>, now: SystemTime) -> Option<Duration> {
-    // If the clock was set back, the wait begins again; it does not become longer than that.
+    // If the clock was set back, the wait starts again with the full timeout, and not with more.
     let since = installed.and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
     PHONE_HOME_TIMEOUT.checked_sub(since).filter(|left| !left.is_zero())
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_required_call_is_awaited_for_half_an_hour() {
+    fn a_required_call_times_out_after_half_an_hour() {
         let installed = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let after = |minutes: u64| {
             remaining_wait(Some(installed), installed + Duration::from_secs(minutes * 60))

@@ -1,7 +1,7 @@
-//! JSON values as YAML, every text in double quotes.
+//! Writes JSON values as YAML, with every string value in double quotes.
 //!
-//! A library quotes only the texts that its own reader would misread, and readers differ: those of YAML 1.1 take
-//! `52:54:00:00:00:01` for a number in base sixty and `no` for false, others do not.
+//! A library quotes only the strings that its own parser would misread. Parsers differ: those of YAML 1.1 read
+//! `52:54:00:00:00:01` as a base-60 number and `no` as false, others read both as strings.
 
 use std::fmt::Write as _;
 
@@ -11,18 +11,18 @@ use serde_json::Value;
 pub(super) fn text(value: &Value) -> String {
     let mut out = String::new();
     write(&mut out, value, 0);
-    // A mapping or list begins on the line after its key; at the top there is none.
+    // A mapping or list begins with a newline, since a key precedes it. At the top level there is no key.
     let mut text = out.trim_start().to_owned();
     text.push('\n');
     text
 }
 
-/// Appends `value` after a key that is indented by `indent`.
+/// Appends `value` after its key. The lines of a mapping or list are indented by `indent`.
 fn write(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (key, value) in fields {
-                let _infallible = write!(out, "\n{:indent$}{}:", "", name(key));
+                let _infallible = write!(out, "\n{:indent$}{}:", "", key_text(key));
                 write(out, value, indent + 2);
             }
         }
@@ -44,16 +44,16 @@ fn write(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Returns a key: our own words without quotes, others in quotes.
-fn name(key: &str) -> String {
-    let ours = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'_');
-    // The words of letters with a meaning in YAML 1.1.
+/// Returns a key, in quotes unless it is a plain lower-case word.
+fn key_text(key: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'_');
+    // YAML 1.1 reads these words as booleans or null.
     let word = matches!(key, "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null");
-    let bare = !word && key.bytes().all(ours) && key.starts_with(|c: char| c.is_ascii_lowercase());
+    let bare = !word && key.bytes().all(plain) && key.starts_with(|c: char| c.is_ascii_lowercase());
     if bare { key.to_owned() } else { quoted(key) }
 }
 
-/// Returns JSON's notation. In addition, characters that YAML forbids or folds are escaped.
+/// Returns `text` as a JSON string, in which characters that YAML forbids or folds are escaped too.
 fn quoted(text: &str) -> String {
     let mut quoted = String::new();
     for c in Value::from(text).to_string().chars() {
@@ -79,16 +79,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn texts_are_quoted_and_names_of_ours_are_not() {
+    fn strings_are_quoted_and_plain_keys_are_not() {
         let value = json!({
             "version": 2,
             "ethernets": { "eth0": { "mac": "52:54:00:00:00:01", "addresses": ["192.0.2.1/24"] } },
             "routes": [{ "to": "default", "via": "192.0.2.254" }, {}],
             "no": [],
         });
-        let wanted = "version: 2\nethernets:\n  \"eth0\":\n    mac: \"52:54:00:00:00:01\"\n    addresses:\n      \
+        let expected = "version: 2\nethernets:\n  \"eth0\":\n    mac: \"52:54:00:00:00:01\"\n    addresses:\n      \
                       - \"192.0.2.1/24\"\nroutes:\n  - to: \"default\"\n    via: \"192.0.2.254\"\n  - {}\n\"no\": []\n";
-        assert_eq!(text(&value), wanted);
+        assert_eq!(text(&value), expected);
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

@@ -1,4 +1,4 @@
-//! The listeners, for HTTP and for calls over gRPC, and the limits on their connections.
+//! The HTTP and gRPC listeners, and their connection limits.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::refusal::Refusal;
 
 const MAX_CONNECTIONS: usize = 1024;
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 32;
-/// The longest time for the head of a request, and between two of them.
+/// Timeout for receiving the head of a request, and for an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_CALLS_PER_CONNECTION: u32 = 32;
-/// The time that open calls have to end after the stop: a stream may last for ever.
+/// Timeout for open gRPC calls after the stop. A stream has no end of its own.
 const CALLS_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves requests on `listener` until `stop`, then lets open ones finish.
@@ -47,9 +47,10 @@ pub async fn serve(
     limited_tcp(listener, Transport::Plaintext, limits, app, stop).await
 }
 
-/// Serves the calls of `router`, which use `service`, on `listener` until `stop`, then lets open ones finish for 5 seconds.
+/// Serves the gRPC services in `router` on `listener` until `stop`, then gives open calls 5 seconds to finish. The connection
+/// limits are those of `service`.
 ///
-/// A caller is identified by its address, which no certificate proves; so this listener is plaintext too.
+/// The listener is plaintext too: a caller is identified by its address, and no certificate proves an address.
 pub async fn serve_calls(
     listener: TcpListener,
     service: &Service,
@@ -65,7 +66,7 @@ pub async fn serve_calls(
     tokio::select! {
         served = served => served,
         () = stopped => {
-            tracing::debug!("open calls aborted: the stop timeout is over");
+            tracing::debug!("open calls aborted: stop timeout exceeded");
             Ok(())
         }
     }

@@ -1,8 +1,8 @@
-//! Boots in memory: those that may still grow, one a machine, and those that are not stored yet.
+//! Boots in memory: open boots, which still accept events (at most one per machine), and boots that are not stored yet.
 //!
 //! ```text
 //! event ─▶ open ◀─▶ open, waiting ─┐
-//!                        │ the machine boots again, or too many do at once
+//!                        │ the machine boots again, or too many boots are open
 //!                        ▼         ├─▶ a batch ─▶ stored: open again, or dropped
 //!                  ended, waiting ─┘       └────▶ not stored: waits again
 //! ```
@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use super::merge::BootBuilder;
 use super::{BootOwner, Event};
 
-/// Time in which a boot may still grow: an installed system phones home late.
+/// Time after its last event for which a boot stays open: an installed system phones home late.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
-/// Boots in memory that are open, and that have ended: those of a site of ten thousand machines, in about 20 MB.
+/// Maximum number of open boots, and of ended boots that wait: enough for a site of ten thousand machines, in about 20 MB.
 const MAX_BOOTS: usize = 16_384;
 
 /// A boot in memory.
@@ -23,11 +23,11 @@ const MAX_BOOTS: usize = 16_384;
 pub struct OpenBoot {
     /// The boot.
     pub boot: BootBuilder,
-    /// True if it was never stored.
+    /// True if the boot was never stored.
     pub is_new: bool,
-    /// True if it has changed since it was stored: then it waits.
+    /// True if the boot has changed since it was stored: it waits to be stored.
     is_changed: bool,
-    /// True if it can no longer grow.
+    /// True if no event can be added any more.
     has_ended: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct OpenBoot {
 #[derive(Debug, Default)]
 pub struct OpenBoots {
     open: HashMap<BootOwner, OpenBoot>,
-    /// Owners of the open boots that wait, longest first. It may contain owners whose boot no longer waits.
+    /// Owners of the open boots that wait to be stored, oldest first. It may contain owners whose boot no longer waits.
     waiting: VecDeque<BootOwner>,
     ended: VecDeque<OpenBoot>,
 }
@@ -53,7 +53,7 @@ impl OpenBoots {
             return 0;
         }
         let old = self.open.remove(&owner);
-        // An owner whose last boot waits is in the queue, and stays there.
+        // If the owner's last boot waits, the owner is already in the queue.
         let queued = old.as_ref().is_some_and(|old| old.is_changed);
         let lost = match old {
             Some(old) => self.end(old),
@@ -69,8 +69,8 @@ impl OpenBoots {
         lost
     }
 
-    /// Takes out at most `max` boots to be stored: the ended ones, then those that have waited longest. They must be given back
-    /// to [`OpenBoots::stored`] or [`OpenBoots::requeue`] before the next event is added.
+    /// Removes and returns at most `max` boots to be stored: the ended ones, then those that have waited longest. Before the
+    /// next event is added, the caller must pass them to [`OpenBoots::stored`] or [`OpenBoots::requeue`].
     pub fn batch(&mut self, max: usize) -> Vec<OpenBoot> {
         let ended = self.ended.len().min(max);
         let mut batch: Vec<_> = self.ended.drain(..ended).collect();
@@ -87,7 +87,7 @@ impl OpenBoots {
         batch
     }
 
-    /// Takes back boots that were stored: those that have not ended may grow again.
+    /// Takes back boots that were stored. Those that have not ended are open again.
     pub fn stored(&mut self, batch: Vec<OpenBoot>) {
         for open in batch.into_iter().filter(|open| !open.has_ended) {
             self.open
@@ -95,7 +95,7 @@ impl OpenBoots {
         }
     }
 
-    /// Takes back boots that could not be stored: they are the first of the next batch.
+    /// Takes back boots that could not be stored. They come first in the next batch.
     pub fn requeue(&mut self, batch: Vec<OpenBoot>) {
         for open in batch.into_iter().rev() {
             if open.has_ended {
@@ -107,7 +107,7 @@ impl OpenBoots {
         }
     }
 
-    /// Drops stored boots that can no longer grow at `now`.
+    /// Drops stored boots whose last event is older than [`OPEN_TIMEOUT`] at `now`.
     pub fn evict(&mut self, now: SystemTime) {
         self.open.retain(|_, open| {
             let since = now.duration_since(open.boot.last);
@@ -126,8 +126,8 @@ impl OpenBoots {
         0
     }
 
-    /// Ends the boots of the machines that were silent longest, if too many machines boot at once: an eighth of all, so that
-    /// not every new boot has to scan all others.
+    /// Ends the eighth of the open boots with the oldest last events if there are [`MAX_BOOTS`]. Ending many at once avoids a
+    /// scan of all boots for each new one. Returns the number of events that were dropped.
     fn make_room(&mut self) -> u64 {
         if self.open.len() < MAX_BOOTS {
             return 0;

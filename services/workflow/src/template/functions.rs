@@ -1,8 +1,8 @@
-//! The functions of templates, in addition to Go's: the part of sprig that real templates use, two of Helm's, and
-//! Tinkerbell's two. They have no access to anything but their arguments. `docs/reference/templates.md` lists them.
+//! Template functions in addition to Go's: the functions of sprig that real templates use, two of Helm's and two of
+//! Tinkerbell's. They only use their arguments. `docs/reference/templates.md` lists them.
 //!
-//! They behave like sprig's, including `split`, which returns a map of `_0`, `_1`, …; but a mistake that sprig ignores is an
-//! error. An error begins with the function's name and never quotes a value. `index` is Go's, corrected for our objects.
+//! They behave like sprig's; `split`, too, returns a map of `_0`, `_1`, …. A mistake that sprig ignores is an error here. An
+//! error begins with the function's name and never quotes a value. `index` treats missing keys like Go's.
 
 mod arguments;
 mod collections;

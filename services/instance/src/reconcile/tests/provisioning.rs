@@ -179,7 +179,7 @@ async fn a_custom_script_is_booted_once_and_ends_with_a_call() {
     assert_eq!(bench.settle().await, Outcome::Done);
     assert_eq!(
         (bench.state().await, bench.reason().await),
-        ("provisioning".into(), "boots its own script".into())
+        ("provisioning".into(), "boots its custom script".into())
     );
     bench.settle().await;
     assert_eq!(bench.site.request_ids().len(), 1);

@@ -1,4 +1,4 @@
-//! The whole service, driven by watches.
+//! The running service, whose reconciler follows the watches of its peers.
 
 use tinwright::watch::WatchEvent;
 use tokio::task::JoinHandle;
@@ -27,25 +27,25 @@ impl Running {
         Self { site, instances, mirror, stop, task }
     }
 
-    /// Waits until `wanted` accepts a version of the instance, which is nothing once it is deleted.
-    async fn until(&self, wanted: impl Fn(Option<&Instance>) -> bool) {
+    /// Waits until `condition` holds for the instance. It is `None` once the instance is deleted.
+    async fn until(&self, condition: impl Fn(Option<&Instance>) -> bool) {
         let follow = async {
             let mut watcher = self.mirror.watch();
             loop {
-                let seen = match watcher.next().await.unwrap() {
-                    WatchEvent::Put(instance) => wanted(Some(&instance)),
-                    WatchEvent::Deleted(_) => wanted(None),
+                let holds = match watcher.next().await.unwrap() {
+                    WatchEvent::Put(instance) => condition(Some(&instance)),
+                    WatchEvent::Deleted(_) => condition(None),
                     WatchEvent::Synced => false,
                 };
-                if seen {
+                if holds {
                     return;
                 }
             }
         };
         let bounded = tokio::time::timeout(Duration::from_secs(20), follow);
         tokio::select! {
-            () = self.mirror.run(self.stop.clone()) => panic!("stopped"),
-            seen = bounded => seen.expect("within 20 s"),
+            () = self.mirror.run(self.stop.clone()) => panic!("mirror stopped"),
+            result = bounded => result.expect("within 20 s"),
         }
     }
 
@@ -53,7 +53,7 @@ impl Running {
         self.until(|instance| instance.is_some_and(|it| it.state() == state)).await;
     }
 
-    async fn until_work(&self) {
+    async fn until_workflow(&self) {
         self.until(|instance| instance.is_some_and(|it| !it.workflow_id.is_empty())).await;
     }
 }
@@ -61,15 +61,15 @@ impl Running {
 #[tokio::test]
 async fn an_instance_is_provisioned_and_deprovisioned_and_the_service_stops() {
     let running = Running::start();
-    let made = running.instances.create(templated(), None).await.unwrap();
-    running.until_work().await;
+    let created = running.instances.create(templated(), None).await.unwrap();
+    running.until_workflow().await;
     running.site.end(Workflow::Success, "");
     running.until_state(tinwright::instance::v1::State::Active).await;
-    running.instances.delete(made.id.parse().unwrap(), 0, false).await.unwrap();
-    running.until_work().await;
+    running.instances.delete(created.id.parse().unwrap(), 0, false).await.unwrap();
+    running.until_workflow().await;
     running.site.end(Workflow::Success, "");
     running.until(|instance| instance.is_none()).await;
     running.stop.cancel();
-    let ended = tokio::time::timeout(Duration::from_secs(20), running.task).await;
-    ended.expect("within 20 s").unwrap().unwrap();
+    let stopped = tokio::time::timeout(Duration::from_secs(20), running.task).await;
+    stopped.expect("within 20 s").unwrap().unwrap();
 }
