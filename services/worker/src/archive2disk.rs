@@ -9,7 +9,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `ARCHIVE_URL` | required; `http` or `https` |
-//! | `ARCHIVE_TYPE` | required; `targz`: must be compressed; `tar`: decompressed if the first bytes are those of a known format |
+//! | `ARCHIVE_TYPE` | required; `targz`: must be compressed; `tar`: decompressed if its first bytes show a known format |
 //! | `DEST_DISK` | required; the partition |
 //! | `FS_TYPE` | its type; default: any that the kernel supports |
 //! | `DEST_PATH` | directory in the file system, created if missing; default: the root directory |
@@ -17,9 +17,10 @@
 //! | `INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION` | true: no checksum is required or compared; other texts than booleans are refused |
 //! | `HTTP_CLIENT_TIMEOUT_MINUTES` | time without a new byte after which the download fails; default: 10; 0: never |
 //!
-//! Restored are numeric owner, permissions, modification time, extended attributes, links and devices; not access control
-//! lists in the text form of `tar --acls`. The checksum of the tar may include the padding after its end mark or not.
-//! Checksums are complete only at the end: if none matches, the action fails, and the extracted files stay on the disk.
+//! The action restores numeric owner, permissions, modification time, extended attributes, links and devices. It does not
+//! restore access control lists in the text form of `tar --acls`. The checksum of the tar is accepted with and without the
+//! padding after its end mark. Checksums are complete only at the end: if none matches, the action fails, and the
+//! extracted files stay on the disk.
 
 mod extract;
 mod fields;
@@ -60,8 +61,8 @@ pub(crate) enum Error {
     Outside(PathBuf),
     #[error("the tar has {name:?}, {what}")]
     Unsupported { name: PathBuf, what: &'static str },
-    #[error("cannot {doing} {path:?}")]
-    Put { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {operation} {path:?}")]
+    Put { operation: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Checksum(Box<ChecksumMismatch>),
 }
@@ -162,7 +163,7 @@ async fn run_stages(
     let fetching = fetch::run(download, head, chunks_in, checksum.as_ref(), &context.stop);
     let (fetched, decompressed, extracted) =
         tokio::join!(fetching, joined(decompressing), extracting);
-    // Of several failures that of the first stage is the cause, except that a stage is stopped if the next one fails.
+    // If several stages fail, the first stage has the cause. `Stopped` is no cause: it means that the next stage failed.
     let sum = fetched?;
     let extracted = match decompressed? {
         Ok(()) | Err(error::Error::Stopped) => extracted??,

@@ -6,7 +6,7 @@
 //! | `CMD_LINE` | required; commands separated by `;`, their words by spaces, without quoting |
 //! | `DEFAULT_INTERPRETER` | gets the whole line as one argument instead; for example `/bin/sh -c` |
 //! | `CHROOT` | any text: the system is the command's root directory, with `/dev`, `/proc`, `/sys`; default: mounted at `/mountAction` |
-//! | `UPDATE_RESOLV_CONF` | true: the command sees this machine's resolv.conf, mounted over the disk's own |
+//! | `UPDATE_RESOLV_CONF` | true: this machine's resolv.conf is mounted over that of the installed system |
 //!
 //! `JSON_OUTOUT` is accepted and has no effect. The process group of a command is killed when the command ends or is
 //! cancelled. Failures have the exit codes of the original image: 10 invalid variable, 20 missing variable, 30 others.
@@ -30,7 +30,7 @@ pub(crate) struct Error(#[source] io::Error);
 
 impl crate::error::StepError for Error {}
 
-/// The place where commands run, from the variables.
+/// The file system that commands run in, and the way it is mounted; from the variables.
 struct CommandRoot {
     filesystem: TargetFilesystem,
     chroot: bool,
@@ -93,7 +93,7 @@ async fn run_in(
 ) -> Result<(), error::Error> {
     let CommandRoot { filesystem, chroot, resolver } = root;
     let (runtime, runner) = (Handle::current(), Runner::new(environment, context));
-    // Read before the change of root, where this file is the installed system's.
+    // Read now: after the change of root, this path is the installed system's file.
     let servers = if resolver && chroot { resolver::read_own().map_err(Error)? } else { None };
     let view = if chroot { View::System } else { View::MountedAside };
     let work = move || {
@@ -105,7 +105,7 @@ async fn run_in(
             }
             Ok(())
         };
-        // On this thread, whose root directory and mounts a command inherits.
+        // Runs on this thread, because a command inherits its root directory and mounts.
         let result = runtime.block_on(run);
         drop(covered);
         result

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256, Sha512};
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the {bytes} have {actual}, not {expected}")]
 pub(crate) struct Mismatch {
-    /// The bytes that were summed, in words.
+    /// Describes the bytes that were summed.
     pub(crate) bytes: &'static str,
     actual: Checksum,
     expected: Checksum,
@@ -25,7 +25,7 @@ enum Algorithm {
     Sha512,
 }
 
-/// A digest and its algorithm.
+/// A checksum and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checksum {
     algorithm: Algorithm,
@@ -125,20 +125,20 @@ mod tests {
             format!("sha512:{ABC_512}"),
             ABC_256.to_uppercase(),
         ] {
-            let wanted: Checksum = text.parse().unwrap();
-            let mut sum = wanted.sum();
+            let expected: Checksum = text.parse().unwrap();
+            let mut sum = expected.sum();
             sum.update(b"ab");
             sum.update(b"c");
-            assert_eq!(wanted.check(sum, "bytes downloaded"), Ok(()), "{text}");
+            assert_eq!(expected.check(sum, "bytes downloaded"), Ok(()), "{text}");
         }
     }
 
     #[test]
     fn a_mismatch_names_both_sums_and_the_bytes() {
-        let wanted: Checksum = "0".repeat(64).parse().unwrap();
-        let mut sum = wanted.sum();
+        let expected: Checksum = "0".repeat(64).parse().unwrap();
+        let mut sum = expected.sum();
         sum.update(b"abc");
-        let mismatch = wanted.check(sum, "bytes downloaded").unwrap_err().to_string();
+        let mismatch = expected.check(sum, "bytes downloaded").unwrap_err().to_string();
         assert_eq!(
             mismatch,
             format!("the bytes downloaded have sha256:{ABC_256}, not sha256:{}", "0".repeat(64))
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn texts_that_are_no_checksum_are_refused() {
         let long = "a".repeat(63);
         for text in [
             "",

@@ -1,5 +1,5 @@
-//! Commands of an action, run one at a time. When a command ends or is cancelled, its process group is killed. The end of
-//! its output is stored.
+//! Runs the commands of an action, one at a time. When a command ends or is cancelled, its process group is killed. The last
+//! lines of its output are stored for the failure report.
 
 mod output;
 
@@ -65,7 +65,7 @@ impl Runner {
         tail.follow(child.stdout.take(), &self.progress);
         tail.follow(child.stderr.take(), &self.progress);
         let status = self.stop.run_until_cancelled(child.wait()).await;
-        // Processes left behind must not write to the disk any more. The group may have ended with its leader.
+        // Kills processes left behind, so that they do not write to the disk any more. Maybe there are none.
         let _already_ended = group.map(|group| kill_process_group(group, Signal::KILL));
         let Some(status) = status else {
             let _reaped = child.wait().await;

@@ -9,13 +9,13 @@ use async_compression::tokio::bufread::{BzDecoder, GzipDecoder, XzDecoder, ZstdD
 use async_compression::zstd::DParameter;
 use tokio::io::{AsyncBufRead, AsyncRead};
 
-/// Bytes needed to recognize the format and the window of the first stream.
+/// Bytes at the beginning of a file that are needed to recognize its format and the window of its first stream.
 pub(crate) const HEAD: usize = 64;
 
 /// Memory in bytes that an xz stream may need besides its window.
 const XZ_EXTRA_BYTES: u64 = 2 << 20;
 
-/// A compression format. In every format, several concatenated streams count as one file.
+/// A compression format. In every format, a file may consist of several concatenated streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     /// RFC 1952.
@@ -36,13 +36,13 @@ impl Compression {
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
             // RFC 8878 §3.1.2: a skippable frame may come first.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
-            // The block magic, or the footer of an empty file, would follow; a boot sector never begins with these.
+            // The next byte begins the magic of a block, or of the footer of an empty file. No boot sector begins like this.
             [b'B', b'Z', b'h', b'1'..=b'9', 0x31 | 0x17, ..] => Some(Self::Bzip2),
             _ => None,
         }
     }
 
-    /// Returns the format that the extension of `path` stands for.
+    /// Returns the format for the file extension of `path`.
     pub(crate) fn of_extension(path: &str) -> Option<Self> {
         match Path::new(path).extension()?.to_str()? {
             "gz" => Some(Self::Gzip),
@@ -62,8 +62,8 @@ impl Compression {
         }
     }
 
-    /// Decompresses `file`. An end in the middle of a stream is an error, and so is a window above `limit` bytes, which is
-    /// a power of two.
+    /// Decompresses `file`. Reading fails if the file ends in the middle of a stream, and if a window is larger than `limit`
+    /// bytes. `limit` is a power of two.
     pub(crate) fn decompress<R: AsyncBufRead + Send + 'static>(
         self,
         file: R,

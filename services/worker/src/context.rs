@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use crate::download::RetryPolicy;
 use crate::progress::Progress;
 
-/// The last act after an action: it ends the running system, and this program with it. The caller reports the action's
-/// result first.
+/// The way in which a terminal action ends the running system, and this program with it. Before that, the caller reports the
+/// action to the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
     /// Reboot the machine.
@@ -22,9 +22,9 @@ pub enum Terminal {
 /// The end of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionOutcome {
-    /// Everything is done, and flushed to the disk.
+    /// The action succeeded, and its data is flushed to the disk.
     Success,
-    /// Everything is prepared; the caller carries out this last act.
+    /// The action prepared the end of the running system. The caller ends it.
     Terminal(Terminal),
     /// The action failed.
     Failure(Failure),
@@ -35,11 +35,11 @@ pub enum ActionOutcome {
 /// A failed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// One line that names what failed and where.
+    /// One line: the action, the operation that failed, and the cause.
     pub reason: String,
     /// The last lines printed by the command that failed; at most 4 KiB.
     pub output: String,
-    /// The exit code that the action's image has for this kind of failure.
+    /// The exit code of the original image for this kind of failure.
     pub exit_code: i32,
 }
 
@@ -48,11 +48,11 @@ pub struct Failure {
 pub struct Context {
     /// Receives progress reports.
     pub progress: Arc<dyn Progress>,
-    /// Cancels the action: its time limit passed, or its workflow was cancelled.
+    /// Cancels the action, after its time limit or if its workflow is cancelled.
     pub stop: CancellationToken,
-    /// Certificate authorities trusted for downloads, as PEM bundles. There are no others: without any, only plain
+    /// Certificate authorities trusted for downloads, as PEM bundles. No others are trusted: if this is empty, only plain
     /// `http` works.
     pub roots: Vec<Vec<u8>>,
-    /// Retries of downloads, where the variables do not set them.
+    /// Default retry policy of downloads. Variables may override it.
     pub retry_policy: RetryPolicy,
 }

@@ -1,7 +1,8 @@
-//! A disk to be overwritten: checked first, held exclusively while it is written, read back afterwards.
+//! A disk to overwrite. It is checked before writing, opened with O_EXCL so that nobody mounts it meanwhile, and read back
+//! afterwards.
 //!
-//! Whole aligned blocks bypass the page cache: a byte counted as written has been accepted by the disk, and a byte read
-//! back comes from the disk. The disk is opened with O_EXCL, so that nobody mounts it meanwhile.
+//! Whole aligned blocks bypass the page cache: bytes counted as written were accepted by the disk, and bytes read back
+//! come from the disk.
 
 pub(crate) mod block;
 mod usage;
@@ -20,7 +21,7 @@ use rustix::io::Errno;
 use block::{ALIGN, Block};
 pub(crate) use usage::{every_disk, is_partition};
 
-/// Attempts to make the kernel re-read the partition table. It refuses while udev probes the old one.
+/// Attempts to make the kernel re-read the partition table. The kernel refuses while udev probes the old partitions.
 const MAX_REREADS: u32 = 20;
 
 /// A disk that cannot be used, or an operation that failed.
@@ -32,10 +33,10 @@ pub(crate) enum Error {
     NotADisk(PathBuf),
     #[error("{}: in use: {by}", path.display())]
     InUse { path: PathBuf, by: String },
-    #[error("{}: holds {capacity} bytes, the image {needs}", path.display())]
+    #[error("{}: too small: holds {capacity} bytes, the image needs {needs}", path.display())]
     TooSmall { path: PathBuf, capacity: u64, needs: String },
-    #[error("{}: cannot {doing}", path.display())]
-    Io { path: PathBuf, doing: String, source: io::Error },
+    #[error("{}: cannot {operation}", path.display())]
+    Io { path: PathBuf, operation: String, source: io::Error },
     #[error("{}: bytes {from} to {to} do not read back as they were written", path.display())]
     Differs { path: PathBuf, from: u64, to: u64 },
 }
@@ -47,11 +48,11 @@ impl crate::error::StepError for Error {}
 pub(crate) struct Disk {
     path: PathBuf,
     file: File,
-    /// The same, opened with O_DIRECT if possible.
+    /// The same disk, opened with O_DIRECT. `None` if the file system does not support it.
     direct: Option<File>,
     /// Size in bytes. `None` for a file, which can grow.
     capacity: Option<u64>,
-    /// True until the disk has refused to zero a range by itself.
+    /// True for a block device until fallocate(2) reports that it cannot zero a range itself.
     zeroes_ranges: AtomicBool,
 }
 
@@ -62,7 +63,7 @@ impl Disk {
             if source.kind() == io::ErrorKind::NotFound {
                 return Error::Missing { path: path.into(), found: usage::list(&every_disk()) };
             }
-            Error::Io { path: path.into(), doing: "examine it".into(), source }
+            Error::Io { path: path.into(), operation: "examine it".into(), source }
         })?;
         let is_disk = metadata.file_type().is_block_device();
         if !is_disk && !metadata.is_file() {
@@ -73,13 +74,13 @@ impl Disk {
             Some(errno) if errno == Errno::BUSY.raw_os_error() => {
                 Error::InUse { path: path.into(), by: usage::explain(metadata.rdev()) }
             }
-            _ => Error::Io { path: path.into(), doing: "open it".into(), source },
+            _ => Error::Io { path: path.into(), operation: "open it".into(), source },
         })?;
         let direct = open(path, OFlags::DIRECT).ok();
         let end = file.seek(SeekFrom::End(0));
         let end = end.map_err(|source| Error::Io {
             path: path.into(),
-            doing: "determine its size".into(),
+            operation: "determine its size".into(),
             source,
         })?;
         let capacity = is_disk.then_some(end);
@@ -97,7 +98,7 @@ impl Disk {
         self.capacity
     }
 
-    /// Refuses a file.
+    /// Returns an error if this is a file and not a block device.
     pub(crate) fn require_block_device(self) -> Result<Self, Error> {
         if self.capacity.is_some() { Ok(self) } else { Err(Error::NotADisk(self.path)) }
     }
@@ -108,7 +109,7 @@ impl Disk {
         sector.map_err(|source| self.io("determine its sector size".into(), source))
     }
 
-    /// Returns the disk through the page cache, for random access. Call [`Disk::flush`] afterwards.
+    /// Returns a file that accesses the disk through the page cache, for random access. Call [`Disk::flush`] afterwards.
     pub(crate) fn cached(&mut self) -> &mut File {
         &mut self.file
     }
@@ -164,8 +165,8 @@ impl Disk {
     }
 
     /// Calls fallocate(2). Returns false if the disk does not support the operation.
-    fn allocate(&self, how: FallocateFlags, at: u64, length: u64) -> io::Result<bool> {
-        match fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, at, length) {
+    fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<bool> {
+        match fallocate(&self.file, mode | FallocateFlags::KEEP_SIZE, at, length) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV | Errno::REMOTEIO) => Ok(false),
             Err(error) => Err(error.into()),
@@ -203,7 +204,8 @@ impl Disk {
             .map_err(|source| self.io(format!("discard {length} bytes at byte {at}"), source))
     }
 
-    /// Makes the kernel re-read the partition table, on whole disks. A loop device may be configured not to.
+    /// Makes the kernel re-read the partition table of a whole disk. A failure is only logged: a loop device, for example,
+    /// may be configured without partitions.
     pub(crate) fn reread_partitions(&mut self) {
         if self.capacity.is_none() || is_partition(&self.path) {
             return;
@@ -221,9 +223,9 @@ impl Disk {
         tracing::warn!(disk = %self.path.display(), "partition table not re-read: a partition is in use");
     }
 
-    /// Returns the error for a failed operation `doing`.
-    pub(crate) fn io(&self, doing: String, source: io::Error) -> Error {
-        Error::Io { path: self.path.clone(), doing, source }
+    /// Returns the error for a failed `operation`.
+    pub(crate) fn io(&self, operation: String, source: io::Error) -> Error {
+        Error::Io { path: self.path.clone(), operation, source }
     }
 }
 
@@ -231,10 +233,10 @@ fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// Reads into `space` at least `enough` bytes.
-fn fill(file: &File, at: u64, space: &mut [u8], enough: usize) -> io::Result<()> {
+/// Reads at least `min_bytes` at `at` into `space`.
+fn fill(file: &File, at: u64, space: &mut [u8], min_bytes: usize) -> io::Result<()> {
     let mut filled = 0;
-    while filled < enough {
+    while filled < min_bytes {
         match file.read_at(space.get_mut(filled..).unwrap_or_default(), at + filled as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,

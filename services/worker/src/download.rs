@@ -1,4 +1,4 @@
-//! Download of one file over HTTP: each byte once and in order, however often the connection breaks.
+//! Downloads one file over HTTP. The reader gets each byte once and in order, even after disconnects.
 //!
 //! ```text
 //! connect ──▶ read ──▶ read ──▶ … ──▶ complete
@@ -6,9 +6,9 @@
 //!    └─ delay ──┘ until `give_up_after` passes without a new byte
 //! ```
 //!
-//! After a disconnect, the rest is requested with Range and If-Range. If the server sends the whole file again, the part
-//! that the reader has is compared and skipped. A file that changed meanwhile is an error, never a mixture: [`resume`]
-//! decides.
+//! After a disconnect, the rest is requested with Range and If-Range. If the server sends the whole file again, the bytes
+//! that the reader already has are compared and skipped. If the file has changed meanwhile, the download fails; [`resume`]
+//! has the rules.
 
 mod error;
 mod resume;
@@ -27,7 +27,7 @@ pub(crate) use error::{AttemptError, Error};
 use resume::{FileVersion, Resume};
 pub use retry_policy::RetryPolicy;
 
-/// Creates a client that trusts the PEM bundles `roots` and no others. Without any, only `http` works.
+/// Creates a client that trusts only the certificate authorities in the PEM bundles `roots`. Without any, only `http` works.
 fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, Error> {
     let bundles: Result<Vec<_>, _> =
         roots.iter().map(|pem| Certificate::from_pem_bundle(pem)).collect();
@@ -57,7 +57,7 @@ pub(crate) struct Download {
     version: Option<FileVersion>,
     /// Bytes returned to the reader.
     position: u64,
-    /// The digest of those bytes, if the server sends no validator.
+    /// The digest of these bytes, to compare them if the server sends them again. Only used if it sends no validator.
     digest: Option<Sha256>,
     body: Option<Body>,
     failures: u32,
@@ -72,7 +72,7 @@ struct Body {
 }
 
 impl Download {
-    /// Starts the download of `url`: connects, and reads the response headers. Trusts the PEM bundles `roots`.
+    /// Starts the download of `url`: connects, and reads the response headers. Trusts the certificate authorities in `roots`.
     pub(crate) async fn open(
         roots: &[Vec<u8>],
         url: Url,
@@ -171,7 +171,7 @@ impl Download {
     }
 
     async fn connect(&mut self) -> Result<(), AttemptError> {
-        // The bytes that are summed and counted must be those that are written: no content coding.
+        // No content coding: checksums and ranges are those of the file as it is stored.
         let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
         let validator = self.version.as_ref().and_then(|version| version.validator.as_deref());
         if let Some(validator) = validator.filter(|_| self.position > 0) {
@@ -249,18 +249,18 @@ pub(crate) fn url(
     environment: &Environment,
     name: &'static str,
 ) -> Result<Url, environment::Error> {
-    const WANTED: &str = "an http or https URL";
-    let url: Url = environment.parsed(name, WANTED)?.ok_or(environment::Error::Missing(name))?;
+    const EXPECTED: &str = "an http or https URL";
+    let url: Url = environment.parsed(name, EXPECTED)?.ok_or(environment::Error::Missing(name))?;
     if matches!(url.scheme(), "http" | "https") {
         return Ok(url);
     }
-    Err(environment::Error::invalid(name, &redacted(&url), WANTED))
+    Err(environment::Error::invalid(name, &redacted(&url), EXPECTED))
 }
 
-/// Returns `url` without its possibly secret parts: the user, the password, and the query, which may hold signatures.
+/// Returns `url` without parts that may be secret: user, password, and the query, which may contain a signature.
 pub(crate) fn redacted(url: &Url) -> String {
     let mut url = url.clone();
-    // Both fail only for URLs that cannot hold a password.
+    // Both calls fail only for URLs that cannot contain a password.
     let _unchanged = url.set_username("").and_then(|()| url.set_password(None));
     if url.query().is_some() {
         url.set_query(Some("…"));
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shown_url_has_no_password_and_no_query() {
+    fn a_redacted_url_has_no_password_and_no_query() {
         for (url, safe) in [
             ("http://user:secret@images/os.img?X-Amz-Signature=abc", "http://images/os.img?…"),
             ("https://images:8443/os.img.zst", "https://images:8443/os.img.zst"),

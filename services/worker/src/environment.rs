@@ -11,21 +11,21 @@ pub enum Error {
     #[error("{0} is missing")]
     Missing(&'static str),
     /// The value is not valid.
-    #[error("{name} is `{value}`, not {wanted}")]
+    #[error("{name} is `{value}`, not {expected}")]
     Invalid {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// The valid values, in words.
-        wanted: &'static str,
+        /// A description of valid values.
+        expected: &'static str,
     },
 }
 
 impl Error {
     /// Returns the error for a variable with an invalid value.
-    pub(crate) fn invalid(name: &'static str, value: &str, wanted: &'static str) -> Self {
-        Self::Invalid { name, value: value.into(), wanted }
+    pub(crate) fn invalid(name: &'static str, value: &str, expected: &'static str) -> Self {
+        Self::Invalid { name, value: value.into(), expected }
     }
 }
 
@@ -49,7 +49,7 @@ impl Environment {
         self.optional(name).ok_or(Error::Missing(name))
     }
 
-    /// True if Go's `ParseBool` takes `name` for true; any other text is false, not an error.
+    /// True if Go's `ParseBool` returns true for the value of `name`. Any other text means false, and is no error.
     pub fn flag(&self, name: &str) -> bool {
         parse_bool(self.optional(name)) == Some(true)
     }
@@ -59,21 +59,21 @@ impl Environment {
         parse_bool(self.optional(name))
     }
 
-    /// Like [`Environment::choice`], but a text that is not a boolean is an error.
+    /// Like [`Environment::choice`], but a value that is not a boolean is an error.
     pub fn boolean(&self, name: &'static str) -> Result<Option<bool>, Error> {
         let Some(value) = self.optional(name) else { return Ok(None) };
         let invalid = || Error::invalid(name, value, "`true` or `false`");
         parse_bool(Some(value)).map(Some).ok_or_else(invalid)
     }
 
-    /// Parses `name`, if it has a value. `wanted` describes valid values in the error.
+    /// Parses `name`, if it has a value. `expected` describes valid values in the error.
     pub fn parsed<T: FromStr>(
         &self,
         name: &'static str,
-        wanted: &'static str,
+        expected: &'static str,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.optional(name) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| Error::invalid(name, value, wanted))
+        value.parse().map(Some).map_err(|_| Error::invalid(name, value, expected))
     }
 
     /// Parses `name` as a whole number of minutes, if it has a value.

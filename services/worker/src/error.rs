@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::checksum::Mismatch;
 use crate::environment;
 
-/// Marks the error type of one module; [`Error`] is made from it by `?`.
+/// Marks a module's error type, so that `?` converts it into [`Error`].
 pub(crate) trait StepError: StdError + Send + Sync + 'static {}
 
 impl<E: StepError> From<E> for Error {
@@ -56,7 +56,7 @@ impl Error {
     }
 }
 
-/// Waits for a task of the action.
+/// Waits for the end of a task of the action.
 pub(crate) async fn joined<T>(task: JoinHandle<T>) -> Result<T, Error> {
     task.await.map_err(Error::Task)
 }

@@ -14,7 +14,7 @@ use crate::download::{AttemptError, Download, RetryPolicy};
 use crate::error::Error;
 use crate::progress::{Meter, Phase, Report};
 
-/// Capacity of the channel to the next stage, in chunks as they are read from the connection.
+/// Capacity of the channel to the next stage, in chunks. A chunk is what one read from the connection returns.
 pub(crate) const MAX_QUEUED_CHUNKS: usize = 16;
 
 /// The checksum of the downloaded bytes. None if it is not needed.

@@ -53,7 +53,7 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
         let Flavour { install, make, config } = flavour.ok_or(Error::NoGrub(disk))?;
         let install = [(*install).to_owned()].into_iter().chain(arguments).collect::<Vec<_>>();
         let make = [make, "-o", config].map(|word| (*word).to_owned());
-        // On this thread, whose root directory and mounts a command inherits.
+        // Runs on this thread, because a command inherits its root directory and mounts.
         runtime.block_on(async {
             runner.run(&install).await?;
             runner.run(&make).await

@@ -6,7 +6,7 @@
 //!                                                          └▶ flush, read back, compare, re-read the partition table
 //! ```
 //!
-//! Each byte of the image is written once and in order, however often the download breaks. The stages hold 16 MiB of
+//! Each byte of the image is written once and in order, even if the download is interrupted. The stages hold 16 MiB of
 //! blocks, a few MiB of chunks, 2 MiB of fingerprints per TiB, and the decoder's window, which depends on the image (8 MiB
 //! for `zstd -19`, 64 MiB for `xz -9`, 128 MiB for `zstd --long`). A window above 128 MiB, or above half of the free
 //! memory, is refused.
@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `IMG_URL` | required; `http` or `https` |
 //! | `DEST_DISK` | required; an existing disk, partition or file |
-//! | `COMPRESSED` | true: must be compressed; false: written as it is; default: decompressed if the first bytes are those of a known format |
+//! | `COMPRESSED` | true: must be compressed; false: written as it is; default: decompressed if its first bytes show a known format |
 //! | `IMG_SHA256`, `IMG_CHECKSUM` | `sha256:…` or `sha512:…` of the **downloaded** file, before decompression |
 //! | `IMG_FORCE` | true: write to a disk in use, and drop the part of the image beyond the disk's end |
 //! | `IMG_VERIFY` | false: do not read the image back |
@@ -146,7 +146,7 @@ async fn run_stages(
     let fetched =
         fetch::run(download, head, chunks_in, options.checksum.as_ref(), &context.stop).await;
     let (decompressed, written) = tokio::join!(joined(decompressing), joined(writing));
-    // Of several failures that of the first stage is the cause, except that a stage is stopped if the last one fails.
+    // If several stages fail, the first stage has the cause. `Stopped` is no cause: it means that the last stage failed.
     let sum = fetched?;
     let (writer, written) = written??;
     decompressed??;

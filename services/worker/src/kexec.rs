@@ -1,7 +1,7 @@
 //! Boots the installed system's kernel without going through firmware.
 //!
 //! ```text
-//! mount ─▶ grub.cfg ─▶ kernel and initrds copied into memory ─▶ unmount ─▶ kexec_file_load(2) ─▶ the caller makes the jump
+//! mount ─▶ grub.cfg ─▶ kernel and initrds copied into memory ─▶ unmount ─▶ kexec_file_load(2) ─▶ the caller jumps to it
 //! ```
 //!
 //! | variable | meaning |
@@ -13,8 +13,8 @@
 //! | `CMD_LINE` | the kernel's arguments; default without `KERNEL_PATH`: those of GRUB's default entry |
 //! | `GRUBCFG_PATH` | GRUB's configuration; default: `boot/grub/grub.cfg` |
 //!
-//! Paths are relative to the file system's root directory, with or without a leading slash. Everything that can fail is
-//! done before the caller makes the jump, and nothing is mounted any more then.
+//! Paths are relative to the file system's root directory, with or without a leading slash. Before the caller jumps to the
+//! kernel, everything that can fail is done, and the file system is unmounted.
 
 mod grub;
 mod script;
@@ -32,7 +32,7 @@ use crate::error::{self, joined};
 use crate::mounted_root::{TargetFilesystem, View};
 use grub::BootEntry;
 
-/// Directory in memory for kernels and initrds until the running kernel has loaded them.
+/// Directory in memory for copies of kernel and initrds, until the running kernel has loaded them.
 const STAGING_ROOT: &str = "/run/tinwright/kexec";
 
 const KERNEL: &str = "kernel";
@@ -41,7 +41,7 @@ const INITRD: &str = "initrd";
 /// Default path of GRUB's configuration.
 const GRUBCFG: &str = "boot/grub/grub.cfg";
 
-/// The most bytes of GRUB's configuration that are read.
+/// Maximum number of bytes read from GRUB's configuration.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Alignment in bytes that the kernel requires of initrds (its Documentation/driver-api/early-userspace/buffer-format.rst).
@@ -50,8 +50,8 @@ const ALIGN: u64 = 4;
 /// The kernel cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot {doing} {}", path.display())]
-    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {operation} {}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("{}: its default entry does not boot Linux", .0.display())]
     NoKernel(PathBuf),
     #[error("cannot load {}", kernel.display())]
@@ -63,7 +63,7 @@ impl crate::error::StepError for Error {}
 /// The parsed variables of the action.
 struct KexecOptions {
     filesystem: TargetFilesystem,
-    /// `None`: GRUB's configuration has the kernel.
+    /// `None`: the default entry of GRUB's configuration is booted.
     boot: Option<BootEntry>,
     line: Option<String>,
     config: PathBuf,
@@ -84,7 +84,7 @@ impl KexecOptions {
     }
 }
 
-/// Loads the kernel; the caller makes the jump.
+/// Loads the kernel. The caller jumps to it.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), error::Error> {
     let KexecOptions { filesystem, boot, line, config } = KexecOptions::parse(environment)?;
     let staging = StagingDirectory::create()?;
@@ -99,7 +99,7 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
         return Err(error::Error::Cancelled);
     }
     let (kernel, initrds) = (boot.kernel, boot.initrds.join(" "));
-    // A template's arguments may hold secrets; those on the disk are logged.
+    // Arguments from the template may contain secrets, so only arguments from the disk are logged.
     let arguments = if line.is_some() { "of CMD_LINE" } else { boot.line.as_str() };
     let message = format!("kernel {kernel}, initrd {initrds}, arguments {arguments}\n");
     context.progress.output(message.as_bytes());
@@ -110,7 +110,7 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
 
 /// Returns the default entry of GRUB's configuration at `path`.
 fn default_boot(path: &Path) -> Result<BootEntry, Error> {
-    let failed = |source| Error::File { doing: "read", path: path.into(), source };
+    let failed = |source| Error::File { operation: "read", path: path.into(), source };
     let mut config = Vec::new();
     let file = File::open(Path::new("/").join(path)).map_err(failed)?;
     file.take(MAX_CONFIG_BYTES).read_to_end(&mut config).map_err(failed)?;
@@ -122,7 +122,7 @@ fn default_boot(path: &Path) -> Result<BootEntry, Error> {
 #[derive(Debug)]
 struct StagingDirectory(TempDir);
 
-/// The open files in the staging directory, which is not reachable from inside the mounted file system.
+/// The files in the staging directory. They are opened before the change of root, after which their paths do not exist.
 #[derive(Debug)]
 struct StagedFiles {
     kernel: File,
@@ -132,14 +132,15 @@ struct StagedFiles {
 impl StagingDirectory {
     fn create() -> Result<Self, Error> {
         let created = fs::create_dir_all(STAGING_ROOT).and_then(|()| TempDir::new_in(STAGING_ROOT));
-        let failed = |source| Error::File { doing: "create", path: STAGING_ROOT.into(), source };
+        let failed =
+            |source| Error::File { operation: "create", path: STAGING_ROOT.into(), source };
         created.map(Self).map_err(failed)
     }
 
     fn create_files(&self) -> Result<StagedFiles, Error> {
         let file = |name| {
             let path = self.0.path().join(name);
-            File::create(&path).map_err(|source| Error::File { doing: "create", path, source })
+            File::create(&path).map_err(|source| Error::File { operation: "create", path, source })
         };
         Ok(StagedFiles { kernel: file(KERNEL)?, initrd: file(INITRD)? })
     }
@@ -161,7 +162,11 @@ impl StagedFiles {
             let length = append(path, &mut self.initrd)?;
             let padding = length.next_multiple_of(ALIGN) - length;
             let padded = io::copy(&mut io::repeat(0).take(padding), &mut self.initrd);
-            padded.map_err(|source| Error::File { doing: "copy", path: path.into(), source })?;
+            padded.map_err(|source| Error::File {
+                operation: "copy",
+                path: path.into(),
+                source,
+            })?;
         }
         Ok(())
     }
@@ -170,7 +175,7 @@ impl StagedFiles {
 /// Appends the file at `path`. Returns the bytes copied.
 fn append(path: &str, to: &mut File) -> Result<u64, Error> {
     let copied = File::open(Path::new("/").join(path)).and_then(|mut from| io::copy(&mut from, to));
-    copied.map_err(|source| Error::File { doing: "copy", path: path.into(), source })
+    copied.map_err(|source| Error::File { operation: "copy", path: path.into(), source })
 }
 
 #[cfg(test)]

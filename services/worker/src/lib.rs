@@ -1,5 +1,5 @@
-//! Built-in actions of a workflow, run in memory on the machine that is provisioned. The program `tinwright-worker`
-//! (`src/bin/tinwright-worker`) gets them from the control plane.
+//! Built-in actions of a workflow. They run in the in-memory environment of the machine that is provisioned. The program
+//! `tinwright-worker` (`src/bin/tinwright-worker`) gets its actions from the control plane and calls this library.
 //!
 //! ```text
 //! Builtin::find(image reference, command) ── run(environment, context) ──▶ ActionOutcome
@@ -8,10 +8,10 @@
 //! archive2disk download ─▶ decompress ─▶ tar ─┐
 //! writefile                                   ├ a thread with its own mount namespace: mount, chroot, work, unmount
 //! cexec, grub2disk                            │
-//! kexec        copies kernel and initrds ─────┘ then loads them; the caller makes the jump
+//! kexec        copies kernel and initrds ─────┘ then loads them; the caller jumps to the kernel
 //! rootio       metadata ─▶ partition tables, read back; file systems
 //! wipe         discard or zero, then read back
-//! reboot, poweroff   returned to the caller, who reports the result first
+//! reboot, poweroff   returned to the caller, which reports them before it ends the boot
 //! ```
 //!
 //! - [`builtin`]: the table of built-in actions, and finding one by image reference.
@@ -19,8 +19,8 @@
 //! - [`environment`]: the variables of an action, validated.
 //! - [`progress`]: progress reports.
 //!
-//! An action is never retried here: it ends in one [`ActionOutcome`], and a failure is one line that names what failed
-//! and where. This library does not know the control plane; the program does.
+//! This library never retries an action: each run has one [`ActionOutcome`]. A failure is one line with the operation that
+//! failed and its cause. Only the program communicates with the control plane.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

@@ -1,8 +1,8 @@
-//! Work inside a file system on a disk, in a thread with its own mount namespace.
+//! Runs work inside a file system on a disk, in a thread with its own mount namespace.
 //!
-//! The thread mounts the disk in that namespace and makes it its root directory: symbolic links and `..` cannot lead out of
-//! it, and mounts left by a killed action end with the thread. Nothing of this is visible to the rest of the program or of
-//! the machine.
+//! The thread mounts the file system in this namespace and changes its root directory to it. So symbolic links and `..`
+//! cannot lead out of the file system, and the mounts of a killed action end with the thread. Other threads and programs do
+//! not see the mounts.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::environment::{self, Environment};
 
-/// Mount point for views with the file system as root directory.
+/// Mount point of a file system that becomes the root directory.
 const ROOT_MOUNT: &str = "/run/tinwright/target";
 
 /// Mount point of the original cexec image for commands without a chroot.
@@ -37,22 +37,22 @@ pub(crate) enum Error {
     Mount { disk: PathBuf, fs_type: String, source: io::Error },
     #[error("{}: no file system that this kernel supports", .0.display())]
     Unknown(PathBuf),
-    #[error("{}: cannot {doing}", disk.display())]
-    Setup { disk: PathBuf, doing: &'static str, source: io::Error },
+    #[error("{}: cannot {operation}", disk.display())]
+    Setup { disk: PathBuf, operation: &'static str, source: io::Error },
     #[error("{}: the thread working on it panicked", .0.display())]
     Panicked(PathBuf),
 }
 
 impl crate::error::StepError for Error {}
 
-/// The view that the work has of the file system.
+/// The position of the file system in the thread's directory tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     /// The file system is the root directory; nothing else is mounted.
     Root,
     /// As `Root`, with the machine's `/dev`, `/proc` and `/sys`.
     System,
-    /// The root directory stays; the file system is mounted at `/mountAction`.
+    /// The root directory does not change. The file system is mounted at `/mountAction`.
     MountedAside,
 }
 
@@ -89,15 +89,16 @@ impl TargetFilesystem {
         });
         thread.map_err(|source| Error::Setup {
             disk: disk.clone(),
-            doing: "start a thread",
+            operation: "start a thread",
             source,
         })?;
         result.await.map_err(|_| Error::Panicked(disk))?
     }
 
-    /// Runs `work` on this thread, which must not be used for anything else afterwards.
+    /// Runs `work` on this thread. Its mount namespace has changed afterwards: it must not be used for anything else.
     fn run_here<T>(&self, view: View, work: impl FnOnce() -> T) -> Result<T, Error> {
-        let failed = |doing| move |source| Error::Setup { disk: self.disk.clone(), doing, source };
+        let failed =
+            |operation| move |source| Error::Setup { disk: self.disk.clone(), operation, source };
         unshare(CloneFlags::CLONE_NEWNS)
             .map_err(io::Error::from)
             .map_err(failed("create a mount namespace"))?;
@@ -108,7 +109,7 @@ impl TargetFilesystem {
         let place = Path::new(if view == View::MountedAside { ASIDE_MOUNT } else { ROOT_MOUNT });
         fs::create_dir_all(place).map_err(failed("create its mount point"))?;
         self.mount(place)?;
-        // From here on the end of the namespace unmounts it, however this thread ends.
+        // From here on, if this thread ends for any reason, the end of its namespace unmounts the file system.
         let outside = fs::File::open("/").map_err(failed("open the root directory"))?;
         enter(view, place).map_err(failed("enter its file system"))?;
         let result = work();
@@ -147,7 +148,7 @@ fn enter(view: View, place: &Path) -> io::Result<()> {
     }
     for tree in ["dev", "proc", "sys"] {
         let target = place.join(tree);
-        // A link would lead out of the file system: the root directory is not changed yet.
+        // No mount through a symbolic link: the root directory is not changed yet, so it would lead out of the file system.
         if view == View::System && fs::symlink_metadata(&target).is_ok_and(|it| it.is_dir()) {
             mount_bind_recursive(Path::new("/").join(tree), &target)?;
         }
@@ -156,8 +157,8 @@ fn enter(view: View, place: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Flushes and unmounts the file system, which proves that nobody uses it any more. If a command left a process behind
-/// that does, the file system is flushed and detached, and is unmounted when the process ends.
+/// Flushes and unmounts the file system. Unmounting succeeds only if no process uses it any more. If a command left such a
+/// process behind, the file system is flushed and detached; the kernel unmounts it when the process ends.
 fn leave(place: &Path) -> io::Result<()> {
     for tree in ["dev", "proc", "sys"] {
         let _not_bound = unmount(place.join(tree), UnmountFlags::DETACH);

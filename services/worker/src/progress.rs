@@ -12,7 +12,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The current activity of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Downloading, decompressing and writing. Bytes count the downloaded file, as far as its content is on the disk.
+    /// Downloading, decompressing and writing. Bytes count the part of the download whose content is on the disk.
     Writing,
     /// Reading back what was written. Bytes count the disk.
     Verifying,
@@ -35,10 +35,10 @@ pub struct Report {
 
 /// Receives progress and output of an action. Called from threads that write disks: implementations must not block.
 pub trait Progress: Debug + Send + Sync {
-    /// Takes a report; at most one per second.
+    /// Receives a report, at most one per second.
     fn report(&self, report: Report);
 
-    /// Takes output of a command as it arrives.
+    /// Receives output of a command as it arrives.
     fn output(&self, _bytes: &[u8]) {}
 }
 

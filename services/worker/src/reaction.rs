@@ -15,8 +15,8 @@ use crate::context::{ActionOutcome, Context};
 use crate::environment::Environment;
 use crate::error::one_line;
 
-/// Runs `command` instead of the usual command of `image`. A failure is returned as one line for the log. To end it
-/// early, cancel the context and wait.
+/// Runs `command` instead of the usual command of `image`. Returns a failure as one line for the log. To end it early,
+/// cancel the context and wait for the result.
 pub async fn react(
     image: &str,
     command: &[String],
@@ -26,7 +26,7 @@ pub async fn react(
     if let Some(builtin) = Builtin::find(image, command) {
         return match action::run(builtin, environment, context).await {
             ActionOutcome::Success => Ok(()),
-            // Only a workflow's own action may end this boot.
+            // Only an action of a workflow may end this boot, not a reaction.
             ActionOutcome::Terminal(_) => Err(format!("{builtin}: not allowed as a reaction")),
             ActionOutcome::Failure(failure) => Err(failure.reason),
             ActionOutcome::Cancelled => Err("cancelled".into()),

@@ -1,6 +1,6 @@
-//! Prepares the disks as the instance's metadata describes them: `metadata.instance.storage`.
+//! Prepares the disks as described in the instance's metadata, in `metadata.instance.storage`.
 //!
-//! | command | what it does |
+//! | command | effect |
 //! |---|---|
 //! | `partition` | writes a partition table on each of `disks`, and verifies it |
 //! | `format` | creates each of `filesystems` |
@@ -11,7 +11,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `MIRROR_HOST` | required; the metadata server: `GET http://$MIRROR_HOST:$METADATA_SERVICE_PORT/metadata` |
-//! | `METADATA_SERVICE_PORT` | 50061 |
+//! | `METADATA_SERVICE_PORT` | default: 50061 |
 //! | `MBR` | any text: MBR instead of GPT |
 //! | `TEST`, `JSON_FILE` | any text: read the metadata from this file instead |
 //!
@@ -49,7 +49,7 @@ pub enum Subcommand {
     Wipe,
 }
 
-/// The disks cannot be prepared as described.
+/// The disks cannot be prepared as described in the metadata.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{location}: {reason}")]
@@ -95,12 +95,12 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Opens the disks at `paths` exclusively. Files are refused.
+/// Opens the disks at `paths` exclusively. A file is an error.
 fn open<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Vec<Disk>, disk::Error> {
     paths.map(|path| Disk::open(path, false)?.require_block_device()).collect()
 }
 
-/// Converts a crate's error into an I/O error.
+/// Converts an error of another crate into an I/O error.
 fn io_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::other(error)
 }

@@ -1,7 +1,7 @@
 //! The second stage of a streaming action: decompresses the file.
 //!
-//! The first bytes determine the format, never the name. They also give the memory that decompression needs, before any
-//! of it is allocated.
+//! The first bytes of the file determine its format; the file name does not. They also contain the size of the window, so
+//! that a file that needs too much memory is refused before the memory is allocated.
 
 use std::io::{self, Cursor};
 use std::pin::Pin;
@@ -29,14 +29,14 @@ pub(crate) enum Decompress {
     Never,
     /// Decompress the file if its first bytes are those of a known format.
     IfCompressed,
-    /// Refuse a file that is not compressed. Holds the variable that requires this, for the error.
+    /// Refuse a file that is not compressed. The text is the setting that requires compression, for the error.
     Required(&'static str),
 }
 
 /// Decompresses one download.
 #[derive(Clone, Debug)]
 pub(crate) struct Unpacker {
-    /// The URL, without secrets.
+    /// The URL, redacted.
     url: String,
     format: Option<Compression>,
     /// The largest window allowed, in bytes.
@@ -75,7 +75,7 @@ impl Unpacker {
 
     /// Returns the error for a failed read from [`Unpacker::open`]'s reader.
     pub(crate) fn failed(&self, source: io::Error) -> Error {
-        // The window of a second or later stream is known to the decoder alone, which has no error kind for it.
+        // Only the decoder sees the windows of later streams, and it has no error kind for a window above the limit.
         if source.to_string().to_lowercase().contains("memory") {
             return self.too_large("a larger window in a later stream".into());
         }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bytes_determine_the_format_and_not_the_name() {
+    fn the_first_bytes_determine_the_format_and_the_file_name_does_not() {
         assert_eq!(
             chosen(Decompress::IfCompressed, "http://a/os.img", GZIP),
             Ok(Some(Compression::Gzip))

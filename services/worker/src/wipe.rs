@@ -3,12 +3,12 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `DEST_DISK` | disks to erase, separated by commas |
-//! | `WIPE_DISKS` | `all`: every disk of the machine, except read-only and empty ones and those built on other disks |
+//! | `WIPE_DISKS` | `all`: every disk of the machine, but no read-only disks, empty drives, or devices built on other disks |
 //! | `PROGRESS_INTERVAL_SECONDS` | default and minimum: 1 |
 //!
-//! Exactly one of the first two is required: a forgotten variable erases nothing. A disk that can discard and guarantees
-//! zeroes afterwards is erased in seconds; on others, zeroes are written. Neither reaches sectors that the disk has
-//! replaced. If any of the disks is in use, none is erased: all are opened before the first write.
+//! Exactly one of the first two variables is required, so that a forgotten variable erases nothing. A disk that can discard,
+//! and guarantees zeroes afterwards, is erased in seconds; on other disks, zeroes are written. Neither method erases sectors
+//! that the disk has replaced. All disks are opened before the first write: if one of them is in use, none is erased.
 
 use std::path::PathBuf;
 
@@ -37,12 +37,12 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
     .await?
 }
 
-/// Returns the disks to erase. `all` lists those of the machine.
+/// Returns the disks to erase. `all` returns all disks of the machine.
 fn disks(
     environment: &Environment,
     all: impl Fn() -> Vec<PathBuf>,
 ) -> Result<Vec<PathBuf>, environment::Error> {
-    let (name, wanted) = ("WIPE_DISKS", "`all`, instead of DEST_DISK");
+    let (name, expected) = ("WIPE_DISKS", "`all`, instead of DEST_DISK");
     let listed = environment.optional("DEST_DISK");
     match (listed, environment.optional(name)) {
         (Some(listed), None) => {
@@ -50,7 +50,7 @@ fn disks(
             Ok(paths.map(PathBuf::from).collect())
         }
         (None, Some("all")) => Ok(all()),
-        (_, Some(value)) => Err(environment::Error::invalid(name, value, wanted)),
+        (_, Some(value)) => Err(environment::Error::invalid(name, value, expected)),
         (None, None) => Err(environment::Error::Missing("DEST_DISK")),
     }
 }

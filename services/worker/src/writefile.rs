@@ -20,10 +20,10 @@ use crate::mounted_root::{TargetFilesystem, View};
 
 /// A failed step of writing the file.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: cannot {doing} {}", disk.display(), path.display())]
+#[error("{}: cannot {operation} {}", disk.display(), path.display())]
 pub(crate) struct Error {
     disk: PathBuf,
-    doing: &'static str,
+    operation: &'static str,
     path: PathBuf,
     source: io::Error,
 }
@@ -46,9 +46,9 @@ type FailedStep = (&'static str, PathBuf, io::Error);
 
 impl FileOptions {
     fn parse(environment: &Environment) -> Result<Self, environment::Error> {
-        const WANTED: &str = "an absolute path that ends in a file name";
+        const EXPECTED: &str = "an absolute path that ends in a file name";
         let path = environment.required("DEST_PATH")?;
-        let invalid = || environment::Error::invalid("DEST_PATH", path, WANTED);
+        let invalid = || environment::Error::invalid("DEST_PATH", path, EXPECTED);
         Ok(Self {
             path: file_path(path).ok_or_else(invalid)?,
             contents: environment.optional("CONTENTS").unwrap_or_default().into(),
@@ -65,7 +65,7 @@ pub(crate) async fn run(environment: &Environment) -> Result<(), error::Error> {
     let filesystem = TargetFilesystem::parse(environment, "DEST_DISK")?;
     let (disk, options) = (filesystem.disk.clone(), FileOptions::parse(environment)?);
     let written = filesystem.with_mounted(View::Root, move || options.write()).await?;
-    written.map_err(|(doing, path, source)| Error { disk, doing, path, source }.into())
+    written.map_err(|(operation, path, source)| Error { disk, operation, path, source }.into())
 }
 
 /// Parses `text` as an absolute path to a file.
@@ -77,15 +77,15 @@ fn file_path(text: &str) -> Option<PathBuf> {
 }
 
 impl FileOptions {
-    /// Writes a draft and renames it: a crash leaves the old file or the new one.
+    /// Writes a temporary file and renames it, so that a crash leaves either the old file or the new one.
     fn write(&self) -> Result<(), FailedStep> {
-        let at = |doing, path: &Path| {
+        let at = |operation, path: &Path| {
             let path = path.to_owned();
-            move |error| (doing, path, error)
+            move |error| (operation, path, error)
         };
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         self.make_directory(parent)?;
-        // If the file is a link, its target is written.
+        // If the path is a link, the target of the link is written.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let parent = path.parent().unwrap_or(Path::new("/"));
         let draft = parent.join(".writefile.draft");
@@ -98,7 +98,7 @@ impl FileOptions {
         let _left_by_a_crash = fs::remove_file(draft);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
         file.write_all(&self.contents)?;
-        // The owner first: changing it clears a set-user-id bit.
+        // The owner is set before the mode, because fchown(2) clears a set-user-id bit.
         fchown(&file, Some(self.uid), Some(self.gid))?;
         file.set_permissions(Permissions::from_mode(self.mode))?;
         file.sync_all()

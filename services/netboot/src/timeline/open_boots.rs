@@ -107,7 +107,7 @@ impl OpenBoots {
         }
     }
 
-    /// Drops stored boots whose last event is older than [`OPEN_TIMEOUT`] at `now`.
+    /// Drops stored boots whose last event is older than `OPEN_TIMEOUT` at `now`.
     pub fn evict(&mut self, now: SystemTime) {
         self.open.retain(|_, open| {
             let since = now.duration_since(open.boot.last);
@@ -126,7 +126,7 @@ impl OpenBoots {
         0
     }
 
-    /// Ends the eighth of the open boots with the oldest last events if there are [`MAX_BOOTS`]. Ending many at once avoids a
+    /// Ends the eighth of the open boots with the oldest last events if there are `MAX_BOOTS`. Ending many at once avoids a
     /// scan of all boots for each new one. Returns the number of events that were dropped.
     fn make_room(&mut self) -> u64 {
         if self.open.len() < MAX_BOOTS {

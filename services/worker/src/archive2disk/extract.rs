@@ -1,6 +1,7 @@
-//! Extraction of a tar, entry by entry: names and numbers are validated before they are used.
+//! Extracts a tar, entry by entry. Names and numbers are validated before they are used.
 //!
-//! The `tar-core` crate parses the headers of all tar formats; this module is stricter where the crate is lenient.
+//! The `tar-core` crate parses the headers of all tar formats. This module also refuses some invalid tars that the crate
+//! accepts.
 
 use std::io::{self, Read};
 
@@ -11,7 +12,7 @@ use super::member::Member;
 use super::stream::{BLOCK, TarStream, TarSums};
 use super::target::Target;
 
-/// The most header bytes of one entry. The crate's own limits allow endless lists of holes.
+/// Maximum number of header bytes of one entry. The crate itself does not limit the list of holes.
 const MAX_HEADER_BYTES: usize = 2 << 20;
 
 /// The result of an extraction.
@@ -47,7 +48,7 @@ pub(super) fn extract(tar: TarStream, report: impl Fn()) -> Result<Extracted, Er
 struct Reader {
     tar: TarStream,
     parser: Parser,
-    /// Bytes that are read and not parsed yet. After a header, these are the beginning of the contents.
+    /// Bytes that are read but not parsed yet. After a header, they are the beginning of the contents.
     ahead: Vec<u8>,
 }
 
@@ -88,8 +89,8 @@ impl Reader {
         }
     }
 
-    /// Reads until `min_bytes` bytes are ahead. Returns true if the tar ends instead, which is allowed after half of an end
-    /// mark: some programs write one block only.
+    /// Reads until `ahead` has `min_bytes` bytes. Returns true if the tar ends before that. This is allowed after half of an
+    /// end mark, since some programs write only one of its two blocks.
     fn ends_before(&mut self, min_bytes: usize) -> Result<bool, Error> {
         if min_bytes > MAX_HEADER_BYTES {
             let why = format!("an entry has more than {MAX_HEADER_BYTES} bytes of headers");
@@ -106,7 +107,7 @@ impl Reader {
 }
 
 impl Read for &mut Reader {
-    /// Reads contents: first the bytes that are ahead.
+    /// Reads contents: first the bytes in `ahead`, then the tar.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.ahead.is_empty() {
             return self.tar.read(into);

@@ -4,8 +4,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::Timespec;
 
-/// Returns the path of `name` below the root directory, or `None` if the name contains `..`. Absolute names, as made by
-/// `tar --absolute-names`, are also placed below the root directory.
+/// Returns the path of `name` below the root directory, or `None` if the name contains `..`. Absolute names, which
+/// `tar --absolute-names` writes, are also placed below the root directory.
 pub(super) fn destination(name: &Path) -> Option<PathBuf> {
     let mut path = PathBuf::from("/");
     for part in name.components() {

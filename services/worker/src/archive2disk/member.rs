@@ -37,7 +37,7 @@ pub(super) enum Kind {
     Fifo,
 }
 
-/// A file's length, and offset and length of each piece of data in order. The rest are holes.
+/// A file's length, and the offset and length of each piece of data, in order. Everything between them is a hole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) length: u64,
@@ -56,13 +56,13 @@ pub(super) struct Attributes {
 }
 
 impl Member {
-    /// Validates `entry`. `holes` has the pieces and the length of a sparse file. Returns `None` for an entry that describes
-    /// the tar itself.
+    /// Validates `entry`. `holes` contains the pieces of data and the length of a sparse file. Returns `None` for a volume
+    /// label, which describes the tar itself.
     pub(super) fn parse(
         entry: &ParsedEntry<'_>,
         holes: Option<(Vec<SparseEntry>, u64)>,
     ) -> Result<Option<Self>, Error> {
-        // The volume's label.
+        // A volume label.
         if entry.entry_type == EntryType::Other(b'V') {
             return Ok(None);
         }
@@ -150,7 +150,7 @@ fn check_records(records: &[u8], sparse: bool) -> Result<Option<Timespec>, Error
                 let time = text.ok().and_then(fields::parse_time);
                 modified = Some(time.ok_or_else(|| damaged("invalid time"))?);
             }
-            // Programs disagree whether such a size includes the list of pieces.
+            // Programs disagree on the meaning of this size: it may include the list of pieces or not.
             b"size" if sparse => return Err(damaged("a sparse file with two sizes")),
             b"size" | b"uid" | b"gid" => {
                 let number = text.ok().and_then(|text| text.parse::<u64>().ok());

@@ -52,11 +52,11 @@ pub(super) async fn run(
 pub(super) struct TarSums {
     /// Of the whole tar.
     pub(super) tar: Checksum,
-    /// Without the padding after its end mark, as Go's `archive/tar` reads it.
+    /// Of the tar without the padding after its end mark, which Go's `archive/tar` does not read.
     pub(super) unpadded: Checksum,
 }
 
-/// The tar as the extracting thread reads it, summed.
+/// Reader of the tar for the extracting thread. It also computes the checksum.
 pub(super) struct TarStream {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,

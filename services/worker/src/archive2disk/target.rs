@@ -1,8 +1,8 @@
-//! Creating the entries of a tar in the file system, with their attributes.
+//! Creates the entries of a tar in the file system, with their attributes.
 //!
-//! The destination is the thread's root directory: whatever links the tar created before, no later name leads out of it.
-//! An entry replaces an existing file or link of its name. Existing directories stay, and so do links to directories where
-//! the tar has a directory: otherwise a tar with `lib/` would replace the link `lib -> usr/lib` of a system.
+//! The destination is the thread's root directory, so that links in the tar cannot lead later entries out of it. An entry
+//! replaces an existing file or link of the same name. Existing directories stay. If the tar has a directory where the file
+//! system has a link to a directory, the link stays: otherwise a tar with `lib/` would replace a system's `lib -> usr/lib`.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -27,13 +27,13 @@ const COPY_BYTES: usize = 64 << 10;
 /// The destination of an extraction.
 #[derive(Debug, Default)]
 pub(super) struct Target {
-    /// Directories whose times are set at the end: creating entries in them changes the times.
+    /// Directories and their times. They are set at the end, because creating entries in a directory changes its time.
     directories: Vec<(PathBuf, Timespec)>,
 }
 
 /// Makes the directory at `path` the root of the calling thread.
 pub(super) fn enter(path: &Path) -> Result<(), Error> {
-    let put = |source| Error::Put { doing: "enter", path: path.into(), source };
+    let put = |source| Error::Put { operation: "enter", path: path.into(), source };
     make_directory(path).map_err(put)?;
     let entered = chroot(path).map_err(io::Error::from);
     entered.and_then(|()| std::env::set_current_dir("/")).map_err(put)
@@ -43,9 +43,9 @@ impl Target {
     /// Creates `member`; a file's contents are read from `content`.
     pub(super) fn put(&mut self, member: Member, content: &mut impl Read) -> Result<(), Error> {
         let Member { path, kind, attributes, stored: _ } = member;
-        let put = |doing| {
+        let put = |operation| {
             let path = path.clone();
-            move |source: io::Error| Error::Put { doing, path, source }
+            move |source: io::Error| Error::Put { operation, path, source }
         };
         if let Kind::Directory = kind {
             let made = self.directory(&path, &attributes);
@@ -97,7 +97,7 @@ impl Target {
         for (path, modified) in self.directories {
             let set = utimensat(CWD, &path, &times(modified), AtFlags::SYMLINK_NOFOLLOW);
             set.map_err(|source| Error::Put {
-                doing: "set the time of",
+                operation: "set the time of",
                 path,
                 source: source.into(),
             })?;
@@ -111,7 +111,8 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-/// Creates missing parents of `path` and removes what has this name. A directory that is not empty is an error.
+/// Creates missing parents of `path`, and removes an existing file, link or empty directory there. A directory that is not
+/// empty is an error.
 fn clear(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), make_directory)?;
     match fs::symlink_metadata(path) {
@@ -129,7 +130,7 @@ fn file(
     attributes: &Attributes,
     content: &mut impl Read,
 ) -> Result<(), Error> {
-    let put = |source| Error::Put { doing: "write", path: path.into(), source };
+    let put = |source| Error::Put { operation: "write", path: path.into(), source };
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(put)?;
     for (place, length) in &extent.pieces {
@@ -156,14 +157,14 @@ fn copy(bytes: &[u8], file: &mut File) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Sets the attributes and the permissions at `path`, which is not a link.
+/// Sets attributes and permissions of `path`, which must not be a link.
 fn set_all_attributes(path: &Path, attributes: &Attributes) -> io::Result<()> {
     set_attributes(path, attributes)?;
     fs::set_permissions(path, Permissions::from_mode(attributes.mode))
 }
 
-/// Sets the attributes at `path` without following links, except permissions, which links do not have. The owner comes
-/// first: changing it clears capabilities.
+/// Sets the attributes of `path`, but not its permissions, which links do not have. Does not follow links. The owner is set
+/// first, because changing it clears capabilities.
 fn set_attributes(path: &Path, attributes: &Attributes) -> io::Result<()> {
     lchown(path, Some(attributes.uid), Some(attributes.gid))?;
     for (name, value) in &attributes.extended {

@@ -1,8 +1,8 @@
-//! This machine's resolv.conf, mounted over that of the installed system, whose files do not change.
+//! Mounts this machine's resolv.conf over that of the installed system. The files on the disk do not change.
 //!
-//! The file is written to a tmpfs on `/run`, which is empty in a system that is not running. It is bind-mounted on
-//! `/etc/resolv.conf`, unless that is a link into `/run`, as under systemd. Everything is in the calling thread's mount
-//! namespace: a crash leaves the disk unchanged, except for an empty file if there was none.
+//! The content is written to a tmpfs on `/run`, which is empty in a system that is not running. It is bind-mounted on
+//! `/etc/resolv.conf`, unless that is a link into `/run`, as with systemd. All mounts are in the calling thread's mount
+//! namespace: a crash leaves the disk unchanged, except for an empty resolv.conf if there was none.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,11 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const TMPFS_COPY: &str = "/run/resolv.conf";
 
-/// Mounts over the installed system's file until it is dropped.
+/// The mounts; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Cover {
     bound: Option<PathBuf>,
-    /// An empty file that was created to be mounted on.
+    /// An empty file that was created as the mount point.
     created: Option<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ fn link_into_run() -> Option<PathBuf> {
 
 impl Drop for Cover {
     fn drop(&mut self) {
-        // What fails here is undone by the end of the namespace.
+        // Errors are ignored: the end of the namespace removes remaining mounts.
         let _unmounted = self.bound.take().map(|place| unmount(place, UnmountFlags::DETACH));
         let _removed = self.created.take().map(fs::remove_file);
         let _unmounted = unmount("/run", UnmountFlags::DETACH);

@@ -1,4 +1,4 @@
-//! Output of a command: forwarded as it arrives; its end is stored for the failure report.
+//! Output of a command: forwarded as it arrives. The last lines are stored for the failure report.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::task::JoinSet;
 
 use crate::progress::Progress;
 
-/// Bytes of output that are stored.
+/// Maximum number of bytes that are stored.
 const TAIL_BYTES: usize = 4096;
 
 /// Time to wait for the remaining output after a command has ended: a daemon that it started may hold the pipe open.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The end of a command's output.
+/// The last bytes of a command's output.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
     bytes: Arc<Mutex<BytesMut>>,
@@ -51,7 +51,7 @@ async fn read(
     progress: Arc<dyn Progress>,
 ) {
     let mut printed = BytesMut::with_capacity(TAIL_BYTES);
-    // A read error of a pipe means the same as its end.
+    // A read error is treated like the end of the pipe.
     while output.read_buf(&mut printed).await.is_ok_and(|read| read > 0) {
         progress.output(&printed);
         append(&mut tail.lock().unwrap_or_else(PoisonError::into_inner), &printed);

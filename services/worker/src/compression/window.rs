@@ -1,17 +1,17 @@
 //! The window of a compressed file: the amount of recent output that its decoder holds. The compressor chose its size.
 //!
-//! It is by far the largest allocation of decompression, and it is made at once. Without a limit, the kernel would kill
-//! programs of a machine with little memory, and no action would report the reason.
+//! The window is by far the largest allocation of decompression. Without a limit, a machine with little memory would run out
+//! of it: the kernel would kill programs, and no action would report the reason.
 
 use std::fs;
 
 /// The largest window in bytes that is allowed on any machine: that of `zstd --long` without an argument.
 const MAX_WINDOW_BYTES: u64 = 128 << 20;
 
-/// The limit in bytes on machines with very little free memory: the minimum that RFC 8878 §3.1.1.1.2 asks of decoders.
+/// The limit in bytes on machines with very little free memory: the minimum that RFC 8878 §3.1.1.1.2 requires of decoders.
 const MIN_LIMIT_BYTES: u64 = 8 << 20;
 
-/// Returns the largest window in bytes that this machine has memory for now; a power of two.
+/// Returns the largest window in bytes that is allowed on this machine now; a power of two.
 pub(crate) fn limit() -> u64 {
     fs::read_to_string("/proc/meminfo")
         .ok()
@@ -19,7 +19,7 @@ pub(crate) fn limit() -> u64 {
         .map_or(MAX_WINDOW_BYTES, bounded)
 }
 
-/// Returns half of `free` bytes, within the limits. zstd takes powers of two only.
+/// Returns half of `free` bytes, within the limits, rounded down to a power of two: zstd takes no other limit.
 fn bounded(free: u64) -> u64 {
     1 << (free / 2).clamp(MIN_LIMIT_BYTES, MAX_WINDOW_BYTES).ilog2()
 }

@@ -9,7 +9,7 @@ pub(crate) const ALIGN: u64 = 4096;
 /// Bytes in a block: large enough for a spinning disk, small enough to hold several in memory.
 pub(crate) const SIZE: usize = 4 << 20;
 
-/// Granularity in bytes of the search for zeroes. A smaller one would make too many commands for the disk.
+/// Granularity in bytes of the search for zeroes. With a smaller one, the disk would get too many commands.
 const GRAIN: usize = 64 << 10;
 
 /// Up to [`SIZE`] bytes at an aligned address.
@@ -20,7 +20,7 @@ pub(crate) struct Block {
     length: usize,
 }
 
-/// A part of a block: all zeroes, or treated as having none.
+/// A part of a block. `zero`: all bytes are zero. Otherwise, the part is written as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) range: Range<usize>,
@@ -35,7 +35,7 @@ impl Block {
         Self { bytes, start, length: 0 }
     }
 
-    /// Makes the first `length` bytes of the memory the content, and returns them to be filled.
+    /// Sets the length of the content, and returns the content to be filled.
     pub(crate) fn space(&mut self, length: usize) -> &mut [u8] {
         self.length = length.min(SIZE);
         self.bytes.get_mut(self.start..self.start + self.length).unwrap_or_default()
@@ -57,8 +57,8 @@ impl Block {
     }
 }
 
-/// Returns a fingerprint of `bytes`, to compare what a disk returns with what was written. Disks are not adversaries: 64
-/// cheap bits are enough, and a cryptographic digest would slow the second pass down.
+/// Returns a fingerprint of `bytes`, to compare the data read back with the data written. A fast 64-bit hash is enough, since
+/// a disk is no attacker; a cryptographic digest would make the verification slower.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
@@ -82,7 +82,7 @@ pub(crate) fn runs(bytes: &[u8]) -> Vec<Run> {
 
 /// True if all of `bytes` are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Sixteen at a time: the compiler generates vector code, even at low optimisation levels.
+    // With 16 bytes at a time, the compiler generates vector code even at low optimisation levels.
     let (wide, rest) = bytes.as_chunks::<16>();
     wide.iter().all(|wide| u128::from_ne_bytes(*wide) == 0) && rest.iter().all(|byte| *byte == 0)
 }
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_cover_all_bytes_and_call_nothing_else_zero(
+        fn runs_cover_all_bytes_and_zero_runs_have_only_zeroes(
             grains in prop::collection::vec(any::<bool>(), 0..6),
             rest in 0..GRAIN,
             speck in any::<prop::sample::Index>(),

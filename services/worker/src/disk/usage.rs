@@ -1,4 +1,4 @@
-//! The machine's disks and their users, from sysfs and procfs.
+//! The machine's disks, and what uses them, from sysfs and procfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ pub(crate) fn is_partition(path: &Path) -> bool {
     number.is_ok_and(|number| sysfs(number).is_some_and(|entry| entry.join("partition").exists()))
 }
 
-/// Describes the user of the device `number` or of one of its partitions.
+/// Describes what uses the device `number` or one of its partitions: a mount, another device, or a program.
 pub(super) fn explain(number: u64) -> String {
-    let Some(disk) = sysfs(number) else { return "the kernel says it is busy".into() };
+    let Some(disk) = sysfs(number) else { return "the kernel reports it as busy".into() };
     let inside = |number: &str| {
         fs::canonicalize(format!("/sys/dev/block/{number}")).is_ok_and(|it| it.starts_with(&disk))
     };
@@ -54,7 +54,7 @@ fn mount(line: &str) -> Option<(&str, &str)> {
     Some((fields.next()?, fields.nth(1)?))
 }
 
-/// Returns the name of a device built on `disk` or one of its partitions: a volume group, an array.
+/// Returns the name of a device built on `disk` or on one of its partitions, such as a logical volume or a RAID.
 fn holder(disk: &Path) -> Option<String> {
     let parts = fs::read_dir(disk).into_iter().flatten().flatten().map(|entry| entry.path());
     let places = std::iter::once(disk.to_owned()).chain(parts).map(|place| place.join("holders"));
@@ -71,8 +71,8 @@ fn is_disk(name: &str) -> bool {
 }
 
 fn is_writable(entry: &Path) -> bool {
-    let says = |attribute: &str| fs::read_to_string(entry.join(attribute)).unwrap_or_default();
-    says("ro").trim() == "0" && says("size").trim() != "0"
+    let read = |attribute: &str| fs::read_to_string(entry.join(attribute)).unwrap_or_default();
+    read("ro").trim() == "0" && read("size").trim() != "0"
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_read_with_its_device_and_place() {
+    fn a_line_of_mountinfo_is_parsed_into_device_and_mount_point() {
         let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         assert_eq!(mount(line), Some(("98:0", "/mnt2")));
         assert_eq!(mount("36 35"), None);

@@ -11,7 +11,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 #[derive(Debug, thiserror::Error)]
 #[error("{request}")]
 pub(crate) struct Error {
-    /// The request, its URL without secrets.
+    /// The request, with its URL redacted.
     pub(crate) request: String,
     pub(crate) source: AttemptError,
 }
@@ -21,13 +21,13 @@ impl crate::error::StepError for Error {}
 /// The error of one attempt.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttemptError {
-    /// The server responded without the file.
+    /// The response has another status than success.
     #[error("{status}")]
     Status { status: StatusCode, retry_after: Duration },
-    /// The connection failed. Holds the innermost cause: the layers above it only repeat each other.
+    /// The connection failed. Only the innermost cause is stored: the outer errors add no information.
     #[error("{cause}")]
     Connection { cause: String, is_final: bool },
-    /// The body ended early, in a way that its framing allows.
+    /// The body is shorter than the file, although the HTTP framing is valid.
     #[error("the response ended early")]
     Short,
     /// The file has no content.
@@ -37,18 +37,18 @@ pub(crate) enum AttemptError {
     #[error("changed while it was downloaded: was {was}, is {is}")]
     Changed { was: String, is: String },
     /// A partial response with another range.
-    #[error("the response does not begin at the requested byte {wanted}")]
-    WrongRange { wanted: u64 },
-    /// More data than the announced length.
+    #[error("the response does not begin at the requested byte {position}")]
+    WrongRange { position: u64 },
+    /// The server sent more data than its Content-Length.
     #[error("more data than the {length} bytes that the server announced")]
     TooLong { length: u64 },
-    /// The time without progress is over.
+    /// No new byte arrived within the time limit.
     #[error("no progress for {seconds} s, after {progress} bytes")]
     GaveUp { seconds: f64, progress: String, source: Box<AttemptError> },
 }
 
 impl AttemptError {
-    /// Creates the error for a response without the file.
+    /// Creates the error for a response with another status than success.
     pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> Self {
         let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         Self::Status { status, retry_after: Duration::from_secs(seconds.unwrap_or_default()) }
@@ -57,7 +57,7 @@ impl AttemptError {
     /// True if another attempt would fail in the same way.
     pub(super) fn is_final(&self) -> bool {
         match self {
-            // Overload, maintenance and errors of a proxy pass; a missing or forbidden file does not.
+            // Overload, maintenance and proxy errors are temporary; a missing or forbidden file is final.
             Self::Status { status, .. } => {
                 !matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502..=504)
             }
@@ -71,7 +71,7 @@ impl AttemptError {
         }
     }
 
-    /// Returns the delay that the server asks for.
+    /// Returns the delay in the server's Retry-After header.
     pub(super) fn retry_after(&self) -> Duration {
         if let Self::Status { retry_after, .. } = self { *retry_after } else { Duration::ZERO }
     }
@@ -80,8 +80,11 @@ impl AttemptError {
 impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {
         if error.is_timeout() {
-            let doing = if error.is_connect() { "connecting" } else { "reading" };
-            return Self::Connection { cause: format!("timed out while {doing}"), is_final: false };
+            let operation = if error.is_connect() { "connecting" } else { "reading" };
+            return Self::Connection {
+                cause: format!("timed out while {operation}"),
+                is_final: false,
+            };
         }
         let is_invalid = error.is_builder() || error.is_redirect();
         let (mut cause, mut distrusted) = (None, false);
@@ -96,8 +99,8 @@ impl From<reqwest::Error> for AttemptError {
     }
 }
 
-/// True if the server's certificate is not trusted, which is final. An I/O error that wraps another error does not name it
-/// as its source, so this looks inside, at any depth.
+/// True if the server's certificate is not trusted, which is final. An I/O error does not return the error inside it as its
+/// source, so this function unwraps nested I/O errors.
 fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_distrust(inner);

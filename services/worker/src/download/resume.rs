@@ -18,7 +18,7 @@ pub(super) struct FileVersion {
     pub(super) chunked: bool,
 }
 
-/// The position of a partial response's first byte, and the length of the whole file unless it is `*`.
+/// The position of a partial response's first byte, and the length of the whole file, if known. `None`: no valid header.
 pub(super) type ContentRange = Option<(u64, Option<u64>)>;
 
 /// The position at which a response's body begins.
@@ -49,8 +49,8 @@ pub(super) fn content_range(headers: &HeaderMap) -> ContentRange {
     Some((first, total.parse().ok()))
 }
 
-/// Decides at which byte the body of `response` begins, when `position` was requested of the file `first`. `range` is the
-/// Content-Range of a partial response.
+/// Returns the position at which the body of `response` begins, after a request from `position`. Fails if the file is no
+/// longer the version `first`. `range` is the Content-Range of a partial response.
 pub(super) fn decide(
     first: &FileVersion,
     position: u64,
@@ -64,7 +64,7 @@ pub(super) fn decide(
     match range {
         None => Ok(Resume::FromStart),
         Some(Some((first, _))) if first == position => Ok(Resume::AtPosition),
-        Some(_) => Err(AttemptError::WrongRange { wanted: position }),
+        Some(_) => Err(AttemptError::WrongRange { position }),
     }
 }
 

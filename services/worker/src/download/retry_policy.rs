@@ -1,4 +1,4 @@
-//! The limits within which a download is tried again.
+//! Timeouts and delays of retried downloads.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use runtime::retry::Backoff;
 /// Timeouts and delays of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The longest wait for a connection, and for the next byte on it, before it counts as cut.
+    /// Timeout for a connection, and for the next byte on it. After it, the connection counts as broken.
     pub stall_timeout: Duration,
     /// The delays between two attempts.
     pub backoff: Backoff,
-    /// The longest time without a single new byte before the download fails. Zero: the first failure is the last.
+    /// The time without a new byte after which the download fails. Zero: no retries.
     pub give_up_after: Duration,
 }
 
@@ -26,8 +26,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay after `failures` attempts in a row without a new byte, the last of which came `idle` ago, where the
-    /// server wants a delay of `retry_after`; none once the time is over.
+    /// Returns the delay before the next attempt, or `None` if `give_up_after` has passed. `failures` counts consecutive
+    /// attempts without a new byte, `idle` is the time since the last new byte, and `retry_after` the delay in the response.
     pub(crate) fn delay(
         &self,
         failures: u32,
@@ -36,7 +36,7 @@ impl RetryPolicy {
     ) -> Option<Duration> {
         let left = self.give_up_after.checked_sub(idle).filter(|left| !left.is_zero())?;
         let delay = self.backoff.delay_after(failures).max(retry_after.min(self.backoff.max()));
-        // The last attempt comes at the very end of the time, however long a server would like to be left alone.
+        // The last attempt is made at the end of the time, even if the server requests a longer delay.
         Some(delay.min(left))
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_ask_for_a_longer_pause_but_not_for_any() {
+    fn a_server_may_request_a_longer_delay_up_to_the_maximum() {
         let policy = RetryPolicy::default();
         assert_eq!(policy.delay(1, NOW, seconds(5)), Some(seconds(5)));
         assert_eq!(policy.delay(1, NOW, seconds(86_400)), Some(seconds(30)));

@@ -83,7 +83,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Flushes the disk, verifies it if `verify`, and makes the kernel re-read the partition table.
+    /// Flushes the disk, verifies it if `verify` is true, and makes the kernel re-read the partition table.
     pub(super) fn finish(mut self, written: &WrittenImage, verify: bool) -> Result<(), Error> {
         self.disk.flush()?;
         if verify {

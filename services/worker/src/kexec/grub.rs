@@ -1,14 +1,14 @@
 //! Finds the kernel that a grub.cfg boots by default, without I/O.
 //!
-//! The script is interpreted like GRUB does: variables are set, conditions on them are evaluated, and menu entries are
-//! collected; then the body of the default entry is interpreted. All other commands fail: there is no saved environment,
-//! and no file is read.
+//! The script is interpreted as in GRUB: variables are set, conditions on them are evaluated, and menu entries are
+//! collected. Then the body of the default entry is interpreted. All other commands are ignored, and false as conditions:
+//! there is no saved environment, and no file is read.
 
 use std::collections::BTreeMap;
 
 use super::script::{Piece, Statement, Words, parse};
 
-/// The longest value of a variable in bytes: a script could append a variable to itself repeatedly.
+/// Maximum length of a variable's value in bytes: a script could append a variable to itself repeatedly.
 const MAX_VALUE_BYTES: usize = 4096;
 
 /// A kernel in GRUB's configuration, with paths in the file system.
@@ -30,7 +30,7 @@ pub(super) fn default_boot(config: &str) -> Option<BootEntry> {
         grub.boot = None;
         grub.interpret(entry.body, &mut Vec::new());
     }
-    // A configuration may have no menu.
+    // Without a menu, this is the kernel set by the script itself.
     grub.boot
 }
 
@@ -44,8 +44,8 @@ struct MenuEntry<'a> {
     entries: Vec<MenuEntry<'a>>,
 }
 
-/// Returns the entry that `default` names: numbers from 0, titles or ids, separated by `>` between menus. The first entry
-/// if none has this name.
+/// Returns the entry that `default` selects, or the first entry if none matches. `default` is a number from 0, a title or an
+/// id; for an entry in a submenu, several of them separated by `>`.
 fn choose<'a, 'b>(menu: &'b [MenuEntry<'a>], default: &str) -> Option<&'b MenuEntry<'a>> {
     let (name, rest) = default.split_once('>').unwrap_or((default, ""));
     let named = |entry: &&MenuEntry<'_>| entry.title == name || entry.id.as_deref() == Some(name);

@@ -5,7 +5,7 @@ use std::iter::Peekable;
 use std::str::Chars;
 use std::vec::IntoIter;
 
-/// The deepest nesting of conditions and blocks that is parsed; deeper ones are flattened.
+/// Maximum nesting of conditions and blocks; deeper ones are flattened.
 const MAX_DEPTH: usize = 32;
 
 /// A part of a word.
@@ -23,7 +23,7 @@ pub(super) enum Piece {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) pieces: Vec<Piece>,
-    /// True if the word has quotes: then it is a word even if it is empty.
+    /// True if the word has quotes. A quoted word exists even if it is empty.
     pub(super) quoted: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) type Words = Vec<Word>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     Command(Words),
-    /// Conditions with their bodies, of which the first that holds is run; then the body of `else`.
+    /// Conditions with their bodies, and the body of `else`. The body of the first true condition is run.
     If(Vec<(Vec<Statement>, Vec<Statement>)>, Vec<Statement>),
     /// A command followed by a block.
     Block(Words, Vec<Statement>),
@@ -66,7 +66,7 @@ impl Word {
 pub(super) fn parse(text: &str) -> Vec<Statement> {
     let mut parser = Parser { tokens: tokens(text).into_iter().peekable() };
     let mut statements = parser.statements(0);
-    // An end without a beginning.
+    // Tokens remain after an `end` keyword without a beginning.
     while parser.tokens.next().is_some() {
         statements.extend(parser.statements(0));
     }

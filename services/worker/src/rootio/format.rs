@@ -1,4 +1,4 @@
-//! Creating file systems, with the mkfs programs of the environment.
+//! Creates file systems with the mkfs programs of the in-memory environment.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(super) async fn run(
         let exists = context.stop.run_until_cancelled(wait_for(device)).await;
         exists.ok_or(error::Error::Cancelled)??;
     }
-    // Opened exclusively for a moment, to check that nobody uses them.
+    // Opens the devices exclusively and closes them again, to check that nothing uses them.
     let free = move || open(devices.iter().map(PathBuf::as_path)).map(drop);
     joined(tokio::task::spawn_blocking(free)).await??;
     for words in commands {

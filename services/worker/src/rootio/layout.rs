@@ -1,6 +1,7 @@
-//! Layout of partitions, without I/O.
+//! Computes the layout of partitions, without I/O.
 //!
-//! Each partition has exactly its size. It begins at its configured start, or at the next whole MiB after the previous one.
+//! Each partition gets exactly its configured size. It begins at its configured start, or at the next whole MiB after the
+//! previous partition.
 
 use super::metadata::Partition;
 
@@ -17,7 +18,7 @@ pub(super) struct UsableSectors {
     pub(super) sector: u64,
     pub(super) first: u64,
     pub(super) last: u64,
-    /// The most partitions in the table.
+    /// Maximum number of partitions in the table.
     pub(super) partitions: u32,
 }
 
@@ -62,7 +63,7 @@ pub(super) fn place(
     Ok(placed)
 }
 
-/// Returns the first and last sector of `partition`. Sectors before `behind` are in use.
+/// Returns the first and last sector of `partition`. `behind` is the first sector after the previous partition.
 fn range(partition: &Partition, behind: u64, room: UsableSectors) -> Result<(u64, u64), String> {
     let sectors = |units: u64| {
         let bytes = units.checked_mul(UNIT).ok_or("is larger than any disk")?;

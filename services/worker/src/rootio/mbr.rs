@@ -2,10 +2,10 @@
 
 use super::layout::PlacedPartition;
 
-/// Bytes of the table in the first sector, whatever the sector's size.
+/// Bytes of the table. It is at the beginning of the first sector, which may be larger.
 pub(super) const SECTOR: usize = 512;
 
-/// The most partitions. Logical partitions are not supported.
+/// Maximum number of partitions. Logical partitions are not supported.
 pub(super) const PARTITIONS: u32 = 4;
 
 /// Offset of the disk signature.

@@ -1,6 +1,6 @@
-//! The storage part of an instance's metadata, and fetching it.
+//! Fetches and parses the storage part of an instance's metadata.
 //!
-//! The server is Tinkerbell's Hegel or a replacement. Go programs write empty values as absent or null.
+//! The server is Tinkerbell's Hegel or a replacement. Go programs omit empty values or write them as null.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::error;
 /// Default port of the metadata server.
 const PORT: u16 = 50061;
 
-/// The most bytes of metadata that are read.
+/// Maximum number of bytes of metadata.
 const MAX_METADATA_BYTES: usize = 4 << 20;
 
 /// The storage that the metadata describes.
@@ -37,7 +37,7 @@ pub(super) struct Disk {
     pub(super) partitions: Vec<Partition>,
 }
 
-/// A partition. Sizes and starts are in units of 512 bytes, whatever the disk's sectors.
+/// A partition. Sizes and starts are in units of 512 bytes, also on disks with larger sectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Partition {
     pub(super) label: Option<String>,
@@ -99,7 +99,7 @@ fn url(environment: &Environment) -> Result<Url, environment::Error> {
     let host = environment.required(NAME)?;
     let port = environment.parsed("METADATA_SERVICE_PORT", "a port")?.unwrap_or(PORT);
     let url = Url::parse(&format!("http://{host}:{port}/metadata")).ok();
-    // What is more than a host would be taken for something else.
+    // A value with more than a host name would change the path of the URL.
     url.filter(|url| url.path() == "/metadata")
         .ok_or_else(|| environment::Error::invalid(NAME, host, "a host"))
 }

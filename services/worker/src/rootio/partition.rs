@@ -1,4 +1,4 @@
-//! Writing and verifying partition tables.
+//! Writes and verifies partition tables.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,10 +14,10 @@ use crate::context::Context;
 use crate::disk::Disk;
 use crate::error::{self, joined};
 
-/// The longest partition name, in UTF-16 code units.
+/// Maximum length of a partition name, in UTF-16 code units.
 const MAX_NAME_UNITS: usize = 36;
 
-/// The smallest disk in bytes that gets a table: the first partition begins after one MiB.
+/// Minimum size in bytes of a disk with a table: the first partition begins after one MiB.
 const MIN_DISK_BYTES: u64 = 2 << 20;
 
 /// Partition types (UEFI 2.10 §5.3.3; the UAPI group's Discoverable Partitions Specification for Linux's).
@@ -37,17 +37,18 @@ pub(super) async fn run(
         if storage.disks.is_empty() {
             return Err(Error::Empty("disks").into());
         }
-        let mut disks = open(storage.disks.iter().map(|wanted| wanted.device.as_path()))?;
-        let tables = disks.iter_mut().zip(&storage.disks).map(|(disk, wanted)| {
-            if mbr { Table::mbr(disk, wanted) } else { Table::gpt(disk, wanted) }
-        });
+        let mut disks = open(storage.disks.iter().map(|spec| spec.device.as_path()))?;
+        let tables = disks
+            .iter_mut()
+            .zip(&storage.disks)
+            .map(|(disk, spec)| if mbr { Table::mbr(disk, spec) } else { Table::gpt(disk, spec) });
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
-        for ((disk, wanted), table) in disks.iter_mut().zip(&storage.disks).zip(tables) {
-            if wanted.wipe_table {
+        for ((disk, spec), table) in disks.iter_mut().zip(&storage.disks).zip(tables) {
+            if spec.wipe_table {
                 wipe::zero_ends(disk)?;
             }
-            write(disk, table, wanted)?;
-            let (device, count) = (wanted.device.display(), wanted.partitions.len());
+            write(disk, table, spec)?;
+            let (device, count) = (spec.device.display(), spec.partitions.len());
             progress.output(format!("{device}: {count} partitions\n").as_bytes());
         }
         Ok(())
@@ -55,9 +56,9 @@ pub(super) async fn run(
     .await?
 }
 
-/// Returns the error for a disk that cannot get its table, because of the reason to come.
-fn layout_error<E: Display>(wanted: &metadata::Disk) -> impl FnOnce(E) -> error::Error {
-    |reason| Error::Layout { disk: wanted.device.clone(), reason: reason.to_string() }.into()
+/// Returns a function that converts a reason into the error for a disk that cannot get its table.
+fn layout_error<E: Display>(spec: &metadata::Disk) -> impl FnOnce(E) -> error::Error {
+    |reason| Error::Layout { disk: spec.device.clone(), reason: reason.to_string() }.into()
 }
 
 /// A new partition table.
@@ -67,42 +68,42 @@ enum Table {
 }
 
 impl Table {
-    fn gpt(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, error::Error> {
-        let sector = sector_size(disk, wanted)?;
+    fn gpt(disk: &mut Disk, spec: &metadata::Disk) -> Result<Self, error::Error> {
+        let sector = sector_size(disk, spec)?;
         let guid = Uuid::new_v4().to_bytes_le();
         let table = GPT::new_from(disk.cached(), sector, guid);
-        let mut table = table.map_err(layout_error(wanted))?;
+        let mut table = table.map_err(layout_error(spec))?;
         let GPTHeader { first_usable_lba: first, last_usable_lba: last, .. } = table.header;
         let partitions = table.header.number_of_partition_entries;
         let room = UsableSectors { sector, first, last, partitions };
-        for placed in place(&wanted.partitions, room).map_err(layout_error(wanted))? {
-            table[placed.number] = entry(&placed).map_err(layout_error(wanted))?;
+        for placed in place(&spec.partitions, room).map_err(layout_error(spec))? {
+            table[placed.number] = entry(&placed).map_err(layout_error(spec))?;
         }
         Ok(Self::Gpt(Box::new(table)))
     }
 
-    fn mbr(disk: &mut Disk, wanted: &metadata::Disk) -> Result<Self, error::Error> {
-        let sector = sector_size(disk, wanted)?;
+    fn mbr(disk: &mut Disk, spec: &metadata::Disk) -> Result<Self, error::Error> {
+        let sector = sector_size(disk, spec)?;
         let sectors = disk.capacity().unwrap_or_default() / sector;
         let last = sectors.saturating_sub(1);
         let room = UsableSectors { sector, first: 1, last, partitions: mbr::PARTITIONS };
-        let placed = place(&wanted.partitions, room).map_err(layout_error(wanted))?;
+        let placed = place(&spec.partitions, room).map_err(layout_error(spec))?;
         let mut old = [0; mbr::SECTOR];
         let read = disk.cached().seek(SeekFrom::Start(0));
-        read.and_then(|_| disk.cached().read_exact(&mut old)).map_err(layout_error(wanted))?;
+        read.and_then(|_| disk.cached().read_exact(&mut old)).map_err(layout_error(spec))?;
         let (signature, _) = Uuid::new_v4().as_u64_pair();
-        let table = mbr::table(old, &placed, signature as u32).map_err(layout_error(wanted))?;
+        let table = mbr::table(old, &placed, signature as u32).map_err(layout_error(spec))?;
         Ok(Self::Mbr(Box::new(table)))
     }
 }
 
 /// Returns the sector size of `disk`, which must be large enough.
-fn sector_size(disk: &mut Disk, wanted: &metadata::Disk) -> Result<u64, error::Error> {
+fn sector_size(disk: &mut Disk, spec: &metadata::Disk) -> Result<u64, error::Error> {
     match disk.capacity().unwrap_or_default() {
         MIN_DISK_BYTES.. => Ok(disk.sector_size()?),
         capacity => {
             let reason = format!("has {capacity} bytes, too few for partitions");
-            Err(layout_error(wanted)(reason))
+            Err(layout_error(spec)(reason))
         }
     }
 }
@@ -133,14 +134,14 @@ fn entry(placed: &PlacedPartition) -> Result<GPTPartitionEntry, String> {
 }
 
 /// Writes and verifies `table`, and makes the kernel re-read it.
-fn write(disk: &mut Disk, mut table: Table, wanted: &metadata::Disk) -> Result<(), error::Error> {
+fn write(disk: &mut Disk, mut table: Table, spec: &metadata::Disk) -> Result<(), error::Error> {
     let sector = disk.sector_size()?;
     let written = put(disk.cached(), &mut table, sector);
     written.map_err(|source| disk.io("write the partition table".into(), source))?;
     disk.flush()?;
     let same = is_written(disk.cached(), &table, sector);
     if !same.map_err(|source| disk.io("read the partition table back".into(), source))? {
-        return Err(Error::Table(wanted.device.clone()).into());
+        return Err(Error::Table(spec.device.clone()).into());
     }
     disk.reread_partitions();
     Ok(())
@@ -153,7 +154,7 @@ fn put(file: &mut File, table: &mut Table, sector: u64) -> io::Result<()> {
             table.write_into(file).map_err(io_error)?;
         }
         Table::Mbr(table) => {
-            // Some programs would still find the old GPT.
+            // Erases the headers of an old GPT, which some programs would still find.
             let last = file.seek(SeekFrom::End(0))?.saturating_sub(sector);
             let zeroes = vec![0; usize::try_from(sector).unwrap_or(mbr::SECTOR)];
             for header in [sector, last] {
@@ -181,8 +182,8 @@ fn is_written(file: &mut File, table: &Table, sector: u64) -> io::Result<bool> {
         file.seek(SeekFrom::Start(at * sector))?;
         let header = GPTHeader::read_from(file).map_err(io_error)?;
         let entries = header.read_partitions(file, sector).map_err(io_error)?;
-        let wanted = table.iter().map(|(_, entry)| entry);
-        Ok::<_, io::Error>(header.disk_guid == table.header.disk_guid && wanted.eq(&entries))
+        let expected = table.iter().map(|(_, entry)| entry);
+        Ok::<_, io::Error>(header.disk_guid == table.header.disk_guid && expected.eq(&entries))
     });
     let [primary, backup] = copies;
     Ok(protected && primary? && backup?)

@@ -1,4 +1,4 @@
-//! Erasing disks: both ends are zeroed, and the rest is discarded if the disk can.
+//! Wipes disks: both ends are zeroed, and the rest is discarded if the disk supports it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) async fn run(storage: Storage, context: &Context) -> Result<(), error
     .await?
 }
 
-/// Discards all of `disk`, if it can.
+/// Discards all of `disk`, if it supports that.
 fn discard(
     disk: &Disk,
     path: &Path,

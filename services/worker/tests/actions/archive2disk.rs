@@ -1,4 +1,4 @@
-//! Tars made by GNU tar, extracted into real file systems and compared by GNU tar.
+//! Extracts tars of GNU tar into real file systems, and compares the result with GNU tar.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::{LoopDisk, Mounted, sh};
+use crate::file_server::{FileServer, Reply};
 use crate::image2disk::{noise, packed};
-use crate::site::{Reply, Site};
 use crate::{context, environment, reason, run};
 
 /// A capability to open raw sockets, as `setcap cap_net_raw+ep` stores it (capabilities(7)).
@@ -58,13 +58,13 @@ fn tar(tree: &Path, options: &str) -> Vec<u8> {
 /// Returns all attributes of each file below `root`, as `find` prints them.
 fn listed(root: &Path) -> String {
     let format = "%P|%y|%m|%U|%G|%s|%n|%l|%T@|";
-    // A directory's size is the file system's affair, and so is what it makes by itself.
-    let seen = "-not -name lost+found";
+    // The size of a directory and the entries made by mkfs depend on the file system.
+    let filter = "-not -name lost+found";
     let files =
-        sh(&format!("cd {} && find . -not -type d {seen} -printf '{format}\\n'", root.display()));
+        sh(&format!("cd {} && find . -not -type d {filter} -printf '{format}\\n'", root.display()));
     let format = "%P|%y|%m|%U|%G|%T@|";
     let directories =
-        sh(&format!("cd {} && find . -type d {seen} -printf '{format}\\n'", root.display()));
+        sh(&format!("cd {} && find . -type d {filter} -printf '{format}\\n'", root.display()));
     let mut lines: Vec<_> = files.lines().chain(directories.lines()).collect();
     lines.sort_unstable();
     lines.join("\n")
@@ -86,8 +86,8 @@ async fn unpacked(
     tar: Vec<u8>,
     more: &[(&'static str, &'static str)],
 ) -> (ActionOutcome, LoopDisk) {
-    let (site, disk) = (Site::serve("root.tar", tar, []).await, LoopDisk::ext4());
-    let mut variables = variables(&site.url, &disk);
+    let (server, disk) = (FileServer::serve("root.tar", tar, []).await, LoopDisk::ext4());
+    let mut variables = variables(&server.url, &disk);
     variables.extend(more);
     let outcome = run(Builtin::Archive2Disk, &variables).await;
     (outcome, disk)
@@ -149,11 +149,11 @@ async fn the_checksum_may_be_of_the_file_the_tar_or_the_tar_without_padding() {
         fs::write(&file, bytes).unwrap();
         sh(&format!("{tool}sum < {}", file.path().display())).replace("  -", "")
     };
-    let site = Site::serve("root.tgz", file.clone(), []).await;
+    let server = FileServer::serve("root.tgz", file.clone(), []).await;
     let disk = LoopDisk::ext4();
-    let wanted = |sum: String| {
+    let with_checksum = |sum: String| {
         let sum: &str = sum.leak();
-        let place = [("ARCHIVE_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+        let place = [("ARCHIVE_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
         [place[0], place[1], ("ARCHIVE_TYPE", "targz"), ("TARFILE_CHECKSUM", sum)]
     };
     let sums = [&file, &whole, &bare].map(|bytes| sum("sha256", bytes));
@@ -162,15 +162,15 @@ async fn the_checksum_may_be_of_the_file_the_tar_or_the_tar_without_padding() {
         .map(|sum| format!("sha256:{sum}"))
         .chain([format!("sha512:{}", sum("sha512", &bare))])
     {
-        assert_eq!(run(Builtin::Archive2Disk, &wanted(right)).await, ActionOutcome::Success);
+        assert_eq!(run(Builtin::Archive2Disk, &with_checksum(right)).await, ActionOutcome::Success);
     }
     let zero = format!("sha256:{}", "0".repeat(64));
-    let reason = reason(run(Builtin::Archive2Disk, &wanted(zero.clone())).await);
+    let reason = reason(run(Builtin::Archive2Disk, &with_checksum(zero.clone())).await);
     let [file, tar, bare] = sums;
     let found = format!(
         "the file has sha256:{file}, the tar sha256:{tar}, and without padding sha256:{bare}"
     );
-    let url = &site.url;
+    let url = &server.url;
     assert_eq!(reason, format!("archive2disk: GET {url}: TARFILE_CHECKSUM is {zero}, but {found}"));
 }
 
@@ -182,15 +182,15 @@ async fn a_truncated_tar_is_a_failure() {
     }
     let tar = tar(tree.path(), "--blocking-factor=1");
     let end = tar.len() - 1024;
-    // In a header, behind it, in a file, in its padding, behind it, before the end mark, in it.
+    // In a header, after it, in a file, in its padding, after it, before the end mark, in the end mark.
     for cut in [100, 512, 1024, 2000, 4100, end - 3584, end, end + 100] {
         let (outcome, _disk) = unpacked(tar[..cut].to_vec(), &[]).await;
         let reason = reason(outcome);
-        let told = [
+        let expected = [
             "archive2disk: the tar is damaged or incomplete: ",
             "archive2disk: the tar is truncated: its end mark is missing",
         ];
-        assert!(told.iter().any(|told| reason.starts_with(told)), "{cut}: {reason}");
+        assert!(expected.iter().any(|text| reason.starts_with(text)), "{cut}: {reason}");
     }
     let (outcome, _disk) = unpacked(packed("gzip", &tar)[..2000].to_vec(), &[]).await;
     let reason = reason(outcome);
@@ -215,14 +215,14 @@ async fn a_download_continues_after_a_disconnect() {
     let tree = TempDir::new().unwrap();
     fs::write(tree.path().join("a"), noise(300_000)).unwrap();
     let cuts = [100_000, 5, 50_000].map(Reply::cut);
-    let site = Site::serve("root.tar", tar(tree.path(), ""), cuts).await;
+    let server = FileServer::serve("root.tar", tar(tree.path(), ""), cuts).await;
     let disk = LoopDisk::ext4();
     assert_eq!(
-        run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await,
+        run(Builtin::Archive2Disk, &variables(&server.url, &disk)).await,
         ActionOutcome::Success
     );
     assert!(fs::read(disk.mounted().path().join("a")).unwrap() == noise(300_000));
-    assert_eq!(site.ranges().len(), 4);
+    assert_eq!(server.ranges().len(), 4);
 }
 
 /// Returns a tar of the entries made by the shell script `before`, which appends them to `$TAR`, and of a file `name` with
@@ -276,7 +276,7 @@ async fn an_entry_replaces_an_existing_one_except_a_link_to_a_directory() {
     let tar = crafted(
         "mkdir lib && echo so > lib/so && echo new > a && echo new > b && chmod 640 a && tar -cf $TAR lib a b",
     );
-    let (site, disk) = (Site::serve("root.tar", tar, []).await, LoopDisk::ext4());
+    let (server, disk) = (FileServer::serve("root.tar", tar, []).await, LoopDisk::ext4());
     let root = disk.mounted();
     sh(&format!(
         "cd {} && mkdir -p usr/lib && ln -s usr/lib lib && echo old > a && echo precious > c && ln -s c b",
@@ -284,7 +284,7 @@ async fn an_entry_replaces_an_existing_one_except_a_link_to_a_directory() {
     ));
     drop(root);
     assert_eq!(
-        run(Builtin::Archive2Disk, &variables(&site.url, &disk)).await,
+        run(Builtin::Archive2Disk, &variables(&server.url, &disk)).await,
         ActionOutcome::Success
     );
     let root = disk.mounted();
@@ -402,15 +402,15 @@ async fn a_cancelled_action_ends_and_closes_the_disk() {
     fs::write(tree.path().join("a"), noise(1 << 20)).unwrap();
     symlink("a", tree.path().join("b")).unwrap();
     let stalled = Reply { stall: true, ..Reply::cut(500_000) };
-    let site = Site::serve("root.tar", tar(tree.path(), ""), [stalled]).await;
+    let server = FileServer::serve("root.tar", tar(tree.path(), ""), [stalled]).await;
     let disk = LoopDisk::ext4();
-    let (mut context, heard) = context();
+    let (mut context, recorder) = context();
     context.retry_policy.stall_timeout = Duration::from_secs(3600);
-    let (variables, stop) = (environment(&variables(&site.url, &disk)), context.stop.clone());
+    let (variables, stop) = (environment(&variables(&server.url, &disk)), context.stop.clone());
     let running =
         tokio::spawn(async move { worker::run(Builtin::Archive2Disk, &variables, &context).await });
     let begun = async {
-        while heard.reports.lock().unwrap().is_empty() {
+        while recorder.reports.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
     };

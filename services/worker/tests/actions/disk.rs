@@ -22,7 +22,7 @@ impl LoopDisk {
         Self::with_sectors(size, 512)
     }
 
-    /// Creates a disk with sectors of so many bytes.
+    /// Creates a disk with sectors of `sector` bytes.
     pub(crate) fn with_sectors(size: u64, sector: u64) -> Self {
         let directory = TempDir::new().unwrap();
         let backing = directory.path().join("disk");
@@ -49,7 +49,7 @@ impl LoopDisk {
         self.content().iter().all(|byte| *byte == OLD)
     }
 
-    /// Sectors of 512 bytes written to it so far, and discarded or zeroed (the kernel's Documentation/block/stat).
+    /// Returns the 512-byte sectors written so far, and those discarded or zeroed (the kernel's Documentation/block/stat).
     pub(crate) fn sectors(&self) -> (u64, u64) {
         let name = self.path.trim_start_matches("/dev/");
         let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();

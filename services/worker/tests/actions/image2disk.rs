@@ -10,7 +10,7 @@ use worker::progress::Phase;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::{LoopDisk, OLD, sh};
-use crate::site::{Reply, Site};
+use crate::file_server::{FileServer, Reply};
 use crate::{context, environment, run};
 
 /// Returns pseudo-random bytes, which do not compress.
@@ -53,10 +53,10 @@ async fn an_image_is_written_exactly_in_every_format() {
     ] {
         let file = if tool == "cat" { image.clone() } else { packed(tool, &image) };
         let sum = format!("sha256:{}", hex(Sha256::digest(&file)));
-        let site = Site::serve(name, file, []).await;
+        let server = FileServer::serve(name, file, []).await;
         let disk = LoopDisk::new(16 << 20);
         let variables =
-            [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_CHECKSUM", &sum)];
+            [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_CHECKSUM", &sum)];
         assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success, "{tool}");
         let content = disk.content();
         assert!(content[..image.len()] == image, "{tool}");
@@ -72,9 +72,9 @@ async fn zeroes_in_an_image_erase_the_old_data() {
     let mut image = vec![0; 12 << 20];
     image[5 << 20] = 1;
     image.extend([0; 700]);
-    let site = Site::serve("os.img", image.clone(), []).await;
+    let server = FileServer::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(16 << 20);
-    let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    let variables = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
     assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..image.len()] == image);
 }
@@ -83,23 +83,23 @@ async fn zeroes_in_an_image_erase_the_old_data() {
 async fn every_byte_is_written_once_in_spite_of_disconnects() {
     let image = noise(10 << 20);
     let cuts = [100, 1 << 20, 3 << 20, 5, 2 << 20].map(Reply::cut);
-    let site = Site::serve("os.img", image.clone(), cuts).await;
+    let server = FileServer::serve("os.img", image.clone(), cuts).await;
     let disk = LoopDisk::new(16 << 20);
     let (written, _) = disk.sectors();
-    let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    let variables = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
     assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..image.len()] == image);
     assert_eq!(disk.sectors().0 - written, image.len() as u64 / 512);
-    assert_eq!(site.ranges().len(), 6);
+    assert_eq!(server.ranges().len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_force_an_image_is_truncated_to_the_disk() {
     let image = noise(6 << 20);
-    let site = Site::serve("os.img", image.clone(), []).await;
+    let server = FileServer::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(5 << 20);
     let variables =
-        [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_FORCE", "true")];
+        [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path), ("IMG_FORCE", "true")];
     assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content() == image[..5 << 20]);
 }
@@ -107,10 +107,10 @@ async fn with_force_an_image_is_truncated_to_the_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_compressed_false_a_compressed_file_is_written_as_it_is() {
     let file = packed("gzip", b"not unpacked");
-    let site = Site::serve("os.img.gz", file.clone(), []).await;
+    let server = FileServer::serve("os.img.gz", file.clone(), []).await;
     let disk = LoopDisk::new(1 << 20);
     let variables =
-        [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("COMPRESSED", "false")];
+        [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path), ("COMPRESSED", "false")];
     assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..file.len()] == file);
 }
@@ -118,26 +118,26 @@ async fn with_compressed_false_a_compressed_file_is_written_as_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_reports_downloaded_and_total_bytes() {
     let image = noise(1 << 20);
-    let site = Site::serve("os.img", image.clone(), []).await;
+    let server = FileServer::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(1 << 20);
-    let (context, heard) = context();
-    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    let (context, recorder) = context();
+    let variables = environment(&[("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)]);
     assert_eq!(
         worker::run(Builtin::Image2Disk, &variables, &context).await,
         ActionOutcome::Success
     );
-    let first = heard.reports.lock().unwrap()[0].clone();
+    let first = recorder.reports.lock().unwrap()[0].clone();
     assert_eq!((first.phase, first.done, first.total), (Phase::Writing, 1 << 20, Some(1 << 20)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_action_ends_and_closes_the_disk() {
     let stalled = Reply { stall: true, ..Reply::cut(5 << 20) };
-    let site = Site::serve("os.img", noise(9 << 20), [stalled]).await;
+    let server = FileServer::serve("os.img", noise(9 << 20), [stalled]).await;
     let disk = LoopDisk::new(16 << 20);
     let (mut context, _) = context();
     context.retry_policy.stall_timeout = std::time::Duration::from_secs(3600);
-    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    let variables = environment(&[("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)]);
     let (stop, before) = (context.stop.clone(), disk.sectors());
     let running =
         tokio::spawn(async move { worker::run(Builtin::Image2Disk, &variables, &context).await });
@@ -152,8 +152,8 @@ async fn a_cancelled_action_ends_and_closes_the_disk() {
     sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
 }
 
-/// Random disconnects, socket writes, holes and compression; servers with or without ranges and validators.
-fn weather() -> impl Strategy<Value = Vec<Reply>> {
+/// Returns random responses: with disconnects, short socket writes, and with or without ranges and validators.
+fn random_replies() -> impl Strategy<Value = Vec<Reply>> {
     let etag = prop_oneof![Just(Some("\"one\"")), Just(None)];
     let cuts = prop::collection::vec((0..300_000_usize, 1..70_000_usize, any::<bool>()), 0..6);
     (cuts, etag).prop_map(|(cuts, etag)| {
@@ -167,11 +167,11 @@ fn weather() -> impl Strategy<Value = Vec<Reply>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn whatever_the_cuts_the_disk_holds_the_image(
+    fn after_any_disconnects_the_disk_has_the_image(
         grains in prop::collection::vec(any::<bool>(), 1..9),
         rest in 1..70_000_usize,
         tool in prop::sample::select(vec!["cat", "gzip", "zstd"]),
-        weather in weather(),
+        replies in random_replies(),
     ) {
         let holes = |(at, hole): (usize, &bool)| if *hole { vec![0; 65_536] } else { noise(65_536 + at)[at..].to_vec() };
         let mut image: Vec<u8> = grains.iter().enumerate().flat_map(holes).collect();
@@ -180,8 +180,8 @@ proptest! {
         let disk = LoopDisk::new(1 << 20);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let outcome = runtime.block_on(async {
-            let site = Site::serve("os.img", file, weather).await;
-            run(Builtin::Image2Disk, &[("IMG_URL", &site.url), ("DEST_DISK", &disk.path)]).await
+            let server = FileServer::serve("os.img", file, replies).await;
+            run(Builtin::Image2Disk, &[("IMG_URL", &server.url), ("DEST_DISK", &disk.path)]).await
         });
         prop_assert_eq!(outcome, ActionOutcome::Success);
         let content = disk.content();

@@ -44,7 +44,7 @@ fn failure(outcome: ActionOutcome) -> Failure {
 }
 
 #[tokio::test]
-async fn a_file_has_the_contents_owner_and_mode_asked_for() {
+async fn a_file_has_the_configured_contents_owner_and_mode() {
     let disk = LoopDisk::ext4();
     assert_eq!(
         run(Builtin::WriteFile, &file(&disk, "/etc/a/b", "hello\n")).await,
@@ -60,7 +60,7 @@ async fn a_file_has_the_contents_owner_and_mode_asked_for() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_there_is_replaced_with_its_mode() {
+async fn an_existing_file_is_replaced_and_gets_the_configured_mode() {
     let disk = LoopDisk::ext4();
     let root = disk.mounted();
     fs::write(root.path().join("a"), "a longer old text").unwrap();
@@ -74,7 +74,7 @@ async fn a_file_that_was_there_is_replaced_with_its_mode() {
 }
 
 #[tokio::test]
-async fn links_lead_nowhere_but_into_the_file_system() {
+async fn links_do_not_lead_out_of_the_file_system() {
     let outside = tempfile::tempdir().unwrap();
     let disk = LoopDisk::ext4();
     let root = disk.mounted();
@@ -116,13 +116,13 @@ async fn a_file_in_place_of_a_directory_is_named() {
 #[tokio::test]
 async fn a_command_runs_in_the_installed_system() {
     let disk = system();
-    let (context, heard) = context();
+    let (context, recorder) = context();
     let variables = environment(&command(
         &disk,
         "echo $GREETING; echo done > /etc/done; test -e /proc/self && ls /dev/null",
     ));
     assert_eq!(worker::run(Builtin::Cexec, &variables, &context).await, ActionOutcome::Success);
-    assert_eq!(heard.output.lock().unwrap().as_slice(), b"\n/dev/null\n");
+    assert_eq!(recorder.output.lock().unwrap().as_slice(), b"\n/dev/null\n");
     assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/done")).unwrap(), "done\n");
 }
 
@@ -179,23 +179,23 @@ async fn missing_and_unreadable_variables_have_the_images_exit_codes() {
 }
 
 #[tokio::test]
-async fn cancelling_kills_all_that_the_command_started() {
+async fn cancelling_kills_all_processes_of_the_command() {
     let disk = system();
-    let (context, heard) = context();
+    let (context, recorder) = context();
     let line = "sleep 3600 & echo $! ; sleep 3600";
     let variables = environment(&command(&disk, line));
     let stop = context.stop.clone();
     let running =
         tokio::spawn(async move { worker::run(Builtin::Cexec, &variables, &context).await });
     let printed = async {
-        while heard.output.lock().unwrap().is_empty() {
+        while recorder.output.lock().unwrap().is_empty() {
             tokio::task::yield_now().await
         }
     };
     tokio::time::timeout(Duration::from_secs(30), printed).await.unwrap();
     stop.cancel();
     assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
-    let child = String::from_utf8(heard.output.lock().unwrap().clone()).unwrap();
+    let child = String::from_utf8(recorder.output.lock().unwrap().clone()).unwrap();
     let status = Path::new("/proc").join(child.trim()).join("stat");
     let running = || fs::read_to_string(&status).is_ok_and(|status| !status.contains(") Z "));
     let gone = async {
@@ -222,7 +222,7 @@ async fn the_machines_resolv_conf_is_visible_and_the_systems_own_is_unchanged() 
             root.path().display()
         ));
         drop(root);
-        let (context, heard) = context();
+        let (context, recorder) = context();
         let mut variables = command(&disk, "cat /etc/resolv.conf");
         variables.push(("UPDATE_RESOLV_CONF", "true"));
         assert_eq!(
@@ -230,7 +230,7 @@ async fn the_machines_resolv_conf_is_visible_and_the_systems_own_is_unchanged() 
             ActionOutcome::Success
         );
         assert_eq!(
-            String::from_utf8(heard.output.lock().unwrap().clone()).unwrap(),
+            String::from_utf8(recorder.output.lock().unwrap().clone()).unwrap(),
             ours,
             "{prepare}"
         );
@@ -249,7 +249,7 @@ async fn without_a_chroot_the_system_is_mounted_aside() {
     let mut variables = command(&disk, "echo beside > /mountAction/etc/done");
     variables.retain(|(name, _)| *name != "CHROOT");
     let outcome = run(Builtin::Cexec, &variables).await;
-    // The place is made where this test runs; what was mounted there is not seen here.
+    // The mount point is created outside the namespace too, but the mount is not visible here.
     fs::remove_dir("/mountAction").unwrap();
     assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/done")).unwrap(), "beside\n");

@@ -23,22 +23,22 @@ fn disk() -> LoopDisk {
     disk
 }
 
-/// Returns the output of the action, which names the kernel, and the reason of its failure.
-async fn told(disk: &LoopDisk, more: &[(&str, &str)]) -> (String, String) {
-    let (context, heard) = context();
+/// Runs the action. Returns its output, which contains the kernel's path, and the reason of its failure.
+async fn load(disk: &LoopDisk, more: &[(&str, &str)]) -> (String, String) {
+    let (context, recorder) = context();
     let mut variables = vec![("BLOCK_DEVICE", disk.path.as_str()), ("FS_TYPE", "ext4")];
     variables.extend(more);
     let outcome = worker::run(Builtin::Kexec, &environment(&variables), &context).await;
-    let output = String::from_utf8(heard.output.lock().unwrap().clone()).unwrap();
+    let output = String::from_utf8(recorder.output.lock().unwrap().clone()).unwrap();
     (output, reason(outcome))
 }
 
 #[tokio::test]
 async fn the_default_entry_of_grub_is_loaded_after_unmounting() {
     let disk = disk();
-    let (said, reason) = told(&disk, &[]).await;
+    let (output, reason) = load(&disk, &[]).await;
     let arguments = "arguments root=/dev/sda1 ro";
-    assert_eq!(said, format!("kernel /boot/vmlinuz, initrd /boot/one /boot/two, {arguments}\n"));
+    assert_eq!(output, format!("kernel /boot/vmlinuz, initrd /boot/one /boot/two, {arguments}\n"));
     assert!(reason.starts_with("kexec: cannot load /boot/vmlinuz: "), "{reason}");
     sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
 }
@@ -46,15 +46,15 @@ async fn the_default_entry_of_grub_is_loaded_after_unmounting() {
 #[tokio::test]
 async fn variables_of_the_template_override_grubs_entry() {
     let disk = disk();
-    let (said, _) = told(&disk, &[("CMD_LINE", "console=ttyS0")]).await;
-    assert!(said.ends_with("initrd /boot/one /boot/two, arguments of CMD_LINE\n"), "{said}");
+    let (output, _) = load(&disk, &[("CMD_LINE", "console=ttyS0")]).await;
+    assert!(output.ends_with("initrd /boot/one /boot/two, arguments of CMD_LINE\n"), "{output}");
     let own = [
         ("KERNEL_PATH", "boot/vmlinuz-1"),
         ("INITRD_PATH", "boot/two"),
         ("CMD_LINE", "password=a"),
     ];
-    let (said, _) = told(&disk, &own).await;
-    assert_eq!(said, "kernel boot/vmlinuz-1, initrd boot/two, arguments of CMD_LINE\n");
+    let (output, _) = load(&disk, &own).await;
+    assert_eq!(output, "kernel boot/vmlinuz-1, initrd boot/two, arguments of CMD_LINE\n");
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn missing_files_are_named() {
             "boot/one: its default entry does not boot Linux".to_owned(),
         ),
     ] {
-        assert_eq!(told(&disk, &[variable]).await.1, format!("kexec: {sentence}"));
+        assert_eq!(load(&disk, &[variable]).await.1, format!("kexec: {sentence}"));
     }
     assert_eq!(reason(run(Builtin::Kexec, &[]).await), "kexec: BLOCK_DEVICE is missing");
 }

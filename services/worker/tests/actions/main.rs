@@ -1,8 +1,9 @@
-//! The built-in actions against real block devices and a web server that misbehaves on demand. Needs root.
+//! The built-in actions with real block devices, and a web server with configurable errors. Needs root.
 #![allow(clippy::unwrap_used)]
 
 mod archive2disk;
 mod disk;
+mod file_server;
 mod grub2disk;
 mod image2disk;
 mod installed;
@@ -10,7 +11,6 @@ mod kexec;
 mod refusals;
 mod resuming;
 mod rootio;
-mod site;
 mod trust;
 mod wipe;
 
@@ -24,12 +24,12 @@ use worker::{ActionOutcome, Builtin, Context, Environment, Progress, RetryPolicy
 
 /// Records all reports and output.
 #[derive(Debug, Default)]
-struct Heard {
+struct Recorder {
     reports: Mutex<Vec<Report>>,
     output: Mutex<Vec<u8>>,
 }
 
-impl Progress for Heard {
+impl Progress for Recorder {
     fn report(&self, report: Report) {
         self.reports.lock().unwrap().push(report);
     }
@@ -48,15 +48,15 @@ fn retry_policy() -> RetryPolicy {
     }
 }
 
-fn context() -> (Context, Arc<Heard>) {
-    let heard = Arc::new(Heard::default());
+fn context() -> (Context, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
     let context = Context {
-        progress: heard.clone(),
+        progress: recorder.clone(),
         stop: CancellationToken::new(),
         roots: Vec::new(),
         retry_policy: retry_policy(),
     };
-    (context, heard)
+    (context, recorder)
 }
 
 fn environment(variables: &[(&str, &str)]) -> Environment {

@@ -6,8 +6,8 @@ use tempfile::NamedTempFile;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
+use crate::file_server::{FileServer, Reply};
 use crate::image2disk::noise;
-use crate::site::{Reply, Site};
 use crate::{reason, run};
 
 async fn refused(
@@ -16,12 +16,12 @@ async fn refused(
     reply: Reply,
     more: &[(&str, &str)],
 ) -> (String, LoopDisk, String) {
-    let site = Site::serve(name, file, [reply]).await;
+    let server = FileServer::serve(name, file, [reply]).await;
     let disk = LoopDisk::new(1 << 20);
-    let mut variables = vec![("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    let mut variables = vec![("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
     variables.extend(more);
     let outcome = run(Builtin::Image2Disk, &variables).await;
-    (reason(outcome), disk, site.url.clone())
+    (reason(outcome), disk, server.url.clone())
 }
 
 #[tokio::test]
@@ -95,9 +95,9 @@ async fn a_larger_window_in_a_later_stream_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_default_windows_of_compressors_are_supported() {
     for tool in ["xz -9 -c $0", "cat $0 | zstd --long -19 -c"] {
-        let site = Site::serve("os.img", piped(tool, &noise(5000)), []).await;
+        let server = FileServer::serve("os.img", piped(tool, &noise(5000)), []).await;
         let disk = LoopDisk::new(1 << 20);
-        let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+        let variables = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
         assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success, "{tool}");
         assert!(disk.content()[..5000] == noise(5000));
     }
@@ -137,7 +137,10 @@ async fn an_image_larger_than_the_disk_is_refused_before_the_first_byte() {
     let (reason, disk, _) = refused("os.img", noise(2 << 20), Reply::default(), &[]).await;
     assert_eq!(
         reason,
-        format!("image2disk: {}: holds 1048576 bytes, the image 2097152", disk.path)
+        format!(
+            "image2disk: {}: too small: holds 1048576 bytes, the image needs 2097152",
+            disk.path
+        )
     );
     assert!(disk.is_untouched());
 }

@@ -6,8 +6,8 @@ use worker::progress::Phase;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
+use crate::file_server::{FileServer, Reply};
 use crate::image2disk::noise;
-use crate::site::{Reply, Site};
 use crate::{context, environment, reason, run};
 
 const LENGTH: usize = 300_000;
@@ -15,16 +15,16 @@ const LENGTH: usize = 300_000;
 /// Writes an image from a server that sends `replies`. Returns the outcome and the requested ranges.
 async fn written(replies: impl IntoIterator<Item = Reply>) -> (ActionOutcome, Vec<String>, String) {
     let image = noise(LENGTH);
-    let site = Site::serve("os.img", image.clone(), replies).await;
+    let server = FileServer::serve("os.img", image.clone(), replies).await;
     let disk = LoopDisk::new(1 << 20);
-    let variables = [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)];
+    let variables = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
     let running = run(Builtin::Image2Disk, &variables);
     let outcome = tokio::time::timeout(Duration::from_secs(30), running).await.expect("it hangs");
     assert!(
         outcome != ActionOutcome::Success || disk.content()[..LENGTH] == image,
         "not the image"
     );
-    (outcome, site.ranges(), site.url.clone())
+    (outcome, server.ranges(), server.url.clone())
 }
 
 #[tokio::test]
@@ -76,12 +76,12 @@ async fn another_version_is_a_failure() {
 
 #[tokio::test]
 async fn temporary_server_errors_are_retried() {
-    let trouble = [
+    let error = [
         "503 Service Unavailable\r\nRetry-After: 3600",
         "500 Internal Server Error",
         "429 Too Many Requests",
     ];
-    let (outcome, ranges, _) = written(trouble.map(Reply::refuse)).await;
+    let (outcome, ranges, _) = written(error.map(Reply::refuse)).await;
     assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(ranges.len(), 4);
 }
@@ -95,35 +95,35 @@ async fn a_file_that_is_removed_meanwhile_is_an_immediate_failure() {
 
 #[tokio::test]
 async fn without_progress_the_download_fails_and_reports_its_position() {
-    let site = Site::serve(
+    let server = FileServer::serve(
         "os.img",
         noise(LENGTH),
         [Reply::cut(100_000)].into_iter().chain(vec![Reply::refuse("503 x"); 999]),
     )
     .await;
     let disk = LoopDisk::new(1 << 20);
-    let (mut context, heard) = context();
+    let (mut context, recorder) = context();
     context.retry_policy.give_up_after = Duration::from_secs(1);
-    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    let variables = environment(&[("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)]);
     let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
-    let trouble = "no progress for 1 s, after 100000 of 300000 bytes: 503 Service Unavailable";
-    assert_eq!(reason(outcome), format!("image2disk: GET {}: {trouble}", site.url));
-    let waiting = heard
+    let error = "no progress for 1 s, after 100000 of 300000 bytes: 503 Service Unavailable";
+    assert_eq!(reason(outcome), format!("image2disk: GET {}: {error}", server.url));
+    let waiting = recorder
         .reports
         .lock()
         .unwrap()
         .iter()
         .any(|report| matches!(report.phase, Phase::Waiting(_)));
-    assert!(waiting, "nobody was told of the wait");
+    assert!(waiting, "no report of the wait");
 }
 
 #[tokio::test]
 async fn without_retries_the_first_disconnect_is_a_failure() {
-    let site = Site::serve("os.img", noise(LENGTH), [Reply::cut(100_000)]).await;
+    let server = FileServer::serve("os.img", noise(LENGTH), [Reply::cut(100_000)]).await;
     let disk = LoopDisk::new(1 << 20);
     let variables =
-        [("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path), ("RETRY_ENABLED", "false")];
+        [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path), ("RETRY_ENABLED", "false")];
     let reason = reason(run(Builtin::Image2Disk, &variables).await);
-    assert!(reason.starts_with(&format!("image2disk: GET {}: ", site.url)), "{reason}");
-    assert_eq!(site.ranges(), [""]);
+    assert!(reason.starts_with(&format!("image2disk: GET {}: ", server.url)), "{reason}");
+    assert_eq!(server.ranges(), [""]);
 }

@@ -1,4 +1,4 @@
-//! Disks partitioned and formatted as the metadata describes them, checked with util-linux.
+//! rootio on real block devices: the tables and file systems on them are checked with util-linux.
 
 use std::fs;
 
@@ -8,17 +8,21 @@ use worker::rootio::Subcommand;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::{LoopDisk, OLD, sh};
-use crate::site::Site;
+use crate::file_server::FileServer;
 use crate::{context, environment, reason};
 
-/// Runs the subcommand `what` with the storage in `description` and the variables in `more`.
-async fn does(what: Subcommand, description: Value, more: &[(&str, &str)]) -> ActionOutcome {
+/// Runs `subcommand` with the storage in `description` and the variables in `more`.
+async fn run_subcommand(
+    subcommand: Subcommand,
+    description: Value,
+    more: &[(&str, &str)],
+) -> ActionOutcome {
     let file = NamedTempFile::new().unwrap();
     let metadata = json!({"metadata": {"instance": {"storage": description}}});
     fs::write(&file, metadata.to_string()).unwrap();
     let mut variables = vec![("TEST", "y"), ("JSON_FILE", file.path().to_str().unwrap())];
     variables.extend(more);
-    crate::run(Builtin::Rootio(what), &variables).await
+    crate::run(Builtin::Rootio(subcommand), &variables).await
 }
 
 fn disks(disk: &LoopDisk, partitions: Value) -> Value {
@@ -56,13 +60,13 @@ const HOME: &str = "933ac7e1-2eb4-4f13-b844-0e14e2aef915";
 async fn sfdisk_reads_and_verifies_the_gpt() {
     for (sector, per_mib) in [(512, 2048), (4096, 256)] {
         let disk = LoopDisk::with_sectors(64 << 20, sector);
-        let wanted = json!([
+        let layout = json!([
             {"label": "BIOS", "number": 1, "size": 2048},
             {"label": "EFI", "number": 2, "size": 20480},
             {"label": "SWAP", "number": 3, "size": 8},
             {"label": "HOME", "number": 5, "size": 4096, "type_guid": HOME.to_uppercase()},
             {"label": "ROOT", "number": 4, "size": 0}]);
-        let outcome = does(Subcommand::Partition, disks(&disk, wanted), &[]).await;
+        let outcome = run_subcommand(Subcommand::Partition, disks(&disk, layout), &[]).await;
         assert_eq!(outcome, ActionOutcome::Success);
         let table = table(&disk);
         let last = table["lastlba"].as_u64().unwrap();
@@ -81,7 +85,7 @@ async fn sfdisk_reads_and_verifies_the_gpt() {
         assert_eq!(table["partitions"][1]["name"], "EFI");
         let verdict = sh(&format!("sfdisk --verify {} 2>&1", disk.path));
         assert!(verdict.contains("No errors detected"), "{verdict}");
-        // Its copy at the end is as good: without the first one, it is found there.
+        // Without the primary header, sfdisk finds the backup header at the end.
         sh(&format!(
             "dd if=/dev/zero of={} bs={sector} seek=1 count=1 conv=notrunc status=none",
             disk.path
@@ -98,10 +102,10 @@ async fn both_ends_of_a_disk_are_wiped_first_if_the_metadata_says_so() {
     for wipe in [true, false] {
         let disk = LoopDisk::new(8 << 20);
         let entry = json!({"device": disk.path, "wipe_table": wipe, "partitions": [{"number": 1}]});
-        let outcome = does(Subcommand::Partition, json!({"disks": [entry]}), &[]).await;
+        let outcome = run_subcommand(Subcommand::Partition, json!({"disks": [entry]}), &[]).await;
         assert_eq!(outcome, ActionOutcome::Success);
         let (content, left) = (disk.content(), if wipe { 0 } else { OLD });
-        // But for the table, whose copy is behind the last partition.
+        // Except the table, whose backup copy is after the last partition.
         let (mib, end) = (1 << 20, content.len());
         let ends = content[34 * 512..mib].iter().chain(&content[end - mib..end - 33 * 512]);
         assert!(ends.into_iter().all(|byte| *byte == left), "{wipe}");
@@ -110,16 +114,16 @@ async fn both_ends_of_a_disk_are_wiped_first_if_the_metadata_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_mbr_is_written_if_the_template_asks_for_it() {
+async fn an_mbr_is_written_if_the_template_requests_it() {
     let disk = LoopDisk::new(64 << 20);
     sh(&format!("printf 'label: gpt\\n,\\n' | sfdisk -q {} 2>/dev/null", disk.path));
-    let wanted = json!([
+    let layout = json!([
         {"label": "FAT32_ACTIVE", "number": 1, "size": 20480},
         {"label": "SWAP", "number": 2, "size": 2049},
         {"label": "LINUX", "number": 3}]);
-    let description = json!({"disks": [{"device": disk.path, "partitions": wanted}]});
+    let description = json!({"disks": [{"device": disk.path, "partitions": layout}]});
     assert_eq!(
-        does(Subcommand::Partition, description, &[("MBR", "1")]).await,
+        run_subcommand(Subcommand::Partition, description, &[("MBR", "1")]).await,
         ActionOutcome::Success
     );
     let table = table(&disk);
@@ -140,14 +144,14 @@ async fn an_mbr_is_written_if_the_template_asks_for_it() {
 async fn the_metadata_is_fetched_over_http() {
     let disk = LoopDisk::new(8 << 20);
     let metadata = json!({"metadata": {"instance": {"storage": disks(&disk, json!([{"label": "ROOT", "number": 1, "size": 0}]))}}});
-    let site = Site::serve("metadata", metadata.to_string().into_bytes(), []).await;
+    let server = FileServer::serve("metadata", metadata.to_string().into_bytes(), []).await;
     let (host, port) =
-        ("127.0.0.1", site.url.split(':').nth(2).unwrap().trim_end_matches("/metadata"));
+        ("127.0.0.1", server.url.split(':').nth(2).unwrap().trim_end_matches("/metadata"));
     let variables = [("MIRROR_HOST", host), ("METADATA_SERVICE_PORT", port)];
     let outcome = crate::run(Builtin::Rootio(Subcommand::Partition), &variables).await;
     assert_eq!(outcome, ActionOutcome::Success);
     assert_eq!(partitions(&table(&disk)).len(), 1);
-    assert_eq!(site.paths(), ["/metadata"]);
+    assert_eq!(server.paths(), ["/metadata"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,7 +163,7 @@ async fn if_partitions_do_not_fit_no_disk_is_written() {
         "rootio partition: {}: partition 1 \"ROOT\" needs 50000 sectors of 512 bytes; 14303 are left",
         disk.path
     );
-    assert_eq!(reason(does(Subcommand::Partition, description, &[]).await), sentence);
+    assert_eq!(reason(run_subcommand(Subcommand::Partition, description, &[]).await), sentence);
     assert!(disk.is_untouched() && other.is_untouched());
 }
 
@@ -182,7 +186,7 @@ async fn a_disk_in_use_is_refused() {
             disk.path,
             mounted.path().display()
         );
-        assert_eq!(reason(does(what, description(), &[]).await), sentence);
+        assert_eq!(reason(run_subcommand(what, description(), &[]).await), sentence);
     }
 }
 
@@ -191,7 +195,7 @@ async fn a_wiped_disk_has_no_signatures() {
     let disk = LoopDisk::new(64 << 20);
     sh(&format!("printf 'label: gpt\\n,\\n' | sfdisk -q {} 2>/dev/null", disk.path));
     assert_eq!(
-        does(Subcommand::Wipe, disks(&disk, Value::Null), &[]).await,
+        run_subcommand(Subcommand::Wipe, disks(&disk, Value::Null), &[]).await,
         ActionOutcome::Success
     );
     assert_eq!(sh(&format!("wipefs {}", disk.path)), "");
@@ -211,7 +215,8 @@ async fn file_systems_are_created_with_their_options() {
         ("swap", &["-L", "DATA"]),
     ] {
         let disk = LoopDisk::new(64 << 20);
-        let outcome = does(Subcommand::Format, filesystem(&disk, format, options), &[]).await;
+        let outcome =
+            run_subcommand(Subcommand::Format, filesystem(&disk, format, options), &[]).await;
         assert_eq!(outcome, ActionOutcome::Success, "{format}");
         let found = sh(&format!("blkid -p -o value -s TYPE -s LABEL {}", disk.path));
         assert_eq!(found, format!("DATA\n{format}"));
@@ -227,9 +232,9 @@ async fn busybox_programs_create_some_file_systems() {
     let path = [("PATH", place.path().to_str().unwrap())];
     for (format, label) in [("ext2", "-L"), ("vfat", "-n"), ("swap", "-L")] {
         let disk = LoopDisk::new(64 << 20);
-        let wanted = filesystem(&disk, format, &[label, "DATA"]);
+        let description = filesystem(&disk, format, &[label, "DATA"]);
         assert_eq!(
-            does(Subcommand::Format, wanted, &path).await,
+            run_subcommand(Subcommand::Format, description, &path).await,
             ActionOutcome::Success,
             "{format}"
         );
@@ -248,7 +253,7 @@ async fn unsupported_file_systems_are_refused_before_the_first_write() {
         all
     };
     let sentence = format!("rootio format: {}: file system \"zfs\" is not supported", disk.path);
-    assert_eq!(reason(does(Subcommand::Format, both("zfs"), &[]).await), sentence);
+    assert_eq!(reason(run_subcommand(Subcommand::Format, both("zfs"), &[]).await), sentence);
     // A PATH with one program in it.
     let place = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/sbin/mkswap", place.path().join("mkswap")).unwrap();
@@ -257,7 +262,7 @@ async fn unsupported_file_systems_are_refused_before_the_first_write() {
         "rootio format: {}: the program mkfs.ext4 for ext4 is missing in this environment",
         disk.path
     );
-    assert_eq!(reason(does(Subcommand::Format, both("ext4"), &path).await), sentence);
+    assert_eq!(reason(run_subcommand(Subcommand::Format, both("ext4"), &path).await), sentence);
     assert!(other.is_untouched());
 }
 
@@ -265,7 +270,8 @@ async fn unsupported_file_systems_are_refused_before_the_first_write() {
 async fn a_program_that_fails_fails_the_action() {
     let disk = LoopDisk::new(8 << 20);
     let ActionOutcome::Failure(failure) =
-        does(Subcommand::Format, filesystem(&disk, "ext4", &["-O", "nonsense"]), &[]).await
+        run_subcommand(Subcommand::Format, filesystem(&disk, "ext4", &["-O", "nonsense"]), &[])
+            .await
     else {
         panic!("no failure")
     };
@@ -280,7 +286,7 @@ async fn missing_metadata_is_named() {
         (Subcommand::Wipe, "rootio wipe: the metadata's storage has no disks"),
         (Subcommand::Format, "rootio format: the metadata's storage has no filesystems"),
     ] {
-        assert_eq!(reason(does(what, json!({}), &[]).await), sentence);
+        assert_eq!(reason(run_subcommand(what, json!({}), &[]).await), sentence);
     }
     let missing = reason(crate::run(Builtin::Rootio(Subcommand::Wipe), &[]).await);
     assert_eq!(missing, "rootio wipe: MIRROR_HOST is missing");
@@ -293,13 +299,13 @@ async fn missing_metadata_is_named() {
 
 #[tokio::test]
 async fn mount_and_version_print_a_line() {
-    for (what, said) in [
+    for (subcommand, expected) in [
         (Subcommand::Mount, "nothing to mount: each action mounts its file systems itself\n"),
         (Subcommand::Version, concat!("tinwright-worker ", env!("CARGO_PKG_VERSION"), "\n")),
     ] {
-        let (context, heard) = context();
-        let outcome = worker::run(Builtin::Rootio(what), &environment(&[]), &context).await;
+        let (context, recorder) = context();
+        let outcome = worker::run(Builtin::Rootio(subcommand), &environment(&[]), &context).await;
         assert_eq!(outcome, ActionOutcome::Success);
-        assert_eq!(heard.output.lock().unwrap().as_slice(), said.as_bytes());
+        assert_eq!(recorder.output.lock().unwrap().as_slice(), expected.as_bytes());
     }
 }

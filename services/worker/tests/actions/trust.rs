@@ -8,8 +8,8 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
+use crate::file_server::FileServer;
 use crate::image2disk::noise;
-use crate::site::Site;
 use crate::{context, environment, reason};
 
 /// Returns the TLS configuration of a server, and the certificate authority that issued its certificate.
@@ -23,14 +23,14 @@ fn identity() -> (TlsAcceptor, String) {
 }
 
 async fn trusting(roots: &[&str], tls: TlsAcceptor) -> (ActionOutcome, String) {
-    let site = Site::serve_tls("os.img", noise(5000), tls).await;
+    let server = FileServer::serve_tls("os.img", noise(5000), tls).await;
     let disk = LoopDisk::new(1 << 20);
     let (mut context, _) = context();
     context.roots = roots.iter().map(|pem| pem.as_bytes().to_vec()).collect();
-    let variables = environment(&[("IMG_URL", site.url.as_str()), ("DEST_DISK", &disk.path)]);
+    let variables = environment(&[("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)]);
     let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
     assert!(outcome != ActionOutcome::Success || disk.content()[..5000] == noise(5000));
-    (outcome, site.url.clone())
+    (outcome, server.url.clone())
 }
 
 #[tokio::test]

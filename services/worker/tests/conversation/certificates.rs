@@ -6,23 +6,23 @@ use runtime::{Caller, Role};
 
 use crate::files::Files;
 use crate::machine::Machine;
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_token_is_logged_on_the_console() {
-    let plane = Plane::serve([]).await;
-    plane.tell(|state| state.refuse_token = true);
+    let plane = ControlPlane::serve([]).await;
+    plane.update(|state| state.refuse_token = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
-    machine.says("boot token refused: reboot this machine").await;
+    machine.until_logged("boot token refused: reboot this machine").await;
     let state = plane.state();
-    assert_eq!((state.redeems.len(), state.asked.len()), (1, 0));
+    assert_eq!((state.redeems.len(), state.polls.len()), (1, 0));
     assert_eq!(state.redeems[0].boot_token, "TOKEN");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_authority_with_another_fingerprint_is_not_trusted() {
-    let (plane, other) = (Plane::serve([]).await, Plane::serve([]).await);
+    let (plane, other) = (ControlPlane::serve([]).await, ControlPlane::serve([]).await);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let cmdline = format!(
         "boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}",
@@ -30,15 +30,15 @@ async fn a_certificate_authority_with_another_fingerprint_is_not_trusted() {
         plane.address,
         other.ca_sha256()
     );
-    let machine = Machine::told(&cmdline);
-    machine.says("certificate authority of the site not trusted").await;
+    let machine = Machine::boot_with(&cmdline);
+    machine.until_logged("certificate authority of the site not trusted").await;
     assert!(machine.console().contains(&other.ca_sha256()));
     assert!(plane.state().redeems.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_another_authority_gets_no_token() {
-    let (plane, other) = (Plane::serve([]).await, Plane::serve([]).await);
+    let (plane, other) = (ControlPlane::serve([]).await, ControlPlane::serve([]).await);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let cmdline = format!(
         "boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}",
@@ -46,21 +46,21 @@ async fn a_server_of_another_authority_gets_no_token() {
         other.address,
         plane.ca_sha256()
     );
-    let machine = Machine::told(&cmdline);
-    machine.says("invalid peer certificate").await;
+    let machine = Machine::boot_with(&cmdline);
+    machine.until_logged("invalid peer certificate").await;
     assert!(other.state().redeems.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_is_renewed_before_it_expires_and_then_used() {
-    let plane = Plane::serve([]).await;
-    plane.tell(|state| state.lifetime = Some(Duration::from_secs(4)));
+async fn a_certificate_is_renewed_before_it_expires_and_the_new_one_is_used() {
+    let plane = ControlPlane::serve([]).await;
+    plane.update(|state| state.lifetime = Some(Duration::from_secs(4)));
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     let (first, renewed) = (Role::Machine(plane.hardware), Role::Machine(plane.renewed));
     let shows = |role| {
         move |state: &crate::plane::State| {
-            state.asked.iter().any(|(_, caller)| *caller == Caller(Some(role)))
+            state.polls.iter().any(|(_, caller)| *caller == Caller(Some(role)))
         }
     };
     plane.until(shows(first)).await;

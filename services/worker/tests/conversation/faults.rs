@@ -1,4 +1,4 @@
-//! Crashes of servers and workers: nothing is lost, and nothing is done twice.
+//! Crashes of servers and workers: no result and no log is lost, and no action runs twice.
 
 use std::fs;
 
@@ -9,27 +9,27 @@ use uuid::Uuid;
 use crate::disk::LoopDisk;
 use crate::files::Files;
 use crate::machine::{Machine, assignment, until};
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 use crate::work::{image, reacting, shell};
 
-/// Length of the output of `seq 1 20000`: 106 KiB, seven pieces.
+/// Returns the output of `seq 1 20000`: 106 KiB, which are seven pieces of the log.
 fn numbers() -> String {
     (1..=20_000).map(|number| format!("{number}\n")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_written_to_its_end_while_the_server_is_away() {
-    let mut plane = Plane::serve([]).await;
+    let mut plane = ControlPlane::serve([]).await;
     let (image, disk) = (image(12), NamedTempFile::new().unwrap());
     let files = Files::serve(plane.ca(), image.clone()).await;
     let (url, path) = (files.image_url(), disk.path().display().to_string());
     let variables = [("IMG_URL", url.as_str()), ("DEST_DISK", &path)];
-    plane.tell(|state| state.queue.push_back(assignment("l1", "image2disk", &variables)));
+    plane.update(|state| state.queue.push_back(assignment("l1", "image2disk", &variables)));
     let machine = Machine::boot(&plane, &files);
     plane.until(|state| !state.progress.is_empty()).await;
     plane.kill().await;
     files.open();
-    machine.says("failed; trying again").await;
+    machine.until_logged("failed; trying again").await;
     until(|| fs::read(&disk).unwrap() == image).await;
     until(|| machine.attempt().unwrap().contains("\"ended\"")).await;
     plane.start().await;
@@ -45,7 +45,8 @@ async fn the_whole_log_arrives_although_the_server_was_killed() {
     let open = gate.path().join("open");
     let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
     let mut plane =
-        Plane::serve([shell("l1", &disk, &format!("echo begun; {wait}; seq 1 20000"))]).await;
+        ControlPlane::serve([shell("l1", &disk, &format!("echo begun; {wait}; seq 1 20000"))])
+            .await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
     plane.until(|state| state.log("l1") == "begun\n").await;
@@ -63,11 +64,12 @@ async fn lost_parts_of_a_log_are_sent_again() {
     let gate = tempfile::tempdir().unwrap();
     let open = gate.path().join("open");
     let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
-    let plane = Plane::serve([shell("l1", &disk, &format!("seq 1 20000; {wait}; echo end"))]).await;
+    let plane =
+        ControlPlane::serve([shell("l1", &disk, &format!("seq 1 20000; {wait}; echo end"))]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     plane.until(|state| state.log("l1").len() > 20_000).await;
-    plane.tell(|state| state.logs.get_mut("l1").unwrap().truncate(5000));
+    plane.update(|state| state.logs.get_mut("l1").unwrap().truncate(5000));
     fs::write(&open, "").unwrap();
     plane.result("l1").await;
     let state = plane.state();
@@ -77,19 +79,19 @@ async fn lost_parts_of_a_log_are_sent_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_is_reported_by_the_next_worker_after_a_crash() {
     let disk = LoopDisk::ext4();
-    let plane = Plane::serve([shell("l1", &disk, "echo once; exit 4")]).await;
-    plane.tell(|state| state.deaf = true);
+    let plane = ControlPlane::serve([shell("l1", &disk, "echo once; exit 4")]).await;
+    plane.update(|state| state.refuse_results = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     plane.until(|state| !state.sent.is_empty()).await;
     machine.kill().await;
-    plane.tell(|state| state.deaf = false);
+    plane.update(|state| state.refuse_results = false);
     machine.start();
     let result = plane.result("l1").await;
     assert_eq!((result.state(), result.tail.as_str()), (ActionState::Failed, "once\n"));
-    let state = plane.until(|state| state.asked.len() == 2).await;
+    let state = plane.until(|state| state.polls.len() == 2).await;
     assert_eq!((state.starts.len(), state.redeems.len()), (1, 1));
-    let [first, second] = [0, 1].map(|at: usize| state.asked[at].0.holder.clone().unwrap());
+    let [first, second] = [0, 1].map(|at: usize| state.polls[at].0.holder.clone().unwrap());
     assert_eq!(first.boot_id, second.boot_id);
     assert_ne!(first.process_id, second.process_id);
 }
@@ -98,19 +100,19 @@ async fn a_result_is_reported_by_the_next_worker_after_a_crash() {
 async fn an_action_interrupted_by_a_crash_is_not_reported_and_its_processes_are_killed() {
     let disk = LoopDisk::ext4();
     let lease = Uuid::new_v4().to_string();
-    let plane = Plane::serve([shell(&lease, &disk, "echo $$; exec sleep 100")]).await;
+    let plane = ControlPlane::serve([shell(&lease, &disk, "echo $$; exec sleep 100")]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     let begun = plane.until(|state| state.log(&lease).ends_with('\n')).await;
     machine.kill().await;
     let command = format!("/proc/{}/cmdline", begun.log(&lease).trim());
     assert!(fs::read_to_string(&command).unwrap().starts_with("sleep"));
-    plane.tell(|state| state.queue.clear());
+    plane.update(|state| state.queue.clear());
     machine.start();
-    let state = plane.until(|state| state.asked.len() > 1).await;
-    assert!(state.sent.is_empty() && state.asked[1].0.running_lease_id.is_empty());
+    let state = plane.until(|state| state.polls.len() > 1).await;
+    assert!(state.sent.is_empty() && state.polls[1].0.running_lease_id.is_empty());
     assert!(fs::read(&command).unwrap_or_default().is_empty());
-    machine.says("action was interrupted by a crash of the worker").await;
+    machine.until_logged("action was interrupted by a crash of the worker").await;
     assert_eq!(machine.attempt(), None);
 }
 
@@ -120,7 +122,8 @@ async fn after_a_crash_during_a_reaction_the_same_result_is_reported_again() {
     let lease = Uuid::new_v4().to_string();
     let failing = shell(&lease, &disk, "exit 4");
     let plane =
-        Plane::serve([reacting(failing, &["sh", "-c", "echo $$; exec sleep 100"], &[])]).await;
+        ControlPlane::serve([reacting(failing, &["sh", "-c", "echo $$; exec sleep 100"], &[])])
+            .await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     let head = "on-failure:\n";
@@ -129,7 +132,7 @@ async fn after_a_crash_during_a_reaction_the_same_result_is_reported_again() {
     let command = format!("/proc/{}/cmdline", begun.log(&lease).trim_start_matches(head).trim());
     assert!(fs::read_to_string(&command).unwrap().starts_with("sleep"));
     machine.start();
-    let state = plane.until(|state| state.asked.len() > 1).await;
+    let state = plane.until(|state| state.polls.len() > 1).await;
     assert!(fs::read(&command).unwrap_or_default().is_empty());
     assert_eq!(state.sent.len(), 2);
     assert!(state.sent[0] == state.sent[1] && machine.attempt().is_none());

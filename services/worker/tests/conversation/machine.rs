@@ -1,4 +1,4 @@
-//! The program as init starts it, with dry runs of reboots.
+//! The worker program, started as init starts it, but with dry runs of reboots.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use tinwright::workflow::v1::{Action, Assignment};
 use tokio::process::{Child, Command};
 
-use crate::BOUND;
+use crate::STEP_TIMEOUT;
 use crate::files::Files;
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 
 /// A machine that runs the program, which is killed when dropped.
 pub(crate) struct Machine {
@@ -22,9 +22,9 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Creates a machine that was booted for `plane`, from `files`.
-    pub(crate) fn boot(plane: &Plane, files: &Files) -> Self {
-        Self::told(&format!(
+    /// Starts the program on a machine that was booted from `files`, for the control plane `plane`.
+    pub(crate) fn boot(plane: &ControlPlane, files: &Files) -> Self {
+        Self::boot_with(&format!(
             "quiet boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}\n",
             files.boot_url(),
             plane.address,
@@ -32,8 +32,8 @@ impl Machine {
         ))
     }
 
-    /// Creates a machine that was booted with `cmdline`.
-    pub(crate) fn told(cmdline: &str) -> Self {
+    /// Starts the program on a machine with the kernel command line `cmdline`.
+    pub(crate) fn boot_with(cmdline: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let mut machine = Self { folder, cmdline: cmdline.to_owned(), worker: None };
         machine.start();
@@ -63,7 +63,7 @@ impl Machine {
 
     /// Waits for the end of the program. Returns true if it succeeded.
     pub(crate) async fn ended(&mut self) -> bool {
-        let ended = tokio::time::timeout(BOUND, self.worker.as_mut().unwrap().wait()).await;
+        let ended = tokio::time::timeout(STEP_TIMEOUT, self.worker.as_mut().unwrap().wait()).await;
         ended.unwrap().unwrap().success()
     }
 
@@ -72,8 +72,8 @@ impl Machine {
         fs::read_to_string(self.path("console")).unwrap()
     }
 
-    /// Waits until the log contains `text`.
-    pub(crate) async fn says(&self, text: &str) {
+    /// Waits until the console log contains `text`.
+    pub(crate) async fn until_logged(&self, text: &str) {
         until(|| self.console().contains(text)).await;
     }
 
@@ -99,13 +99,13 @@ impl Drop for Machine {
 }
 
 /// Polls until `condition` holds.
-pub(crate) async fn until(mut so: impl FnMut() -> bool) {
-    let reached = async {
-        while !so() {
+pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
+    let polling = async {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(BOUND, reached).await.unwrap();
+    tokio::time::timeout(STEP_TIMEOUT, polling).await.unwrap();
 }
 
 /// Returns an assignment whose lease id is its name.

@@ -1,4 +1,4 @@
-//! The program on a machine, with a control plane and a web server that the tests stop and start.
+//! The worker program with a control plane and a web server, which the tests stop and start.
 #![allow(clippy::unwrap_used)]
 
 mod certificates;
@@ -13,5 +13,5 @@ mod work;
 
 use std::time::Duration;
 
-/// Longer than any step takes, on a slow machine as well.
-const BOUND: Duration = Duration::from_secs(90);
+/// Timeout of each wait; long enough for a slow machine.
+const STEP_TIMEOUT: Duration = Duration::from_secs(90);

@@ -1,4 +1,4 @@
-//! A control plane with real TLS and a real certificate authority, and its state in memory.
+//! A control plane for tests: with TLS and a certificate authority, but with its state in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -27,17 +27,17 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::BOUND;
+use crate::STEP_TIMEOUT;
 
 /// Configuration of the control plane, and the calls it received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// Assignments; the first is given out until its result arrives.
+    /// Assignments. NextAction returns the first one until its result arrives.
     pub(crate) queue: VecDeque<Assignment>,
     pub(crate) refuse_token: bool,
     pub(crate) refuse_start: bool,
-    /// True if results are refused as if the store were away.
-    pub(crate) deaf: bool,
+    /// True to refuse results with UNAVAILABLE.
+    pub(crate) refuse_results: bool,
     pub(crate) stop: bool,
     pub(crate) reboot: bool,
     /// Lifetime of certificates; default: a day.
@@ -45,7 +45,7 @@ pub(crate) struct State {
 
     pub(crate) redeems: Vec<RedeemRequest>,
     pub(crate) renewals: Vec<Caller>,
-    pub(crate) asked: Vec<(NextActionRequest, Caller)>,
+    pub(crate) polls: Vec<(NextActionRequest, Caller)>,
     pub(crate) starts: Vec<StartActionRequest>,
     pub(crate) progress: Vec<ReportProgressRequest>,
     /// All results received, and those accepted.
@@ -66,17 +66,17 @@ impl State {
 }
 
 /// A site with a server that can be killed and started again.
-pub(crate) struct Plane {
+pub(crate) struct ControlPlane {
     secrets: TempDir,
     pub(crate) hardware: HardwareId,
-    /// Role in renewed certificates; different from the first one to distinguish them.
+    /// Hardware id in renewed certificates. It differs from that in the first certificate, to distinguish them.
     pub(crate) renewed: HardwareId,
     state: Arc<watch::Sender<State>>,
     pub(crate) address: SocketAddr,
     server: Option<JoinHandle<()>>,
 }
 
-impl Plane {
+impl ControlPlane {
     /// Starts a site with the assignments in `queue`.
     pub(crate) async fn serve(queue: impl IntoIterator<Item = Assignment>) -> Self {
         let queue = queue.into_iter().collect();
@@ -131,7 +131,8 @@ impl Plane {
         Sha256::digest(ca).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(crate) fn tell(&self, change: impl FnOnce(&mut State)) {
+    /// Changes the configuration.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut State)) {
         self.state.send_modify(change);
     }
 
@@ -140,9 +141,9 @@ impl Plane {
     }
 
     /// Waits until the state satisfies `condition`.
-    pub(crate) async fn until(&self, so: impl FnMut(&State) -> bool) -> State {
+    pub(crate) async fn until(&self, condition: impl FnMut(&State) -> bool) -> State {
         let mut state = self.state.subscribe();
-        let reached = tokio::time::timeout(BOUND, state.wait_for(so)).await;
+        let reached = tokio::time::timeout(STEP_TIMEOUT, state.wait_for(condition)).await;
         let reached = reached.ok().and_then(Result::ok).map(|state| state.clone());
         reached.unwrap_or_else(|| panic!("not reached: {:?}", self.state()))
     }
@@ -154,7 +155,7 @@ impl Plane {
     }
 }
 
-impl Drop for Plane {
+impl Drop for ControlPlane {
     fn drop(&mut self) {
         self.server.iter().for_each(JoinHandle::abort);
     }
@@ -166,7 +167,7 @@ struct Service {
     roles: [HardwareId; 2],
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type ServiceResult<T> = Result<Response<T>, Status>;
 
 fn caller<T>(request: &Request<T>) -> Caller {
     *request.extensions().get().unwrap()
@@ -191,13 +192,14 @@ impl Service {
         Some((Clock::system().wall() + lifetime).into())
     }
 
-    fn hear<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut answer = None;
-        self.state.send_modify(|state| answer = Some(change(state)));
-        answer.unwrap()
+    /// Records a call in the state. Returns the result of `change`.
+    fn record<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut result = None;
+        self.state.send_modify(|state| result = Some(change(state)));
+        result.unwrap()
     }
 
-    /// Refuses callers without a machine's certificate.
+    /// Returns an error for a caller without a machine's certificate.
     fn machine<T>(request: &Request<T>) -> Result<(), Status> {
         match caller(request) {
             Caller(Some(Role::Machine(_))) => Ok(()),
@@ -208,17 +210,17 @@ impl Service {
 
 #[tonic::async_trait]
 impl WorkerService for Service {
-    async fn redeem(&self, request: Request<RedeemRequest>) -> Answer<RedeemResponse> {
+    async fn redeem(&self, request: Request<RedeemRequest>) -> ServiceResult<RedeemResponse> {
         let request = request.into_inner();
         let csr = request.csr.clone();
-        let known = self.hear(|state| {
+        let accepted = self.record(|state| {
             let mut earlier = state.redeems.iter();
-            // As the contract has it: the same key again is good, another one is not.
-            let fresh = earlier.all(|it| key(&it.csr) == key(&csr));
+            // The API allows a repeated request with the same key, but not with another one.
+            let same_key = earlier.all(|it| key(&it.csr) == key(&csr));
             state.redeems.push(request);
-            fresh && !state.refuse_token
+            same_key && !state.refuse_token
         });
-        if !known {
+        if !accepted {
             return Err(Status::permission_denied("the boot token was used with another key"));
         }
         let [hardware, _] = self.roles;
@@ -229,18 +231,21 @@ impl WorkerService for Service {
         }))
     }
 
-    async fn renew(&self, request: Request<RenewRequest>) -> Answer<RenewResponse> {
+    async fn renew(&self, request: Request<RenewRequest>) -> ServiceResult<RenewResponse> {
         Self::machine(&request)?;
-        self.hear(|state| state.renewals.push(caller(&request)));
+        self.record(|state| state.renewals.push(caller(&request)));
         let [_, renewed] = self.roles;
         let certificate = self.issue(request.into_inner().csr, renewed);
         Ok(Response::new(RenewResponse { certificate, expire_time: self.expire_time() }))
     }
 
-    async fn next_action(&self, request: Request<NextActionRequest>) -> Answer<NextActionResponse> {
+    async fn next_action(
+        &self,
+        request: Request<NextActionRequest>,
+    ) -> ServiceResult<NextActionResponse> {
         Self::machine(&request)?;
         let caller = caller(&request);
-        self.hear(|state| state.asked.push((request.into_inner(), caller)));
+        self.record(|state| state.polls.push((request.into_inner(), caller)));
         let mut state = self.state.subscribe();
         let some = state.wait_for(|state| !state.queue.is_empty() || state.reboot);
         let _held = tokio::time::timeout(Duration::from_millis(500), some).await;
@@ -252,9 +257,9 @@ impl WorkerService for Service {
     async fn start_action(
         &self,
         request: Request<StartActionRequest>,
-    ) -> Answer<StartActionResponse> {
+    ) -> ServiceResult<StartActionResponse> {
         Self::machine(&request)?;
-        let refuse = self.hear(|state| {
+        let refuse = self.record(|state| {
             state.starts.push(request.into_inner());
             if state.refuse_start {
                 state.queue.pop_front();
@@ -270,26 +275,29 @@ impl WorkerService for Service {
     async fn report_progress(
         &self,
         request: Request<ReportProgressRequest>,
-    ) -> Answer<ReportProgressResponse> {
+    ) -> ServiceResult<ReportProgressResponse> {
         Self::machine(&request)?;
-        let stop = self.hear(|state| {
+        let stop = self.record(|state| {
             state.progress.push(request.into_inner());
             state.stop
         });
         Ok(Response::new(ReportProgressResponse { stop }))
     }
 
-    async fn append_log(&self, request: Request<AppendLogRequest>) -> Answer<AppendLogResponse> {
+    async fn append_log(
+        &self,
+        request: Request<AppendLogRequest>,
+    ) -> ServiceResult<AppendLogResponse> {
         Self::machine(&request)?;
         let AppendLogRequest { lease_id, offset, data, .. } = request.into_inner();
         assert!(data.len() <= 16 << 10);
-        self.hear(|state| {
+        self.record(|state| {
             let log = state.logs.entry(lease_id).or_default();
-            let Some(known) = log.len().checked_sub(usize::try_from(offset).unwrap()) else {
+            let Some(overlap) = log.len().checked_sub(usize::try_from(offset).unwrap()) else {
                 state.resumptions += 1;
                 return Ok(Response::new(AppendLogResponse { next_offset: log.len() as u64 }));
             };
-            log.extend(data.iter().skip(known));
+            log.extend(data.iter().skip(overlap));
             Ok(Response::new(AppendLogResponse { next_offset: log.len() as u64 }))
         })
     }
@@ -297,12 +305,12 @@ impl WorkerService for Service {
     async fn finish_action(
         &self,
         request: Request<FinishActionRequest>,
-    ) -> Answer<FinishActionResponse> {
+    ) -> ServiceResult<FinishActionResponse> {
         Self::machine(&request)?;
         let finish = request.into_inner();
-        self.hear(|state| {
+        self.record(|state| {
             state.sent.push(finish.clone());
-            if state.deaf {
+            if state.refuse_results {
                 return Err(Status::unavailable("the store is away"));
             }
             state.queue.retain(|it| it.lease_id != finish.lease_id);

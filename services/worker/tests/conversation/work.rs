@@ -1,4 +1,4 @@
-//! Actions that are leased, run and reported.
+//! Actions: leased, run and reported.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use tinwright::workflow::v1::{ActionState, Assignment};
 use crate::disk::LoopDisk;
 use crate::files::Files;
 use crate::machine::{Machine, assignment, until};
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 
-/// Returns an image of so many MiB, without equal bytes in a row.
-pub(crate) fn image(size: usize) -> Vec<u8> {
-    (0..size << 20).map(|at| (at * 31 % 251) as u8).collect()
+/// Returns an image of `mebibytes`, without runs of equal bytes.
+pub(crate) fn image(mebibytes: usize) -> Vec<u8> {
+    (0..mebibytes << 20).map(|at| (at * 31 % 251) as u8).collect()
 }
 
 /// Returns a cexec action that runs `line` in a shell, with the file system on `disk` mounted aside.
@@ -29,16 +29,16 @@ pub(crate) fn shell(lease: &str, disk: &LoopDisk, line: &str) -> Assignment {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_written_and_its_progress_reported() {
-    let plane = Plane::serve([]).await;
+    let plane = ControlPlane::serve([]).await;
     let (image, disk) = (image(12), NamedTempFile::new().unwrap());
     let files = Files::serve(plane.ca(), image.clone()).await;
     let (url, path) = (files.image_url(), disk.path().display().to_string());
     let variables = [("IMG_URL", url.as_str()), ("DEST_DISK", &path)];
-    plane.tell(|state| state.queue.push_back(assignment("l1", "image2disk:v1.0.0", &variables)));
+    plane.update(|state| state.queue.push_back(assignment("l1", "image2disk:v1.0.0", &variables)));
     let machine = Machine::boot(&plane, &files);
-    let told = plane.until(|state| !state.progress.is_empty()).await;
-    assert_eq!((told.starts[0].lease_id.as_str(), told.starts[0].terminal), ("l1", false));
-    let progress = told.progress[0].progress.unwrap();
+    let state = plane.until(|state| !state.progress.is_empty()).await;
+    assert_eq!((state.starts[0].lease_id.as_str(), state.starts[0].terminal), ("l1", false));
+    let progress = state.progress[0].progress.unwrap();
     assert_eq!((progress.phase(), progress.total_bytes), (Phase::Writing, 12 << 20));
     files.open();
     let result = plane.result("l1").await;
@@ -52,7 +52,8 @@ async fn an_image_is_written_and_its_progress_reported() {
 async fn a_failure_is_reported_with_reason_and_output() {
     let disk = LoopDisk::ext4();
     let plane =
-        Plane::serve([shell("l1", &disk, "echo $TINK_ACTION_ID; echo no grub >&2; exit 3")]).await;
+        ControlPlane::serve([shell("l1", &disk, "echo $TINK_ACTION_ID; echo no grub >&2; exit 3")])
+            .await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
@@ -68,7 +69,7 @@ async fn a_failure_is_reported_with_reason_and_output() {
 async fn an_unsupported_image_fails_in_one_line_and_the_next_action_runs() {
     let disk = LoopDisk::ext4();
     let queue = [assignment("l1", "alpine:3", &[]), shell("l2", &disk, "true")];
-    let plane = Plane::serve(queue).await;
+    let plane = ControlPlane::serve(queue).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
@@ -85,8 +86,8 @@ async fn an_unsupported_image_fails_in_one_line_and_the_next_action_runs() {
 async fn a_cancelled_action_is_reported_as_failed() {
     let disk = LoopDisk::ext4();
     let endless = shell("l1", &disk, "echo begun; exec sleep 3600");
-    let plane = Plane::serve([reacting(endless, &["echo", "not run"], &[])]).await;
-    plane.tell(|state| state.stop = true);
+    let plane = ControlPlane::serve([reacting(endless, &["echo", "not run"], &[])]).await;
+    plane.update(|state| state.stop = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
@@ -105,7 +106,7 @@ async fn an_action_beyond_its_time_limit_is_reported_as_a_timeout() {
     let mut slow = shell("l1", &disk, "exec sleep 3600");
     let second = prost_types::Duration { seconds: 1, nanos: 0 };
     slow.action.as_mut().unwrap().timeout = Some(second);
-    let plane = Plane::serve([slow]).await;
+    let plane = ControlPlane::serve([slow]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
@@ -130,7 +131,7 @@ async fn on_failure_runs_in_the_same_environment_and_does_not_change_the_result(
     let disk = LoopDisk::ext4();
     let failing = shell("l1", &disk, "echo broken; exit 3");
     let command = ["/bin/sh", "-c", "echo again $TINK_ACTION_ID; ls -d /mountAction; exit 4"];
-    let plane = Plane::serve([reacting(failing, &command, &["false"])]).await;
+    let plane = ControlPlane::serve([reacting(failing, &command, &["false"])]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
     let ended = "on-failure: `/bin/sh -c";
@@ -151,7 +152,7 @@ async fn on_timeout_has_the_time_limit_of_the_action() {
     let mut slow = reacting(shell("l1", &disk, "exec sleep 3600"), &["false"], &["sleep", "3600"]);
     let second = prost_types::Duration { seconds: 1, nanos: 0 };
     slow.action.as_mut().unwrap().timeout = Some(second);
-    let plane = Plane::serve([slow, shell("l2", &disk, "true")]).await;
+    let plane = ControlPlane::serve([slow, shell("l2", &disk, "true")]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     assert_eq!(plane.result("l1").await.state(), ActionState::Timeout);
@@ -163,7 +164,7 @@ async fn on_timeout_has_the_time_limit_of_the_action() {
 #[tokio::test(flavor = "multi_thread")]
 async fn other_commands_run_in_the_installation_environment() {
     let broken = assignment("l1", "quay.io/tinkerbell/actions/image2disk:latest", &[("A", "b")]);
-    let plane = Plane::serve([reacting(broken, &["sh", "-c", "echo $A"], &[])]).await;
+    let plane = ControlPlane::serve([reacting(broken, &["sh", "-c", "echo $A"], &[])]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     let state = plane.until(|state| state.log("l1").contains("on-failure: ")).await;
@@ -176,32 +177,32 @@ async fn without_a_valid_lease_an_action_does_not_start() {
     let disk = LoopDisk::ext4();
     let mark = NamedTempFile::new().unwrap();
     let line = format!("echo run > {}", mark.path().display());
-    let plane = Plane::serve([shell("l1", &disk, &line)]).await;
-    plane.tell(|state| state.refuse_start = true);
+    let plane = ControlPlane::serve([shell("l1", &disk, &line)]).await;
+    plane.update(|state| state.refuse_start = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
-    let state = plane.until(|state| state.asked.len() > 2).await;
+    let state = plane.until(|state| state.polls.len() > 2).await;
     assert_eq!((state.starts.len(), state.sent.len()), (1, 0));
     assert_eq!(fs::read(mark.path()).unwrap(), b"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reboot_is_announced_before_it_and_nothing_is_reported_after_it() {
-    let plane = Plane::serve([assignment("l1", "reboot", &[])]).await;
+async fn a_reboot_is_reported_as_terminal_and_no_result_is_reported() {
+    let plane = ControlPlane::serve([assignment("l1", "reboot", &[])]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     assert!(machine.ended().await);
     assert!(machine.console().contains("would reboot"));
     let state = plane.state();
     assert_eq!((state.starts.len(), state.starts[0].terminal), (1, true));
-    assert_eq!((state.sent.len(), state.asked.len()), (0, 1));
+    assert_eq!((state.sent.len(), state.polls.len()), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_kexec_is_reported_and_the_boot_continues() {
     let disk = LoopDisk::ext4();
     let variables = [("BLOCK_DEVICE", disk.path.as_str()), ("KERNEL_PATH", "/boot/vmlinuz")];
-    let plane = Plane::serve([assignment("l1", "kexec", &variables)]).await;
+    let plane = ControlPlane::serve([assignment("l1", "kexec", &variables)]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
     let result = plane.result("l1").await;
@@ -214,11 +215,11 @@ async fn a_failed_kexec_is_reported_and_the_boot_continues() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_machine_reboots_on_request() {
-    let plane = Plane::serve([]).await;
+    let plane = ControlPlane::serve([]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
-    plane.until(|state| state.asked.len() > 1).await;
-    plane.tell(|state| state.reboot = true);
+    plane.until(|state| state.polls.len() > 1).await;
+    plane.update(|state| state.reboot = true);
     assert!(machine.ended().await);
     assert!(machine.console().contains("would reboot"));
 }

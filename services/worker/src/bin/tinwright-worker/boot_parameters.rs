@@ -1,6 +1,6 @@
 //! Boot parameters in the kernel's command line: the site's address, its certificate fingerprint, and this machine's token.
 //!
-//! The boot script writes the parameters of one machine last: of two equal keys the last one wins
+//! If a key occurs twice, the last value is used: the boot script writes the parameters of the single machine last
 //! (docs/reference/boot-scripts.md).
 
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::trust::Fingerprint;
 pub(crate) enum Error {
     #[error("{0}= is missing from the kernel's command line")]
     Missing(&'static str),
-    #[error("{name}={value} in the kernel's command line is not {wanted}")]
-    Invalid { name: &'static str, value: String, wanted: &'static str },
+    #[error("{name}={value} in the kernel's command line is not {expected}")]
+    Invalid { name: &'static str, value: String, expected: &'static str },
 }
 
 /// The parameters of this boot.
@@ -28,17 +28,17 @@ pub(crate) struct BootParameters {
     pub(crate) boot_url: Url,
     /// Host and port of the control plane.
     pub(crate) grpc_authority: Authority,
-    /// Token to be redeemed for one identity.
+    /// Token that can be redeemed for one certificate.
     pub(crate) boot_token: Secret<String>,
     /// Fingerprint of the site's certificate authority.
     pub(crate) ca_sha256: Fingerprint,
-    /// The server's time when it wrote the script. `None`: the machine's clock is trusted.
+    /// The server's time at which the script was rendered. `None`: the machine's clock is trusted.
     pub(crate) boot_time: Option<SystemTime>,
     /// The worker's name, for the log; the certificate has the identity.
     pub(crate) worker_id: Option<String>,
     /// The MAC of the boot interface, for the log.
     pub(crate) hw_addr: Option<String>,
-    /// The instance when the script was written, for the log; each assignment has its own.
+    /// The id of the instance at the time of the script, for the log. Each assignment has its own instance id.
     pub(crate) instance_id: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl BootParameters {
     }
 }
 
-/// The words of a command line that have a value.
+/// The `key=value` words of a command line.
 struct Keys(BTreeMap<String, String>);
 
 impl Keys {
@@ -91,20 +91,20 @@ impl Keys {
     fn optional<T>(
         &self,
         name: &'static str,
-        wanted: &'static str,
+        expected: &'static str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.text(name) else { return Ok(None) };
-        parse(&value).map(Some).ok_or(Error::Invalid { name, value, wanted })
+        parse(&value).map(Some).ok_or(Error::Invalid { name, value, expected })
     }
 
     fn required<T>(
         &self,
         name: &'static str,
-        wanted: &'static str,
+        expected: &'static str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, Error> {
-        self.optional(name, wanted, parse)?.ok_or(Error::Missing(name))
+        self.optional(name, expected, parse)?.ok_or(Error::Missing(name))
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_equal_keys_the_last_one_wins() {
+    fn the_last_value_of_a_repeated_key_is_used() {
         let boot = BootParameters::parse(&format!("{LINE} worker_id=w-2 worker_id=w-3")).unwrap();
         assert_eq!(boot.worker_id.as_deref(), Some("w-3"));
     }

@@ -1,4 +1,4 @@
-//! The machine's clock. It may never have been set, and certificates cannot be verified before it is.
+//! Sets the machine's clock. Certificates cannot be verified if the clock is wrong.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 
-/// Returns the time to set, if the clock is behind the time at which this boot's script was written. The clock is never
-/// turned back: a clock that is ahead may be right, and the script old.
+/// Returns the time to set, if the clock is behind the time in the boot script. The clock is never set back: a clock that is
+/// ahead may be right, and the script old.
 pub(crate) fn correction(now: SystemTime, boot_time: Option<SystemTime>) -> Option<SystemTime> {
     boot_time.filter(|boot_time| now < *boot_time)
 }

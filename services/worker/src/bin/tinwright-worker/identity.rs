@@ -4,8 +4,9 @@
 //! key ──journal──▶ Redeem(token, CSR) ──journal──▶ certificate ──half its life──▶ Renew(CSR) ──journal──▶ certificate …
 //! ```
 //!
-//! The token can be redeemed for one key only. The key is therefore journalled before the token is redeemed: a lost response
-//! is requested again with the same key, and a worker that crashed continues with its identity. Each boot has its own key.
+//! The token can be redeemed for one key only. Therefore the key is written to the journal before the token is redeemed: if
+//! the response is lost, the request is repeated with the same key, and a restarted worker has the same identity. Each boot
+//! has its own key.
 
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
@@ -54,8 +55,8 @@ pub(crate) struct WorkerIdentity {
 }
 
 impl WorkerIdentity {
-    /// Returns the identity of this boot: from the journal, or by redeeming `token`. `link` uses it from now on. If the token
-    /// is refused, this logs an error every minute until somebody reboots the machine.
+    /// Returns the identity of this boot, from the journal or by redeeming `token`, and sets it in `link`. If the token is
+    /// refused, this function logs an error every minute and never returns: somebody has to reboot the machine.
     pub(crate) async fn establish(
         link: &ControlPlaneClient,
         journal: &Journal,
@@ -79,8 +80,8 @@ impl WorkerIdentity {
         &self.certificate.hardware_id
     }
 
-    /// Renews the certificate after half of its lifetime, again and again. A failure is logged and retried after a minute; a
-    /// running action continues.
+    /// Renews the certificate each time half of its lifetime has passed. A failure is logged and retried after a minute.
+    /// Running actions continue.
     pub(crate) async fn renew_forever(
         &mut self,
         link: &ControlPlaneClient,
@@ -115,7 +116,7 @@ impl WorkerIdentity {
 }
 
 impl Key {
-    /// Returns the journalled key of this boot and its certificate, or a new key, which is journalled first.
+    /// Returns key and certificate of this boot from the journal. If there is no key, writes a new one to the journal first.
     async fn open(
         journal: &Journal,
         boot_id: &str,
@@ -142,7 +143,7 @@ impl Key {
         journal.write(Page::Identity, &record).await
     }
 
-    /// Returns a PKCS#10 request in DER. It requests no names: the site decides what the certificate says.
+    /// Returns a PKCS#10 request in DER. It contains no names: the site sets the subject of the certificate.
     fn csr(&self) -> Result<Vec<u8>, rcgen::Error> {
         Ok(CertificateParams::default().serialize_request(&self.pair)?.der().to_vec())
     }
@@ -168,8 +169,8 @@ fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {
     stamp.try_into().context("a certificate's expire_time")
 }
 
-/// Returns the delay before a certificate that ends at `expires` is renewed: half of the remaining time, so that with a
-/// lifetime of one day the server may be away for half a day.
+/// Returns the delay before a certificate that expires at `expires` is renewed: half of the remaining time. So with a
+/// lifetime of one day, the server may be unreachable for half a day.
 fn renewal_delay(now: SystemTime, expires: SystemTime) -> Duration {
     let left = expires.duration_since(now).unwrap_or_default();
     (left / 2).max(MIN_RENEWAL_DELAY)

@@ -1,7 +1,7 @@
 //! State that survives a crash of this process: the identity, and the result of an action until it is reported.
 //!
-//! Each is a small JSON file in a directory in memory that only root can read; a reboot deletes it. Files are replaced
-//! atomically.
+//! Each is a small JSON file. The directory is in memory, so that a reboot deletes it, and only root can read it. Files are
+//! replaced atomically.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Journal {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Reads `page`. Invalid content counts as absent: nobody else writes here.
+    /// Reads `page`. Invalid content is logged and treated as absent.
     pub(crate) async fn read<T: DeserializeOwned>(&self, page: Page) -> Result<Option<T>, Error> {
         let path = self.folder.join(page.name());
         let text = match fs::read(&path).await {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_invalid_page_is_absent() {
+    async fn an_invalid_page_is_treated_as_absent() {
         let (_folder, journal) = journal().await;
         std::fs::write(journal.folder.join("attempt.json"), "{\"half").unwrap();
         assert_eq!(journal.read::<u32>(Page::Attempt).await.unwrap(), None);

@@ -1,7 +1,7 @@
-//! Processes left behind by a crashed worker. They are killed before anybody else may use the same disk.
+//! Kills processes left behind by a crashed worker, before another action may use the same disk.
 //!
-//! Threads end with a killed worker, but commands of the installed system do not. Each of those, and all processes they
-//! started, has the lease in its environment.
+//! The threads of a worker end with it, but the commands that it started do not. Each command, and each process that a
+//! command started, has the lease in its environment.
 
 use std::fs;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The environment variable with the lease of an action.
 pub(crate) const LEASE_VARIABLE: &str = "TINK_LEASE_ID";
 
-/// Scans before giving up.
+/// Maximum number of scans.
 const MAX_SCANS: u32 = 100;
 
 /// Time between two scans.
 const SCAN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Consecutive scans that must find nothing. A process has no environment during execve(2), so one scan may miss it.
+/// Consecutive scans that must find no process. During execve(2) a process has no environment, so that one scan may miss it.
 const CLEAR_SCANS: u32 = 2;
 
 /// Kills all processes with `lease_id`, and waits for their end. Gives up if they do not end.

@@ -1,4 +1,4 @@
-//! Client of the control plane: TLS with the site's certificate authority, and calls that are repeated until they succeed.
+//! Client of the control plane. It trusts only the site's certificate authority, and repeats calls until they succeed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::retry_policy::until_final;
 
 /// Timeout for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time without data before an HTTP/2 ping, and time to wait for its response: a server that lost power closes nothing.
+/// Time without data before an HTTP/2 ping, and timeout of its response. A server that lost power closes no connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Timeout of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout of a call that the server holds while there is no action: the server's 50 s, and a call.
+/// Timeout of a long poll: the server holds the call up to 50 s while there is no action, plus the timeout of a call.
 const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(65);
 
 type Client = WorkerServiceClient<Channel>;
@@ -78,7 +78,7 @@ impl ControlPlaneClient {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Calls once.
+    /// Calls without retries.
     async fn once<Q, A>(
         &self,
         request: Q,
@@ -87,10 +87,10 @@ impl ControlPlaneClient {
     ) -> Result<A, Status> {
         let mut request = Request::new(request);
         request.set_timeout(limit);
-        // The timeout in the request is enforced by a server that is reachable.
+        // The timeout in the request is only effective if the server is reachable.
         let response = tokio::time::timeout(limit, call(self.client(), request)).await;
-        let late = |_| Status::deadline_exceeded(format!("no response within {limit:?}"));
-        response.map_err(late)?.map(Response::into_inner)
+        let timed_out = |_| Status::deadline_exceeded(format!("no response within {limit:?}"));
+        response.map_err(timed_out)?.map(Response::into_inner)
     }
 
     /// Calls `name` until the call succeeds or its error is final.
@@ -136,7 +136,7 @@ impl ControlPlaneClient {
         self.repeat("StartAction", request, call).await
     }
 
-    /// `ReportProgress`, once: a repeated call should report newer progress.
+    /// `ReportProgress`, without retries: the caller retries with newer progress.
     pub(crate) async fn report_progress(
         &self,
         request: ReportProgressRequest,

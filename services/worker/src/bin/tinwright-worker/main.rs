@@ -1,4 +1,4 @@
-//! The program `tinwright-worker`: runs in memory on a machine and carries out the actions of its workflows.
+//! The program `tinwright-worker`: runs on a machine in the in-memory environment, and executes the actions of its workflows.
 //!
 //! ```text
 //! init ─▶ boot_parameters: the kernel's command line
@@ -6,12 +6,12 @@
 //!            ─▶ session: NextAction ─▶ action ─▶ FinishAction ─▶ …      meanwhile the certificate is renewed
 //! ```
 //!
-//! - [`link`], [`retry_policy`]: calls that are repeated while the control plane is away.
-//! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: processes that must not.
+//! - [`link`], [`retry_policy`]: calls, which are repeated while the control plane is not reachable.
+//! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
 //! - [`power`]: the end of this boot.
 //!
-//! Init sets up mounts and network. This program does not give up: errors are printed on the console, and the machine waits
-//! until somebody reboots it.
+//! Init sets up mounts and network. Errors are printed on the console. After a final error, the machine waits until somebody
+//! reboots it.
 
 mod boot_parameters;
 mod clock;
@@ -69,7 +69,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // On a thread: a panic of process 1 would be a panic of the kernel.
+    // Runs on another thread: if process 1 ended after a panic, the kernel would panic.
     let result = thread::spawn(|| run(arguments())).join();
     let code = match result {
         Ok(Ok(())) => ExitCode::SUCCESS,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// True if this process is init, whose end would be a panic of the kernel.
+/// True if this process is init. The kernel panics if init ends.
 fn is_init() -> bool {
     process::id() == 1
 }
@@ -121,7 +121,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     serve(&arguments, &boot).await
 }
 
-/// Connects to the site and runs its actions.
+/// Connects to the control plane and runs its actions.
 async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<()> {
     let holder = Holder { boot_id: read_id(BOOT_ID_FILE)?, process_id: read_id(RANDOM_ID_FILE)? };
     let journal = Journal::open(&arguments.journal).await?;

@@ -1,16 +1,16 @@
-//! The end of this boot: disks are flushed, then the kernel reboots or powers off.
+//! Ends this boot: flushes the disks, then reboots, powers off, or jumps to another kernel.
 
 use std::io;
 
 use rustix::system::{RebootCommand, reboot};
 use worker::Terminal;
 
-/// Effect of ending the boot.
+/// The effect of [`Power::end_boot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Power {
     /// The machine reboots or powers off.
     Real,
-    /// The operation is only printed, for tests on a machine with other uses.
+    /// The operation is only printed, for tests on a developer's machine.
     DryRun,
 }
 

@@ -1,4 +1,4 @@
-//! The session with the control plane: one action after the other, until the machine has to end this boot.
+//! The session with the control plane: runs one action after the other, until an action or the control plane ends this boot.
 //!
 //! ```text
 //! unreported result? ─FinishAction─▶ NextAction ──assignment──▶ attempt ─▶ NextAction …
@@ -7,7 +7,7 @@
 //!                                        └──reboot──▶ end of this boot
 //! ```
 //!
-//! The worker continues after the end of a workflow: the next workflow needs no reboot.
+//! After the end of a workflow, the worker continues with the next workflow without a reboot.
 
 mod assignment;
 mod attempt;
@@ -46,14 +46,14 @@ pub(crate) struct Session {
     pub(crate) hardware_id: String,
     /// Certificate authorities trusted for image servers, as PEM bundles.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// Effect of ending the boot.
+    /// Ends the boot, or prints that it would.
     pub(crate) power: Power,
 }
 
 /// The result of one NextAction call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// An action ended and was reported: there may be another.
+    /// An action ended and was reported. The next action may be available at once.
     Done,
     /// No action was run.
     Idle,
@@ -78,10 +78,10 @@ impl Session {
         }
     }
 
-    /// Calls NextAction once, and carries out the response.
+    /// Calls NextAction once, and runs the action in the response.
     async fn step(&self) -> Step {
         let holder = Some(self.holder.clone());
-        // An action ends with the process that runs it: after a restart none is running.
+        // This process runs no action now. An action of an earlier process ended with it.
         let request = NextActionRequest { holder, running_lease_id: String::new() };
         match self.link.next_action(request).await {
             Ok(NextActionResponse { assignment: Some(assignment), .. }) => {
@@ -98,8 +98,8 @@ impl Session {
         }
     }
 
-    /// Reports the result that a crashed worker did not report. An action without a result is not reported: the control plane
-    /// handles the end of its lease.
+    /// Reports the result that a crashed worker did not report. An action that was interrupted by the crash has no result:
+    /// the control plane detects the restart.
     async fn report_leftover_result(&self) {
         let attempt = match self.journal.read(Page::Attempt).await {
             Ok(attempt) => attempt,

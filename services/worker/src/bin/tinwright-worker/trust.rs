@@ -1,11 +1,11 @@
-//! Certificate authorities that this machine trusts: the site's own, identified by its fingerprint in the boot script.
+//! Certificate authorities that this machine trusts. That of the site is identified by its fingerprint in the boot script.
 //!
 //! ```text
 //! ca_sha256= ──▶ matches <boot_url>/ca.pem? ──▶ the only root for gRPC
 //!                                           └──▶ with Debian's bundle: the roots for image servers
 //! ```
 //!
-//! The file is fetched without TLS; it is trusted because of its digest only.
+//! The file is downloaded without TLS. It is trusted only because of its fingerprint.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::retry_policy::{Backoff, REFUSED_RETRY_DELAY};
 
-/// The most bytes of ca.pem that are read.
+/// Maximum size of ca.pem in bytes.
 const MAX_CA_BYTES: usize = 64 << 10;
 /// Timeout for a connection to the boot server, and for the next byte on it.
 const BOOT_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ impl Error {
     }
 }
 
-/// Fetches the site's certificate authority in PEM from `boot_url`, until it has the `expected` fingerprint.
+/// Fetches the site's certificate authority in PEM from `boot_url`. Retries until it has the `expected` fingerprint.
 pub(crate) async fn authority(boot_url: &Url, expected: &Fingerprint) -> anyhow::Result<String> {
     let client = Client::builder().tls_certs_only([]).no_proxy();
     let client =
@@ -105,7 +105,7 @@ pub(crate) async fn authority(boot_url: &Url, expected: &Fingerprint) -> anyhow:
 }
 
 async fn fetch(client: &Client, url: &Url) -> Result<Vec<u8>, Error> {
-    // The URL holds the boot's token, which must not be logged.
+    // The URL contains the token of this boot, which must not be logged.
     let http = |error: reqwest::Error| Error::Http(error.without_url());
     let response =
         client.get(url.clone()).send().await.and_then(reqwest::Response::error_for_status);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn image_servers_are_trusted_by_the_bundle_and_the_site() {
+    fn image_roots_are_the_bundle_and_the_sites_authority() {
         let folder = tempfile::tempdir().unwrap();
         let bundle = folder.path().join("ca-certificates.crt");
         assert_eq!(image_roots(&bundle, "site").unwrap(), [b"site"]);

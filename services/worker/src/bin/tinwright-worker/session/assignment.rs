@@ -10,7 +10,7 @@ use crate::leftover_processes::LEASE_VARIABLE;
 /// Default time limit of an action.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(3600);
 
-/// The worker that runs an action, for its variables.
+/// Ids of the worker that runs an action, for the action's variables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerIds<'a> {
     /// /proc/sys/kernel/random/boot_id.
@@ -22,7 +22,7 @@ pub(crate) struct WorkerIds<'a> {
 /// One attempt at an action.
 #[derive(Clone, Debug)]
 pub(crate) struct ActionAttempt {
-    /// Workflow and lease, which fence its reports.
+    /// Workflow and lease. Every report contains them, so that reports under an old lease are refused.
     pub(crate) workflow_id: String,
     pub(crate) lease_id: String,
     /// Name in the template.
@@ -34,7 +34,7 @@ pub(crate) struct ActionAttempt {
     pub(crate) environment: Environment,
     /// Time limit.
     pub(crate) limit: Duration,
-    /// True if the control plane counts the action as done from its start.
+    /// True if the control plane treats the action as done when it starts.
     pub(crate) background: bool,
     /// Commands after a timeout and after a failure; may be empty.
     pub(crate) on_timeout: Vec<String>,

@@ -8,12 +8,12 @@
 //!     └ terminal action: the boot ends now, nothing can be reported afterwards
 //! ```
 //!
-//! A reaction is the template's command after a failure or timeout. If the worker crashes during it, the next one reports the
-//! result again and kills leftover processes.
+//! A reaction is the template's command after a failure or timeout. If the worker crashes during the reaction, the restarted
+//! worker reports the result again and kills leftover processes.
 //!
-//! An action that prepares the end of the boot (kexec) calls StartAction again before the boot ends.
+//! For an action that prepares the end of the boot (kexec), StartAction is called again before the boot ends.
 //!
-//! The control plane may be away meanwhile: the action continues, and reports wait.
+//! If the control plane is not reachable meanwhile, the action continues, and reports wait.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use super::reaction::Reaction;
 use super::{Session, Step};
 use crate::journal::Page;
 
-/// An attempt in the journal: Running ──▶ Ended ──▶ deleted, after it is reported.
+/// An attempt in the journal: Running ──▶ Ended ──▶ deleted after the report.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum AttemptRecord {
@@ -130,7 +130,7 @@ impl Session {
         let begun =
             self.journal.write(Page::Attempt, &AttemptRecord::Running { lease_id, action }).await;
         if let Err(error) = begun {
-            // Without the journal, the result of a crashed worker could be lost.
+            // Without the journal, a crash of the worker could lose the result.
             let reason = format!("not started: {:#}", anyhow::Error::new(error));
             return AttemptEnd::Result(Finish::failed(attempt, reason), None);
         }

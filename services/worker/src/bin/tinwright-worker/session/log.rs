@@ -1,17 +1,17 @@
-//! The log of an attempt, held in memory until its end and sent in pieces.
+//! The log of an attempt. It is stored in memory until the attempt ends, and sent in pieces.
 //!
-//! Up to 1 MiB is held, as much as the site stores of an action: a server that lost the end of the log, by a power cut or a
-//! restored backup, gets that end again.
+//! Up to 1 MiB is stored, as much as the control plane stores of an action. If a power cut or a restored backup loses the end
+//! of the log on the server, it is sent again.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The most bytes of an attempt's log.
+/// Maximum size of an attempt's log in bytes.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// The most bytes of one AppendLog call.
+/// Maximum number of bytes in one AppendLog call.
 const MAX_PIECE_BYTES: usize = 16 << 10;
-/// The most bytes of the tail in a result.
+/// Maximum number of bytes of the tail in a result.
 const TAIL_BYTES: usize = 4 << 10;
-/// Consecutive requests for an earlier piece after which the log is not sent any more.
+/// Maximum number of consecutive responses that request an earlier piece. After more of them, the log is not sent any more.
 const MAX_RESUMPTIONS: u32 = 8;
 
 /// The last line of a truncated log.
@@ -78,12 +78,12 @@ pub(crate) struct LogPosition {
 }
 
 impl LogPosition {
-    /// Advances after a piece of so many bytes was accepted.
+    /// Advances by `bytes`, the length of an accepted piece.
     pub(crate) fn advance(&mut self, bytes: usize) {
         (self.offset, self.resumptions) = (self.offset.saturating_add(bytes), 0);
     }
 
-    /// Continues from `next_offset`, which is less than the present offset: the server lost bytes before the piece.
+    /// Goes back to `next_offset`, because the server lost bytes before the last piece.
     pub(crate) fn missing(&mut self, next_offset: u64) {
         self.offset = usize::try_from(next_offset).unwrap_or(0).min(self.offset);
         self.resumptions = self.resumptions.saturating_add(1);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_log_says_so_once_and_still_has_its_tail() {
+    fn a_truncated_log_is_marked_once_and_has_its_tail() {
         let log = Log::default();
         for line in 0..200_000 {
             log.write(format!("line {line}\n").as_bytes());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_of_whole_lines_unless_it_is_one() {
+    fn the_tail_has_whole_lines_unless_it_is_a_single_line() {
         let lines: String = (0..10_000).map(|line| format!("line {line}\n")).collect();
         let tail = written(lines.as_bytes()).tail();
         assert!(
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_are_the_log_and_no_tail_is_too_long(
+        fn the_pieces_together_are_the_log_and_no_tail_is_too_long(
             writes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9000), 0..9),
         ) {
             let log = Log::default();

@@ -1,4 +1,4 @@
-//! The result of an attempt, as the contract reports it.
+//! The result of an attempt, in the form of the API.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::assignment::ActionAttempt;
 /// The reason why an action was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelReason {
-    /// Its time limit passed.
+    /// The action exceeded its time limit.
     Timeout,
-    /// The control plane asked for it.
+    /// The control plane requested it.
     Requested,
     /// The lease is no longer valid: another worker may run the action.
     LeaseLost,
@@ -42,7 +42,7 @@ pub(crate) enum FinalState {
     Timeout,
 }
 
-/// Returns state and reason. An action that succeeded although it was `cancelled` is a success.
+/// Returns state and reason. An action that succeeded before its cancellation took effect is a success.
 pub(crate) fn action_result(
     attempt: &ActionAttempt,
     outcome: Result<ActionOutcome, JoinError>,
@@ -71,7 +71,7 @@ pub(crate) fn action_result(
 }
 
 impl Finish {
-    /// Returns the failure of an action that did not start.
+    /// Returns a failure with `reason`, without output and duration.
     pub(crate) fn failed(attempt: &ActionAttempt, reason: String) -> Self {
         Self {
             workflow_id: attempt.workflow_id.clone(),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_boot_prepared_after_the_time_limit_is_a_timeout() {
+    fn a_terminal_action_that_exceeds_its_time_limit_is_a_timeout() {
         let result = result(ActionOutcome::Terminal(Terminal::Kexec), Some(CancelReason::Timeout));
         assert_eq!(result, (FinalState::Timeout, "image2disk: not done within 90s".into()));
     }

@@ -9,7 +9,7 @@ use worker::progress::{Phase, Report};
 
 use super::log::Log;
 
-/// Receives the reports and output of an action without blocking it.
+/// Records reports and output of an action without blocking it.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressRecorder {
     last_report: watch::Sender<Option<Report>>,
@@ -42,7 +42,7 @@ impl Progress for ProgressRecorder {
     }
 }
 
-/// Converts `phase` into the contract's value.
+/// Converts `phase` into the enum value of the API.
 fn phase(phase: &Phase) -> PhaseMessage {
     match phase {
         Phase::Writing => PhaseMessage::Writing,
@@ -52,7 +52,7 @@ fn phase(phase: &Phase) -> PhaseMessage {
     }
 }
 
-/// Converts `report` into the contract's message.
+/// Converts `report` into the message of the API.
 pub(crate) fn to_proto(report: &Report) -> ProgressMessage {
     let total_bytes = report.total.unwrap_or_default();
     ProgressMessage {

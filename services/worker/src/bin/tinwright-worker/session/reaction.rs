@@ -11,7 +11,7 @@ use super::log::LogPosition;
 use super::outcome::{CancelReason, FinalState};
 use super::progress::ProgressRecorder;
 
-/// A command to run, and the setting it comes from.
+/// A command to run, and the name of its setting: `on-failure` or `on-timeout`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reaction {
     after: &'static str,
@@ -19,8 +19,8 @@ pub(super) struct Reaction {
 }
 
 impl Reaction {
-    /// Returns the reaction of `attempt` to the final `state`. There is none if the control plane cancelled the action, or if
-    /// another worker may run it.
+    /// Returns the reaction to the final `state` of `attempt`. There is none if the control plane cancelled the action, or if
+    /// another worker may run the action.
     pub(super) fn for_result(
         attempt: &ActionAttempt,
         state: FinalState,

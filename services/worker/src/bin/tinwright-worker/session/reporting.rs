@@ -1,6 +1,6 @@
-//! Reporting progress while an action runs, and its log until all of it is sent.
+//! Reports progress while an action runs, and sends its log until all of it is sent.
 //!
-//! The server may be away at any time. Afterwards it gets the latest progress and all missing parts of the log.
+//! The server may be unreachable at any time. After that it gets the latest progress and all missing parts of the log.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(15);
 const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Reports progress, which renews the lease, until there is a reason to cancel the action.
+    /// Waits for a reason to cancel the action. Meanwhile it reports progress, which renews the lease.
     pub(super) async fn wait_for_cancellation(
         &self,
         attempt: &ActionAttempt,
@@ -31,7 +31,7 @@ impl Session {
     ) -> CancelReason {
         tokio::select! {
             () = sleep(attempt.limit) => CancelReason::Timeout,
-            // The control plane counts an action in the background as done.
+            // No reports for a background action: the control plane treats it as done.
             cause = self.report_progress(attempt, recorder), if !attempt.background => cause,
         }
     }
@@ -66,7 +66,7 @@ impl Session {
         }
     }
 
-    /// Sends the log while it is written; never returns.
+    /// Sends the log while the action writes it. Never returns.
     pub(super) async fn send_log(
         &self,
         attempt: &ActionAttempt,

@@ -1,4 +1,4 @@
-//! A web server of one file that disconnects, stalls and refuses as configured.
+//! A web server with one file, which disconnects, stalls or refuses requests as configured.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,18 +13,18 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) struct Reply {
     /// Another status than 200 or 206, with extra header lines.
     pub(crate) refuse: Option<&'static str>,
-    /// Bytes of the body that are sent.
+    /// Number of bytes of the body to send.
     pub(crate) send: usize,
-    /// True if the connection then stays open instead of being closed.
+    /// True to leave the connection open after these bytes.
     pub(crate) stall: bool,
     pub(crate) etag: Option<&'static str>,
-    /// True if Range is supported.
+    /// True to support Range.
     pub(crate) ranges: bool,
-    /// True if Content-Length is sent.
+    /// True to send Content-Length.
     pub(crate) length: bool,
     /// Bytes per write to the socket.
     pub(crate) piece: usize,
-    /// Another file instead of the site's.
+    /// Another file instead of the server's.
     pub(crate) instead: Option<Vec<u8>>,
 }
 
@@ -55,13 +55,13 @@ impl Reply {
 }
 
 /// The server; it stops when dropped.
-pub(crate) struct Site {
+pub(crate) struct FileServer {
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
-impl Site {
+impl FileServer {
     /// Serves `file` under `name`. Each request gets the next of `replies`; later ones get the default.
     pub(crate) async fn serve(
         name: &str,
@@ -71,12 +71,13 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/{name}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (seen, mut replies) = (requests.clone(), replies.into_iter().collect::<VecDeque<_>>());
+        let (request_log, mut replies) =
+            (requests.clone(), replies.into_iter().collect::<VecDeque<_>>());
         let task = tokio::spawn(async move {
             let file = Arc::new(file);
             while let Ok((stream, _)) = listener.accept().await {
                 let reply = replies.pop_front().unwrap_or_default();
-                tokio::spawn(answer(stream, file.clone(), reply, seen.clone()));
+                tokio::spawn(respond(stream, file.clone(), reply, request_log.clone()));
             }
         });
         Self { url, requests, task }
@@ -87,11 +88,11 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/{name}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (seen, file) = (requests.clone(), Arc::new(file));
+        let (request_log, file) = (requests.clone(), Arc::new(file));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 if let Ok(stream) = tls.accept(stream).await {
-                    answer(stream, file.clone(), Reply::default(), seen.clone()).await;
+                    respond(stream, file.clone(), Reply::default(), request_log.clone()).await;
                 }
             }
         });
@@ -116,31 +117,31 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for FileServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn answer(
+async fn respond(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     file: Arc<Vec<u8>>,
     reply: Reply,
-    seen: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 ) {
     let head = request(&mut stream).await;
-    let asked = head
+    let position = head
         .lines()
         .find_map(|line| line.strip_prefix("range: bytes=")?.strip_suffix('-')?.parse().ok());
-    let asked_version =
+    let validator =
         head.lines().find_map(|line| line.strip_prefix("if-range: ")).map(str::to_owned);
-    seen.lock().unwrap().push(head);
+    requests.lock().unwrap().push(head);
     if let Some(status) = reply.refuse {
         let text = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return stream.write_all(text.as_bytes()).await.unwrap_or_default();
     }
     let file = reply.instead.as_ref().unwrap_or(&file);
-    let from = asked.filter(|_| reply.ranges && asked_version.as_deref() == reply.etag);
+    let from = position.filter(|_| reply.ranges && validator.as_deref() == reply.etag);
     let body = &file[from.unwrap_or(0)..];
     let mut lines = vec![match from {
         Some(from) => format!(
@@ -161,7 +162,7 @@ async fn answer(
     )
     .await;
     if reply.stall {
-        // Until the client goes away.
+        // Waits until the client closes the connection.
         let _closed = stream.read(&mut [0]).await;
     }
     let _gone = stream.shutdown().await;
