@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256, Sha512};
 
 /// The bytes do not have the expected checksum.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("the {bytes} have {actual}, not {expected}")]
+#[error("checksum mismatch: the {bytes} have {actual}, expected {expected}")]
 pub(crate) struct Mismatch {
     /// Describes the bytes that were summed.
     pub(crate) bytes: &'static str,
@@ -141,7 +141,10 @@ mod tests {
         let mismatch = expected.check(sum, "bytes downloaded").unwrap_err().to_string();
         assert_eq!(
             mismatch,
-            format!("the bytes downloaded have sha256:{ABC_256}, not sha256:{}", "0".repeat(64))
+            format!(
+                "checksum mismatch: the bytes downloaded have sha256:{ABC_256}, expected sha256:{}",
+                "0".repeat(64)
+            )
         );
     }
 

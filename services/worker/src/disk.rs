@@ -37,7 +37,7 @@ pub(crate) enum Error {
     TooSmall { path: PathBuf, capacity: u64, needs: String },
     #[error("{}: cannot {operation}", path.display())]
     Io { path: PathBuf, operation: String, source: io::Error },
-    #[error("{}: bytes {from} to {to} do not read back as they were written", path.display())]
+    #[error("{}: verification failed: bytes {from} to {to} differ from the data written", path.display())]
     Differs { path: PathBuf, from: u64, to: u64 },
 }
 

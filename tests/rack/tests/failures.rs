@@ -160,7 +160,7 @@ impl Fixture {
         assert_eq!(
             other,
             format!(
-                "action \"write\": image2disk: GET {whole}: the bytes downloaded have sha256:{has}, not sha256:{zeroes}"
+                "action \"write\": image2disk: GET {whole}: checksum mismatch: the bytes downloaded have sha256:{has}, expected sha256:{zeroes}"
             )
         );
     }

@@ -165,7 +165,10 @@ mod tests {
             file.as_file().write_all_at(&[6], at).unwrap();
             let error = writer.finish(&written, true).unwrap_err().to_string();
             let path = file.path().display();
-            assert_eq!(error, format!("{path}: {place} do not read back as they were written"));
+            assert_eq!(
+                error,
+                format!("{path}: verification failed: {place} differ from the data written")
+            );
         }
     }
 

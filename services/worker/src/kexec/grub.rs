@@ -169,13 +169,13 @@ fn entry<'a>(
     MenuEntry { title: words.get(1).cloned().unwrap_or_default(), id: id.cloned(), body, entries }
 }
 
-/// Removes the device from `path`: the file system is already mounted.
+/// Removes GRUB's device, such as `(hd0,gpt2)`, from the beginning of `path`.
 fn path(path: &str) -> String {
     let device = path.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     device.map_or(path, |(_, path)| path).to_owned()
 }
 
-/// Evaluates GRUB's `test` command for texts. Tests of files fail.
+/// Evaluates GRUB's `test` command for strings. File tests are false.
 fn test(arguments: &[&str]) -> bool {
     match arguments {
         ["!", rest @ ..] => !test(rest),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_menu_the_commands_themselves_boot() {
+    fn without_a_menu_the_commands_of_the_script_are_used() {
         let boot = default_boot("linux /vmlinuz console=ttyS0\ninitrd /initrd\nboot\n").unwrap();
         assert_eq!(
             (boot.kernel.as_str(), boot.initrds.as_slice()),

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_beginning_is_skipped() {
+    fn an_end_keyword_without_a_beginning_is_skipped() {
         assert_eq!(parse("} fi\na; } b").len(), 2);
     }
 

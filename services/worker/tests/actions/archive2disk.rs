@@ -225,12 +225,12 @@ async fn a_download_continues_after_a_disconnect() {
     assert_eq!(server.ranges().len(), 4);
 }
 
-/// Returns a tar of the entries made by the shell script `before`, which appends them to `$TAR`, and of a file `name` with
-/// `content`.
-fn crafted(before: &str) -> Vec<u8> {
+/// Returns the tar that the shell commands in `script` write to `$TAR`. They run in a directory with the file `evil` and the
+/// directory `dir`.
+fn crafted(script: &str) -> Vec<u8> {
     let place = TempDir::new().unwrap();
     sh(&format!(
-        "cd {} && export TAR=$PWD/tar && mkdir in && cd in && echo evil > evil && mkdir dir && {before}",
+        "cd {} && export TAR=$PWD/tar && mkdir in && cd in && echo evil > evil && mkdir dir && {script}",
         place.path().display()
     ));
     fs::read(place.path().join("tar")).unwrap()
@@ -306,7 +306,7 @@ async fn an_entry_that_cannot_be_created_is_named() {
         reason(outcome),
         r#"archive2disk: cannot write "/big": No space left on device (os error 28)"#
     );
-    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Fails if the disk is in use.
     let (outcome, _disk) = unpacked(
         crafted("mkdir a && echo > a/b && tar -cf $TAR a && rm -r a && echo > a && tar -rf $TAR a"),
         &[],
@@ -326,7 +326,7 @@ async fn holes_are_restored_in_all_formats_of_gnu_tar() {
         "posix --sparse-version=0.1",
         "posix --sparse-version=1.0",
     ] {
-        // More pieces than there is room for in one header.
+        // More pieces than one header has room for.
         let tar = crafted(&format!(
             "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
                 echo piece $n | dd of=holes bs=1 seek=$((n * 100000)) conv=notrunc status=none
@@ -417,5 +417,5 @@ async fn a_cancelled_action_ends_and_closes_the_disk() {
     tokio::time::timeout(Duration::from_secs(30), begun).await.unwrap();
     stop.cancel();
     assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
-    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Fails if the disk is in use.
 }

@@ -1,4 +1,4 @@
-//! grub2disk in systems whose GRUB records its arguments.
+//! grub2disk, with fake GRUB programs that record their arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,8 @@ use crate::disk::LoopDisk;
 use crate::installed::system;
 use crate::{reason, run};
 
-/// Installs a system with programs of these names, which append their arguments to `/etc/called`.
-fn with(programs: &[&str], ending: &str) -> LoopDisk {
+/// Creates a system with `programs`, which append their arguments to `/etc/called`.
+fn system_with(programs: &[&str], ending: &str) -> LoopDisk {
     let disk = system();
     let root = disk.mounted();
     fs::create_dir_all(root.path().join("usr/sbin")).unwrap();
@@ -42,7 +42,7 @@ async fn the_systems_own_grub_is_installed_and_configured() {
             "grub2-install /dev/sdx\ngrub2-mkconfig -o /boot/grub2/grub.cfg\n",
         ),
     ] {
-        let disk = with(&programs, "exit 0");
+        let disk = system_with(&programs, "exit 0");
         assert_eq!(run(Builtin::Grub2Disk, &variables(&disk)).await, ActionOutcome::Success);
         assert_eq!(fs::read_to_string(disk.mounted().path().join("etc/called")).unwrap(), called);
     }
@@ -50,7 +50,8 @@ async fn the_systems_own_grub_is_installed_and_configured() {
 
 #[tokio::test]
 async fn a_failed_grub_install_reports_its_output_and_ends_the_action() {
-    let disk = with(&["grub-install", "grub-mkconfig"], "echo no room for core.img >&2; exit 1");
+    let disk =
+        system_with(&["grub-install", "grub-mkconfig"], "echo no room for core.img >&2; exit 1");
     let ActionOutcome::Failure(failure) = run(Builtin::Grub2Disk, &variables(&disk)).await else {
         panic!("no failure")
     };
@@ -61,7 +62,7 @@ async fn a_failed_grub_install_reports_its_output_and_ends_the_action() {
 }
 
 #[tokio::test]
-async fn a_system_without_grub_is_named() {
+async fn a_system_without_grub_is_an_error() {
     let disk = system();
     let sentence = format!("grub2disk: {}: the installed system has no grub-install", disk.path);
     assert_eq!(reason(run(Builtin::Grub2Disk, &variables(&disk)).await), sentence);

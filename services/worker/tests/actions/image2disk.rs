@@ -149,7 +149,7 @@ async fn a_cancelled_action_ends_and_closes_the_disk() {
     tokio::time::timeout(std::time::Duration::from_secs(30), begun).await.unwrap();
     stop.cancel();
     assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
-    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Fails if the disk is in use.
 }
 
 /// Returns random responses: with disconnects, short socket writes, and with or without ranges and validators.

@@ -18,7 +18,7 @@ fn file<'a>(disk: &'a LoopDisk, path: &'a str, contents: &'a str) -> Vec<(&'a st
     variables
 }
 
-/// Installs a system of one program: busybox.
+/// Creates a disk with a minimal system: busybox.
 pub(crate) fn system() -> LoopDisk {
     let disk = LoopDisk::ext4();
     let root = disk.mounted();
@@ -56,7 +56,7 @@ async fn a_file_has_the_configured_contents_owner_and_mode() {
     let (file, directory) = (written.metadata().unwrap(), made.metadata().unwrap());
     assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (1000, 1001, 0o666));
     assert_eq!((directory.uid(), directory.gid(), directory.mode() & 0o7777), (1000, 1001, 0o777));
-    assert_eq!(fs::read_dir(made).unwrap().count(), 1, "a draft was left behind");
+    assert_eq!(fs::read_dir(made).unwrap().count(), 1, "a temporary file was left behind");
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn nothing_stays_mounted() {
     let disk = system();
     assert_eq!(run(Builtin::Cexec, &command(&disk, "echo")).await, ActionOutcome::Success);
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&disk.path));
-    sh(&format!("fsck.ext4 -n -f {} && mkfs.ext4 -q -F {0}", disk.path)); // Refused while anything holds the disk.
+    sh(&format!("fsck.ext4 -n -f {} && mkfs.ext4 -q -F {0}", disk.path)); // Fails if the disk is in use.
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn the_default_entry_of_grub_is_loaded_after_unmounting() {
     let arguments = "arguments root=/dev/sda1 ro";
     assert_eq!(output, format!("kernel /boot/vmlinuz, initrd /boot/one /boot/two, {arguments}\n"));
     assert!(reason.starts_with("kexec: cannot load /boot/vmlinuz: "), "{reason}");
-    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Refuses a disk that somebody holds.
+    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Fails if the disk is in use.
 }
 
 #[tokio::test]

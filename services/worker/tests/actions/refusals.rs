@@ -1,4 +1,4 @@
-//! Error messages of image2disk: each names what failed and where, in one line.
+//! Error messages of image2disk: one line with the file or disk, and the cause.
 
 use std::process::Command;
 
@@ -39,14 +39,16 @@ async fn an_empty_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_wrong_checksum_names_both() {
+async fn a_checksum_mismatch_reports_both_checksums() {
     let zero = "0".repeat(64);
     let (reason, _, url) =
         refused("os.img", b"abc".to_vec(), Reply::default(), &[("IMG_SHA256", &zero)]).await;
     let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(
         reason,
-        format!("image2disk: GET {url}: the bytes downloaded have sha256:{abc}, not sha256:{zero}")
+        format!(
+            "image2disk: GET {url}: checksum mismatch: the bytes downloaded have sha256:{abc}, expected sha256:{zero}"
+        )
     );
 }
 

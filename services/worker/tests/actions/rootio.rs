@@ -83,8 +83,8 @@ async fn sfdisk_reads_and_verifies_the_gpt() {
             expected.map(|(start, size, kind)| (start, size, kind.to_owned()))
         );
         assert_eq!(table["partitions"][1]["name"], "EFI");
-        let verdict = sh(&format!("sfdisk --verify {} 2>&1", disk.path));
-        assert!(verdict.contains("No errors detected"), "{verdict}");
+        let output = sh(&format!("sfdisk --verify {} 2>&1", disk.path));
+        assert!(output.contains("No errors detected"), "{output}");
         // Without the primary header, sfdisk finds the backup header at the end.
         sh(&format!(
             "dd if=/dev/zero of={} bs={sector} seek=1 count=1 conv=notrunc status=none",
@@ -98,7 +98,7 @@ async fn sfdisk_reads_and_verifies_the_gpt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_ends_of_a_disk_are_wiped_first_if_the_metadata_says_so() {
+async fn both_ends_of_a_disk_are_wiped_first_if_the_metadata_requests_it() {
     for wipe in [true, false] {
         let disk = LoopDisk::new(8 << 20);
         let entry = json!({"device": disk.path, "wipe_table": wipe, "partitions": [{"number": 1}]});
@@ -254,7 +254,7 @@ async fn unsupported_file_systems_are_refused_before_the_first_write() {
     };
     let sentence = format!("rootio format: {}: file system \"zfs\" is not supported", disk.path);
     assert_eq!(reason(run_subcommand(Subcommand::Format, both("zfs"), &[]).await), sentence);
-    // A PATH with one program in it.
+    // A PATH with only one program.
     let place = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/sbin/mkswap", place.path().join("mkswap")).unwrap();
     let path = [("PATH", place.path().to_str().unwrap())];
