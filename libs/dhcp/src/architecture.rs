@@ -1,21 +1,7 @@
 //! Loaders by processor and firmware (IANA's registry of option 93; docs/reference/dhcp.md, "Architectures").
 
 use std::collections::{BTreeMap, BTreeSet};
-
-/// One number of option 93.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Architecture {
-    /// The number.
-    pub number: u16,
-    /// Its meaning.
-    pub name: &'static str,
-    /// The default loader; none if nothing that we could serve runs there.
-    pub loader: Option<&'static str>,
-}
-
-const fn row(number: u16, name: &'static str, loader: Option<&'static str>) -> Architecture {
-    Architecture { number, name, loader }
-}
+use std::ops::RangeInclusive;
 
 /// The number that a Raspberry Pi's ROM should send, and often does not.
 pub const RASPBERRY_PI: u16 = 41;
@@ -27,65 +13,27 @@ pub const U_BOOT: [u16; 2] = [21, 22];
 /// The numbers of U-Boot that boots by HTTP.
 pub const U_BOOT_HTTP: [u16; 2] = [23, 24];
 
-const UNDI: Option<&str> = Some("undionly.kpxe");
-const IA32: Option<&str> = Some("ipxe-ia32.efi");
-// It uses the firmware's network driver: unlike ipxe.efi it returns to the firmware after a script's exit.
-const X86_64: Option<&str> = Some("snponly.efi");
-const ARM32: Option<&str> = Some("ipxe-arm32.efi");
-const ARM64: Option<&str> = Some("ipxe-arm64.efi");
-const RISCV32: Option<&str> = Some("ipxe-riscv32.efi");
-const RISCV64: Option<&str> = Some("ipxe-riscv64.efi");
-const LOONG64: Option<&str> = Some("ipxe-loong64.efi");
+/// The registered numbers. The reference page has their names.
+pub const REGISTERED: RangeInclusive<u16> = 0..=41;
 
-/// Every registered number. A loader is offered only if the site has the file.
-pub const TABLE: &[Architecture] = &[
-    row(BIOS, "x86 BIOS", UNDI),
-    row(1, "NEC PC98", None),
-    row(2, "Itanium UEFI", None),
-    row(3, "DEC Alpha", None),
-    row(4, "Arc x86", None),
-    row(5, "Intel Lean Client", None),
-    row(6, "x86 UEFI", IA32),
-    row(7, "x86-64 UEFI", X86_64),
-    row(8, "Xscale UEFI", None),
-    row(9, "EBC, in practice x86-64 UEFI", X86_64),
-    row(10, "ARM 32-bit UEFI", ARM32),
-    row(11, "ARM 64-bit UEFI", ARM64),
-    row(12, "PowerPC Open Firmware", None),
-    row(13, "PowerPC ePAPR", None),
-    row(14, "POWER OPAL", None),
-    row(15, "x86 UEFI HTTP", IA32),
-    row(16, "x86-64 UEFI HTTP", X86_64),
-    row(17, "EBC HTTP", X86_64),
-    row(18, "ARM 32-bit UEFI HTTP", ARM32),
-    row(19, "ARM 64-bit UEFI HTTP", ARM64),
-    row(20, "x86 BIOS HTTP", UNDI),
-    row(21, "ARM 32-bit U-Boot", ARM32),
-    row(22, "ARM 64-bit U-Boot", ARM64),
-    row(23, "ARM 32-bit U-Boot HTTP", ARM32),
-    row(24, "ARM 64-bit U-Boot HTTP", ARM64),
-    row(25, "RISC-V 32-bit UEFI", RISCV32),
-    row(26, "RISC-V 32-bit UEFI HTTP", RISCV32),
-    row(27, "RISC-V 64-bit UEFI", RISCV64),
-    row(28, "RISC-V 64-bit UEFI HTTP", RISCV64),
-    row(29, "RISC-V 128-bit UEFI", None),
-    row(30, "RISC-V 128-bit UEFI HTTP", None),
-    row(31, "s390 basic", None),
-    row(32, "s390 extended", None),
-    row(33, "MIPS 32-bit UEFI", None),
-    row(34, "MIPS 64-bit UEFI", None),
-    row(35, "Sunway 32-bit UEFI", None),
-    row(36, "Sunway 64-bit UEFI", None),
-    row(37, "LoongArch 32-bit UEFI", None),
-    row(38, "LoongArch 32-bit UEFI HTTP", None),
-    row(39, "LoongArch 64-bit UEFI", LOONG64),
-    row(40, "LoongArch 64-bit UEFI HTTP", LOONG64),
-    row(RASPBERRY_PI, "Raspberry Pi ROM", None),
+/// The default loaders with their numbers; nothing that we could serve runs on the others. A loader is offered only if the
+/// site has the file.
+pub const LOADERS: [(&str, &[u16]); 8] = [
+    ("undionly.kpxe", &[BIOS, 20]),
+    ("ipxe-ia32.efi", &[6, 15]),
+    // It uses the firmware's network driver: unlike ipxe.efi it returns to the firmware after a script's exit. Numbers 9 and 17
+    // (EBC) are x86-64 UEFI in practice.
+    ("snponly.efi", &[7, 9, 16, 17]),
+    ("ipxe-arm32.efi", &[10, 18, 21, 23]),
+    ("ipxe-arm64.efi", &[11, 19, 22, 24]),
+    ("ipxe-riscv32.efi", &[25, 26]),
+    ("ipxe-riscv64.efi", &[27, 28]),
+    ("ipxe-loong64.efi", &[39, 40]),
 ];
 
-/// Finds `number` in the table.
-pub fn architecture(number: u16) -> Option<&'static Architecture> {
-    TABLE.iter().find(|row| row.number == number)
+/// Returns the default loader of `number`.
+pub(crate) fn default_loader(number: u16) -> Option<&'static str> {
+    LOADERS.iter().find(|(_, numbers)| numbers.contains(&number)).map(|(loader, _)| *loader)
 }
 
 /// The loaders of a site.
@@ -105,9 +53,9 @@ impl Loaders {
         architectures: impl IntoIterator<Item = u16>,
         preferred: Option<&'a str>,
     ) -> Option<&'a str> {
-        let row = architectures.into_iter().find_map(architecture)?;
-        let site = self.instead.get(&row.number).map(String::as_str);
-        let file = preferred.or(site).or(row.loader)?;
+        let number = architectures.into_iter().find(|number| REGISTERED.contains(number))?;
+        let site = self.instead.get(&number).map(String::as_str);
+        let file = preferred.or(site).or_else(|| default_loader(number))?;
         self.present.contains(file).then_some(file)
     }
 }
@@ -122,22 +70,28 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_number_once_and_in_order() {
-        let numbers: Vec<_> = TABLE.iter().map(|row| row.number).collect();
-        assert_eq!(numbers, (0..=41).collect::<Vec<_>>());
+    fn every_loader_has_registered_numbers_of_its_own() {
+        let mut numbers: Vec<_> = LOADERS.iter().flat_map(|(_, numbers)| *numbers).collect();
+        assert!(numbers.iter().all(|number| REGISTERED.contains(number)));
+        let all = numbers.len();
+        numbers.sort();
+        numbers.dedup();
+        assert_eq!(numbers.len(), all);
     }
 
     #[test]
-    fn the_reference_page_has_the_table() {
+    fn the_reference_page_has_every_number_with_its_loader() {
         let page = include_str!("../../../docs/reference/dhcp.md");
-        let rows: Vec<_> = page
+        let rows = page
             .lines()
             .skip_while(|line| !line.starts_with("## Architectures"))
-            .filter(|line| line.starts_with("| ") && !line.starts_with("| number"))
-            .collect();
-        let expected = TABLE.iter().map(|Architecture { number, name, loader }| {
+            .filter(|line| line.starts_with("| ") && !line.starts_with("| number"));
+        let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+        let rows: Vec<_> = cells.map(|cells| (cells[1].to_owned(), cells[3].to_owned())).collect();
+        let expected = REGISTERED.map(|number| {
+            let loader = default_loader(number);
             let loader = loader.map_or("none".to_owned(), |loader| format!("`{loader}`"));
-            format!("| {number} | {name} | {loader} |")
+            (number.to_string(), loader)
         });
         assert_eq!(rows, expected.collect::<Vec<_>>());
     }

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use crate::architecture::{BIOS, RASPBERRY_PI};
-use crate::config::{Link, Reservation};
-use crate::inputs::{BootOffer, ReplyInputs};
+use crate::config::{BootOffer, Link, ReplyInputs, Reservation};
 use crate::options::code;
 use crate::packet::{Packet, dashed};
 use crate::request::{ClientClass, Request};
@@ -46,7 +45,7 @@ pub(crate) fn set(
         let own_file = own_file.map(str::to_owned);
         let Some(file) = own_file.or_else(|| boot_file(request, inputs, &server)) else {
             refuse(packet, request.class, link);
-            return Some(request.architectures().collect());
+            return Some(request.packet.architectures().collect());
         };
         set_file(packet, &file);
     }
@@ -62,7 +61,7 @@ fn boot_file(request: &Request, inputs: &ReplyInputs<'_>, server: &str) -> Optio
     // A machine that is identified by its switch port may have an interface that is not in its record yet.
     let mac = dashed(reservation.map_or(request.mac, |own| own.mac));
     let preferred = reservation.and_then(|own: &Reservation| own.loader.as_deref());
-    let loader = link.loaders.choose(request.architectures(), preferred);
+    let loader = link.loaders.choose(request.packet.architectures(), preferred);
     let is_rom = offer == BootOffer::Chainload && !request.is_site_build;
     match request.class {
         ClientClass::Ipxe { http } if !is_rom || loader.is_none() => Some(match http {
@@ -116,7 +115,7 @@ fn refuse(packet: &mut Packet, class: ClientClass, link: &Link) {
 fn is_raspberry_pi(request: &Request, link: &Link) -> bool {
     let [a, b, c, ..] = request.mac;
     request.class == ClientClass::Pxe
-        && match request.architectures().next() {
+        && match request.packet.architectures().next() {
             Some(RASPBERRY_PI) => true,
             Some(BIOS) | None => link.raspberry_vendors.contains(&[a, b, c]),
             Some(_) => false,

@@ -20,8 +20,8 @@ pub const LOADER_INTERVAL: Duration = Duration::from_secs(180);
 /// Maximum number of replies with a loader in one exchange. It is more than one because packets get lost.
 pub const MAX_LOADER_REPLIES: u8 = 12;
 
-/// The progress of an exchange that got a loader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The progress of an exchange that got a loader. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 enum Stage {
     Offered,
     Requested,
@@ -54,7 +54,7 @@ impl LoaderGrant {
     /// Applies `request` to the grant `before`. None if the reply to `request` has no boot file.
     pub fn after(before: Option<Self>, request: &Request) -> Option<GrantChange> {
         let xid = request.packet.xid;
-        let stage = match request.kind() {
+        let stage = match request.packet.kind() {
             Some(MessageType::Discover) => Stage::Offered,
             Some(MessageType::Request) => Stage::Requested,
             _ => return None,
@@ -71,12 +71,7 @@ impl LoaderGrant {
             }
             (ClientClass::Ipxe { .. }, Some(grant)) => grant,
         };
-        let continues = match grant.stage {
-            Stage::Offered => true,
-            Stage::Requested => stage == Stage::Requested,
-            Stage::Done => false,
-        };
-        if continues && grant.xid == xid && grant.replies < MAX_LOADER_REPLIES {
+        if grant.stage <= stage && grant.xid == xid && grant.replies < MAX_LOADER_REPLIES {
             change(Self { stage, replies: grant.replies + 1, ..grant }, false, true)
         } else {
             change(Self { stage: Stage::Done, ..grant }, false, false)

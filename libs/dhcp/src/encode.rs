@@ -31,11 +31,6 @@ const ESSENTIAL: [u8; 9] = [
     code::RELAY_AGENT,
 ];
 
-/// The reply does not fit even without its optional options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the reply does not fit into {0} octets")]
-pub struct TooLarge(pub usize);
-
 /// Returns the largest UDP payload that the sender of `request` accepts, in octets.
 pub fn max_payload(request: &Packet) -> usize {
     let size =
@@ -45,10 +40,10 @@ pub fn max_payload(request: &Packet) -> usize {
 }
 
 impl Packet {
-    /// Encodes the packet into at most `max_octets`, padded to BOOTP's least size.
-    pub fn encode(&self, max_octets: usize) -> Result<Vec<u8>, TooLarge> {
-        let room = max_octets.saturating_sub(HEADER_OCTETS);
-        let packet = fit(self, room).ok_or(TooLarge(max_octets))?;
+    /// Encodes the packet into at most `max_octets`, padded to BOOTP's least size. None if it does not fit even
+    /// without its optional options.
+    pub fn encode(&self, max_octets: usize) -> Option<Vec<u8>> {
+        let packet = fit(self, max_octets.saturating_sub(HEADER_OCTETS))?;
         let size = HEADER_OCTETS + length(&packet.options);
         let mut bytes = Vec::with_capacity(size.max(MIN_PACKET_OCTETS));
         bytes.extend([packet.op, packet.htype, packet.hlen, packet.hops]);
@@ -64,7 +59,7 @@ impl Packet {
         bytes.extend(COOKIE);
         write(&mut bytes, &packet.options);
         bytes.resize(bytes.len().max(MIN_PACKET_OCTETS), code::PAD);
-        Ok(bytes)
+        Some(bytes)
     }
 }
 

@@ -11,7 +11,7 @@
 //! - [`packet`], [`options`], [`encode`]: the codec. [`request`]: a parsed request and the class of its client.
 //! - [`relay`]: option 82. [`architecture`]: loaders by option 93.
 //! - [`config`]: a link's settings and a machine's reservation. [`ReplyInputs`]: these and the boot decision.
-//! - [`reply`](reply()): the reply to a request; `message_rules` selects its type, `reply_options` and `boot_file` fill it.
+//! - [`reply`](reply()): the reply to a request; `reply_options` and `boot_file` fill it.
 //! - [`chainload`]: the loader for iPXE in a NIC's ROM.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -21,8 +21,6 @@ pub mod chainload;
 pub mod config;
 mod drop_reason;
 pub mod encode;
-mod inputs;
-mod message_rules;
 pub mod options;
 pub mod packet;
 pub mod relay;
@@ -31,9 +29,8 @@ mod reply_options;
 pub mod request;
 
 pub use boot_file::REFUSED_FILE;
-pub use config::{Link, Mode, PoolTerms, Reservation, StaticRoute};
+pub use config::{BootOffer, Link, Mode, PoolTerms, ReplyInputs, Reservation, StaticRoute};
 pub use drop_reason::DropReason;
-pub use inputs::{BootOffer, ReplyInputs};
 pub use packet::{MacAddress, Malformed, MessageType, Packet};
 pub use reply::{Reply, reply};
 pub use request::{ClientClass, ListenPort, Received, Request};

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::options::{Options, Overrun, code};
+use crate::options::{Options, code};
 
 /// Octets before the options: the BOOTP header and the magic cookie.
 pub(crate) const HEADER_OCTETS: usize = 240;
@@ -46,18 +46,6 @@ pub enum MessageType {
     Inform,
     /// FORCERENEW, lease queries, and later types.
     Other,
-}
-
-impl From<u8> for MessageType {
-    fn from(number: u8) -> Self {
-        Self::from_repr(number).unwrap_or(Self::Other)
-    }
-}
-
-impl From<MessageType> for u8 {
-    fn from(kind: MessageType) -> Self {
-        kind as Self
-    }
 }
 
 /// A DHCP packet; options are joined and moved out of overloaded header fields.
@@ -114,8 +102,8 @@ pub enum Malformed {
     HardwareAddress,
     #[error("the client has no Ethernet address")]
     Hardware,
-    #[error(transparent)]
-    OptionOverrun(#[from] Overrun),
+    #[error("an option runs past the end")]
+    OptionOverrun,
     #[error("option 52 is not 1, 2 or 3")]
     OptionOverload,
     #[error("no message type")]
@@ -127,39 +115,25 @@ pub enum Malformed {
 impl Packet {
     /// Returns a client's request with its message type and nothing else.
     pub fn request(kind: MessageType, mac: MacAddress) -> Self {
-        let (mut chaddr, mut options) = ([0; 16], Options::default());
-        chaddr.iter_mut().zip(mac).for_each(|(octet, own)| *octet = own);
-        options.set(code::MESSAGE_TYPE, [kind.into()]);
-        let none = Ipv4Addr::UNSPECIFIED;
-        Self {
-            op: BOOTREQUEST,
-            htype: ETHERNET,
-            hlen: 6,
-            hops: 0,
-            xid: 0,
-            secs: 0,
-            flags: 0,
-            ciaddr: none,
-            yiaddr: none,
-            siaddr: none,
-            giaddr: none,
-            chaddr,
-            sname: [0; 64],
-            file: [0; 128],
-            options,
-        }
+        let mut packet = Reader(&[BOOTREQUEST, ETHERNET, 6]).header();
+        packet.chaddr.iter_mut().zip(mac).for_each(|(octet, own)| *octet = own);
+        packet.options.set(code::MESSAGE_TYPE, [kind as u8]);
+        packet
     }
 
     /// Parses a packet of either direction.
     ///
     /// A packet without options may be shorter than BOOTP's 300 octets: dhcping and perfdhcp send less.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.len() < HEADER_OCTETS {
+            return Err(Malformed::Short);
+        }
         let mut reader = Reader(bytes);
-        let mut packet = reader.header().ok_or(Malformed::Short)?;
-        if reader.take().ok_or(Malformed::Short)? != COOKIE {
+        let mut packet = reader.header();
+        if reader.take() != COOKIE {
             return Err(Malformed::Cookie);
         }
-        packet.options.read(reader.0)?;
+        packet.options.read(reader.0).ok_or(Malformed::OptionOverrun)?;
         packet.unfold()?;
         Ok(packet)
     }
@@ -188,7 +162,15 @@ impl Packet {
     /// Returns option 53, if it is one octet long.
     pub fn kind(&self) -> Option<MessageType> {
         let [number] = *self.options.get(code::MESSAGE_TYPE)? else { return None };
-        Some(number.into())
+        Some(MessageType::from_repr(number).unwrap_or(MessageType::Other))
+    }
+
+    /// Returns option 93 in the client's order of preference. Never read from option 60: iPXE repeats there the
+    /// value of the last reply.
+    pub fn architectures(&self) -> impl Iterator<Item = u16> {
+        let listed = self.options.get(code::CLIENT_ARCHITECTURE).unwrap_or_default();
+        let (pairs, _) = listed.as_chunks();
+        pairs.iter().map(|pair| u16::from_be_bytes(*pair))
     }
 
     /// Returns the client's Ethernet address, if it has one.
@@ -205,11 +187,11 @@ impl Packet {
             Some(_) => return Err(Malformed::OptionOverload),
         };
         if overload & 1 != 0 {
-            self.options.read(&self.file)?;
+            self.options.read(&self.file).ok_or(Malformed::OptionOverrun)?;
             self.file = [0; 128];
         }
         if overload & 2 != 0 {
-            self.options.read(&self.sname)?;
+            self.options.read(&self.sname).ok_or(Malformed::OptionOverrun)?;
             self.sname = [0; 64];
         }
         self.options.remove(code::OVERLOAD);
@@ -217,34 +199,36 @@ impl Packet {
     }
 }
 
-/// Reads fixed-size fields from the start of the bytes.
+/// Reads fixed-size fields from the start. Fields beyond the end are zero.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk()?;
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (first, rest) = self.0.split_at(N.min(self.0.len()));
         self.0 = rest;
-        Some(*first)
+        let mut field = [0; N];
+        field.iter_mut().zip(first).for_each(|(octet, read)| *octet = *read);
+        field
     }
 
-    fn header(&mut self) -> Option<Packet> {
-        let [op, htype, hlen, hops] = self.take()?;
-        Some(Packet {
+    fn header(&mut self) -> Packet {
+        let [op, htype, hlen, hops] = self.take();
+        Packet {
             op,
             htype,
             hlen,
             hops,
-            xid: u32::from_be_bytes(self.take()?),
-            secs: u16::from_be_bytes(self.take()?),
-            flags: u16::from_be_bytes(self.take()?),
-            ciaddr: self.take::<4>()?.into(),
-            yiaddr: self.take::<4>()?.into(),
-            siaddr: self.take::<4>()?.into(),
-            giaddr: self.take::<4>()?.into(),
-            chaddr: self.take()?,
-            sname: self.take()?,
-            file: self.take()?,
+            xid: u32::from_be_bytes(self.take()),
+            secs: u16::from_be_bytes(self.take()),
+            flags: u16::from_be_bytes(self.take()),
+            ciaddr: self.take::<4>().into(),
+            yiaddr: self.take::<4>().into(),
+            siaddr: self.take::<4>().into(),
+            giaddr: self.take::<4>().into(),
+            chaddr: self.take(),
+            sname: self.take(),
+            file: self.take(),
             options: Options::default(),
-        })
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! The reply to a request and its destination.
+//! The reply to a request and its destination (docs/reference/dhcp.md, "Messages").
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use ipnet::Ipv4Net;
+
 use crate::boot_file;
-use crate::config::{Mode, Reservation};
+use crate::config::{Mode, PoolTerms, ReplyInputs, Reservation};
 use crate::drop_reason::DropReason;
 use crate::encode::max_payload;
-use crate::inputs::ReplyInputs;
-use crate::message_rules::{self, ReplyKind};
 use crate::options::{Options, code};
 use crate::packet::{MessageType, Packet};
 use crate::reply_options;
@@ -43,7 +43,7 @@ impl Reply {
     }
 
     fn encoded(self) -> Result<Self, DropReason> {
-        let datagram = self.packet.encode(self.max_payload).map_err(|_| DropReason::TooLarge)?;
+        let datagram = self.packet.encode(self.max_payload).ok_or(DropReason::TooLarge)?;
         Ok(Self { datagram, ..self })
     }
 
@@ -81,6 +81,17 @@ pub fn reply(request: &Request, inputs: ReplyInputs<'_>) -> Result<Reply, DropRe
     reply?.encoded()
 }
 
+/// The message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplyKind {
+    Offer,
+    Ack,
+    /// An ACK without a lease: the client has an address by other means.
+    Inform,
+    /// A NAK with this text.
+    Nak(&'static str),
+}
+
 struct Builder<'a> {
     request: &'a Request,
     inputs: ReplyInputs<'a>,
@@ -90,7 +101,7 @@ impl Builder<'_> {
     /// Builds the reply of a server that assigns the address.
     fn assign(&self, own: &Reservation) -> Result<Reply, DropReason> {
         let Self { request, inputs: ReplyInputs { link, .. } } = *self;
-        let message = message_rules::evaluate(request, own, &self.inputs)?;
+        let message = self.evaluate(own)?;
         let kind = match message {
             ReplyKind::Nak(why) => return Ok(self.nak(why)),
             ReplyKind::Offer => MessageType::Offer,
@@ -109,12 +120,76 @@ impl Builder<'_> {
         Ok(reply)
     }
 
-    /// Builds a ProxyDHCP offer, with a boot file but no address: another server assigns that, and answers the REQUEST.
+    /// Selects the message for the client with the reservation `own`, where we assign addresses (RFC 2131 section 4.3).
+    fn evaluate(&self, own: &Reservation) -> Result<ReplyKind, DropReason> {
+        let requested = code::REQUESTED_ADDRESS;
+        match self.request.packet.kind() {
+            _ if own.disabled => Err(DropReason::LeftToOthers),
+            Some(MessageType::Discover) if self.inputs.is_withheld => Err(DropReason::Withheld),
+            Some(MessageType::Discover) => match own.address {
+                None => Err(DropReason::NoAddress),
+                Some(address) if self.is_usable(address) => Ok(ReplyKind::Offer),
+                Some(_) => Err(DropReason::OtherNetwork),
+            },
+            Some(MessageType::Request) => self.evaluate_request(own),
+            Some(MessageType::Inform) => Ok(ReplyKind::Inform),
+            Some(MessageType::Decline) => Err(self.returned(own, requested, DropReason::Declined)),
+            Some(MessageType::Release) => Err(self.returned(own, code::PAD, DropReason::Released)),
+            _ => Err(DropReason::MessageType),
+        }
+    }
+
+    fn evaluate_request(&self, own: &Reservation) -> Result<ReplyKind, DropReason> {
+        let (request, link) = (self.request, self.inputs.link);
+        let (options, ciaddr) = (&request.packet.options, request.client_address());
+        let requested = options.address(code::REQUESTED_ADDRESS);
+        let wanted = match options.get(code::SERVER_IDENTIFIER) {
+            Some(id) if *id == request.server_id(link).octets() => requested.or(ciaddr), // selecting
+            Some(_) => return Err(DropReason::OtherServer),
+            None => ciaddr.or(requested), // renewing, rebinding, or back after a reboot
+        };
+        let wanted = wanted.ok_or(DropReason::Incomplete)?;
+        match (own.address, own.pool) {
+            (Some(ours), _) if !self.is_usable(ours) => Ok(ReplyKind::Nak("not on this network")),
+            (Some(ours), _) if wanted == ours.addr() => Ok(ReplyKind::Ack),
+            (Some(_), _) => Ok(ReplyKind::Nak("address is not reserved for this client")),
+            // Without an address of ours to assign, another server's may be right.
+            (None, Some(PoolTerms { is_authoritative: true, .. })) => {
+                Ok(ReplyKind::Nak("its lease has ended"))
+            }
+            (None, _) => Err(DropReason::NoAddress),
+        }
+    }
+
+    /// Returns the reason for a DECLINE or RELEASE, neither of which is ever answered. The caller records our own addresses.
+    fn returned(
+        &self,
+        own: &Reservation,
+        field: u8,
+        reason: fn(Ipv4Addr) -> DropReason,
+    ) -> DropReason {
+        let packet = &self.request.packet;
+        let named = packet.options.address(field).unwrap_or(packet.ciaddr);
+        let is_ours = own.address.is_some_and(|ours| ours.addr() == named);
+        if is_ours { reason(named) } else { DropReason::NotOurs }
+    }
+
+    /// True if a machine on the client's network can use `address`.
+    fn is_usable(&self, address: Ipv4Net) -> bool {
+        let (request, link) = (self.request, self.inputs.link);
+        match request.relayed(link).link.or(request.relay()) {
+            Some(client_link) => address.contains(&client_link),
+            None if link.networks.is_empty() => true,
+            None => link.networks.iter().any(|it| it.contains(&address.addr())),
+        }
+    }
+
+    /// Adds the boot file where another server assigns the address. Requests to that server are not ours to answer.
     fn proxy(&self) -> Result<Reply, DropReason> {
         if !self.request.class.boots() {
             return Err(DropReason::NotBooting);
         }
-        match self.request.kind() {
+        match self.request.packet.kind() {
             Some(MessageType::Discover) => self.boot_only(MessageType::Offer),
             _ => Err(DropReason::Proxy),
         }
@@ -125,7 +200,7 @@ impl Builder<'_> {
         if !matches!(self.request.class, ClientClass::Pxe | ClientClass::Ipxe { .. }) {
             return Err(DropReason::NotBooting);
         }
-        match self.request.kind() {
+        match self.request.packet.kind() {
             Some(MessageType::Request) => self.boot_only(MessageType::Ack),
             _ => Err(DropReason::MessageType),
         }
@@ -172,7 +247,7 @@ impl Builder<'_> {
     fn reply(&self, kind: MessageType, server_id: Ipv4Addr) -> Reply {
         let request = &self.request.packet;
         let mut options = Options::default();
-        options.set(code::MESSAGE_TYPE, [kind.into()]);
+        options.set(code::MESSAGE_TYPE, [kind as u8]);
         options.set(code::SERVER_IDENTIFIER, server_id.octets());
         reply_options::echo(&mut options, request);
         let packet = Packet {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use crate::architecture::{U_BOOT, U_BOOT_HTTP};
 use crate::config::Link;
 use crate::options::{code, sub_option};
-use crate::packet::{MacAddress, Malformed, MessageType, Packet};
+use crate::packet::{MacAddress, Malformed, Packet};
 use crate::relay::Relayed;
 
 /// iPXE's user class (option 77).
@@ -91,11 +91,6 @@ impl Request {
         Some(Self { packet, mac, class, is_site_build, received })
     }
 
-    /// Returns the message type (option 53).
-    pub fn kind(&self) -> Option<MessageType> {
-        self.packet.kind()
-    }
-
     /// Returns the relay's address; none if the client is on our own link.
     pub fn relay(&self) -> Option<Ipv4Addr> {
         address(self.packet.giaddr)
@@ -112,13 +107,7 @@ impl Request {
         address(self.packet.ciaddr)
     }
 
-    /// Returns option 93 in the client's order of preference. Option 60 is not read, because iPXE
-    /// repeats there the value of the last reply.
-    pub fn architectures(&self) -> impl Iterator<Item = u16> {
-        architectures(&self.packet)
-    }
-
-    /// Returns the SMBIOS UUID (option 97) in its wire order, if it has the format of RFC 4578; some NICs send garbage.
+    /// Returns the SMBIOS UUID (option 97) in its wire order, if it is what RFC 4578 describes; some NICs send garbage.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         self.packet.options.get(code::CLIENT_UUID)?.strip_prefix(&[0])?.try_into().ok()
     }
@@ -140,12 +129,6 @@ fn address(field: Ipv4Addr) -> Option<Ipv4Addr> {
     Some(field).filter(|field| !field.is_unspecified())
 }
 
-fn architectures(packet: &Packet) -> impl Iterator<Item = u16> {
-    let listed = packet.options.get(code::CLIENT_ARCHITECTURE).unwrap_or_default();
-    let (pairs, _) = listed.as_chunks();
-    pairs.iter().map(|pair| u16::from_be_bytes(*pair))
-}
-
 fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
     let features = packet.options.get(code::IPXE);
     if features.is_some() || lists(user_class, IPXE) {
@@ -155,8 +138,8 @@ fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
     match packet.options.get(code::VENDOR_CLASS) {
         Some(vendor) if vendor.starts_with(b"PXEClient") => ClientClass::Pxe,
         Some(vendor) if vendor.starts_with(b"HTTPClient") => ClientClass::Http,
-        // U-Boot's vendor class is configured at its build, so the architecture identifies it.
-        _ => match architectures(packet).next() {
+        // U-Boot's vendor class is whatever its builder configured.
+        _ => match packet.architectures().next() {
             Some(number) if U_BOOT.contains(&number) => ClientClass::Pxe,
             Some(number) if U_BOOT_HTTP.contains(&number) => ClientClass::Http,
             _ => ClientClass::Ordinary,

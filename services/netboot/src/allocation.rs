@@ -160,7 +160,8 @@ impl Allocator {
         if link.mode != Mode::Reservation {
             return Ok(Allocation::Unallocated);
         }
-        let requests = matches!(request.kind(), Some(MessageType::Discover | MessageType::Request));
+        let requests =
+            matches!(request.packet.kind(), Some(MessageType::Discover | MessageType::Request));
         effects.is_unknown = record.is_none() && requests && self.index.is_synced();
         let Some(subnet) = self.subnet_of(applicant) else { return Ok(Allocation::Unallocated) };
         let own = record.and_then(|record| record.address);
@@ -205,7 +206,7 @@ impl Allocator {
         let enrols = had.is_none() && record.is_none();
         // Checked before the search: a forged MAC must not cost a search of a full pool.
         let enrolment_is_exhausted = enrols && self.enrolments.is_exhausted(&(), now.monotonic);
-        match request.kind() {
+        match request.packet.kind() {
             Some(MessageType::Discover) => {
                 if enrolment_is_exhausted {
                     return Err(DropReason::EnrolmentRate);
@@ -267,7 +268,7 @@ impl Allocator {
         let client = UnknownMachine {
             relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
             circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
-            architectures: request.architectures().map(u32::from).collect(),
+            architectures: request.packet.architectures().map(u32::from).collect(),
             vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
             ..UnknownMachine::default()
         };

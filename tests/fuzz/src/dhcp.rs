@@ -70,7 +70,7 @@ impl Target for Dhcp {
         let discovers = captured.iter().filter_map(|bytes| Packet::parse(bytes).ok());
         let derived = discovers.flat_map(|discover| later_requests(&discover));
         let derived: Vec<_> =
-            derived.filter_map(|packet| packet.encode(MAX_REPLY_OCTETS).ok()).collect();
+            derived.filter_map(|packet| packet.encode(MAX_REPLY_OCTETS)).collect();
         captured.into_iter().chain(derived).collect()
     }
 
@@ -90,7 +90,7 @@ impl Target for Dhcp {
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let datagram = input.get(..MAX_REQUEST_OCTETS).unwrap_or(input);
         if let Ok(packet) = Packet::parse(datagram)
-            && let Ok(encoded) = packet.encode(MAX_UDP_PAYLOAD_OCTETS)
+            && let Some(encoded) = packet.encode(MAX_UDP_PAYLOAD_OCTETS)
         {
             anyhow::ensure!(
                 Packet::parse(&encoded) == Ok(packet),

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use anyhow::Context as _;
 use dhcp::options::{Options, code};
 use dhcp::{MessageType, Packet};
 use rack::SERVER;
@@ -53,12 +54,12 @@ pub fn request(
         file: [0; 128],
         options: options(n, program, kind),
     };
-    Ok(packet.encode(MAX_PACKET_BYTES)?)
+    packet.encode(MAX_PACKET_BYTES).context("the request does not fit into a packet")
 }
 
 fn options(n: usize, program: Program, kind: MessageType) -> Options {
     let mut options = Options::default();
-    options.set(code::MESSAGE_TYPE, [kind.into()]);
+    options.set(code::MESSAGE_TYPE, [kind as u8]);
     options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
     options.set(code::CLIENT_ARCHITECTURE, [0, 7]);
     options.set(code::MAXIMUM_MESSAGE_SIZE, [0x05, 0xc0]);

@@ -40,7 +40,7 @@ fn clients_are_classified_by_their_options() {
 #[test]
 fn the_architecture_is_never_read_from_the_vendor_class() {
     let architectures = |options: &[(u8, &[u8])]| {
-        request(&with(packet(DISCOVER), options)).architectures().collect::<Vec<_>>()
+        request(&with(packet(DISCOVER), options)).packet.architectures().collect::<Vec<_>>()
     };
     assert!(architectures(&[(60, b"PXEClient:Arch:00007")]).is_empty());
     assert_eq!(architectures(&[(60, b"PXEClient:Arch:00007"), (93, &[0, 0, 0, 11, 9])]), [0, 11]);
@@ -222,18 +222,19 @@ fn the_sites_own_ipxe_and_one_without_a_loader_are_sent_to_the_script() {
 /// Returns a link whose site has all loaders.
 fn everything() -> Link {
     let mut link = link();
-    let all = architecture::TABLE.iter().filter_map(|row| row.loader).map(str::to_owned);
+    let all = architecture::LOADERS.iter().map(|(loader, _)| (*loader).to_owned());
     link.loaders.present = all.collect();
     link
 }
 
 #[test]
 fn every_architecture_with_a_loader_gets_it_and_the_others_are_refused() {
-    for row in architecture::TABLE.iter().filter(|row| row.number != architecture::RASPBERRY_PI) {
-        let asked = ask_as(&pxe(DISCOVER, row.number), broadcast(), &reservation(), &everything());
-        let reply = asked.unwrap();
-        assert_eq!(file(&reply.packet), row.loader.unwrap_or(REFUSED_FILE), "{}", row.name);
-        assert_eq!(reply.no_loader.is_some(), row.loader.is_none(), "{}", row.name);
+    let numbers = architecture::REGISTERED;
+    for number in numbers.filter(|number| *number != architecture::RASPBERRY_PI) {
+        let asked = ask_as(&pxe(DISCOVER, number), broadcast(), &reservation(), &everything());
+        let (reply, loader) = (asked.unwrap(), architecture::default_loader(number));
+        assert_eq!(file(&reply.packet), loader.unwrap_or(REFUSED_FILE), "{number}");
+        assert_eq!(reply.no_loader.is_some(), loader.is_none(), "{number}");
     }
 }
 

@@ -29,8 +29,8 @@ fn programs_are_classified() {
             ClientClass::Http
         ]
     );
-    let architectures =
-        [IPXE, OVMF_PXE, OVMF_HTTP].map(|bytes| client(bytes).architectures().collect::<Vec<_>>());
+    let architectures = [IPXE, OVMF_PXE, OVMF_HTTP]
+        .map(|bytes| client(bytes).packet.architectures().collect::<Vec<_>>());
     assert_eq!(architectures, [vec![0], vec![7], vec![16]]);
 }
 

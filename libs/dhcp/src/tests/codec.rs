@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::encode::{TooLarge, max_payload};
+use super::super::encode::max_payload;
 use super::*;
 
 fn encoded(packet: &Packet) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn a_datagram_that_is_not_a_request_is_dropped_with_its_reason() {
     assert_eq!(changed(28, 0x01), Malformed::HardwareAddress);
     assert_eq!(changed(236, 0), Malformed::Cookie);
     assert_eq!(changed(240, 12), Malformed::MessageType);
-    assert_eq!(changed(241, 200), Malformed::OptionOverrun(super::super::options::Overrun));
+    assert_eq!(changed(241, 200), Malformed::OptionOverrun);
     assert_eq!(Packet::parse_request(&good[..239]), Err(Malformed::Short));
 }
 
@@ -118,16 +118,13 @@ fn unused_header_fields_hold_essential_options() {
         assert!(bytes.len() <= 548, "{url} {relay}");
         assert_eq!(Packet::parse(&bytes), Ok(of(url, relay)));
     }
-    assert_eq!(
-        [of(126, 240), of(100, 298)].map(|packet| packet.encode(548)),
-        [Err(TooLarge(548)), Err(TooLarge(548))]
-    );
+    assert_eq!([of(126, 240), of(100, 298)].map(|packet| packet.encode(548)), [None, None]);
 }
 
 #[test]
 fn a_packet_that_cannot_fit_is_not_encoded() {
     let options = [(67, &[b'u'; 250][..]), (82, &[1; 250])];
-    assert_eq!(with(packet(MessageType::Offer), &options).encode(548), Err(TooLarge(548)));
+    assert_eq!(with(packet(MessageType::Offer), &options).encode(548), None);
 }
 
 #[test]
@@ -185,7 +182,7 @@ proptest! {
 
     #[test]
     fn an_answer_never_exceeds_its_room_and_keeps_what_it_must(packet in crowded(), room in 548..640_usize) {
-        if let Ok(bytes) = packet.encode(room) {
+        if let Some(bytes) = packet.encode(room) {
             prop_assert!(bytes.len() <= room);
             let read = Packet::parse(&bytes).unwrap();
             for code in ESSENTIAL {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use dhcp::Link;
-use dhcp::architecture::architecture;
+use dhcp::architecture::REGISTERED;
 use ipnet::Ipv4Net;
 use netboot::site::Dhcp;
 use serde::Deserialize;
@@ -180,7 +180,7 @@ fn vendor(text: &str) -> anyhow::Result<[u8; 3]> {
 fn loader(text: &str) -> anyhow::Result<(u16, String)> {
     let (number, file) =
         text.split_once('=').context("NUMBER=FILE is wanted, such as 7=ipxe.efi")?;
-    let number = number.parse().ok().filter(|number| architecture(*number).is_some());
+    let number = number.parse().ok().filter(|number| REGISTERED.contains(number));
     let number = number.context("no such number is registered for option 93")?;
     tinwright::check::file_name(file)?;
     Ok((number, file.to_owned()))

@@ -219,7 +219,7 @@ mod tests {
             for (wait, kind, xid) in steps {
                 now += Duration::from_secs(wait);
                 let mut request = discover(1);
-                request.packet.options.set(code::MESSAGE_TYPE, [kind.into()]);
+                request.packet.options.set(code::MESSAGE_TYPE, [kind as u8]);
                 request.packet.xid = xid;
                 let loader = grants.decide(&request, now).unwrap();
                 prop_assert!(grants.apply(&request, loader, now));

@@ -138,7 +138,7 @@ pub fn respond(
 fn begins_boot(view: &View, machine: &MachineView, request: &Request) -> bool {
     let may_wait =
         || !machine.workflows.is_empty() || view.scripts.index().feed() != FeedState::Live;
-    request.class.boots() && request.kind() == Some(MessageType::Discover) && may_wait()
+    request.class.boots() && request.packet.kind() == Some(MessageType::Discover) && may_wait()
 }
 
 /// Returns the lease to be committed before `reply` is sent.
@@ -160,7 +160,7 @@ fn boot_steps(
     decision: &Decision,
 ) -> Vec<BootStep> {
     let class = request.class;
-    let discovers = request.kind() == Some(MessageType::Discover) && class.boots();
+    let discovers = request.packet.kind() == Some(MessageType::Discover) && class.boots();
     match reply {
         Err(DropReason::Declined(address)) => {
             vec![BootStep::new(Kind::Declined, address.to_string())]

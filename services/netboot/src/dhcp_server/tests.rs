@@ -38,7 +38,7 @@ fn request(kind: MessageType, mac: Mac, xid: u32) -> Vec<u8> {
 
 /// A message of the client at `mac` through its relay, requesting the machine's address, with further `options`.
 fn relayed_request(kind: MessageType, mac: Mac, xid: u32, mut options: Options) -> Vec<u8> {
-    options.set(code::MESSAGE_TYPE, [kind.into()]);
+    options.set(code::MESSAGE_TYPE, [kind as u8]);
     options.set(code::REQUESTED_ADDRESS, [192, 0, 2, 10]);
     let packet = Packet { xid, hops: 1, giaddr: RELAY, options, ..Packet::request(kind, mac.0) };
     packet.encode(1500).unwrap()
