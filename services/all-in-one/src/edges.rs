@@ -44,8 +44,8 @@ impl EdgeReadiness {
         if let Some(index) = &self.netboot {
             index.ready().await;
         }
-        if let Some(leases) = &self.leases {
-            leases.ready().await;
+        if let Some(api) = &self.leases {
+            api.leases.ready().await;
         }
     }
 }

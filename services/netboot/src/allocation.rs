@@ -45,7 +45,8 @@ impl From<&Clock> for Timestamps {
 #[derive(Debug)]
 pub struct Allocator {
     subnets: Vec<Subnet>,
-    leases: Leases,
+    /// The leases.
+    pub leases: Leases,
     index: Arc<Index>,
     unknown: Arc<UnknownClients>,
     enrolments: RateLimiter<()>,
@@ -96,11 +97,6 @@ impl Allocator {
         Self { subnets, leases, index, unknown, enrolments }
     }
 
-    /// Returns the leases.
-    pub fn leases(&self) -> &Leases {
-        &self.leases
-    }
-
     /// Updates the metrics of pools and unknown clients repeatedly, and logs an error if a pool is exhausted.
     pub async fn report(&self, metrics: Metrics, clock: Clock) {
         let mut tick = tokio::time::interval(METRICS_INTERVAL);
@@ -108,21 +104,13 @@ impl Allocator {
             tick.tick().await;
             for subnet in self.subnets.iter().filter(|subnet| !subnet.is_empty()) {
                 let name = subnet.network.to_string();
-                let free = self.leases.read(|table| table.free(subnet, clock.wall()));
+                let free = self.leases.table(|table| table.free(subnet, clock.wall()));
                 if free == 0 {
                     tracing::error!(subnet = name, "pool exhausted: every address is taken");
                 }
                 metrics.free(name, free);
             }
             metrics.unknown(self.unknown.count());
-        }
-    }
-
-    /// Returns the client that leases `source`.
-    pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
-        match source {
-            IpAddr::V4(source) => self.leases.holder(source, now),
-            IpAddr::V6(_) => None,
         }
     }
 
@@ -146,7 +134,7 @@ impl Allocator {
         now: SystemTime,
     ) -> Option<(&Subnet, Option<(Ipv4Addr, Lease)>)> {
         let (subnet, mac) = (self.subnet_of(applicant)?, Mac(applicant.request.mac));
-        Some((subnet, self.leases.read(|table| table.of(subnet, mac, now))))
+        Some((subnet, self.leases.table(|table| table.of(subnet, mac, now))))
     }
 
     /// Decides the allocation for a request. Changes nothing; `effects` is set even if the request is dropped.
@@ -175,7 +163,7 @@ impl Allocator {
             Unknown::Generic => return Ok(Allocation::BootOnly),
             Unknown::Ignore | Unknown::Report => return Ok(Allocation::Unallocated),
         }
-        let address = self.leases.read(|table| {
+        let address = self.leases.table(|table| {
             let had = table.of(subnet, Mac(request.mac), now.wall);
             // Until leases and records have been read once, it is not known which addresses are taken.
             let renews = had.is_some_and(|(_, lease)| lease.state == State::Bound);
@@ -245,8 +233,8 @@ impl Allocator {
             let taken = self.enrolments.take((), now.monotonic);
             taken.map_err(|_| DropReason::EnrolmentRate)?;
         }
-        let mac = Mac(request.mac);
-        let offered = effects.offer.is_none_or(|own| self.leases.offer(own, mac, now.wall));
+        let offer = |own| self.leases.table(|table| table.offer(own, Mac(request.mac), now.wall));
+        let offered = effects.offer.is_none_or(offer);
         offered.then_some(()).ok_or(DropReason::Busy)
     }
 

@@ -176,7 +176,7 @@ impl BootScripts {
 
     /// Returns the interface that `source` is leased to.
     pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
-        self.allocator()?.holder(source, now)
+        self.allocator()?.leases.holder(source, now)
     }
 
     /// Returns the machine with the address `source`, by its record or by its lease.

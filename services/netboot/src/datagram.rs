@@ -20,7 +20,7 @@ const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// A UDP socket that reports the local address and interface of its datagrams.
 #[derive(Debug)]
-pub struct Socket(UdpSocket);
+pub struct Socket(pub UdpSocket);
 
 /// The addresses of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +54,6 @@ impl Socket {
         self.0.async_io(Interest::READABLE, || receive(&self.0, buffer)).await
     }
 
-    /// Resolves once there may be a datagram.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.0.readable().await
-    }
-
     /// Receives a datagram into `buffer`, if there is one.
     pub fn try_receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         match self.0.try_io(Interest::READABLE, || receive(&self.0, buffer)) {
@@ -75,21 +70,7 @@ impl Socket {
         local: Ipv4Addr,
         interface: u32,
     ) -> io::Result<()> {
-        self.send_all(datagram, datagram.len(), to, local, interface).await
-    }
-
-    /// Sends `octets` in the same way, as datagrams of `datagram_octets`; the last may be shorter.
-    pub async fn send_all(
-        &self,
-        octets: &[u8],
-        datagram_octets: usize,
-        to: SocketAddrV4,
-        local: Ipv4Addr,
-        interface: u32,
-    ) -> io::Result<()> {
-        let source = packet_info(local, interface);
-        let source = Some(ControlMessage::Ipv4PacketInfo(&source));
-        send_all(&self.0, octets, datagram_octets, to, source).await
+        send_all(&self.0, datagram, datagram.len(), to, Some((local, interface))).await
     }
 }
 
@@ -130,8 +111,8 @@ fn packet_info(local: Ipv4Addr, interface: u32) -> nix::libc::in_pktinfo {
     }
 }
 
-/// Sends `octets` by an IPv4 `socket` as datagrams of `datagram_octets`; the last may be shorter. `source` sets address and
-/// interface; without it the routing table selects them.
+/// Sends `octets` by an IPv4 `socket` as datagrams of `datagram_octets`; the last may be shorter. `source` is the
+/// address and the interface; without it the routing table selects them.
 ///
 /// The kernel segments them (udp(7), UDP_SEGMENT), so that many cost little more than one. It refuses datagrams that exceed the
 /// link's MTU, and too many of them: then they are sent one by one.
@@ -140,8 +121,10 @@ pub async fn send_all(
     octets: &[u8],
     datagram_octets: usize,
     to: SocketAddrV4,
-    source: Option<ControlMessage<'_>>,
+    source: Option<(Ipv4Addr, u32)>,
 ) -> io::Result<()> {
+    let source = source.map(|(local, interface)| packet_info(local, interface));
+    let source = source.as_ref().map(ControlMessage::Ipv4PacketInfo);
     let segment = u16::try_from(datagram_octets).ok().filter(|_| octets.len() > datagram_octets);
     if let Some(segment) = segment {
         let segments = ControlMessage::UdpGsoSegments(&segment);
@@ -181,7 +164,7 @@ mod tests {
         let client = UdpSocket::bind("127.0.0.9:0").await.unwrap();
         client.send_to(b"hi", ("127.0.0.5", port)).await.unwrap();
         let mut buffer = [0; 16];
-        server.readable().await.unwrap();
+        server.0.readable().await.unwrap();
         let arrival = server.try_receive(&mut buffer).unwrap().unwrap();
         assert_eq!(
             (arrival.length, arrival.local, arrival.to),
@@ -242,7 +225,8 @@ mod tests {
         let std::net::SocketAddr::V4(to) = client.local_addr().unwrap() else {
             panic!("an IPv4 socket")
         };
-        server.send_all(b"hithere", 2, to, [127, 0, 0, 7].into(), 0).await.unwrap();
+        let source = Some(([127, 0, 0, 7].into(), 0));
+        send_all(&server.0, b"hithere", 2, to, source).await.unwrap();
         for expected in [2, 2, 2, 1] {
             let (length, from) = client.recv_from(&mut [0; 16]).await.unwrap();
             assert_eq!((length, from.ip()), (expected, [127, 0, 0, 7].into()));

@@ -9,9 +9,8 @@
 //! has room for a rack that is powered on at once. Only the ACK of a pool address waits for the store, in a task of its own.
 //!
 //! - [`respond`](mod@respond): the response to a request, pure. [`link_state`]: loaders and declined addresses.
-//! - [`reply_cache`]: replies to repeated requests. `deferred_ack`: replies that wait for a commit.
+//! - [`reply_cache`]: replies to repeated requests. [`DeferredAck`]: replies that wait for a commit.
 
-mod deferred_ack;
 pub mod link_state;
 pub mod reply_cache;
 pub mod respond;
@@ -30,14 +29,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::deferred_ack::DeferredAck;
-use self::deferred_ack::MAX_DEFERRED_ACKS;
 use self::reply_cache::{EncodedReply, ReplyCache};
 pub use self::respond::{Effects, Response, View, respond};
 use crate::Mac;
-use crate::allocation::{Allocator, Applicant, Timestamps};
+use crate::allocation::{Applicant, Timestamps};
 use crate::datagram::{Arrival, Socket};
-use crate::leases::Claim;
+use crate::leases::{Claim, ClaimResult};
 use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
 use crate::pool;
@@ -54,6 +51,9 @@ const MAX_ATTEMPTS: usize = 3;
 const CLIENT_RATE: Rate = Rate::per_second(10).with_burst(20);
 /// The requests of all interfaces without a record.
 const UNKNOWN_CLIENTS_RATE: Rate = Rate::per_second(100);
+/// The number of ACKs that may wait for the store, which commits all that wait at once: enough for a row of racks that is
+/// powered on while a disk is slow. Further clients repeat their requests.
+const MAX_DEFERRED_ACKS: usize = 2048;
 
 /// Answers DHCP on one link.
 #[derive(Debug)]
@@ -78,6 +78,16 @@ pub struct Remaining {
     pub ack: Option<Box<DeferredAck>>,
     /// Steps for the boot's timeline.
     pub events: Vec<Event>,
+}
+
+/// An ACK and the lease that is committed before it is sent.
+#[derive(Debug)]
+pub struct DeferredAck {
+    request: Request,
+    /// The interface that received the request.
+    interface: u32,
+    reply: Reply,
+    claim: Claim,
 }
 
 /// Binds `port` on an interface. The port is not shared: another server on this host would take datagrams unnoticed.
@@ -114,7 +124,7 @@ impl Server {
     ) -> anyhow::Result<()> {
         let (mut buffer, socket) = (vec![0; MAX_REQUEST_BYTES], Arc::new(socket));
         let mut deferred = JoinSet::new();
-        while let Some(readable) = stop.run_until_cancelled(socket.readable()).await {
+        while let Some(readable) = stop.run_until_cancelled(socket.0.readable()).await {
             readable?;
             let mut left = MAX_BATCH;
             while left > 0
@@ -161,7 +171,7 @@ impl Server {
         let request =
             parsed.inspect_err(|malformed| self.metrics.dropped((*malformed).into())).ok()?;
         let (view, mac) = (&self.view, Mac(request.mac));
-        let machine = view.scripts.index().by_mac(mac).or_else(|| view.by_port(&request));
+        let machine = view.machine(&request);
         if self.is_over_limit(mac, machine.is_some(), now.monotonic) {
             self.metrics.dropped("rate");
             return None;
@@ -213,13 +223,8 @@ impl Server {
             let reply = response.reply?;
             Ok((reply, response.decision, response.offer, response.effects.claim))
         });
-        let (reply, decision, offer, claim) = match response {
-            Ok(response) => response,
-            Err(reason) => {
-                self.log_drop(reason, request);
-                return None;
-            }
-        };
+        let (reply, decision, offer, claim) =
+            response.inspect_err(|reason| self.log_drop(*reason, request)).ok()?;
         let (kind, mac, xid) = (reply.kind_label(), Mac(request.mac), request.packet.xid);
         self.metrics.replied(kind);
         let by_port = machine.is_some_and(|machine| machine.mac != mac);
@@ -248,7 +253,7 @@ impl Server {
                     applied => applied?,
                 }
             }
-            let loader = link_state.grants().zip(response.effects.loader);
+            let loader = link_state.grants.as_ref().zip(response.effects.loader);
             if loader.is_none_or(|(grants, loader)| grants.apply(request, loader, now.monotonic)) {
                 return Ok(response);
             }
@@ -290,7 +295,8 @@ impl Server {
     /// Records the effects of a request that is dropped; `is_allocated` if its address is of a pool.
     fn record_drop(&self, reason: DropReason, mac: Mac, is_allocated: bool, now: Timestamps) {
         let View { scripts, link_state, .. } = &self.view;
-        let leases = scripts.allocator().filter(|_| is_allocated).map(Allocator::leases);
+        let leases =
+            scripts.allocator().filter(|_| is_allocated).map(|allocator| &allocator.leases);
         if let DropReason::Declined(address) = reason {
             tracing::warn!(%address, %mac, "address declined: another host uses it");
         }
@@ -305,7 +311,7 @@ impl Server {
                 leases.take_back(address, mac, pool::Event::Release, now.wall);
             }
             // The client has chosen another server.
-            (DropReason::OtherServer, Some(leases)) => leases.withdraw(mac),
+            (DropReason::OtherServer, Some(leases)) => leases.table(|table| table.withdraw(mac)),
             _ => {}
         }
     }
@@ -318,6 +324,50 @@ impl Server {
             }
             self.view.scripts.timeline().record(event);
         }
+    }
+
+    /// Commits and sends `ack` in a task of its own, if there is a permit for it.
+    fn defer(self: &Arc<Self>, tasks: &mut JoinSet<()>, socket: &Arc<Socket>, ack: DeferredAck) {
+        let Ok(permit) = self.deferred.clone().try_acquire_owned() else {
+            return self.log_drop(DropReason::Busy, &ack.request);
+        };
+        let (server, socket) = (self.clone(), socket.clone());
+        tasks.spawn(async move {
+            let _permit = permit;
+            server.commit_and_send(&socket, ack).await;
+        });
+    }
+
+    async fn commit_and_send(&self, socket: &Socket, ack: DeferredAck) {
+        let DeferredAck { request, interface, mut reply, claim } = ack;
+        let mut claim = Some(claim);
+        for _ in 0..MAX_ATTEMPTS {
+            let (Some(allocator), Some(wanted)) = (self.view.scripts.allocator(), claim) else {
+                return self.send(socket, &reply.datagram, reply.to, interface).await;
+            };
+            match allocator.leases.claim(wanted, self.clock.wall()).await {
+                ClaimResult::Granted(duration) => {
+                    if duration < wanted.duration {
+                        let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
+                        let Ok(shorter) = reply.with_lease_seconds(seconds) else { return };
+                        reply = shorter;
+                    }
+                    tracing::info!(lease.addr = %wanted.address, mac = %wanted.mac, "lease committed");
+                    return self.send(socket, &reply.datagram, reply.to, interface).await;
+                }
+                ClaimResult::StoreUnavailable => break,
+                ClaimResult::Lost => {}
+            }
+            let (machine, mut events) = (self.view.machine(&request), Vec::new());
+            let now = Timestamps::from(&self.clock);
+            let other = self.respond(&request, machine.as_deref(), &mut events, now);
+            self.record_events(events);
+            match other {
+                None => return,
+                Some((other, other_claim)) => (reply, claim) = (other, other_claim),
+            }
+        }
+        self.log_drop(DropReason::LeaseNotStored, &request);
     }
 
     fn log_drop(&self, reason: DropReason, request: &Request) {

@@ -22,7 +22,7 @@ use tftp::ErrorCode;
 use self::scan::Scanned;
 use crate::Mac;
 use crate::bootscripts::{BootRefusal, BootScripts};
-use crate::site::serving::Iso;
+use crate::site::Iso;
 use crate::tftp::{Directories, DiskFile};
 
 /// Time for which a machine gets the same arguments. Its tokens last longer.

@@ -16,13 +16,13 @@
 
 mod api;
 mod record;
-mod release;
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::stream::{self, StreamExt as _};
 use runtime::clock::Clock;
 use store::mirror::Mirror;
 use store::records::{self, Change, CheckReport, Records};
@@ -34,7 +34,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::api::Api;
 use self::record::LeaseKind;
-use self::release::{MAX_RETURNED, ReturnedAddress};
 use crate::Mac;
 use crate::pool::{Event, Lease, State, Table};
 
@@ -42,6 +41,9 @@ use crate::pool::{Event, Lease, State, Table};
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which expired records are deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// The length of the queue of RELEASEs and DECLINEs, for whose commits no client waits; and the number of their concurrent
+/// commits, which share an `fdatasync`.
+const MAX_RETURNED: usize = 128;
 
 /// A lease or a renewal to be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +101,19 @@ struct KnownRecord {
     record: Option<pb::Lease>,
 }
 
+/// A RELEASE or DECLINE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReturnedAddress {
+    /// The address.
+    address: Ipv4Addr,
+    /// The client.
+    mac: Mac,
+    /// [`Event::Release`] or [`Event::Decline`].
+    event: Event,
+    /// The time of the message.
+    at: SystemTime,
+}
+
 impl Leases {
     /// Returns the leases in `store`; [`run`](Self::run) reads them.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
@@ -121,9 +136,9 @@ impl Leases {
         let _ready = ready.wait_for(|ready| *ready).await;
     }
 
-    /// Reads the table of leases, which is locked meanwhile.
-    pub fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
-        read(&self.state().table)
+    /// Calls `with` with the table of leases, which is locked meanwhile.
+    pub fn table<T>(&self, with: impl FnOnce(&mut Table) -> T) -> T {
+        with(&mut self.state().table)
     }
 
     /// Returns the state of `address`; none if it is free.
@@ -132,19 +147,10 @@ impl Leases {
     }
 
     /// Returns the client that leases `address`.
-    pub fn holder(&self, address: Ipv4Addr, now: SystemTime) -> Option<Mac> {
+    pub fn holder(&self, address: IpAddr, now: SystemTime) -> Option<Mac> {
+        let IpAddr::V4(address) = address else { return None };
         let lease = self.at(address, now).filter(|lease| lease.state == State::Bound);
         lease.map(|lease| lease.mac)
-    }
-
-    /// Holds `address` for the client `mac` for a minute. Returns false if another client has it.
-    pub fn offer(&self, address: Ipv4Addr, mac: Mac, now: SystemTime) -> bool {
-        self.state().table.offer(address, mac, now).is_ok()
-    }
-
-    /// Withdraws the offers to the client `mac`.
-    pub fn withdraw(&self, mac: Mac) {
-        self.state().table.withdraw(mac);
     }
 
     /// Commits a lease. One that is already committed for long enough is not written again.
@@ -157,7 +163,7 @@ impl Leases {
         if !moved && committed.is_some_and(|left| left >= duration) {
             return ClaimResult::Granted(duration);
         }
-        let Ok(bound) = Lease::after(before, mac, Event::Bind(now + duration), now) else {
+        let Some(bound) = Lease::after(before, mac, Event::Bind(now + duration), now) else {
             return ClaimResult::Lost;
         };
         match self.write(address, bound, at_port, now).await {
@@ -172,6 +178,38 @@ impl Leases {
             }
             Err(_changed) => ClaimResult::Lost,
         }
+    }
+
+    /// Queues a RELEASE or DECLINE. If the queue is full, the lease ends by time.
+    pub fn take_back(&self, address: Ipv4Addr, mac: Mac, event: Event, at: SystemTime) {
+        let returned = ReturnedAddress { address, mac, event, at };
+        if self.shared.returned.try_send(returned).is_err() {
+            tracing::debug!(lease.addr = %address, "release or decline dropped: queue full");
+        }
+    }
+
+    /// Stores queued releases and declines; never resolves.
+    async fn store_returned(&self) {
+        let mut receiver = self.shared.to_return.lock().await;
+        let returned = stream::poll_fn(|cx| receiver.poll_recv(cx));
+        let store = async |one: ReturnedAddress| {
+            if let Err(error) = self.give_back(one).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, lease.addr = %one.address, "release or decline not stored");
+            }
+        };
+        returned.for_each_concurrent(MAX_RETURNED, store).await;
+    }
+
+    /// Stores a RELEASE or DECLINE.
+    async fn give_back(&self, returned: ReturnedAddress) -> Result<(), records::Error> {
+        let ReturnedAddress { address, mac, event, at } = returned;
+        let Some(after) = Lease::after(self.at(address, at), mac, event, at) else { return Ok(()) };
+        if after.state == State::Declined {
+            // Effective at once, even if the commit fails.
+            self.state().table.record(address, Some(after));
+        }
+        self.write(address, after, None, at).await
     }
 
     /// Returns the addresses that the client `mac` has or had, the one that ends last first.

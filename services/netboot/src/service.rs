@@ -167,8 +167,8 @@ impl Netboot {
     /// Returns the API of leases and clients without a record, if leases are enabled. Its watches end at `stop`.
     pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
         let SharedState { allocator, index, unknown, .. } = &self.shared;
-        let leases = allocator.as_ref()?.leases().clone();
-        Some(leases::Api::new(leases, index.clone(), unknown.clone(), stop))
+        let leases = allocator.as_ref()?.leases.clone();
+        Some(leases::Api { leases, index: index.clone(), unknown: unknown.clone(), stop })
     }
 
     /// Returns the API of network boot, which reads boots from `store`. Its streams end at `stop`.
@@ -226,7 +226,7 @@ impl Netboot {
             clock.clone(),
         ));
         if let Some(allocator) = shared.allocator.clone() {
-            tasks.spawn(allocator.leases().clone().run(stop));
+            tasks.spawn(allocator.leases.clone().run(stop));
             let (metrics, clock) = (metrics.clone(), clock.clone());
             tasks.spawn_until_stop(async move { allocator.report(metrics, clock).await });
         }

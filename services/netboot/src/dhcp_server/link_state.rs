@@ -60,8 +60,8 @@ impl LoaderGrants {
 /// The state of one link.
 #[derive(Debug)]
 pub struct LinkState {
-    /// Present if iPXE in a NIC's ROM gets another loader.
-    grants: Option<Arc<LoaderGrants>>,
+    /// The loaders that interfaces were sent to. Present if iPXE in a NIC's ROM gets another one.
+    pub grants: Option<Arc<LoaderGrants>>,
     /// The reserved addresses that were declined lately. Keyed by address, not by MAC: clients at a machine's switch port
     /// get its record, with any number of MACs.
     declined: Mutex<ExpiringMap<Ipv4Addr, ()>>,
@@ -82,14 +82,9 @@ impl LinkState {
         Self { grants, declined, booting }
     }
 
-    /// The loaders that interfaces were sent to, if iPXE in a NIC's ROM gets another one.
-    pub fn grants(&self) -> Option<&LoaderGrants> {
-        self.grants.as_deref()
-    }
-
     /// Records that the interface `mac` has fetched a loader completely.
     pub fn record_fetched(&self, mac: Mac, now: Instant) {
-        if let Some(grants) = self.grants() {
+        if let Some(grants) = &self.grants {
             // Without room the interface gets the script in any case.
             let _full = lock(&grants.0).try_insert(mac, LoaderGrant::FETCHED, now);
         }
@@ -97,7 +92,7 @@ impl LinkState {
 
     /// Returns the time since the interface `mac` was sent to a loader, if that prevents another one.
     pub fn loader_age(&self, mac: Mac, now: Instant) -> Option<Duration> {
-        lock(&self.grants()?.0).age(&mac, now)
+        lock(&self.grants.as_ref()?.0).age(&mac, now)
     }
 
     /// Records that a client declined `address`, which a record reserves.
@@ -106,8 +101,8 @@ impl LinkState {
     }
 
     /// Returns the time since the reserved address was declined, if it is not offered yet because of that.
-    pub fn declined_age(&self, reservation: &Reservation, now: Instant) -> Option<Duration> {
-        lock(&self.declined).age(&reservation.address?.addr(), now)
+    pub fn declined_age(&self, own: Option<&Reservation>, now: Instant) -> Option<Duration> {
+        lock(&self.declined).age(&own?.address?.addr(), now)
     }
 
     /// Records that DHCP answered iPXE at `mac`.
@@ -187,9 +182,9 @@ mod tests {
         };
         state.record_declined([192, 0, 2, 1].into(), now);
         let held = DECLINE_HOLD - Duration::from_secs(1);
-        assert_eq!(state.declined_age(&own(1), now + held), Some(held));
-        assert_eq!(state.declined_age(&own(2), now), None);
-        assert_eq!(state.declined_age(&own(1), now + DECLINE_HOLD), None);
+        assert_eq!(state.declined_age(Some(&own(1)), now + held), Some(held));
+        assert_eq!(state.declined_age(Some(&own(2)), now), None);
+        assert_eq!(state.declined_age(Some(&own(1)), now + DECLINE_HOLD), None);
     }
 
     #[test]

@@ -34,23 +34,15 @@ pub struct View {
 impl View {
     /// Returns the machine that sent `request`: by its MAC, else by its switch port.
     pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
-        self.scripts.index().by_mac(Mac(request.mac)).or_else(|| self.by_port(request))
-    }
-
-    /// Returns the machine at the switch port that `request` came from.
-    pub fn by_port(&self, request: &Request) -> Option<Arc<MachineView>> {
-        self.scripts.index().by_port(&request.relayed(&self.link))
+        let index = self.scripts.index();
+        let by_port = || index.by_port(&request.relayed(&self.link));
+        index.by_mac(Mac(request.mac)).or_else(by_port)
     }
 
     /// True if `address` is in a network of the link.
     pub fn has(&self, address: IpAddr) -> bool {
         let IpAddr::V4(address) = address else { return false };
         self.link.networks.iter().any(|network| network.contains(&address))
-    }
-
-    /// Returns the time since the machine's reserved address was declined, if it is not offered yet.
-    pub fn declined_age(&self, machine: Option<&MachineView>, now: Timestamps) -> Option<Duration> {
-        self.link_state.declined_age(machine?.reservation(), now.monotonic)
     }
 }
 
@@ -115,13 +107,14 @@ pub fn respond(
         return Response { reply: Err(reason), decision, offer, is_allocated, effects };
     }
     if offer == BootOffer::Offered && !request.is_site_build {
-        let grants = view.link_state.grants();
+        let grants = view.link_state.grants.as_ref();
         effects.loader = grants.and_then(|grants| grants.decide(request, now.monotonic));
     }
     if effects.loader == Some(true) {
         offer = BootOffer::Chainload;
     }
-    let is_withheld = !is_allocated && view.declined_age(machine, now).is_some();
+    let declined_age = || view.link_state.declined_age(record, now.monotonic);
+    let is_withheld = !is_allocated && declined_age().is_some();
     let reply = dhcp::reply(request, ReplyInputs { link, mode, reservation, offer, is_withheld });
     effects.uuid = machine.and_then(|_| request.uuid());
     effects.begins_boot = machine.is_some_and(|machine| begins_boot(view, machine, request));

@@ -69,10 +69,11 @@ fn link_inputs(simulation: &Simulation<'_>, inputs: pb::DecisionInputs) -> pb::D
     let interface = request.as_ref().map(|request| Mac(request.mac));
     let loader = interface.and_then(|mac| link_state.loader_age(mac, now.monotonic));
     let machine = machine.as_deref();
+    let record = machine.map(|machine| machine.reservation());
     pb::DecisionInputs {
-        chain_ipxe: link_state.grants().is_some(),
+        chain_ipxe: link_state.grants.is_some(),
         loader_time: loader.and_then(ago),
-        declined_time: view.declined_age(machine, now).and_then(ago),
+        declined_time: link_state.declined_age(record, now.monotonic).and_then(ago),
         boot_once_started: machine.is_some_and(|machine| scripts.history.is_used(machine)),
         boot_loop: machine.is_some_and(|machine| scripts.is_boot_loop(machine, now.wall)),
         ..inputs

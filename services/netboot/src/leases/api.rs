@@ -1,9 +1,7 @@
 //! The gRPC API of leases and of machines without a record.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::Stream;
 use store::serving;
 use tinwright::Mac;
 use tinwright::netboot::v1 as pb;
@@ -14,43 +12,38 @@ use tonic::{Request, Response, Status};
 
 use super::{Leases, record};
 use crate::machine_view::Index;
+use crate::pool::State;
 use crate::unknown_clients::UnknownClients;
 
 /// Serves [`Leases`] and [`UnknownClients`].
 #[derive(Clone, Debug)]
 pub struct Api {
-    leases: Leases,
-    index: Arc<Index>,
-    unknown: Arc<UnknownClients>,
-    stop: CancellationToken,
+    /// The leases.
+    pub leases: Leases,
+    /// The machines.
+    pub index: Arc<Index>,
+    /// The clients without a record.
+    pub unknown: Arc<UnknownClients>,
+    /// Ends watches.
+    pub stop: CancellationToken,
 }
 
 impl Api {
-    /// Returns the API of `leases`, whose clients are machines in `index`, and of `unknown` clients. Watches end at `stop`.
-    pub fn new(
-        leases: Leases,
-        index: Arc<Index>,
-        unknown: Arc<UnknownClients>,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { leases, index, unknown, stop }
-    }
-
     /// Returns the service for a tonic router.
     pub fn into_service(self) -> LeaseServiceServer<Self> {
         LeaseServiceServer::new(self)
     }
 
-    /// Resolves once all leases have been read.
-    pub async fn ready(&self) {
-        self.leases.ready().await;
-    }
-
-    /// Returns `lease` as of now, with the machine of its client.
-    fn current(&self, lease: pb::Lease) -> pb::Lease {
+    /// Returns `lease` as of now, with the machine of its client; expiry is not stored.
+    fn current(&self, mut lease: pb::Lease) -> pb::Lease {
         let machine = lease.mac.parse().ok().and_then(|mac| self.index.by_mac(mac));
-        let hardware_id = machine.map_or_else(String::new, |machine| machine.hardware.id.clone());
-        pb::Lease { hardware_id, ..record::current(lease, self.leases.clock.wall()) }
+        lease.hardware_id = machine.map_or_else(String::new, |it| it.hardware.id.clone());
+        let now = self.leases.clock.wall();
+        let bound = record::read(&lease).filter(|(_, lease)| lease.state == State::Bound);
+        if bound.is_some_and(|(_, lease)| lease.ends <= now) {
+            lease.set_state(pb::lease::State::Expired);
+        }
+        lease
     }
 }
 
@@ -62,10 +55,9 @@ impl LeaseService for Api {
         request: Request<pb::ListLeasesRequest>,
     ) -> Result<Response<pb::ListLeasesResponse>, Status> {
         let pb::ListLeasesRequest { page_size, page_token } = request.into_inner();
-        let page_size = serving::page_size(page_size)?;
-        let page = self.leases.records.list(&page_token, page_size, |_| true).await?;
-        let leases = page.records.into_iter().map(|lease| self.current(lease)).collect();
-        let next_page_token = page.next.unwrap_or_default();
+        let (records, show) = (&self.leases.records, |lease| self.current(lease));
+        let (leases, next_page_token) =
+            serving::list(records, page_size, &page_token, |_| true, show).await?;
         Ok(Response::new(pb::ListLeasesResponse { leases, next_page_token }))
     }
 
@@ -79,7 +71,7 @@ impl LeaseService for Api {
             None => return Err(Violations::single("by", "is missing: give address or mac").into()),
             Some(By::Address(text)) => address(&text)?,
             Some(By::Mac(text)) => {
-                let mac: Mac = text.parse().map_err(|why| Violations::single("mac", why))?;
+                let mac: Mac = Violations::parse("mac", &text)?;
                 let own = self.leases.addresses(mac).into_iter().next();
                 own.ok_or_else(|| status::not_found("lease", &mac.to_string()))?
             }
@@ -100,8 +92,7 @@ impl LeaseService for Api {
         Ok(Response::new(pb::DeleteLeaseResponse {}))
     }
 
-    type WatchLeasesStream =
-        Pin<Box<dyn Stream<Item = Result<pb::WatchLeasesResponse, Status>> + Send>>;
+    type WatchLeasesStream = serving::Events<pb::WatchLeasesResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_leases(
@@ -126,7 +117,7 @@ impl LeaseService for Api {
         let pb::ListUnknownMachinesRequest { page_size, page_token } = request.into_inner();
         let after = match page_token.as_str() {
             "" => None,
-            token => Some(token.parse().map_err(|why| Violations::single("page_token", why))?),
+            token => Some(Violations::parse("page_token", token)?),
         };
         let (unknown_machines, next) = self.unknown.page(after, serving::page_size(page_size)?);
         let next_page_token = next.map_or_else(String::new, |mac| mac.to_string());

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use store::records::{Index, Kind};
+use store::records::Kind;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::lease::State as StoredState;
 
@@ -19,7 +19,6 @@ impl Kind for LeaseKind {
     type Id = Ipv4Addr;
     const NOUN: &'static str = "lease";
     const KIND: &'static str = "lease";
-    const INDEXES: &'static [&'static str] = &[];
 
     fn id(lease: &pb::Lease) -> &str {
         &lease.address
@@ -27,10 +26,6 @@ impl Kind for LeaseKind {
 
     fn revision_mut(lease: &mut pb::Lease) -> &mut i64 {
         &mut lease.revision
-    }
-
-    fn indexes(_: &pb::Lease) -> Vec<Index> {
-        Vec::new()
     }
 }
 
@@ -73,13 +68,4 @@ pub(super) fn read(record: &pb::Lease) -> Option<(Ipv4Addr, Lease)> {
     };
     let ends = record.expire_time.and_then(|at: Timestamp| at.try_into().ok())?;
     Some((record.address.parse().ok()?, Lease { state, mac: record.mac.parse().ok()?, ends }))
-}
-
-/// Returns `record` as of `now`: expiry is not stored.
-pub(super) fn current(mut record: pb::Lease, now: SystemTime) -> pb::Lease {
-    let lease = read(&record).map(|(_, lease)| lease);
-    if lease.is_some_and(|lease| lease.state == State::Bound && lease.ends <= now) {
-        record.set_state(StoredState::Expired);
-    }
-    record
 }

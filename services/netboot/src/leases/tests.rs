@@ -89,7 +89,7 @@ async fn while_the_store_is_unavailable_only_the_rest_of_a_committed_lease_is_gr
     let leases = new(store.clone());
     store.set_unavailable(true);
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::StoreUnavailable);
-    assert_eq!(leases.holder(X, now), None);
+    assert_eq!(leases.holder(X.into(), now), None);
     store.set_unavailable(false);
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     store.set_unavailable(true);
@@ -113,7 +113,7 @@ async fn two_processes_over_one_store_never_lease_one_address_to_two_clients() {
     // The other process learns of the lease when its own commit fails.
     assert_eq!(other.at(X, now), None);
     assert_eq!(other.claim(claim(2), now).await, ClaimResult::Lost);
-    assert_eq!(other.holder(X, now), Some(mac(1)));
+    assert_eq!(other.holder(X.into(), now), Some(mac(1)));
     // A client that renews at the other process keeps the address.
     assert_eq!(other.claim(claim(1), now + HOUR / 2).await, ClaimResult::Granted(HOUR));
     assert_eq!(
@@ -149,7 +149,7 @@ async fn after_a_restart_leases_are_read_before_any_is_granted() {
     again.ready().await;
     let network = Ipv4Net::new_assert(X, 24);
     let subnet = Subnet::new(network, vec!["192.0.2.10-192.0.2.11".parse().unwrap()]);
-    let (own, state) = again.read(|table| table.of(&subnet, mac(1), now)).unwrap();
+    let (own, state) = again.table(|table| table.of(&subnet, mac(1), now)).unwrap();
     assert_eq!(own, X);
     assert!(
         matches!(state, Lease { state: State::Bound, ends, .. } if ends == now + HOUR),
@@ -207,7 +207,7 @@ async fn a_declined_address_is_held_and_a_released_one_stays_preferred_after_a_r
     assert_eq!((record.state(), record.mac), (pb::lease::State::Released, mac(1).to_string()));
     leases.claim(claim(1), now).await;
     leases.give_back(returned(2, Event::Decline, now)).await.unwrap();
-    assert_eq!(leases.holder(X, now), Some(mac(1)), "declined by another client");
+    assert_eq!(leases.holder(X.into(), now), Some(mac(1)), "declined by another client");
     leases.give_back(returned(1, Event::Decline, now)).await.unwrap();
     assert_eq!(leases.claim(claim(2), now).await, ClaimResult::Lost);
     assert_eq!(new(store).claim(claim(2), now).await, ClaimResult::Lost);
@@ -219,10 +219,10 @@ async fn releases_are_stored_while_the_leases_run() {
     let (leases, now) = (new(store.clone()), SystemTime::now());
     assert_eq!(leases.claim(claim(1), now).await, ClaimResult::Granted(HOUR));
     leases.take_back(X, mac(1), Event::Release, now);
-    assert_eq!(leases.holder(X, now), Some(mac(1)), "not running yet");
+    assert_eq!(leases.holder(X.into(), now), Some(mac(1)), "not running yet");
     let stop = CancellationToken::new();
     let freed = async {
-        while leases.holder(X, now).is_some() {
+        while leases.holder(X.into(), now).is_some() {
             tokio::task::yield_now().await;
         }
         stop.cancel();

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::ensure;
 use ipnet::Ipv4Net;
 
 /// The maximum number of addresses in all ranges of a subnet: in the worst case all are looked at to select one.
@@ -88,26 +89,6 @@ pub struct Subnet {
     pub unknown: Unknown,
 }
 
-/// The reason why a subnet cannot be served.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSubnet {
-    /// A range is not in the network.
-    #[error("ranges: {0} is not in the network")]
-    Outside(Range),
-    /// Two ranges share addresses.
-    #[error("ranges: {0} and {1} overlap")]
-    Overlap(Range, Range),
-    /// The ranges have too many addresses.
-    #[error("ranges hold {0} addresses, at most {MAX_ADDRESSES} are allowed")]
-    TooLarge(u32),
-    /// The gateway is not in the network.
-    #[error("gateway: {0} is not in the network")]
-    Gateway(Ipv4Addr),
-    /// The lease is too short or too long.
-    #[error("lease_seconds is {0}, 60 to 604800 are allowed")]
-    Lease(u64),
-}
-
 impl Subnet {
     /// Returns a subnet with `ranges` of `network`, and default values.
     pub fn new(network: Ipv4Net, ranges: Vec<Range>) -> Self {
@@ -115,29 +96,25 @@ impl Subnet {
     }
 
     /// Checks that the subnet can be served.
-    pub fn check(&self) -> Result<(), InvalidSubnet> {
+    pub fn check(&self) -> anyhow::Result<()> {
         let inside = |address: Ipv4Addr| self.network.contains(&address);
         for range in &self.ranges {
-            if !(inside(range.first) && inside(range.last)) {
-                return Err(InvalidSubnet::Outside(*range));
-            }
+            let is_inside = inside(range.first) && inside(range.last);
+            ensure!(is_inside, "ranges: {range} is not in the network");
         }
         let mut sorted = self.ranges.clone();
         sorted.sort_by_key(|range| range.first);
         for (one, next) in sorted.iter().zip(sorted.iter().skip(1)) {
-            if next.first <= one.last {
-                return Err(InvalidSubnet::Overlap(*one, *next));
-            }
+            ensure!(one.last < next.first, "ranges: {one} and {next} overlap");
         }
-        if self.len() > MAX_ADDRESSES {
-            return Err(InvalidSubnet::TooLarge(self.len()));
+        let (len, max, seconds) = (self.len(), MAX_ADDRESSES, self.lease.as_secs());
+        ensure!(len <= max, "ranges hold {len} addresses, at most {max} are allowed");
+        if let Some(gateway) = self.gateway {
+            ensure!(inside(gateway), "gateway: {gateway} is not in the network");
         }
-        if let Some(gateway) = self.gateway.filter(|gateway| !inside(*gateway)) {
-            return Err(InvalidSubnet::Gateway(gateway));
-        }
-        let seconds = self.lease.as_secs();
         let is_valid = (60..=604_800).contains(&seconds);
-        is_valid.then_some(()).ok_or(InvalidSubnet::Lease(seconds))
+        ensure!(is_valid, "lease_seconds is {seconds}, 60 to 604800 are allowed");
+        Ok(())
     }
 
     /// Returns the number of addresses in the ranges, with excluded ones.
@@ -201,7 +178,7 @@ mod tests {
         assert_eq!(leased, [2, 4, 254]);
         let leased: Vec<_> = subnet.addresses(12).map(|address| address.octets()[3]).collect();
         assert_eq!(leased, [254, 2, 4]);
-        assert_eq!(subnet.check(), Ok(()));
+        subnet.check().unwrap();
     }
 
     #[test]

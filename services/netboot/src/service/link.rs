@@ -83,7 +83,7 @@ pub(super) struct Sockets {
     tftp: UdpSocket,
     pub(super) http: Vec<(TcpListener, Transport)>,
     pub(super) syslog: Option<UdpSocket>,
-    advertisements: Option<ra::server::Socket>,
+    advertisements: Option<socket2::Socket>,
 }
 
 impl Sockets {
@@ -173,7 +173,7 @@ impl LinkServer {
         }
         if let Some(socket) = sockets.advertisements {
             let (link_state, metrics) = (link_state.clone(), metrics.clone());
-            let advertiser = ra::server::Server { link_state, metrics, clock: clock.clone() };
+            let advertiser = ra::Server { link_state, metrics, clock: clock.clone() };
             tasks.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = view.link.loaders.present.clone();
@@ -251,8 +251,8 @@ fn serve_http(http: Http, listeners: Vec<(TcpListener, Transport)>, tasks: &mut 
 }
 
 /// Opens the socket for router advertisements. Machines boot without them, but later.
-fn advertising(site: &Site) -> Option<ra::server::Socket> {
-    let opened = ra::server::Socket::open(&site.interface);
+fn advertising(site: &Site) -> Option<socket2::Socket> {
+    let opened = ra::open(&site.interface);
     opened
         .inspect_err(|error| {
             let error = error as &dyn std::error::Error;

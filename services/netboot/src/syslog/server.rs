@@ -100,7 +100,7 @@ impl Server {
             return;
         }
         let received = self.clock.wall();
-        let holder = || self.allocator.as_ref()?.holder(source, received);
+        let holder = || self.allocator.as_ref()?.leases.holder(source, received);
         let known = self.index.at(source, holder);
         let machine = known.as_ref().map(|known| known.hardware.id.as_str());
         self.metrics.syslog_line(machine.is_some());

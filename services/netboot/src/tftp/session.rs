@@ -171,16 +171,13 @@ impl Session {
 
     /// Sends `burst`. A packet that cannot be sent counts as lost on the way: it is retransmitted.
     async fn send(&self, Burst { bytes, packet_bytes }: Burst<'_>) {
-        let sent = match &self.socket {
-            SessionSocket::Own(socket) => {
-                send_all(socket, bytes, packet_bytes, self.client, None).await
-            }
+        let (socket, source) = match &self.socket {
+            SessionSocket::Own(socket) => (socket, None),
             SessionSocket::Shared(SharedSocket { socket, arrival, .. }) => {
-                let Arrival { local, interface, .. } = *arrival;
-                socket.send_all(bytes, packet_bytes, self.client, local, interface).await
+                (&socket.0, Some((arrival.local, arrival.interface)))
             }
         };
-        if let Err(error) = sent {
+        if let Err(error) = send_all(socket, bytes, packet_bytes, self.client, source).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "packet not sent");
         }
     }

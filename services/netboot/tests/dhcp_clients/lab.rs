@@ -132,7 +132,7 @@ impl Lab {
                 tokio::spawn(async move {
                     // Until leases have been read, clients without a reserved address get no reply.
                     if let Some(leases) = leases {
-                        leases.ready().await;
+                        leases.leases.ready().await;
                     }
                     ready.send(fleet).expect("a test");
                 });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use netboot::iso::scan::PLACEHOLDER;
-use netboot::site::serving::Iso;
+use netboot::site::Iso;
 
 use super::site::{MACHINE, OTHER, Site};
 

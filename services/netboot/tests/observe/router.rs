@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netboot::Metrics;
 use netboot::dhcp_server::link_state::LinkState;
-use netboot::ra::server::{Server, Socket};
+use netboot::ra::{self, Server};
 use prometheus_client::registry::Registry;
 use runtime::clock::Clock;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -20,7 +20,7 @@ const BOUND: Duration = Duration::from_secs(60);
 struct Site {
     network: Network,
     /// At the machine.
-    loader: Socket,
+    loader: socket2::Socket,
     link_state: Arc<LinkState>,
     registry: Registry,
     _stop: DropGuard,
@@ -31,11 +31,11 @@ fn site() -> Site {
     let mut registry = Registry::default();
     let metrics = Metrics::default();
     metrics.register(&mut registry);
-    let socket = network.at_server(|| Socket::open("v0")).unwrap();
+    let socket = network.at_server(|| ra::open("v0")).unwrap();
     let stop = CancellationToken::new();
     let server = Server { link_state: link_state.clone(), metrics, clock: Clock::system() };
     tokio::spawn(server.run(socket, stop.clone()));
-    let loader = network.at_machine(|| Socket::open("eth0")).unwrap();
+    let loader = network.at_machine(|| ra::open("eth0")).unwrap();
     Site { network, loader, link_state, registry, _stop: stop.drop_guard() }
 }
 
@@ -44,7 +44,7 @@ impl Site {
     async fn ask(&self) -> std::convert::Infallible {
         let own = [&[133, 0, 0, 0, 0, 0, 0, 0, 1, 1][..], &MAC.0].concat();
         loop {
-            self.loader.send(&own, SocketAddrV6::new(ALL_ROUTERS, 0, 0, 0)).unwrap();
+            self.loader.send_to(&own, &SocketAddrV6::new(ALL_ROUTERS, 0, 0, 0).into()).unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

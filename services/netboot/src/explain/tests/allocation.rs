@@ -43,7 +43,7 @@ async fn a_simulated_request_allocates_nothing() {
         assert_eq!(told.dhcp.unwrap().address, "192.0.2.100", "{last}");
     }
     assert_eq!(site.unknown.count(), 0, "nobody has asked for an address");
-    assert_eq!(site.leases.read(|table| table.free(&site.subnet, SystemTime::now())), 1);
+    assert_eq!(site.leases.table(|table| table.free(&site.subnet, SystemTime::now())), 1);
     assert_eq!(site.leases.at(FIRST_POOL_ADDRESS, SystemTime::now()), None, "not offered, either");
 }
 
