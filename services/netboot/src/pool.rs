@@ -9,7 +9,8 @@
 //!                  └──decline──────▶ Declined ─10 min─▶ Free
 //! ```
 //!
-//! [`subnet`]: a network with pools, as configured. Everything here is pure: `now` is an argument, and the module `leases` stores what has to be durable.
+//! [`subnet`]: a network with pools, as configured. Everything here is pure: `now` is an argument, and the module `leases`
+//! stores what has to be durable.
 
 pub mod subnet;
 

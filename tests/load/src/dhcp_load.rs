@@ -181,7 +181,7 @@ impl Reply {
         let mut options = bytes.get(OPTIONS_START..)?;
         while let [code, length, rest @ ..] = options {
             if *code == dhcp::options::code::MESSAGE_TYPE {
-                let kind = (*rest.first()?).into();
+                let kind = MessageType::from_repr(*rest.first()?).unwrap_or(MessageType::Other);
                 return Some(Self { xid: u32::from_be_bytes(xid), yiaddr: yiaddr.into(), kind });
             }
             options = rest.get(usize::from(*length)..)?;
