@@ -118,8 +118,9 @@ pub struct Script {
 /// A script that may be served: for a machine, or for one without a record.
 type SelectedScript = (Option<Arc<MachineView>>, Fact, Script);
 
-/// Reason for which nothing is served.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Reason for which nothing is served. The name of its variant is the metric label.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum BootRefusal {
     /// There is nothing to boot for this machine now.
     #[error("nothing to boot: {0}")]

@@ -4,21 +4,20 @@
 //! temporary refusal is 503 with Retry-After, and iPXE waits by itself. Paths of older servers are served beside our own, so
 //! that URLs in records, images and foreign DHCP servers keep working.
 //!
-//! - `middleware`: the path of every request; `rate_limit`: its client, and its limits.
-//! - `scripts`, `file`, `iso`: responses.
+//! - `middleware`: the path of every request: its client, and its limits.
+//! - `scripts`, `file`: responses.
 //! - [`phone_home`]: reports of installed systems and installers.
 
 mod file;
-mod iso;
 mod middleware;
 pub mod phone_home;
-mod rate_limit;
 mod scripts;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -27,18 +26,18 @@ use hyper::body::Incoming;
 use runtime::serve::App;
 use tokio::sync::mpsc;
 
-use self::middleware::Middleware;
+use self::middleware::{Limits, Middleware};
 use self::phone_home::PhoneHomeSink;
-use self::rate_limit::Limits;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
 use crate::iso::Images;
 use crate::metrics::Metrics;
 use crate::tftp::{Directories, FileSource, RequestedFile};
 
+/// Contents of boot HTTP, as handlers get them.
+type HttpState = State<Arc<Http>>;
 /// Address of a request's client: the peer, or the client of a trusted proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Source(IpAddr);
+type Source = Extension<IpAddr>;
 
 /// Contents of boot HTTP.
 #[derive(Debug)]
@@ -73,16 +72,13 @@ impl Http {
     }
 
     fn refuse(&self, refusal: &BootRefusal, name: &str) -> Response {
-        let (_, label) = refusal.status_and_label();
+        let label = refusal.into();
         self.metrics.script(label);
         self.metrics.refused(label);
-        match refusal {
-            BootRefusal::Broken(why) => {
-                tracing::error!(name, reason = why, "boot script or file cannot be made")
-            }
-            BootRefusal::Nothing(_) | BootRefusal::NotYours(_) | BootRefusal::Later { .. } => {
-                tracing::info!(name, reason = %refusal, "boot refused");
-            }
+        if let BootRefusal::Broken(why) = refusal {
+            tracing::error!(name, reason = why, "boot script or file cannot be made");
+        } else {
+            tracing::info!(name, reason = %refusal, "boot refused");
         }
         scripts::refused(refusal, self.boots.site().serving.refuse_by_401)
     }
@@ -97,20 +93,14 @@ fn routes() -> Router<Arc<Http>> {
         .route("/v1/boot/{token}/{file}", get(boot_file))
         .route("/files/{*path}", get(public_file))
         .route("/tftp/{*path}", get(tftp_file))
-        .route("/iso/{mac}/{name}", get(iso::image))
+        .route("/iso/{mac}/{name}", get(file::image))
         .route("/healthz", health())
         .route("/healthcheck", health())
         .route("/_packet/healthcheck", health())
         .route("/version", get(async || concat!(env!("CARGO_PKG_VERSION"), "\n")))
 }
 
-async fn loader(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
-    Path(path): Path<String>,
-    method: Method,
-    headers: HeaderMap,
-) -> Response {
+async fn loader(http: HttpState, source: Source, path: Path<String>, request: Parts) -> Response {
     // The MAC before the name is a hint for logs; loaders are public.
     let path = path.strip_prefix("binary/").unwrap_or(&path);
     let (mac, name) = match RequestedFile::parse(path.as_bytes()) {
@@ -121,22 +111,21 @@ async fn loader(
         }
     };
     let kind = if name.ends_with(".efi") { "application/efi" } else { file::BYTES };
-    let response = file::respond(Some(&http.loaders), &name, kind, &headers).await;
-    if method == Method::GET && response.status().is_success() {
-        http.boots.record_loader(mac, source, &name, http.boots.clock.wall());
+    let response = file::respond(Some(&http.loaders), &name, kind, &request.headers).await;
+    if request.method == Method::GET && response.status().is_success() {
+        http.boots.record_loader(mac, *source, &name, http.boots.clock.wall());
     }
     response
 }
 
 async fn boot_file(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
+    http: HttpState,
+    source: Source,
     Path((token, name)): Path<(String, String)>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Response {
     let now = http.boots.clock.wall();
-    let (reply, effects) = http.boots.respond_file(&token, &name, source, now);
+    let (reply, effects) = http.boots.respond_file(&token, &name, *source, now);
     if let Some(report) = http.boots.apply(effects, now) {
         // The receiver is gone during shutdown only.
         let _shutdown = http.scripts.send(report);
@@ -144,41 +133,38 @@ async fn boot_file(
     match reply {
         Ok(BootFile::Text(text)) => scripts::text(text),
         Ok(BootFile::Status { hardware, status }) => {
-            let query: String = query.unwrap_or_default().chars().take(256).collect();
+            let query: String = request.uri.query().unwrap_or_default().chars().take(256).collect();
             tracing::info!(hardware.id = %hardware, ?status, ?query, "script status");
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {
-            let response = file::respond(http.osie.as_ref(), &name, file::BYTES, &headers).await;
+            let response =
+                file::respond(http.osie.as_ref(), &name, file::BYTES, &request.headers).await;
             let status = response.status();
             let error = (!status.is_success()).then(|| status.to_string());
-            http.boots.record_file(source, &name, error.as_deref(), now);
+            http.boots.record_file(*source, &name, error.as_deref(), now);
             scripts::no_store(response)
         }
         Err(refusal) => http.refuse(&refusal, &name),
     }
 }
 
-async fn public_file(
-    State(http): State<Arc<Http>>,
-    Path(path): Path<String>,
-    headers: HeaderMap,
-) -> Response {
+async fn public_file(http: HttpState, path: Path<String>, headers: HeaderMap) -> Response {
     file::respond(http.files.as_ref(), &path, file::BYTES, &headers).await
 }
 
 /// Serves a file of TFTP, for U-Boot.
 async fn tftp_file(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
-    Path(path): Path<String>,
-    headers: HeaderMap,
+    http: HttpState,
+    source: Source,
+    path: Path<String>,
+    request: Parts,
 ) -> Response {
-    let (IpAddr::V4(source), Ok(file)) = (source, RequestedFile::parse(path.as_bytes())) else {
+    let (IpAddr::V4(source), Ok(file)) = (*source, RequestedFile::parse(path.as_bytes())) else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match http.tftp.open(&file, source).await {
-        Ok(file) => file::opened(file, file::BYTES, &headers),
+        Ok(file) => file::opened(file, file::BYTES, &request.headers),
         Err(error) => {
             let by_401 = http.boots.site().serving.refuse_by_401;
             scripts::refused(&error.into(), by_401)
@@ -189,16 +175,11 @@ async fn tftp_file(
 impl BootRefusal {
     /// Returns the HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
-        self.status_and_label().0
-    }
-
-    /// Returns the HTTP status and the metric label.
-    fn status_and_label(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Nothing(_) => (StatusCode::NOT_FOUND, "nothing"),
-            Self::NotYours(_) => (StatusCode::FORBIDDEN, "not_yours"),
-            Self::Later { .. } => (StatusCode::SERVICE_UNAVAILABLE, "later"),
-            Self::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
+            Self::Nothing(_) => StatusCode::NOT_FOUND,
+            Self::NotYours(_) => StatusCode::FORBIDDEN,
+            Self::Later { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }

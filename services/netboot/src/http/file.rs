@@ -1,16 +1,21 @@
-//! Files over HTTP: whole or a part, always with a length (firmware and iPXE need one). The router removes the body of a
+//! Files and images for virtual media over HTTP: whole or a part, always with a length (firmware and iPXE need one). The router removes the body of a
 //! response to HEAD.
 
 use std::io::{self, Seek as _, SeekFrom};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
+use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::TryStreamExt as _;
 use tftp::ErrorCode;
 use tokio::io::{AsyncReadExt as _, Take};
 use tokio_util::io::ReaderStream;
 
 use super::scripts::no_store;
+use super::{HttpState, Source};
+use crate::Mac;
+use crate::iso::{Image, overlay};
 use crate::tftp::{Directories, DiskFile, OpenFile};
 
 /// Content type of binary files.
@@ -48,8 +53,45 @@ pub(super) fn opened(file: OpenFile, kind: &'static str, headers: &HeaderMap) ->
     }
 }
 
+/// Responds with an image for virtual media.
+pub(super) async fn image(
+    http: HttpState,
+    source: Source,
+    Path((mac, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let (Some(images), true) = (&http.images, name.ends_with(".iso")) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
+    if let Err(refusal) = http.boots.check_image_access(mac, *source) {
+        return http.refuse(&refusal, &name);
+    }
+    match images.image(&name, mac, &http.boots, http.boots.clock.wall()).await {
+        Ok(image) => {
+            let (size, tag) = (image.source.size, image.tag.clone());
+            let body = |from, length| image_body(image, from, length);
+            no_store(part_of(size, &tag, BYTES, &headers, body))
+        }
+        Err(refusal) => http.refuse(&refusal, &name),
+    }
+}
+
+/// Returns `length` octets from `from` on, with the machine's arguments.
+fn image_body(image: Image, from: u64, length: u64) -> io::Result<Body> {
+    let Image { file, source, patch, tag: _ } = image;
+    let mut offset = from;
+    Ok(Body::from_stream(stream(file, from, length)?.map_ok(move |part| {
+        let start = offset;
+        offset += part.len() as u64;
+        let mut patched = Vec::from(part);
+        overlay::apply(&mut patched, start, &source.places, &patch);
+        Bytes::from(patched)
+    })))
+}
+
 /// Responds with the requested part of `size` octets, whose version is `tag`; `body` reads a length from an offset.
-pub(super) fn part_of(
+fn part_of(
     size: u64,
     tag: &str,
     kind: &'static str,
@@ -83,7 +125,7 @@ pub(super) fn part_of(
 }
 
 /// Reads `length` octets from the offset `from`.
-pub(super) fn stream(
+fn stream(
     mut file: std::fs::File,
     from: u64,
     length: u64,

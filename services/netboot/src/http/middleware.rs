@@ -5,18 +5,61 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
+use runtime::client_address::{ClientAddress, TrustedProxies};
+use runtime::rate_limit::{Rate, RateLimiter};
+use runtime::serve::Peers;
 use tower::ServiceExt as _;
 
-use super::rate_limit::{self, Limits};
-use super::{Http, Source};
+use super::Http;
 
 /// Octets of the longest target of a request line: method and version take the rest of 4096.
 const MAX_TARGET_BYTES: usize = 4096 - 32;
+/// Time for which a client that was refused too often gets 429.
+const PENALTY: Duration = Duration::from_secs(60);
+
+/// Limits per source.
+#[derive(Debug)]
+pub(super) struct Limits {
+    /// Scripts: 10 a second.
+    scripts: RateLimiter<IpAddr>,
+    /// Refusals: 30 a minute.
+    refusals: RateLimiter<IpAddr>,
+    /// One penalty at a time.
+    penalties: RateLimiter<IpAddr>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            scripts: RateLimiter::new(Rate::per_second(10)),
+            refusals: RateLimiter::new(Rate::per_minute(30)),
+            penalties: RateLimiter::new(Rate::new(PENALTY, 1)),
+        }
+    }
+}
+
+impl Limits {
+    /// True if a request of `source` for `path` is within the limits.
+    fn admit(&self, source: IpAddr, path: &str, now: Instant) -> bool {
+        let script = path == "/ipxe" || path.ends_with("/auto.ipxe");
+        !self.penalties.is_exhausted(&source, now)
+            && (!script || self.scripts.take(source, now).is_ok())
+    }
+
+    /// Counts a refusal. One too many begins the penalty.
+    fn refused(&self, source: IpAddr, now: Instant) {
+        if self.refusals.take(source, now).is_err() {
+            tracing::warn!(%source, "client refused too often, penalty of a minute");
+            let _already = self.penalties.take(source, now);
+        }
+    }
+}
 
 pub(super) struct Middleware {
     pub(super) http: Arc<Http>,
@@ -36,7 +79,7 @@ impl Middleware {
                 let response = match self.http.fast_path(&request, source) {
                     Some(response) => response,
                     None => {
-                        request.extensions_mut().insert(Source(source));
+                        request.extensions_mut().insert(source);
                         self.routes.clone().oneshot(request).await?
                     }
                 };
@@ -57,15 +100,14 @@ impl Middleware {
     /// Returns the address of the client, or the status that refuses it.
     fn admit<B>(&self, request: &Request<B>) -> Result<IpAddr, StatusCode> {
         let (site, uri) = (self.http.boots.site(), request.uri());
-        let source = rate_limit::source(request, &site.serving.trusted_proxies);
+        let source = source(request, &site.serving.trusted_proxies);
         let source = source.ok_or(StatusCode::FORBIDDEN)?;
         if uri.path_and_query().is_some_and(|target| target.as_str().len() > MAX_TARGET_BYTES) {
             return Err(StatusCode::URI_TOO_LONG);
         }
-        if site.rate_limits {
-            let now = self.http.boots.clock.monotonic();
-            let admitted = self.limits.admit(source, uri.path(), now);
-            admitted.map_err(|_| StatusCode::TOO_MANY_REQUESTS)?;
+        let now = self.http.boots.clock.monotonic();
+        if site.rate_limits && !self.limits.admit(source, uri.path(), now) {
+            return Err(StatusCode::TOO_MANY_REQUESTS);
         }
         Ok(source)
     }
@@ -82,4 +124,11 @@ fn route(path: &str) -> &'static str {
         path if path.starts_with("/ipxe/") => "loader",
         _ => "other",
     }
+}
+
+/// Returns the client of `request`. With a header that cannot be parsed it is the proxy, which is no machine.
+fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Option<IpAddr> {
+    let peer = request.extensions().get::<Peers>()?.remote.ip();
+    let caller = ClientAddress::of(peer, request.headers(), trusted);
+    Some(caller.map_or(peer.to_canonical(), |caller| caller.address))
 }

@@ -7,17 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use axum::{Extension, Router};
 use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{Http, Source};
+use super::{Http, HttpState, Source};
 use crate::machine_view::MachineView;
 
 /// Octets of the longest body; cloud-init's three host keys have 2 KiB.
@@ -51,12 +50,8 @@ pub(super) fn routes() -> Router<Arc<Http>> {
         .route("/hardware-components", post(worker_report))
 }
 
-async fn phone_home(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
-    body: Body,
-) -> Response {
-    let Some(machine) = http.boots.at(source, http.boots.clock.wall()) else {
+async fn phone_home(http: HttpState, source: Source, body: Body) -> Response {
+    let Some(machine) = http.boots.at(*source, http.boots.clock.wall()) else {
         // An unknown client must not learn that it has no record.
         return if http.boots.index().is_synced() {
             StatusCode::OK.into_response()
@@ -91,15 +86,11 @@ fn later(reason: &str) -> Response {
 }
 
 /// Takes an installer's event: `code`, `state`, `message`.
-async fn event(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
-    body: Body,
-) -> Response {
+async fn event(http: HttpState, source: Source, body: Body) -> Response {
     let Some(body) = read(body).await.filter(|body| !body.is_empty()) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    match http.boots.at(source, http.boots.clock.wall()) {
+    match http.boots.at(*source, http.boots.clock.wall()) {
         Some(machine) => log_report(&machine, "event", &body),
         None => StatusCode::OK.into_response(),
     }
@@ -107,13 +98,8 @@ async fn event(
 
 /// Takes what an installer found in the machine: a hardware problem, or its components. Only a machine with a running workflow
 /// may report it.
-async fn worker_report(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
-    uri: Uri,
-    body: Body,
-) -> Response {
-    let machine = http.boots.at(source, http.boots.clock.wall());
+async fn worker_report(http: HttpState, source: Source, uri: Uri, body: Body) -> Response {
+    let machine = http.boots.at(*source, http.boots.clock.wall());
     match (machine.filter(|machine| machine.worker_wanted()), read(body).await) {
         (None, _) => StatusCode::NOT_FOUND.into_response(),
         (_, None) => StatusCode::BAD_REQUEST.into_response(),

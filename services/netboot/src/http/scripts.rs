@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Path, RawQuery, State};
+use axum::Router;
+use axum::extract::{Path, RawQuery};
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
 
-use super::{Http, Source};
+use super::{Http, HttpState, Source};
 use crate::Mac;
 use crate::bootscripts::{BootRefusal, ScriptRequest};
 use crate::ipxe;
@@ -29,23 +29,23 @@ pub(super) fn routes() -> Router<Arc<Http>> {
 }
 
 async fn script(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
+    http: HttpState,
+    source: Source,
     mac: Option<Path<String>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, StatusCode> {
     let mac = parse_mac(mac.map(|Path(mac)| mac))?;
-    Ok(http.script(request(mac, source, query.as_deref())))
+    Ok(http.script(request(mac, *source, query.as_deref())))
 }
 
 /// Matchbox's request: the other labels are claims of the client, and decide nothing.
 async fn labelled(
-    State(http): State<Arc<Http>>,
-    Extension(Source(source)): Extension<Source>,
+    http: HttpState,
+    source: Source,
     RawQuery(query): RawQuery,
 ) -> Result<Response, StatusCode> {
     let mac = parse_mac(label(query.as_deref(), "mac"))?;
-    Ok(http.script(request(mac, source, query.as_deref())))
+    Ok(http.script(request(mac, *source, query.as_deref())))
 }
 
 fn parse_mac(text: Option<String>) -> Result<Option<Mac>, StatusCode> {
@@ -62,15 +62,12 @@ fn label(query: Option<&str>, name: &str) -> Option<String> {
     labels.filter(|(label, _)| label == name).last().map(|(_, value)| value.into_owned())
 }
 
-async fn by_labels(State(http): State<Arc<Http>>) -> Result<Response, StatusCode> {
+async fn by_labels(http: HttpState) -> Result<Response, StatusCode> {
     let script = ipxe::by_labels(&http.boots.site().base_url());
     script.map(text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-async fn autoexec(
-    State(http): State<Arc<Http>>,
-    mac: Option<Path<String>>,
-) -> Result<Response, StatusCode> {
+async fn autoexec(http: HttpState, mac: Option<Path<String>>) -> Result<Response, StatusCode> {
     Ok(http.autoexec(parse_mac(mac.map(|Path(mac)| mac))?))
 }
 
@@ -106,14 +103,14 @@ impl Http {
 
 /// Renders a refusal as iPXE understands it: 403 or 401 forbidden, 404 nothing to boot, 503 retry later.
 pub(super) fn refused(refusal: &BootRefusal, by_401: bool) -> Response {
-    let status = refusal.status();
     match refusal {
         BootRefusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
         BootRefusal::Later { retry, .. } => {
-            (status, [(header::RETRY_AFTER, retry.as_secs().to_string())]).into_response()
+            let retry = [(header::RETRY_AFTER, retry.as_secs().to_string())];
+            (refusal.status(), retry).into_response()
         }
         BootRefusal::Nothing(_) | BootRefusal::NotYours(_) | BootRefusal::Broken(_) => {
-            status.into_response()
+            refusal.status().into_response()
         }
     }
 }
