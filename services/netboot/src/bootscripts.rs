@@ -32,7 +32,6 @@ use self::custom::{ScriptOwner, ScriptReport};
 pub use self::files::{BootFile, ScriptStatus};
 use self::gate::{GateResult, PresentedIdentity};
 use self::history::BootHistory;
-use self::render::UrlSettings;
 use crate::Mac;
 use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, MachineFacts, Policy, RETRY, decide};
@@ -51,12 +50,18 @@ const BOOT_LOOP: &str = "more than 10 scripts in 10 minutes";
 /// Decides and renders scripts for the machines of one link. Clones share the history and the timeline.
 #[derive(Clone, Debug)]
 pub struct BootScripts {
-    index: Arc<Index>,
+    /// The machines.
+    pub index: Arc<Index>,
     tokens: Arc<BootTokens>,
-    site: Site,
-    urls: Arc<UrlSettings>,
-    timeline: Timeline,
-    allocator: Option<Arc<Allocator>>,
+    /// Settings of the link.
+    pub site: Site,
+    /// URL of our HTTP, without a slash at the end.
+    base_url: String,
+    log_server: Option<String>,
+    /// Timeline of the machines' boots.
+    pub timeline: Timeline,
+    /// Allocator of pool addresses: machines are also found by their leases.
+    pub allocator: Option<Arc<Allocator>>,
     /// Earlier boots of each machine.
     pub history: Arc<BootHistory>,
     /// Clock of requests.
@@ -118,6 +123,9 @@ pub struct Script {
 /// A script that may be served: for a machine, or for one without a record.
 type SelectedScript = (Option<Arc<MachineView>>, Fact, Script);
 
+/// Result of a request for a script, an image, or a file of a boot.
+pub type BootResult<T> = Result<T, BootRefusal>;
+
 /// Reason for which nothing is served. The name of its variant is the metric label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
@@ -151,33 +159,20 @@ impl BootScripts {
     /// Creates scripts for the machines of `index`, on a link with the settings `site`.
     pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
         let (timeline, history, allocator, clock) = Default::default();
-        let (tokens, urls) = (Arc::new(tokens), Arc::new(UrlSettings::of(&site)));
-        Self { index, tokens, site, urls, timeline, allocator, history, clock }
+        let (tokens, base_url) = (Arc::new(tokens), site.base_url());
+        let log_server = site.log_server().map(|server| server.to_string());
+        Self { index, tokens, site, base_url, log_server, timeline, allocator, history, clock }
     }
 
     /// Returns the scripts of another link with the settings `site`.
     pub fn for_link(&self, site: Site) -> Self {
-        Self { urls: Arc::new(UrlSettings::of(&site)), site, ..self.clone() }
-    }
-
-    /// Sets the timeline that steps of boots are recorded in.
-    pub fn with_timeline(self, timeline: Timeline) -> Self {
-        Self { timeline, ..self }
-    }
-
-    /// Also finds machines by their leased addresses.
-    pub fn with_allocator(self, allocator: Arc<Allocator>) -> Self {
-        Self { allocator: Some(allocator), ..self }
-    }
-
-    /// The allocator of pool addresses.
-    pub fn allocator(&self) -> Option<&Allocator> {
-        self.allocator.as_deref()
+        let log_server = site.log_server().map(|server| server.to_string());
+        Self { base_url: site.base_url(), log_server, site, ..self.clone() }
     }
 
     /// Returns the interface that `source` is leased to.
     pub fn holder(&self, source: IpAddr, now: SystemTime) -> Option<Mac> {
-        self.allocator()?.leases.holder(source, now)
+        self.allocator.as_ref()?.leases.holder(source, now)
     }
 
     /// Returns the machine with the address `source`, by its record or by its lease.
@@ -185,34 +180,15 @@ impl BootScripts {
         self.index.at(source, || self.holder(source, now))
     }
 
-    /// Timeline of the machines' boots.
-    pub fn timeline(&self) -> &Timeline {
-        &self.timeline
-    }
-
-    /// Settings of the link.
-    pub fn site(&self) -> &Site {
-        &self.site
-    }
-
-    /// The machines.
-    pub fn index(&self) -> &Index {
-        &self.index
-    }
-
-    /// Decides what `machine` boots.
-    pub fn decision(&self, machine: Option<&MachineView>, feed: FeedState) -> Decision {
-        self.decide(machine, self.site.policy, feed)
-    }
-
-    /// Decides for a DHCP reply. With `boot_unknown`, the client's pool boots machines without a record.
-    pub fn dhcp_decision(&self, machine: Option<&MachineView>, boot_unknown: bool) -> Decision {
+    /// Decides what `machine` boots. With `boot_unknown`, a machine without a record boots, too.
+    pub fn decision(
+        &self,
+        machine: Option<&MachineView>,
+        feed: FeedState,
+        boot_unknown: bool,
+    ) -> Decision {
         let boot_unknown = self.site.policy.boot_unknown || boot_unknown;
         let policy = Policy { boot_unknown, ..self.site.policy };
-        self.decide(machine, policy, self.index.feed())
-    }
-
-    fn decide(&self, machine: Option<&MachineView>, policy: Policy, feed: FeedState) -> Decision {
         let facts = machine.map(MachineView::machine);
         let used = facts.is_some_and(|facts| facts.boot_once.is_some())
             && machine.is_some_and(|machine| self.history.is_used(machine));
@@ -222,7 +198,7 @@ impl BootScripts {
     }
 
     /// Responds to `request` and applies the effects.
-    pub fn serve(&self, request: &ScriptRequest, now: SystemTime) -> Result<Script, BootRefusal> {
+    pub fn serve(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<Script> {
         let (reply, effects) = self.respond(request, now);
         // A script is reported when it says that it was started, not when it is served.
         let _no_report = self.apply(effects, now);
@@ -230,21 +206,13 @@ impl BootScripts {
     }
 
     /// Returns the response to a simulated `request`, which changes nothing and is not logged.
-    pub fn simulate(
-        &self,
-        request: &ScriptRequest,
-        now: SystemTime,
-    ) -> Result<Script, BootRefusal> {
+    pub fn simulate(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<Script> {
         let no_log = tracing::Dispatch::none();
         tracing::dispatcher::with_default(&no_log, || self.respond(request, now).0)
     }
 
     /// Decides the response to `request`. Changes nothing but the log.
-    fn respond(
-        &self,
-        request: &ScriptRequest,
-        now: SystemTime,
-    ) -> (Result<Script, BootRefusal>, Effects) {
+    fn respond(&self, request: &ScriptRequest, now: SystemTime) -> (BootResult<Script>, Effects) {
         let mut effects = Effects::default();
         let (mac, source) = (request.mac, Some(request.source));
         let reply = self.select(request, now).and_then(|(machine, fact, script)| {
@@ -293,11 +261,7 @@ impl BootScripts {
     }
 
     /// Refuses a script to a machine in a boot loop, where the site delays those.
-    fn delay_boot_loop(
-        &self,
-        machine: Option<&MachineView>,
-        now: SystemTime,
-    ) -> Result<(), BootRefusal> {
+    fn delay_boot_loop(&self, machine: Option<&MachineView>, now: SystemTime) -> BootResult<()> {
         let Some(machine) = machine.filter(|machine| self.is_boot_loop(machine, now)) else {
             return Ok(());
         };
@@ -311,11 +275,7 @@ impl BootScripts {
 
     /// Finds the machine that `request` is from, and renders its script. Leases are consulted only where no record owns the
     /// source address.
-    fn select(
-        &self,
-        request: &ScriptRequest,
-        now: SystemTime,
-    ) -> Result<SelectedScript, BootRefusal> {
+    fn select(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<SelectedScript> {
         let (source, feed) = (request.source, self.index.feed());
         if feed == FeedState::Incomplete {
             return Err(BootRefusal::later(Fact::FeedIncomplete));
@@ -328,9 +288,8 @@ impl BootScripts {
         let Some(machine) = machine else {
             let in_pool =
                 |allocator: &Allocator| allocator.boots_unknown(request.mac, source, holder());
-            let boot_unknown =
-                self.site.policy.boot_unknown || self.allocator().is_some_and(in_pool);
-            let decision = decide(None, Policy { boot_unknown, ..self.site.policy }, feed);
+            let boot_unknown = self.allocator.as_deref().is_some_and(in_pool);
+            let decision = self.decision(None, feed, boot_unknown);
             return Ok((None, decision.fact, self.render(None, decision, request, now)?));
         };
         let is_its_own = self.is_mac_only(request)
@@ -339,7 +298,7 @@ impl BootScripts {
         if !is_its_own {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
-        let decision = self.decision(Some(&machine), feed);
+        let decision = self.decision(Some(&machine), feed, false);
         let (fact, uuid) = (decision.fact, request.uuid.as_deref());
         let script = match decision.opens_a_boot()
             && self.gate_asks_uuid(&machine, &decision, uuid, source)?
@@ -357,18 +316,16 @@ impl BootScripts {
         decision: Decision,
         request: &ScriptRequest,
         now: SystemTime,
-    ) -> Result<Script, BootRefusal> {
+    ) -> BootResult<Script> {
         let Decision { boot, fact } = decision;
         let pxelinux = request.format == ScriptFormat::Pxelinux;
         let (kind, text) = match (boot, machine) {
             (BootTarget::Later, _) => return Err(BootRefusal::later(fact)),
             (BootTarget::Worker, _) => (ScriptKind::Worker, self.worker(machine, request, now)?),
-            (BootTarget::LocalDisk, _) if pxelinux => {
-                (ScriptKind::LocalDisk, ipxe::PXELINUX_DISK.into())
-            }
             (BootTarget::LocalDisk, _) => {
                 let sanboot = machine.is_some_and(MachineView::wants_sanboot);
-                (ScriptKind::LocalDisk, ipxe::local_disk(sanboot).into())
+                let ipxe = ipxe::local_disk(sanboot);
+                (ScriptKind::LocalDisk, if pxelinux { ipxe::PXELINUX_DISK } else { ipxe }.into())
             }
             (BootTarget::Generic | BootTarget::CustomScript(_) | BootTarget::Shell, _)
                 if pxelinux =>
@@ -399,7 +356,7 @@ impl BootScripts {
         decision: &Decision,
         uuid: Option<&str>,
         source: IpAddr,
-    ) -> Result<bool, BootRefusal> {
+    ) -> BootResult<bool> {
         let Some(gate) = gate_of(machine, decision) else { return Ok(false) };
         let dhcp_uuid = self.history.dhcp_uuid(machine);
         let presented = PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source };

@@ -203,7 +203,7 @@ impl Server {
 
     /// Takes one token of the client's rate limit. Clients without a record share another limit.
     fn is_over_limit(&self, mac: Mac, has_record: bool, now: Instant) -> bool {
-        if !self.view.scripts.site().rate_limits {
+        if !self.view.scripts.site.rate_limits {
             return false;
         }
         let is_over = !has_record && self.unknown_limit.take((), now).is_err();
@@ -244,7 +244,7 @@ impl Server {
         for attempt in 0..MAX_ATTEMPTS {
             let response = respond(&self.view, machine, request, now);
             // The allocation first: a loader that is not sent must not count as given.
-            if let Some(allocator) = scripts.allocator() {
+            if let Some(allocator) = scripts.allocator.as_deref() {
                 if attempt == 0 && response.effects.allocation.is_unknown {
                     allocator.record_unknown(Applicant { request, record: None, link }, now.wall);
                 }
@@ -296,7 +296,7 @@ impl Server {
     fn record_drop(&self, reason: DropReason, mac: Mac, is_allocated: bool, now: Timestamps) {
         let View { scripts, link_state, .. } = &self.view;
         let leases =
-            scripts.allocator().filter(|_| is_allocated).map(|allocator| &allocator.leases);
+            scripts.allocator.as_ref().filter(|_| is_allocated).map(|allocator| &allocator.leases);
         if let DropReason::Declined(address) = reason {
             tracing::warn!(%address, %mac, "address declined: another host uses it");
         }
@@ -322,7 +322,7 @@ impl Server {
             if event.step.kind == Kind::UnknownMachine {
                 self.metrics.unknown_requests.inc();
             }
-            self.view.scripts.timeline().record(event);
+            self.view.scripts.timeline.record(event);
         }
     }
 
@@ -342,7 +342,8 @@ impl Server {
         let DeferredAck { request, interface, mut reply, claim } = ack;
         let mut claim = Some(claim);
         for _ in 0..MAX_ATTEMPTS {
-            let (Some(allocator), Some(wanted)) = (self.view.scripts.allocator(), claim) else {
+            let (Some(allocator), Some(wanted)) = (self.view.scripts.allocator.as_deref(), claim)
+            else {
                 return self.send(socket, &reply.datagram, reply.to, interface).await;
             };
             match allocator.leases.claim(wanted, self.clock.wall()).await {

@@ -46,7 +46,7 @@ pub enum Target {
 impl Target {
     /// Finds the machine: by its record, or by its lease.
     pub fn find(&self, scripts: &BootScripts, now: SystemTime) -> Option<Arc<MachineView>> {
-        let index = scripts.index();
+        let index = &scripts.index;
         match self {
             Self::Hardware(id) => index.by_id(id),
             Self::Mac(mac) => index.by_mac(*mac),
@@ -93,7 +93,10 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
     let response = simulation.response.as_ref();
     let decision = match response {
         Some(response) => response.decision.clone(),
-        None => view.scripts.dhcp_decision(simulation.machine.as_deref(), false),
+        None => {
+            let feed = view.scripts.index.feed();
+            view.scripts.decision(simulation.machine.as_deref(), feed, false)
+        }
     };
     let boot_offered = decision.offer() == BootOffer::Offered;
     let dhcp = response.map(|response| match &response.reply {
@@ -142,7 +145,7 @@ fn script_reply(
     // The URL in a DHCP reply has the MAC of the record, whichever interface sent the request.
     let mac = simulation.record_mac();
     let path = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
-    let url = format!("{}{path}/auto.ipxe", scripts.site().base_url());
+    let url = format!("{}{path}/auto.ipxe", scripts.site.base_url());
     let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let request = ScriptRequest { leased_to: holder, ..ScriptRequest::new(mac, source) };
     match scripts.simulate(&request, now) {

@@ -80,7 +80,7 @@ impl Http {
         } else {
             tracing::info!(name, reason = %refusal, "boot refused");
         }
-        scripts::refused(refusal, self.boots.site().serving.refuse_by_401)
+        scripts::refused(refusal, self.boots.site.serving.refuse_by_401)
     }
 }
 
@@ -166,7 +166,7 @@ async fn tftp_file(
     match http.tftp.open(&file, source).await {
         Ok(file) => file::opened(file, file::BYTES, &request.headers),
         Err(error) => {
-            let by_401 = http.boots.site().serving.refuse_by_401;
+            let by_401 = http.boots.site.serving.refuse_by_401;
             scripts::refused(&error.into(), by_401)
         }
     }

@@ -21,7 +21,7 @@ use tftp::ErrorCode;
 
 use self::scan::Scanned;
 use crate::Mac;
-use crate::bootscripts::{BootRefusal, BootScripts};
+use crate::bootscripts::{BootRefusal, BootResult, BootScripts};
 use crate::site::Iso;
 use crate::tftp::{Directories, DiskFile};
 
@@ -76,7 +76,7 @@ impl Images {
         mac: Mac,
         boots: &BootScripts,
         now: SystemTime,
-    ) -> Result<Image, BootRefusal> {
+    ) -> BootResult<Image> {
         let text = self.arguments(mac, now, || boots.image_arguments(mac, now))?;
         let patch = overlay::padded(&text)
             .ok_or_else(|| BootRefusal::Broken(format!("{} octets of arguments", text.len())))?;
@@ -91,8 +91,8 @@ impl Images {
         &self,
         mac: Mac,
         now: SystemTime,
-        make: impl FnOnce() -> Result<String, BootRefusal>,
-    ) -> Result<Arc<str>, BootRefusal> {
+        make: impl FnOnce() -> BootResult<String>,
+    ) -> BootResult<Arc<str>> {
         let mut all = self.arguments.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |since: SystemTime, span| now.duration_since(since).is_ok_and(|is| is < span);
         if let Some(own) = all.get_mut(&mac)
@@ -107,7 +107,7 @@ impl Images {
     }
 
     /// Returns the source file and its scan.
-    async fn find(&self, name: &str) -> Result<(std::fs::File, Arc<Scanned>), BootRefusal> {
+    async fn find(&self, name: &str) -> BootResult<(std::fs::File, Arc<Scanned>)> {
         let found = self.directory.find_file(name.to_owned()).await;
         let DiskFile { file, tag, .. } = found.map_err(|error| match error.code() {
             ErrorCode::UNDEFINED => unreadable(&error),

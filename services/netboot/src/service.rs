@@ -105,8 +105,8 @@ impl Netboot {
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let shared = SharedState::new(&site, clock)?;
-        let boots = BootScripts::new(shared.index.clone(), BootTokens::new(key)?, site);
-        let boots = boots.with_timeline(shared.timeline.clone());
+        let mut boots = BootScripts::new(shared.index.clone(), BootTokens::new(key)?, site);
+        boots.timeline = shared.timeline.clone();
         let first = LinkServer::bind(boots, http, &shared.loader_grants).await?;
         Ok(Self { links: vec![first], shared })
     }
@@ -150,18 +150,18 @@ impl Netboot {
     pub fn enable_leases(&mut self, store: Arc<dyn Store>) {
         let SharedState { index, unknown, .. } = &self.shared;
         let (leases, subnets) =
-            (Leases::new(store, self.shared.clock.clone()), self.boots().site().subnets.clone());
+            (Leases::new(store, self.shared.clock.clone()), self.boots().site.subnets.clone());
         let allocator = Allocator::new(subnets, leases, index.clone(), unknown.clone());
         let allocator = Arc::new(allocator);
         for link in &mut self.links {
-            link.boots = Arc::new((*link.boots).clone().with_allocator(allocator.clone()));
+            Arc::make_mut(&mut link.boots).allocator = Some(allocator.clone());
         }
         self.shared.allocator = Some(allocator);
     }
 
     /// True if the site has addresses to lease.
     pub fn has_pools(&self) -> bool {
-        self.boots().site().subnets.iter().any(|subnet| !subnet.is_empty())
+        self.boots().site.subnets.iter().any(|subnet| !subnet.is_empty())
     }
 
     /// Returns the API of leases and clients without a record, if leases are enabled. Its watches end at `stop`.

@@ -51,10 +51,10 @@ pub(crate) async fn site(unknown: Unknown, addresses: u8) -> Site {
     tokio::spawn(running.run(stop.clone()));
     leases.ready().await;
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
-    let boots = BootScripts::new(index.clone(), tokens, crate::bootscripts::tests::site());
+    let mut boots = BootScripts::new(index.clone(), tokens, crate::bootscripts::tests::site());
     let seen = Arc::new(UnknownClients::default());
     let allocator = Allocator::new(vec![subnet.clone()], leases.clone(), index, seen.clone());
-    let boots = boots.with_allocator(Arc::new(allocator));
+    boots.allocator = Some(Arc::new(allocator));
     Site { boots, leases, unknown: seen, subnet, _stop: stop.drop_guard() }
 }
 
@@ -73,10 +73,10 @@ fn allocate(site: &Site, request: &Packet, now: Timestamps) -> Result<Allocation
     let received =
         Received { source: "0.0.0.0:68".parse().unwrap(), broadcast: true, port: ListenPort::Dhcp };
     let request = &Request::new(request.clone(), received, &link).unwrap();
-    let known = site.boots.index().by_mac(Mac(request.mac));
+    let known = site.boots.index.by_mac(Mac(request.mac));
     let record = known.as_ref().map(|known| known.reservation());
     let applicant = Applicant { request, record, link: &link };
-    let (allocator, mut effects) = (site.boots.allocator().unwrap(), Default::default());
+    let (allocator, mut effects) = (site.boots.allocator.as_ref().unwrap(), Default::default());
     let allocation = allocator.allocate(applicant, &mut effects, now)?;
     allocator.apply(request, &effects, now).unwrap();
     Ok(allocation)
@@ -118,7 +118,8 @@ async fn a_machine_with_a_record_gets_a_nak_for_an_address_of_another_network() 
 async fn a_machine_is_identified_by_its_leased_address() {
     let (site, now) = (site(Unknown::Ignore, 1).await, SystemTime::now());
     let timeline = Timeline::default();
-    let boots = site.boots.clone().with_timeline(timeline.clone());
+    let mut boots = site.boots.clone();
+    boots.timeline = timeline.clone();
     assert!(boots.at(FIRST_POOL_ADDRESS.into(), now).is_none());
     let claim = Claim {
         address: FIRST_POOL_ADDRESS,

@@ -13,7 +13,7 @@ use tinwright::HardwareId;
 use tinwright::instance::v1::ReportScriptRequest;
 
 use super::history::OneShotScript;
-use super::{BootRefusal, BootScripts, broken};
+use super::{BootRefusal, BootResult, BootScripts, broken};
 use crate::Mac;
 use crate::decision::{BootTarget, Decision, Fact, FeedState, ScriptSource};
 use crate::ipxe;
@@ -95,7 +95,7 @@ impl BootScripts {
         owner: ScriptOwner,
         hardware: HardwareId,
         now: SystemTime,
-    ) -> Result<String, BootRefusal> {
+    ) -> BootResult<String> {
         self.check_still_open(hardware)?;
         let gone = || BootRefusal::Nothing("the script is gone".into());
         let script = match owner {
@@ -103,13 +103,12 @@ impl BootScripts {
             ScriptOwner::Interface(mac) => {
                 let machine = self.index.by_mac(mac);
                 let machine = machine.filter(|machine| machine.id == hardware);
-                match self.decision(machine.as_deref(), FeedState::Live) {
-                    Decision {
-                        boot: BootTarget::CustomScript(script),
-                        fact: Fact::InterfaceScript,
-                    } => script,
-                    Decision { fact, .. } => return Err(BootRefusal::Nothing(fact.to_string())),
-                }
+                let Decision { boot, fact } =
+                    self.decision(machine.as_deref(), FeedState::Live, false);
+                let (BootTarget::CustomScript(script), Fact::InterfaceScript) = (boot, fact) else {
+                    return Err(BootRefusal::Nothing(fact.to_string()));
+                };
+                script
             }
             // Its start is reported before its text is fetched, and by then the decision is the disk.
             ScriptOwner::Instance => {

@@ -7,7 +7,7 @@ use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 
 use super::custom::{ScriptOwner, ScriptReport};
-use super::{BootRefusal, BootScripts, Effects, NO_HARDWARE, gate_of};
+use super::{BootRefusal, BootResult, BootScripts, Effects, NO_HARDWARE, gate_of};
 use crate::decision::{Fact, FeedState};
 use crate::timeline::BootStep;
 use tinwright::netboot::v1::BootEventKind as Kind;
@@ -29,7 +29,8 @@ pub enum BootFile {
 }
 
 /// Status of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum ScriptStatus {
     /// It is about to start what it fetched.
     Started,
@@ -37,25 +38,6 @@ pub enum ScriptStatus {
     Failed,
     /// An event for the log.
     Event,
-}
-
-impl ScriptStatus {
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "started" => Self::Started,
-            "failed" => Self::Failed,
-            "event" => Self::Event,
-            _ => return None,
-        })
-    }
-
-    fn step(self) -> Option<BootStep> {
-        match self {
-            Self::Started => Some(BootStep::new(Kind::Started, "")),
-            Self::Failed => Some(BootStep::new(Kind::Failed, "the script gave up")),
-            Self::Event => None,
-        }
-    }
 }
 
 impl BootScripts {
@@ -66,12 +48,17 @@ impl BootScripts {
         name: &str,
         source: IpAddr,
         now: SystemTime,
-    ) -> (Result<BootFile, BootRefusal>, Effects) {
+    ) -> (BootResult<BootFile>, Effects) {
         let mut report = None;
         let reply = self.file(token, name, source, now, &mut report);
         let step = match &reply {
-            Ok(BootFile::Status { status, .. }) => status.step(),
-            Ok(BootFile::Osie(_) | BootFile::Text(_)) => None,
+            Ok(BootFile::Status { status: ScriptStatus::Started, .. }) => {
+                Some(BootStep::new(Kind::Started, ""))
+            }
+            Ok(BootFile::Status { status: ScriptStatus::Failed, .. }) => {
+                Some(BootStep::new(Kind::Failed, "the script gave up"))
+            }
+            Ok(_) => None,
             Err(refusal) => Some(BootStep::new(Kind::GateRefused, format!("{name}: {refusal}"))),
         };
         let event = step.and_then(|step| self.event(None, Some(source), step, now));
@@ -85,7 +72,7 @@ impl BootScripts {
         source: IpAddr,
         now: SystemTime,
         report: &mut Option<ScriptReport>,
-    ) -> Result<BootFile, BootRefusal> {
+    ) -> BootResult<BootFile> {
         let opened = self.tokens.open(Purpose::Files, token, now);
         let claims = opened.map_err(|_| BootRefusal::NotYours("the token is not valid"))?.claims;
         if claims.address != source {
@@ -95,7 +82,7 @@ impl BootScripts {
         if name == "ca.pem" {
             return Ok(BootFile::Text(self.site.authority.clone()));
         }
-        if let Some(status) = ScriptStatus::parse(name) {
+        if let Ok(status) = name.parse() {
             return Ok(BootFile::Status { hardware, status });
         }
         match ScriptOwner::parse_name(name) {
@@ -107,14 +94,13 @@ impl BootScripts {
                 Ok(BootFile::Status { hardware, status })
             }
             Some(_) | None => {
-                self.check_still_open(hardware)?;
-                Ok(BootFile::Osie(name.to_owned()))
+                self.check_still_open(hardware).map(|()| BootFile::Osie(name.to_owned()))
             }
         }
     }
 
     /// Refuses to go on with a boot while a feed is cut, or once its gate was closed.
-    pub(super) fn check_still_open(&self, hardware: HardwareId) -> Result<(), BootRefusal> {
+    pub(super) fn check_still_open(&self, hardware: HardwareId) -> BootResult<()> {
         if self.index.feed() != FeedState::Live {
             return Err(BootRefusal::later(Fact::StaleFeed));
         }
@@ -124,7 +110,7 @@ impl BootScripts {
         let Some(machine) = self.index.by_id(&hardware.to_string()) else {
             return Err(BootRefusal::NotYours("the machine is gone"));
         };
-        let decision = self.decision(Some(&machine), FeedState::Live);
+        let decision = self.decision(Some(&machine), FeedState::Live, false);
         match gate_of(&machine, &decision) {
             Some(gate) if !gate.open => Err(BootRefusal::NotYours("the platform allows no boot")),
             Some(_) | None => Ok(()),

@@ -134,9 +134,9 @@ impl BootHistory {
         let revision = machine.hardware.revision;
         let used = |script: &OneShotScript| {
             let same = script.mac == machine.mac && script.revision == revision;
-            (script.started && same).then_some(())
+            Some(script.started && same)
         };
-        self.one_shot(machine.id, used).is_some()
+        self.one_shot(machine.id, used) == Some(true)
     }
 
     /// Records that the record still has the one-shot script at `revision`.
@@ -201,7 +201,7 @@ mod tests {
         let id = HardwareId::new();
         let (boots, now) = (boots(id), SystemTime::UNIX_EPOCH);
         let fleet = fleet_of(&boots);
-        let machine = boots.index().by_mac(MAC).unwrap();
+        let machine = boots.index.by_mac(MAC).unwrap();
         boots.history.record_uuid(&machine, [1; 16]);
         boots.history.record_script(id, now);
         boots.history.record_one_shot(&machine, &ScriptSource::Url("http://t/1".into()), now);

@@ -9,27 +9,11 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::{Netboot, Osie};
 
 use super::custom::ScriptOwner;
-use super::{BootRefusal, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
+use super::{BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
 use crate::decision::ScriptSource;
 use crate::ipxe::{self, Arguments, WorkerEnvironment};
 use crate::machine_view::MachineView;
-use crate::site::Site;
-
-/// Addresses of the site in every script.
-#[derive(Debug)]
-pub(super) struct UrlSettings {
-    /// Our HTTP, without a slash at the end.
-    pub(super) base_url: String,
-    log_server: Option<String>,
-}
-
-impl UrlSettings {
-    pub(super) fn of(site: &Site) -> Self {
-        let log_server = site.log_server().map(|server| server.to_string());
-        Self { base_url: site.base_url(), log_server }
-    }
-}
 
 /// URL and identity of one boot.
 pub(super) struct BootUrls {
@@ -47,7 +31,7 @@ impl BootScripts {
         machine: Option<&MachineView>,
         request: &ScriptRequest,
         now: SystemTime,
-    ) -> Result<String, BootRefusal> {
+    ) -> BootResult<String> {
         let id = machine.map_or_else(|| HardwareId::from_bytes(NO_HARDWARE), |machine| machine.id);
         let with_identity = machine.is_some() && !self.is_mac_only(request);
         let boot = self.boot_urls(id, request.source, with_identity, now)?;
@@ -64,7 +48,7 @@ impl BootScripts {
         let environment = WorkerEnvironment {
             base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot.url),
             status_url: &boot.url,
-            syslog: self.urls.log_server.as_deref(),
+            syslog: self.log_server.as_deref(),
             files: machine.map(|_| [&*kernel, &*initrd]),
             arguments: &arguments,
         };
@@ -80,11 +64,11 @@ impl BootScripts {
         &self,
         machine: &MachineView,
         request: &ScriptRequest,
-    ) -> Result<super::Script, BootRefusal> {
+    ) -> BootResult<super::Script> {
         if request.format == ScriptFormat::Pxelinux {
             return Err(super::no_pxelinux());
         }
-        let text = ipxe::with_uuid(&format!("{}/{}", self.urls.base_url, machine.mac.dashed()));
+        let text = ipxe::with_uuid(&format!("{}/{}", self.base_url, machine.mac.dashed()));
         Ok(super::Script { kind: super::ScriptKind::AskUuid, text: text.map_err(broken)? })
     }
 
@@ -96,7 +80,7 @@ impl BootScripts {
         boot: &BootUrls,
         ipam: &str,
         now: SystemTime,
-    ) -> Result<Arguments, BootRefusal> {
+    ) -> BootResult<Arguments> {
         let of = |field: fn(&MachineView) -> &str| machine.map_or("", field);
         let text = |field: fn(&MachineView) -> String| machine.map(field).unwrap_or_default();
         let (mac, vlan) = (text(|machine| machine.mac.to_string()), text(vlan));
@@ -105,7 +89,7 @@ impl BootScripts {
         let mut line = Arguments::default();
         for (key, value) in [
             ("facility", of(|machine| &machine.hardware.facility)),
-            ("syslog_host", self.urls.log_server.as_deref().unwrap_or_default()),
+            ("syslog_host", self.log_server.as_deref().unwrap_or_default()),
             ("grpc_authority", &self.site.grpc_authority),
             ("tinkerbell_tls", "true"),
             ("worker_id", of(|machine| &machine.hardware.id)),
@@ -137,11 +121,11 @@ impl BootScripts {
     }
 
     /// Renders the script that newer builds of iPXE run before DHCP: empty, or one that chains to the script of `mac`.
-    pub fn autoexec(&self, mac: Option<Mac>) -> Result<String, BootRefusal> {
+    pub fn autoexec(&self, mac: Option<Mac>) -> BootResult<String> {
         if !self.site.serving.autoexec_script {
             return Ok(String::new());
         }
-        let base = &self.urls.base_url;
+        let base = &self.base_url;
         let text = match mac {
             Some(mac) => ipxe::autoexec(&format!("{base}/{}", mac.dashed()), true),
             None => ipxe::autoexec(base, false),
@@ -157,7 +141,7 @@ impl BootScripts {
         script: ScriptSource,
         source: IpAddr,
         now: SystemTime,
-    ) -> Result<String, BootRefusal> {
+    ) -> BootResult<String> {
         let boot = self.boot_urls(machine.id, source, false, now)?;
         let own = format!("{}/{owner}", boot.url);
         let address = match script {
@@ -174,10 +158,10 @@ impl BootScripts {
         source: IpAddr,
         with_identity: bool,
         now: SystemTime,
-    ) -> Result<BootUrls, BootRefusal> {
+    ) -> BootResult<BootUrls> {
         let mint = |purpose| self.tokens.mint(purpose, machine, source, now).map_err(broken);
         let identity = if with_identity { mint(Purpose::Identity)? } else { String::new() };
-        let url = [&self.urls.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
+        let url = [&self.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
         Ok(BootUrls { url, identity })
     }
 }

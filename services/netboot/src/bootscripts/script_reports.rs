@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_the_script_that_was_started_is_removed() {
-        let known = boots(HardwareId::new()).index().by_mac(MAC).unwrap();
+        let known = boots(HardwareId::new()).index.by_mac(MAC).unwrap();
         let (history, script) = (BootHistory::default(), ScriptSource::Url("http://t/1".into()));
         history.record_one_shot(&known, &script, SystemTime::UNIX_EPOCH);
         let handed = history.not_started(known.id).unwrap();

@@ -296,7 +296,7 @@ fn a_gate_requests_the_uuid_and_opens_to_the_right_one_only() {
     for other in ["", "${uuid}", "00112233-4455-6677-8899-aabbccddeefe"] {
         assert!(matches!(shown(&boots, other), Err(BootRefusal::NotYours(_))), "{other}");
     }
-    let known = boots.index().by_mac(MAC).unwrap();
+    let known = boots.index.by_mac(MAC).unwrap();
     boots.history.record_uuid(&known, [7; 16]);
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))), "DHCP sent another one");
 }
@@ -363,7 +363,7 @@ fn a_simulated_request_does_not_count_towards_a_boot_loop() {
     let boots = boots(HardwareId::new());
     let request = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
     assert!((0..20).all(|_| boots.simulate(&request, now()).is_ok()));
-    assert!(!boots.history.would_loop(boots.index().by_mac(MAC).unwrap().id, now()));
+    assert!(!boots.history.would_loop(boots.index.by_mac(MAC).unwrap().id, now()));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tinwright::hardware::v1::Interface;
 
-use super::{BootRefusal, BootScripts};
+use super::{BootRefusal, BootResult, BootScripts};
 use crate::Mac;
 use crate::decision::BootTarget;
 use crate::machine_view::MachineView;
@@ -13,7 +13,7 @@ use crate::machine_view::MachineView;
 impl BootScripts {
     /// Refuses the image of the machine at `mac` to `source`, unless that is the machine or in the network of BMCs, and the
     /// machine boots the worker's environment.
-    pub fn check_image_access(&self, mac: Mac, source: IpAddr) -> Result<(), BootRefusal> {
+    pub fn check_image_access(&self, mac: Mac, source: IpAddr) -> BootResult<()> {
         let machine = self.index.by_mac(mac);
         let unknown = || BootRefusal::Nothing("no machine has this address".into());
         let machine = machine.ok_or_else(unknown)?;
@@ -21,7 +21,7 @@ impl BootScripts {
         if !machine.has(source) && !bmcs.any(|network| network.contains(&source)) {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
         }
-        let decision = self.decision(Some(&machine), self.index.feed());
+        let decision = self.decision(Some(&machine), self.index.feed(), false);
         if decision.boot == BootTarget::Later {
             return Err(BootRefusal::later(decision.fact));
         }
@@ -31,16 +31,15 @@ impl BootScripts {
         // The BMC requests the image for the machine. So the gate checks the machine's own address, and no UUID but the one
         // that its firmware sent by DHCP.
         let own = machine.address().unwrap_or(source);
-        match self.gate_asks_uuid(&machine, &decision, None, own)? {
-            true => Err(BootRefusal::NotYours(
-                "the platform asks for a UUID, and an image presents none",
-            )),
-            false => Ok(()),
+        if self.gate_asks_uuid(&machine, &decision, None, own)? {
+            let why = "the platform asks for a UUID, and an image presents none";
+            return Err(BootRefusal::NotYours(why));
         }
+        Ok(())
     }
 
     /// Returns the kernel arguments in the image of the machine at `mac`, with tokens for the machine's own address.
-    pub fn image_arguments(&self, mac: Mac, now: SystemTime) -> Result<String, BootRefusal> {
+    pub fn image_arguments(&self, mac: Mac, now: SystemTime) -> BootResult<String> {
         let nothing =
             || BootRefusal::Nothing("its record has no address for this interface".into());
         let machine = self.index.by_mac(mac).ok_or_else(nothing)?;

@@ -34,7 +34,7 @@ pub struct View {
 impl View {
     /// Returns the machine that sent `request`: by its MAC, else by its switch port.
     pub fn machine(&self, request: &Request) -> Option<Arc<MachineView>> {
-        let index = self.scripts.index();
+        let index = &self.scripts.index;
         let by_port = || index.by_port(&request.relayed(&self.link));
         index.by_mac(Mac(request.mac)).or_else(by_port)
     }
@@ -90,12 +90,13 @@ pub fn respond(
     let View { scripts, link, .. } = view;
     let (record, mut effects) = (machine.map(MachineView::reservation), Effects::default());
     let applicant = Applicant { request, record, link };
-    let allocation = match scripts.allocator() {
+    let allocation = match scripts.allocator.as_deref() {
         Some(allocator) => allocator.allocate(applicant, &mut effects.allocation, now),
         None => Ok(Allocation::Unallocated),
     };
     let allocated = allocation.as_ref().unwrap_or(&Allocation::Unallocated);
-    let decision = scripts.dhcp_decision(machine, *allocated != Allocation::Unallocated);
+    let in_pool = *allocated != Allocation::Unallocated;
+    let decision = scripts.decision(machine, scripts.index.feed(), in_pool);
     let is_allocated = matches!(allocated, Allocation::Address(_));
     let mut offer = decision.offer();
     let (reservation, mode) = match allocated {
@@ -129,8 +130,7 @@ pub fn respond(
 /// True if `request` begins a boot that a workflow may wait for. While feeds are stale, there may be a workflow that is not
 /// known here.
 fn begins_boot(view: &View, machine: &MachineView, request: &Request) -> bool {
-    let may_wait =
-        || !machine.workflows.is_empty() || view.scripts.index().feed() != FeedState::Live;
+    let may_wait = || !machine.workflows.is_empty() || view.scripts.index.feed() != FeedState::Live;
     request.class.boots() && request.packet.kind() == Some(MessageType::Discover) && may_wait()
 }
 

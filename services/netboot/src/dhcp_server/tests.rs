@@ -68,7 +68,7 @@ fn a_repeated_request_gets_the_same_reply() {
 #[test]
 fn a_new_boot_is_reported_if_a_workflow_may_wait_for_it() {
     let (server, mut signs) = server();
-    let known = server.view.scripts.index().by_mac(MAC).unwrap();
+    let known = server.view.scripts.index.by_mac(MAC).unwrap();
     let mut sign = |kind, xid| {
         ask(&server, &request(kind, MAC, xid)).unwrap();
         signs.try_recv().ok()

@@ -17,7 +17,7 @@ use crate::pool::{State, Unknown};
 /// Returns the inputs of a simulated request.
 pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
     let View { scripts, link, .. } = simulation.view;
-    let (index, policy) = (scripts.index(), scripts.site().policy);
+    let (index, policy) = (&scripts.index, scripts.site.policy);
     let site = pb::DecisionInputs {
         feeds_live: index.feed() == FeedState::Live,
         cut_feeds: index.disconnected_feeds().into_iter().map(str::to_owned).collect(),
@@ -89,7 +89,7 @@ fn pool_inputs(simulation: &Simulation<'_>) -> pb::DecisionInputs {
         relay_trusted: request.relayed(link).relay.is_some(),
         ..pb::DecisionInputs::default()
     };
-    let allocator = simulation.view.scripts.allocator();
+    let allocator = simulation.view.scripts.allocator.as_deref();
     let pool = allocator.and_then(|allocator| allocator.pool(applicant, simulation.now.wall));
     let Some((subnet, had)) = pool else { return way };
     let way = pb::DecisionInputs {

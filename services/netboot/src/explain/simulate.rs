@@ -78,7 +78,7 @@ impl<'a> Simulation<'a> {
     /// Returns the network address of the client's pool. It stands for the client's address, which is not known here if
     /// another server assigns it.
     pub(super) fn pool_address(&self) -> Option<IpAddr> {
-        let allocator = self.view.scripts.allocator()?;
+        let allocator = self.view.scripts.allocator.as_deref()?;
         let (subnet, _) = allocator.pool(self.applicant()?, self.now.wall)?;
         Some(subnet.network.addr().into())
     }

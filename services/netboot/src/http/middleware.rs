@@ -99,7 +99,7 @@ impl Middleware {
 
     /// Returns the address of the client, or the status that refuses it.
     fn admit<B>(&self, request: &Request<B>) -> Result<IpAddr, StatusCode> {
-        let (site, uri) = (self.http.boots.site(), request.uri());
+        let (site, uri) = (&self.http.boots.site, request.uri());
         let source = source(request, &site.serving.trusted_proxies);
         let source = source.ok_or(StatusCode::FORBIDDEN)?;
         if uri.path_and_query().is_some_and(|target| target.as_str().len() > MAX_TARGET_BYTES) {

@@ -63,7 +63,7 @@ fn label(query: Option<&str>, name: &str) -> Option<String> {
 }
 
 async fn by_labels(http: HttpState) -> Result<Response, StatusCode> {
-    let script = ipxe::by_labels(&http.boots.site().base_url());
+    let script = ipxe::by_labels(&http.boots.site.base_url());
     script.map(text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 

@@ -119,7 +119,7 @@ impl LinkServer {
         http: TcpListener,
         grants: &Arc<LoaderGrants>,
     ) -> anyhow::Result<Self> {
-        let site = boots.site();
+        let site = &boots.site;
         let sockets = Sockets::bind(site, http).await?;
         let grants = site.dhcp.chain_ipxe.then(|| grants.clone());
         let link_state = Arc::new(LinkState::new(grants));
@@ -128,7 +128,7 @@ impl LinkServer {
 
     /// Returns the DHCP values of the link.
     fn link(&self, served: &Served) -> anyhow::Result<Link> {
-        let site = self.boots.site();
+        let site = &self.boots.site;
         let link = site.dhcp.link.clone();
         let present = served.loaders.names().context("listing the loaders")?;
         Ok(Link {
@@ -160,7 +160,7 @@ impl LinkServer {
         let SharedState { index, metrics, clock, allocator, lines, .. } = shared;
         let (index, metrics) = (index.clone(), metrics.clone());
         if let Some(socket) = sockets.syslog {
-            let debug = boots.site().syslog.is_some_and(|syslog| syslog.debug);
+            let debug = boots.site.syslog.is_some_and(|syslog| syslog.debug);
             let server = syslog::server::Server {
                 index: index.clone(),
                 allocator: allocator.clone(),
@@ -201,9 +201,9 @@ fn serve_tftp(
     socket: UdpSocket,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Arc<dyn FileSource>> {
-    let single_port = boots.site().serving.tftp_single_port;
+    let single_port = boots.site.serving.tftp_single_port;
     let mut settings = server::Settings { single_port, ..Default::default() };
-    if !boots.site().rate_limits {
+    if !boots.site.rate_limits {
         settings.limits = admission::Limits::NONE;
     }
     let clock = settings.clock.clone();
@@ -236,7 +236,7 @@ fn http(
 
 /// Starts boot HTTP on `listeners`.
 fn serve_http(http: Http, listeners: Vec<(TcpListener, Transport)>, tasks: &mut Tasks) {
-    let site = http.boots.site();
+    let site = &http.boots.site;
     let limits = ConnectionLimits {
         per_address: if site.rate_limits { MAX_CONNECTIONS } else { usize::MAX },
         exempt: site.serving.trusted_proxies.clone(),

@@ -69,7 +69,7 @@ async fn events_of_installers_are_accepted_from_machines_with_a_workflow() {
 #[tokio::test]
 async fn the_start_of_a_one_shot_script_is_reported() {
     let site = Site::start().await;
-    let known = site.boots.index().by_mac(MAC).unwrap();
+    let known = site.boots.index.by_mac(MAC).unwrap();
     let mut record: Hardware = (*known.hardware).clone();
     let once = Ipxe { contents: "#!ipxe\necho once".into(), ..Ipxe::default() };
     record.interfaces[0].netboot.as_mut().unwrap().boot_once = Some(once);

@@ -18,7 +18,8 @@ use crate::timeline::{Queue, Timeline};
 
 fn site(id: HardwareId) -> (BootScripts, Arc<Queue>) {
     let timeline = Timeline::default();
-    (boots(id).with_timeline(timeline.clone()), timeline.queue)
+    let boots = BootScripts { timeline: timeline.clone(), ..boots(id) };
+    (boots, timeline.queue)
 }
 
 #[test]

@@ -35,7 +35,8 @@ fn server_with(id: HardwareId, timeline: Timeline) -> Server {
     fleet.instance(FeedEvent::Snapshot(vec![]));
     fleet.workflow(FeedEvent::Snapshot(vec![]));
     let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
-    let boots = BootScripts::new(index, tokens, site()).with_timeline(timeline);
+    let mut boots = BootScripts::new(index, tokens, site());
+    boots.timeline = timeline;
     let mut link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
     link.relays = vec![RELAY];
     super::server_on(Arc::new(boots), link, mpsc::channel(1).0)
