@@ -18,6 +18,6 @@ pub mod window;
 
 pub use file_name::{InvalidFileName, check_file_name};
 pub use negotiation::{TransferMode, TransferOptions};
-pub use packet::{ClientPacket, ErrorCode, FileRequest, NotClientPacket, Options, error_packet};
+pub use packet::{ClientPacket, ErrorCode, FileRequest, Options, error_packet};
 pub use transfer::{Event, NextStep, Transfer, TransferOutcome};
 pub use window::Burst;

@@ -53,21 +53,17 @@ pub enum ClientPacket {
     Error(ErrorCode),
 }
 
-/// The bytes are not a packet that a TFTP client sends to a server that files are read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a packet of a TFTP client")]
-pub struct NotClientPacket;
-
 impl ClientPacket {
-    /// Parses a packet. An incomplete option at the end of a request is ignored.
-    pub fn parse(bytes: &[u8]) -> Result<Self, NotClientPacket> {
+    /// Parses a packet; none if it is not one that a TFTP client sends to a server that files are read from. An incomplete
+    /// option at the end of a request is ignored.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (opcode, rest) = number(bytes)?;
-        Ok(match opcode {
+        Some(match opcode {
             READ => Self::Read(request(rest)?),
             WRITE => request(rest).map(|_| Self::Write)?,
             ACK => Self::Ack(number(rest)?.0),
             ERROR => Self::Error(ErrorCode(number(rest)?.0)),
-            _ => return Err(NotClientPacket),
+            _ => return None,
         })
     }
 }
@@ -90,16 +86,16 @@ pub(crate) fn data_header(block: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-fn number(bytes: &[u8]) -> Result<(u16, &[u8]), NotClientPacket> {
-    let (number, rest) = bytes.split_first_chunk().ok_or(NotClientPacket)?;
-    Ok((u16::from_be_bytes(*number), rest))
+fn number(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u16::from_be_bytes(*number), rest))
 }
 
-fn request(mut rest: &[u8]) -> Result<FileRequest, NotClientPacket> {
-    let name = string(&mut rest).ok_or(NotClientPacket)?;
-    let mode = string(&mut rest).ok_or(NotClientPacket)?;
+fn request(mut rest: &[u8]) -> Option<FileRequest> {
+    let name = string(&mut rest)?;
+    let mode = string(&mut rest)?;
     let options = std::iter::from_fn(|| Some((string(&mut rest)?, string(&mut rest)?))).collect();
-    Ok(FileRequest { name, mode, options })
+    Some(FileRequest { name, mode, options })
 }
 
 /// Takes a text and the NUL after it from `rest`.
@@ -142,7 +138,7 @@ pub(crate) mod tests {
         let options =
             vec![option(b"tsize", b"0"), option(b"blksize", b"1468"), option(b"windowsize", b"4")];
         let request = FileRequest { name: b"snponly.efi".into(), mode: b"octet".into(), options };
-        assert_eq!(ClientPacket::parse(bytes), Ok(ClientPacket::Read(request)));
+        assert_eq!(ClientPacket::parse(bytes), Some(ClientPacket::Read(request)));
     }
 
     #[test]
@@ -160,7 +156,7 @@ pub(crate) mod tests {
             b"\0\x06blksize\x008\0",
             b"\0\x07",
         ] {
-            assert_eq!(ClientPacket::parse(bytes), Err(NotClientPacket), "{bytes:?}");
+            assert_eq!(ClientPacket::parse(bytes), None, "{bytes:?}");
         }
     }
 
@@ -204,7 +200,7 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn every_packet_of_a_client_is_parsed((bytes, packet) in packet()) {
-            prop_assert_eq!(ClientPacket::parse(&bytes), Ok(packet));
+            prop_assert_eq!(ClientPacket::parse(&bytes), Some(packet));
         }
 
         #[test]

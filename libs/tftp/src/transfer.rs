@@ -46,19 +46,6 @@ pub enum TransferOutcome {
     Restarted,
 }
 
-impl TransferOutcome {
-    /// The metric label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::SizeProbe => "size_probe",
-            Self::Aborted(_) => "aborted",
-            Self::TimedOut => "timed_out",
-            Self::Restarted => "restarted",
-        }
-    }
-}
-
 /// An input of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -105,7 +92,8 @@ pub struct Transfer {
     last_progress: Instant,
     /// Number of windows in which an acknowledgement without progress may be an echo.
     echo_windows: u8,
-    deadline: Instant,
+    /// The time at which to report [`Event::DeadlinePassed`].
+    pub deadline: Instant,
 }
 
 impl Transfer {
@@ -175,11 +163,6 @@ impl Transfer {
         let from_pacing = || self.pacing.retransmit_timeout(self.retransmissions);
         let timeout = self.options.timeout.unwrap_or_else(from_pacing);
         timeout.min(self.silence_ends().saturating_duration_since(now))
-    }
-
-    /// The time at which to report [`Event::DeadlinePassed`].
-    pub fn deadline(&self) -> Instant {
-        self.deadline
     }
 
     /// Applies `event`, which happened at `now`.

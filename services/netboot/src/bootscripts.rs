@@ -30,7 +30,7 @@ use tinwright::netboot::v1::ScriptKind;
 
 use self::custom::{ScriptOwner, ScriptReport};
 pub use self::files::{BootFile, ScriptStatus};
-use self::gate::{GateResult, PresentedIdentity};
+use self::gate::PresentedIdentity;
 use self::history::BootHistory;
 use crate::Mac;
 use crate::allocation::Allocator;
@@ -360,15 +360,11 @@ impl BootScripts {
         let Some(gate) = gate_of(machine, decision) else { return Ok(false) };
         let dhcp_uuid = self.history.dhcp_uuid(machine);
         let presented = PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source };
-        match gate::evaluate(gate, &presented) {
-            GateResult::Open => Ok(false),
-            GateResult::AskUuid => Ok(true),
-            GateResult::Closed(rule) => {
-                let hardware = &machine.hardware.id;
-                tracing::warn!(hardware.id = hardware, ?presented, rule, "boot gate closed");
-                Err(BootRefusal::NotYours(rule))
-            }
-        }
+        gate::asks_uuid(gate, &presented).map_err(|rule| {
+            let hardware = &machine.hardware.id;
+            tracing::warn!(hardware.id = hardware, ?presented, rule, "boot gate closed");
+            BootRefusal::NotYours(rule)
+        })
     }
 
     /// True if the client is identified by its MAC only: machines hide behind another address.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -32,7 +32,7 @@ use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
 use crate::iso::Images;
 use crate::metrics::Metrics;
-use crate::tftp::{Directories, FileSource, RequestedFile};
+use crate::tftp::{Directories, FileError, FileSource, RequestedFile};
 
 /// Contents of boot HTTP, as handlers get them.
 type HttpState = State<Arc<Http>>;
@@ -71,6 +71,7 @@ impl Http {
         tower::service_fn(move |request: Request<Incoming>| front.clone().respond(request))
     }
 
+    /// Renders a refusal as iPXE understands it: 403 or 401 forbidden, 404 nothing to boot, 503 retry later.
     fn refuse(&self, refusal: &BootRefusal, name: &str) -> Response {
         let label = refusal.into();
         self.metrics.script(label);
@@ -80,7 +81,20 @@ impl Http {
         } else {
             tracing::info!(name, reason = %refusal, "boot refused");
         }
-        scripts::refused(refusal, self.boots.site.serving.refuse_by_401)
+        match refusal {
+            BootRefusal::NotYours(_) => self.forbidden().into_response(),
+            BootRefusal::Later { retry, .. } => {
+                let retry = [(header::RETRY_AFTER, retry.as_secs().to_string())];
+                (refusal.status(), retry).into_response()
+            }
+            BootRefusal::Nothing(_) | BootRefusal::Broken(_) => refusal.status().into_response(),
+        }
+    }
+
+    /// Returns the status for a client that something is not for.
+    fn forbidden(&self) -> StatusCode {
+        let by_401 = self.boots.site.serving.refuse_by_401;
+        if by_401 { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN }
     }
 }
 
@@ -165,9 +179,13 @@ async fn tftp_file(
     };
     match http.tftp.open(&file, source).await {
         Ok(file) => file::opened(file, file::BYTES, &request.headers),
-        Err(error) => {
-            let by_401 = http.boots.site.serving.refuse_by_401;
-            scripts::refused(&error.into(), by_401)
+        Err(FileError::TryLater) => {
+            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")]).into_response()
+        }
+        Err(FileError::NotAllowed) => http.forbidden().into_response(),
+        Err(FileError::Unreadable(_)) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Err(FileError::NotFound | FileError::InvalidName(_) | FileError::UnknownMode) => {
+            StatusCode::NOT_FOUND.into_response()
         }
     }
 }

@@ -6,12 +6,10 @@
 //! device.
 
 mod arguments;
-mod word;
 
 use tinwright::netboot::v1::ScriptKind;
 
 pub use arguments::Arguments;
-pub use word::{BadWord, check_word};
 
 /// Octets of the longest custom script.
 pub const MAX_SCRIPT_BYTES: usize = 64 * 1024;
@@ -193,6 +191,33 @@ pub fn by_labels(base_url: &str) -> Result<String, Error> {
     let base = url("base URL", base_url)?;
     let labels = "uuid=${uuid}&mac=${mac:hexhyp}&hostname=${hostname}&serial=${serial}";
     Ok(format!("#!ipxe\nchain {base}/ipxe?{labels} ||\nexit 1\n"))
+}
+
+/// A text that iPXE would not read as one word, or not take as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} {reason}")]
+pub struct BadWord {
+    /// The text.
+    pub word: String,
+    /// The rule that it breaks.
+    pub reason: &'static str,
+}
+
+/// Returns `text` if iPXE reads it as one word and takes it as it stands.
+pub fn check_word(text: &str) -> Result<&str, BadWord> {
+    // No early return, so that the compiler tests many octets at a time: every value of a script is checked here.
+    let graphic = text.bytes().fold(true, |all, octet| all & octet.is_ascii_graphic());
+    let expands = || text.as_bytes().contains(&b'$') && text.contains("${");
+    let reason = match text {
+        "" => "is empty",
+        _ if !graphic => "has a blank or a character outside printable ASCII",
+        _ if text.starts_with('#') => "begins with #, as a comment does",
+        "||" | "&&" | ";" => "is an operator",
+        _ if expands() => "has an expansion",
+        _ if text.ends_with('\\') => "ends with a backslash, which joins the next line",
+        _ => return Ok(text),
+    };
+    Err(BadWord { word: text.into(), reason })
 }
 
 fn word<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {

@@ -71,7 +71,7 @@ impl Tftp {
             if let NextStep::End(_) = next {
                 break;
             }
-            self.now = self.now.max(session.transfer.deadline());
+            self.now = self.now.max(session.transfer.deadline);
             next = session.step(next, &Event::DeadlinePassed, self.now)?;
         }
         anyhow::ensure!(
@@ -151,21 +151,18 @@ impl Target for Tftp {
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let frames = split_frames(input);
-        let parse = |frame: &&[u8]| {
-            ClientPacket::parse(frame.get(..MAX_PACKET_BYTES).unwrap_or(frame)).ok()
-        };
+        let parse =
+            |frame: &&[u8]| ClientPacket::parse(frame.get(..MAX_PACKET_BYTES).unwrap_or(frame));
         let packets: Vec<_> = frames.iter().filter_map(parse).collect();
         let [first, packets @ ..] = &packets[..] else { return Ok(()) };
         self.now += Duration::from_millis(input.len() as u64);
         let source = packets.len().wrapping_mul(input.len()) as u32;
         let source = Ipv4Addr::from(source.wrapping_mul(0x9e37_79b9));
         let ClientPacket::Read(request) = first else { return Ok(()) };
-        if self.admission.request(source, self.now).is_err() {
-            return Ok(());
-        }
-        if self.admission.start_transfer(source).is_ok() {
+        if self.admission.request(source, self.now)
+            && self.admission.admits_transfer(source, std::iter::empty())
+        {
             self.serve(request, packets)?;
-            self.admission.end_transfer(source);
         }
         Ok(())
     }

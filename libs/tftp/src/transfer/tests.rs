@@ -55,7 +55,7 @@ impl TestTransfer<'_> {
 
     /// Lets the deadline pass.
     fn pass_deadline(&mut self) -> (NextStep, Instant) {
-        let late = self.transfer.deadline();
+        let late = self.transfer.deadline;
         (self.handle(Event::DeadlinePassed, late), late)
     }
 
@@ -117,7 +117,7 @@ fn after_a_loss_a_window_is_sent_in_bursts_a_round_trip_apart() {
     let (mut test, now) = with_round_trip(&[7; 200]);
     assert_eq!(test.handle(Event::Acknowledged(2), now + ROUND_TRIP), NextStep::Send);
     assert_eq!(test.numbers(), [3, 4]);
-    assert_eq!(test.transfer.deadline(), now + 2 * ROUND_TRIP);
+    assert_eq!(test.transfer.deadline, now + 2 * ROUND_TRIP);
     let (next, late) = test.pass_deadline();
     assert_eq!((next, test.numbers()), (NextStep::Send, vec![5, 6]));
     assert_eq!(test.handle(Event::Acknowledged(6), late + ROUND_TRIP), NextStep::Send);
@@ -168,8 +168,8 @@ fn a_silent_client_gets_six_timeouts_that_double_up_to_four_seconds() {
     let mut test = begin(options(8, 1, false), &[7; 20], start);
     let (mut now, mut timeouts) = (start, vec![]);
     let outcome = loop {
-        timeouts.push((test.transfer.deadline() - now).as_secs());
-        now = test.transfer.deadline();
+        timeouts.push((test.transfer.deadline - now).as_secs());
+        now = test.transfer.deadline;
         match test.pass_deadline().0 {
             NextStep::Send => assert_eq!(test.numbers(), [1]),
             NextStep::Wait => panic!("the deadline has passed"),
@@ -183,10 +183,10 @@ fn a_silent_client_gets_six_timeouts_that_double_up_to_four_seconds() {
 fn progress_resets_the_timeout() {
     let start = Instant::now();
     let mut test = begin(options(8, 1, false), &[7; 20], start);
-    let late = test.transfer.deadline();
+    let late = test.transfer.deadline;
     assert_eq!(test.handle(Event::DeadlinePassed, late), NextStep::Send);
     assert_eq!(test.handle(Event::Acknowledged(1), late), NextStep::Send);
-    assert_eq!(test.transfer.deadline() - late, Duration::from_secs(1));
+    assert_eq!(test.transfer.deadline - late, Duration::from_secs(1));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_clients_own_timeout_does_not_double() {
     let mut test =
         begin(TransferOptions { timeout: Some(six), ..options(8, 1, true) }, &[7; 20], start);
     assert_eq!(test.handle(Event::DeadlinePassed, start + six), NextStep::Send);
-    assert_eq!(test.transfer.deadline(), start + six + six);
+    assert_eq!(test.transfer.deadline, start + six + six);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_repeated_request_after_silence_ends_the_transfer_of_a_machine_that_was_rese
     let now = Instant::now();
     let mut test = begin(options(8, 1, false), &[7; 20], now);
     let _ = test.handle(Event::Acknowledged(1), now);
-    let late = test.transfer.deadline();
+    let late = test.transfer.deadline;
     assert_eq!(test.handle(Event::DeadlinePassed, late), NextStep::Send);
     assert_eq!(
         test.handle(Event::RequestRepeated, late),

@@ -6,7 +6,6 @@
 //! <boot's URL>/instance.ipxe, instance.started, instance.failed  script of the instance
 //! ```
 
-use std::fmt;
 use std::time::SystemTime;
 
 use tinwright::HardwareId;
@@ -51,14 +50,13 @@ impl ScriptOwner {
         };
         Some((owner, suffix))
     }
-}
 
-impl fmt::Display for ScriptOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Returns the part of its URLs before the suffix.
+    pub(super) fn name(self) -> String {
         match self {
-            Self::OneShot => f.write_str("once"),
-            Self::Interface(mac) => f.write_str(&mac.dashed()),
-            Self::Instance => f.write_str("instance"),
+            Self::OneShot => "once".into(),
+            Self::Interface(mac) => mac.dashed(),
+            Self::Instance => "instance".into(),
         }
     }
 }

@@ -46,15 +46,14 @@ impl BootScripts {
         let is = |own: Option<&String>, common: &str| {
             own.is_some_and(|own| own == name) || name.starts_with(common)
         };
+        let kind = match name {
+            _ if is(osie.map(|osie| &osie.kernel), "vmlinuz") => Kind::KernelServed,
+            _ if is(osie.map(|osie| &osie.initrd), "initr") => Kind::InitrdServed,
+            _ => Kind::BinaryServed,
+        };
         let step = match error {
             Some(error) => BootStep::new(Kind::Failed, format!("{name}: {error}")),
-            None if is(osie.map(|osie| &osie.kernel), "vmlinuz") => {
-                BootStep::new(Kind::KernelServed, name.to_owned())
-            }
-            None if is(osie.map(|osie| &osie.initrd), "initr") => {
-                BootStep::new(Kind::InitrdServed, name.to_owned())
-            }
-            None => BootStep::new(Kind::BinaryServed, name.to_owned()),
+            None => BootStep::new(kind, name.to_owned()),
         };
         self.record(None, source, step, at);
     }

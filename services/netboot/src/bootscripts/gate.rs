@@ -20,46 +20,36 @@ pub struct PresentedIdentity<'a> {
     pub source: IpAddr,
 }
 
-/// Result of an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GateResult {
-    /// The machine may boot.
-    Open,
-    /// The machine has to present its UUID first.
-    AskUuid,
-    /// The machine may not boot; the rule says why.
-    Closed(&'static str),
-}
-
-/// Evaluates `gate`. Every value that the gate names must match; others are ignored.
-pub fn evaluate(gate: &BootGate, presented: &PresentedIdentity<'_>) -> GateResult {
+/// Evaluates `gate`. Every value that the gate names must match; others are ignored. True if the machine has to present its
+/// UUID first; the error is the rule that closes the gate.
+pub fn asks_uuid(gate: &BootGate, presented: &PresentedIdentity<'_>) -> Result<bool, &'static str> {
     if !gate.open {
-        return GateResult::Closed("the platform allows no boot");
+        return Err("the platform allows no boot");
     }
     if !gate.mac.is_empty() && gate.mac.parse() != Ok(presented.mac) {
-        return GateResult::Closed("the platform allows another Ethernet address");
+        return Err("the platform allows another Ethernet address");
     }
     let from =
         |address: &String| address.parse::<IpAddr>().is_ok_and(|own| own == presented.source);
     if !gate.initial_ips.is_empty() && !gate.initial_ips.iter().any(from) {
-        return GateResult::Closed("the platform allows other source addresses");
+        return Err("the platform allows other source addresses");
     }
-    if gate.uuid.is_empty() { GateResult::Open } else { evaluate_uuid(&gate.uuid, presented) }
+    if gate.uuid.is_empty() { Ok(false) } else { evaluate_uuid(&gate.uuid, presented) }
 }
 
-fn evaluate_uuid(expected: &str, presented: &PresentedIdentity<'_>) -> GateResult {
+fn evaluate_uuid(expected: &str, presented: &PresentedIdentity<'_>) -> Result<bool, &'static str> {
     let Ok(expected) = expected.parse::<Uuid>() else {
-        return GateResult::Closed("the platform's UUID cannot be read");
+        return Err("the platform's UUID cannot be read");
     };
     // Firmware before SMBIOS 2.6 leaves the byte order of the first three groups open: either is the same machine.
     let either = |uuid: Uuid| uuid == expected || Uuid::from_bytes_le(*uuid.as_bytes()) == expected;
     if presented.dhcp_uuid.is_some_and(|sent| !either(Uuid::from_bytes(sent))) {
-        return GateResult::Closed("the UUID differs from the one sent by DHCP");
+        return Err("the UUID differs from the one sent by DHCP");
     }
     match presented.uuid.map(str::parse::<Uuid>) {
-        None => GateResult::AskUuid,
-        Some(Ok(uuid)) if either(uuid) => GateResult::Open,
-        Some(Ok(_) | Err(_)) => GateResult::Closed("the platform allows another UUID"),
+        None => Ok(true),
+        Some(Ok(uuid)) if either(uuid) => Ok(false),
+        Some(Ok(_) | Err(_)) => Err("the platform allows another UUID"),
     }
 }
 
@@ -86,14 +76,14 @@ mod tests {
     }
 
     fn closed(gate: &BootGate, shown: &PresentedIdentity<'_>) -> bool {
-        matches!(evaluate(gate, shown), GateResult::Closed(_))
+        asks_uuid(gate, shown).is_err()
     }
 
     #[test]
     fn a_full_match_opens_and_the_uuid_is_asked_for_first() {
-        assert_eq!(evaluate(&gate(), &shown(None)), GateResult::AskUuid);
-        assert_eq!(evaluate(&gate(), &shown(Some(UUID))), GateResult::Open);
-        assert_eq!(evaluate(&gate(), &shown(Some(&UUID.to_uppercase()))), GateResult::Open);
+        assert_eq!(asks_uuid(&gate(), &shown(None)), Ok(true));
+        assert_eq!(asks_uuid(&gate(), &shown(Some(UUID))), Ok(false));
+        assert_eq!(asks_uuid(&gate(), &shown(Some(&UUID.to_uppercase()))), Ok(false));
     }
 
     #[test]
@@ -113,18 +103,18 @@ mod tests {
     #[test]
     fn a_uuid_matches_in_either_byte_order() {
         let swapped = Uuid::from_bytes_le(*UUID.parse::<Uuid>().unwrap().as_bytes());
-        assert_eq!(evaluate(&gate(), &shown(Some(&swapped.to_string()))), GateResult::Open);
+        assert_eq!(asks_uuid(&gate(), &shown(Some(&swapped.to_string()))), Ok(false));
         let dhcp_uuid = Some(*swapped.as_bytes());
         assert_eq!(
-            evaluate(&gate(), &PresentedIdentity { dhcp_uuid, ..shown(Some(UUID)) }),
-            GateResult::Open
+            asks_uuid(&gate(), &PresentedIdentity { dhcp_uuid, ..shown(Some(UUID)) }),
+            Ok(false)
         );
     }
 
     #[test]
     fn values_that_the_gate_does_not_name_are_ignored() {
         let open = BootGate { open: true, ..BootGate::default() };
-        assert_eq!(evaluate(&open, &shown(None)), GateResult::Open);
+        assert_eq!(asks_uuid(&open, &shown(None)), Ok(false));
         assert!(closed(&BootGate::default(), &shown(Some(UUID))), "the default is closed");
     }
 

@@ -103,23 +103,19 @@ impl BootHistory {
         });
     }
 
-    /// Reads the one-shot script that was served to the machine.
-    fn one_shot<T>(
-        &self,
-        machine: HardwareId,
-        read: impl FnOnce(&OneShotScript) -> Option<T>,
-    ) -> Option<T> {
-        read(self.all().get(&machine)?.one_shot.as_ref()?)
+    /// Returns the one-shot script that was served to the machine.
+    fn one_shot(&self, machine: HardwareId) -> Option<OneShotScript> {
+        self.all().get(&machine)?.one_shot.clone()
     }
 
     /// Returns the one-shot script that was served to the machine and may still be fetched.
     pub(super) fn served(&self, machine: HardwareId, now: SystemTime) -> Option<ScriptSource> {
-        self.one_shot(machine, |script| (now < script.expires).then(|| script.source.clone()))
+        self.one_shot(machine).filter(|script| now < script.expires).map(|script| script.source)
     }
 
     /// Returns the one-shot script that was served to the machine, unless it was started.
     pub(super) fn not_started(&self, machine: HardwareId) -> Option<OneShotScript> {
-        self.one_shot(machine, |script| (!script.started).then(|| script.clone()))
+        self.one_shot(machine).filter(|script| !script.started)
     }
 
     /// Records that the machine started its one-shot script. True the first time.
@@ -131,12 +127,10 @@ impl BootHistory {
 
     /// True if the one-shot script that the record still has was started already.
     pub fn is_used(&self, machine: &MachineView) -> bool {
-        let revision = machine.hardware.revision;
-        let used = |script: &OneShotScript| {
-            let same = script.mac == machine.mac && script.revision == revision;
-            Some(script.started && same)
-        };
-        self.one_shot(machine.id, used) == Some(true)
+        self.one_shot(machine.id).is_some_and(|script| {
+            let same = script.mac == machine.mac && script.revision == machine.hardware.revision;
+            script.started && same
+        })
     }
 
     /// Records that the record still has the one-shot script at `revision`.

@@ -143,7 +143,7 @@ impl BootScripts {
         now: SystemTime,
     ) -> BootResult<String> {
         let boot = self.boot_urls(machine.id, source, false, now)?;
-        let own = format!("{}/{owner}", boot.url);
+        let own = format!("{}/{}", boot.url, owner.name());
         let address = match script {
             ScriptSource::Url(url) => url,
             ScriptSource::Contents(_) => format!("{own}.ipxe"),

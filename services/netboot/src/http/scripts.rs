@@ -4,48 +4,39 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, RawQuery};
-use axum::http::{Method, Request, StatusCode, header};
+use axum::extract::Path;
+use axum::http::{Method, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::{Http, HttpState, Source};
 use crate::Mac;
-use crate::bootscripts::{BootRefusal, ScriptRequest};
+use crate::bootscripts::ScriptRequest;
 use crate::ipxe;
 
 pub(super) fn routes() -> Router<Arc<Http>> {
-    Router::new()
-        .route("/auto.ipxe", get(script))
-        .route("/ipxe/script/auto.ipxe", get(script))
-        .route("/{mac}/auto.ipxe", get(script))
-        .route("/ipxe/script/{mac}/auto.ipxe", get(script))
-        .route("/autoexec.ipxe", get(autoexec))
-        .route("/{mac}/autoexec.ipxe", get(autoexec))
-        .route("/ipxe/script/autoexec.ipxe", get(autoexec))
-        .route("/ipxe/script/{mac}/autoexec.ipxe", get(autoexec))
-        .route("/boot.ipxe", get(by_labels))
-        .route("/ipxe", get(labelled))
+    let bases = ["", "/{mac}", "/ipxe/script", "/ipxe/script/{mac}"];
+    let router = Router::new().route("/boot.ipxe", get(by_labels)).route("/ipxe", get(labelled));
+    bases.into_iter().fold(router, |router, base| {
+        let router = router.route(&format!("{base}/auto.ipxe"), get(script));
+        router.route(&format!("{base}/autoexec.ipxe"), get(autoexec))
+    })
 }
 
 async fn script(
     http: HttpState,
     source: Source,
     mac: Option<Path<String>>,
-    RawQuery(query): RawQuery,
+    uri: Uri,
 ) -> Result<Response, StatusCode> {
     let mac = parse_mac(mac.map(|Path(mac)| mac))?;
-    Ok(http.script(request(mac, *source, query.as_deref())))
+    Ok(http.script(request(mac, *source, uri.query())))
 }
 
 /// Matchbox's request: the other labels are claims of the client, and decide nothing.
-async fn labelled(
-    http: HttpState,
-    source: Source,
-    RawQuery(query): RawQuery,
-) -> Result<Response, StatusCode> {
-    let mac = parse_mac(label(query.as_deref(), "mac"))?;
-    Ok(http.script(request(mac, *source, query.as_deref())))
+async fn labelled(http: HttpState, source: Source, uri: Uri) -> Result<Response, StatusCode> {
+    let mac = parse_mac(label(uri.query(), "mac"))?;
+    Ok(http.script(request(mac, *source, uri.query())))
 }
 
 fn parse_mac(text: Option<String>) -> Result<Option<Mac>, StatusCode> {
@@ -97,20 +88,6 @@ impl Http {
                 text(script.text)
             }
             Err(refusal) => self.refuse(&refusal, "script"),
-        }
-    }
-}
-
-/// Renders a refusal as iPXE understands it: 403 or 401 forbidden, 404 nothing to boot, 503 retry later.
-pub(super) fn refused(refusal: &BootRefusal, by_401: bool) -> Response {
-    match refusal {
-        BootRefusal::NotYours(_) if by_401 => StatusCode::UNAUTHORIZED.into_response(),
-        BootRefusal::Later { retry, .. } => {
-            let retry = [(header::RETRY_AFTER, retry.as_secs().to_string())];
-            (refusal.status(), retry).into_response()
-        }
-        BootRefusal::Nothing(_) | BootRefusal::NotYours(_) | BootRefusal::Broken(_) => {
-            refusal.status().into_response()
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use runtime::clock::Clock;
@@ -27,21 +27,17 @@ pub(super) struct TftpFiles {
 #[async_trait]
 impl FileSource for TftpFiles {
     async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError> {
-        let now = self.clock.wall();
-        let text = match file {
-            RequestedFile::Script(mac) => {
-                let request = ScriptRequest::new(Some(*mac), client.into());
-                self.boots.serve(&request, now).map(|script| script.text)
-            }
-            RequestedFile::Autoexec(mac) => self.boots.autoexec(*mac),
-            RequestedFile::Pxelinux(mac) => {
-                let format = ScriptFormat::Pxelinux;
-                let request = ScriptRequest { format, ..ScriptRequest::new(*mac, client.into()) };
-                self.boots.serve(&request, now).map(|script| script.text)
+        let (mac, format) = match file {
+            RequestedFile::Script(mac) => (Some(*mac), ScriptFormat::Ipxe),
+            RequestedFile::Pxelinux(mac) => (*mac, ScriptFormat::Pxelinux),
+            RequestedFile::Autoexec(mac) => {
+                return Ok(OpenFile::Memory(self.boots.autoexec(*mac)?.into()));
             }
             RequestedFile::File { .. } => return self.files.open(file, client).await,
         };
-        Ok(bytes::Bytes::from(text?).into())
+        let request = ScriptRequest { format, ..ScriptRequest::new(mac, client.into()) };
+        let script = self.boots.serve(&request, self.clock.wall())?;
+        Ok(OpenFile::Memory(script.text.into()))
     }
 }
 
@@ -51,22 +47,6 @@ impl From<BootRefusal> for FileError {
             BootRefusal::Nothing(_) => Self::NotFound,
             BootRefusal::NotYours(_) => Self::NotAllowed,
             BootRefusal::Later { .. } | BootRefusal::Broken(_) => Self::TryLater,
-        }
-    }
-}
-
-impl From<FileError> for BootRefusal {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::NotFound | FileError::InvalidName(_) | FileError::UnknownMode => {
-                Self::Nothing("no such file".into())
-            }
-            FileError::NotAllowed => Self::NotYours("the file is not for this address"),
-            FileError::TryLater => Self::Later {
-                retry: Duration::from_secs(5),
-                why: "the file is not available yet".into(),
-            },
-            FileError::Unreadable(error) => Self::Broken(error.to_string()),
         }
     }
 }

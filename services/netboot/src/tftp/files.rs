@@ -49,12 +49,6 @@ impl OpenFile {
     }
 }
 
-impl From<Bytes> for OpenFile {
-    fn from(bytes: Bytes) -> Self {
-        Self::Memory(bytes)
-    }
-}
-
 /// The error of a file that is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -129,14 +123,12 @@ impl Directories {
     /// Opens the file at `path`.
     pub async fn find_file(&self, path: String) -> Result<DiskFile, FileError> {
         let directories = self.clone();
-        let found = tokio::task::spawn_blocking(move || directories.find(&path));
+        let found = tokio::task::spawn_blocking(move || {
+            let found = directories.0.iter().map(|root| open_beneath(root, &path));
+            let mut found = found.skip_while(|result| matches!(result, Err(FileError::NotFound)));
+            found.next().unwrap_or(Err(FileError::NotFound))
+        });
         found.await.map_err(|failed| FileError::Unreadable(failed.into()))?
-    }
-
-    fn find(&self, path: &str) -> Result<DiskFile, FileError> {
-        let found = self.0.iter().map(|root| open_beneath(root, path));
-        let mut found = found.skip_while(|result| matches!(result, Err(FileError::NotFound)));
-        found.next().unwrap_or(Err(FileError::NotFound))
     }
 }
 
@@ -148,7 +140,7 @@ impl FileSource for Directories {
             RequestedFile::File { path, .. } => {
                 self.find_file(path.clone()).await.map(OpenFile::Disk)
             }
-            RequestedFile::Autoexec(_) => Ok(Bytes::new().into()),
+            RequestedFile::Autoexec(_) => Ok(OpenFile::Memory(Bytes::new())),
             RequestedFile::Script(_) | RequestedFile::Pxelinux(_) => Err(FileError::NotFound),
         }
     }

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::admission::{Admission, Limits};
 use super::files::FileSource;
-use super::session::{Session, SharedSocket};
+use super::session::{Session, SessionSocket};
 use crate::datagram::{Arrival, Socket};
 
 /// The longest request that is read. RFC 2347 allows 512 bytes.
@@ -50,7 +50,11 @@ impl RequestResult {
     /// The metric label.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Transfer(outcome) => outcome.label(),
+            Self::Transfer(TransferOutcome::Complete) => "complete",
+            Self::Transfer(TransferOutcome::SizeProbe) => "size_probe",
+            Self::Transfer(TransferOutcome::Aborted(_)) => "aborted",
+            Self::Transfer(TransferOutcome::TimedOut) => "timed_out",
+            Self::Transfer(TransferOutcome::Restarted) => "restarted",
             Self::Refused(_) => "refused",
             Self::Failed => "broken",
         }
@@ -74,11 +78,7 @@ pub struct FinishedRequest {
 pub type Observer = Arc<dyn Fn(FinishedRequest) + Send + Sync>;
 
 /// Identifies a request in progress: the same request from the same port is a repetition.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RequestKey {
-    client: SocketAddrV4,
-    request: Arc<FileRequest>,
-}
+type RequestKey = (SocketAddrV4, Arc<FileRequest>);
 
 /// The TFTP server.
 pub struct Server {
@@ -98,6 +98,7 @@ impl std::fmt::Debug for Server {
 }
 
 /// The running sessions. A key is in the maps exactly as long as its task runs.
+#[derive(Default)]
 struct Sessions {
     tasks: JoinSet<()>,
     keys: HashMap<Id, RequestKey>,
@@ -105,7 +106,6 @@ struct Sessions {
     repeated: HashMap<RequestKey, Arc<Notify>>,
     /// The queues of clients' packets if all transfers share one port.
     queues: HashMap<SocketAddrV4, mpsc::Sender<Vec<u8>>>,
-    admission: Admission,
 }
 
 impl Server {
@@ -122,13 +122,8 @@ impl Server {
 
     /// Serves until `stop`, then until the running transfers have ended. Fails if the socket fails.
     pub async fn run(self, stop: CancellationToken) -> io::Result<()> {
-        let mut sessions = Sessions {
-            tasks: JoinSet::new(),
-            keys: HashMap::new(),
-            repeated: HashMap::new(),
-            queues: HashMap::new(),
-            admission: Admission::new(self.settings.limits),
-        };
+        let mut sessions = Sessions::default();
+        let mut admission = Admission::new(self.settings.limits);
         let mut buffer = [0; MAX_REQUEST_BYTES];
         loop {
             tokio::select! {
@@ -137,7 +132,8 @@ impl Server {
                 arrival = self.socket.receive(&mut buffer) => {
                     let arrival = arrival?;
                     let datagram = buffer.get(..arrival.length).unwrap_or_default();
-                    if let Err(error) = self.receive(arrival, datagram, &mut sessions) {
+                    let started = self.receive(arrival, datagram, &mut sessions, &mut admission);
+                    if let Err(error) = started {
                         self.send_error(arrival, error).await;
                     }
                 }
@@ -153,6 +149,7 @@ impl Server {
         arrival: Arrival,
         datagram: &[u8],
         sessions: &mut Sessions,
+        admission: &mut Admission,
     ) -> Result<(), Vec<u8>> {
         // An acknowledgement or error in a transfer does not count as a request. One that the queue has no room for is lost.
         if let (Some(queue), [0, 4 | 5, ..]) = (sessions.queues.get(&arrival.source), datagram) {
@@ -160,26 +157,32 @@ impl Server {
             return Ok(());
         }
         let source = *arrival.source.ip();
-        let busy = |_| error_packet(ErrorCode::UNDEFINED, "busy");
-        sessions.admission.request(source, self.settings.clock.monotonic()).map_err(busy)?;
+        let busy = || Err(error_packet(ErrorCode::UNDEFINED, "busy"));
+        if !admission.request(source, self.settings.clock.monotonic()) {
+            return busy();
+        }
         let request = match ClientPacket::parse(datagram) {
-            Ok(ClientPacket::Read(request)) => Arc::new(request),
-            Ok(ClientPacket::Write) => {
+            Some(ClientPacket::Read(request)) => Arc::new(request),
+            Some(ClientPacket::Write) => {
                 return Err(error_packet(ErrorCode::ACCESS_VIOLATION, "access violation"));
             }
             // RFC 1350, section 7: an error is not acknowledged. An acknowledgement belongs to a transfer that has ended.
-            Ok(ClientPacket::Error(_) | ClientPacket::Ack(_)) => return Ok(()),
-            Err(_) => {
+            Some(ClientPacket::Error(_) | ClientPacket::Ack(_)) => return Ok(()),
+            None => {
                 let text = "only read requests are served here";
                 return Err(error_packet(ErrorCode::ILLEGAL_OPERATION, text));
             }
         };
-        let key = RequestKey { client: arrival.source, request };
+        let key = (arrival.source, request);
         if let Some(repeated) = sessions.repeated.get(&key) {
             repeated.notify_one();
             return Ok(());
         }
-        sessions.admission.start_transfer(source).map_err(busy)?;
+        if !admission
+            .admits_transfer(source, sessions.keys.values().map(|(client, _)| *client.ip()))
+        {
+            return busy();
+        }
         self.start_session(key, arrival, sessions);
         Ok(())
     }
@@ -188,22 +191,25 @@ impl Server {
         let repeated = Arc::new(Notify::new());
         let (files, settings, observer) =
             (self.files.clone(), self.settings.clone(), self.observer.clone());
-        let RequestKey { client, request } = key.clone();
+        let (client, request) = key.clone();
         let file_name = String::from_utf8_lossy(&request.name).into_owned();
         let span = tracing::info_span!("tftp", client = %client, file = file_name);
-        let shared_socket = self.settings.single_port.then(|| {
+        let shared = self.settings.single_port.then(|| {
             let (queue, packets) = mpsc::channel(MAX_QUEUED_PACKETS);
             sessions.queues.insert(client, queue);
-            SharedSocket { socket: self.socket.clone(), arrival, packets }
+            SessionSocket::Shared { socket: self.socket.clone(), arrival, packets }
         });
         let repetition = repeated.clone();
         let task = async move {
-            let session = match shared_socket {
-                Some(shared) => Ok(Session::on_shared_socket(shared, repetition)),
-                None => Session::open(client, arrival.local, repetition).await,
+            let socket = match shared {
+                Some(shared) => Ok(shared),
+                None => UdpSocket::bind((arrival.local, 0)).await.map(SessionSocket::Own),
             };
-            let (result, acknowledged_bytes) = match session {
-                Ok(mut session) => session.serve(&request, files.as_ref(), &settings).await,
+            let (result, acknowledged_bytes) = match socket {
+                Ok(socket) => {
+                    let mut session = Session { socket, client, repeated: repetition };
+                    session.serve(&request, files.as_ref(), &settings).await
+                }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(error, "transfer refused: no socket");
@@ -235,10 +241,9 @@ impl Sessions {
         if let Some(key) = self.keys.remove(&id) {
             self.repeated.remove(&key);
             // The next transfer from the same port may have inserted its queue already.
-            if self.queues.get(&key.client).is_some_and(mpsc::Sender::is_closed) {
-                self.queues.remove(&key.client);
+            if self.queues.get(&key.0).is_some_and(mpsc::Sender::is_closed) {
+                self.queues.remove(&key.0);
             }
-            self.admission.end_transfer(*key.client.ip());
         }
     }
 }

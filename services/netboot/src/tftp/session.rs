@@ -1,7 +1,7 @@
 //! Serves one request: connects a [`Transfer`] with a socket and a file.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -24,48 +24,31 @@ use crate::datagram::{Arrival, Socket, send_all};
 /// The longest packet that a client sends in a transfer: an error and its text.
 const MAX_PACKET_BYTES: usize = 512;
 
-/// The socket of the server, if all transfers share it.
+/// The socket of a transfer.
 #[derive(Debug)]
-pub(super) struct SharedSocket {
-    pub(super) socket: Arc<Socket>,
-    /// The arrival of the request.
-    pub(super) arrival: Arrival,
-    /// The client's packets.
-    pub(super) packets: mpsc::Receiver<Vec<u8>>,
-}
-
-#[derive(Debug)]
-enum SessionSocket {
+pub(super) enum SessionSocket {
+    /// On any free port of the address that received the request.
     Own(UdpSocket),
-    Shared(SharedSocket),
+    /// The socket of the server, if all transfers share it.
+    Shared {
+        socket: Arc<Socket>,
+        /// The arrival of the request.
+        arrival: Arrival,
+        /// The client's packets.
+        packets: mpsc::Receiver<Vec<u8>>,
+    },
 }
 
 /// The conversation with one client.
 #[derive(Debug)]
 pub(super) struct Session {
-    socket: SessionSocket,
-    client: SocketAddrV4,
+    pub(super) socket: SessionSocket,
+    pub(super) client: SocketAddrV4,
     /// Notified when the request is repeated.
-    repeated: Arc<Notify>,
+    pub(super) repeated: Arc<Notify>,
 }
 
 impl Session {
-    /// Opens a socket at `local`, the address that received the request, on any free port.
-    pub(super) async fn open(
-        client: SocketAddrV4,
-        local: Ipv4Addr,
-        repeated: Arc<Notify>,
-    ) -> io::Result<Self> {
-        let socket = SessionSocket::Own(UdpSocket::bind((local, 0)).await?);
-        Ok(Self { socket, client, repeated })
-    }
-
-    /// Creates a session on the server's own socket.
-    pub(super) fn on_shared_socket(shared: SharedSocket, repeated: Arc<Notify>) -> Self {
-        let client = shared.arrival.source;
-        Self { client, socket: SessionSocket::Shared(shared), repeated }
-    }
-
     /// Serves `request` to its end. Returns the acknowledged bytes too.
     pub(super) async fn serve(
         &mut self,
@@ -77,10 +60,8 @@ impl Session {
             Ok(opened) => opened,
             Err(error) => {
                 if let FileError::Unreadable(source) = &error {
-                    tracing::error!(
-                        error = source as &dyn std::error::Error,
-                        "file cannot be read"
-                    );
+                    let error = source as &dyn std::error::Error;
+                    tracing::error!(error, "file cannot be read");
                 }
                 self.send_error(error.code(), &error.to_string()).await;
                 return (RequestResult::Refused(error.code().0), 0);
@@ -125,7 +106,7 @@ impl Session {
         mut file: FileReader,
         clock: &Clock,
     ) -> io::Result<TransferOutcome> {
-        let mut timer = pin!(tokio::time::sleep_until(transfer.deadline().into()));
+        let mut timer = pin!(tokio::time::sleep_until(transfer.deadline.into()));
         let mut next = NextStep::Send;
         loop {
             match next {
@@ -139,7 +120,7 @@ impl Session {
                 }
             }
             // A timer that is set too early is checked when it fires: setting it for each block costs more.
-            let deadline = Instant::from(transfer.deadline());
+            let deadline = Instant::from(transfer.deadline);
             if timer.is_elapsed() || deadline < timer.deadline() {
                 timer.as_mut().reset(deadline);
             }
@@ -173,7 +154,7 @@ impl Session {
     async fn send(&self, Burst { bytes, packet_bytes }: Burst<'_>) {
         let (socket, source) = match &self.socket {
             SessionSocket::Own(socket) => (socket, None),
-            SessionSocket::Shared(SharedSocket { socket, arrival, .. }) => {
+            SessionSocket::Shared { socket, arrival, .. } => {
                 (&socket.0, Some((arrival.local, arrival.interface)))
             }
         };
@@ -188,8 +169,8 @@ impl SessionSocket {
     async fn receive(&mut self, client: SocketAddrV4) -> Option<ClientPacket> {
         let socket = match self {
             Self::Own(socket) => socket,
-            Self::Shared(SharedSocket { packets, .. }) => match packets.recv().await {
-                Some(packet) => return ClientPacket::parse(&packet).ok(),
+            Self::Shared { packets, .. } => match packets.recv().await {
+                Some(packet) => return ClientPacket::parse(&packet),
                 // The server has stopped: the transfer goes on by its timer.
                 None => return std::future::pending().await,
             },
@@ -199,7 +180,7 @@ impl SessionSocket {
             // An error of the network is temporary; if it is not, the deadline ends the transfer.
             let Ok((length, source)) = socket.recv_from(&mut buffer).await else { continue };
             if source == SocketAddr::V4(client) {
-                return ClientPacket::parse(buffer.get(..length).unwrap_or_default()).ok();
+                return ClientPacket::parse(buffer.get(..length).unwrap_or_default());
             }
             let error = error_packet(ErrorCode::UNKNOWN_TRANSFER, "unknown transfer");
             let _ = socket.send_to(&error, source).await;

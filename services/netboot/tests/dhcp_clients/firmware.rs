@@ -25,7 +25,7 @@ pub(crate) fn requests_script(seen: &Seen) -> bool {
 }
 
 fn requests_file(seen: &Seen, name: &str) -> bool {
-    let Ok(Packet::Read(request)) = Packet::parse(&seen.payload) else { return false };
+    let Some(Packet::Read(request)) = Packet::parse(&seen.payload) else { return false };
     seen.to.port() == 69 && request.name == name.as_bytes()
 }
 

@@ -66,7 +66,7 @@ impl FileSource for Scripts {
         let RequestedFile::Script(mac) = file else { return Err(FileError::NotFound) };
         let request = netboot::bootscripts::ScriptRequest::new(Some(*mac), client.into());
         let served = self.0.serve(&request, std::time::SystemTime::now());
-        Ok(bytes::Bytes::from(served?.text).into())
+        Ok(OpenFile::Memory(served?.text.into()))
     }
 }
 

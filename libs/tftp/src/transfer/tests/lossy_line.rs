@@ -140,7 +140,7 @@ fn deliver(mut test: TestTransfer<'_>, mut fate: impl FnMut(usize) -> PacketFate
         let event = match to_server.receive() {
             Some(block) => Event::Acknowledged(u16::from_be_bytes(block.try_into().unwrap())),
             None => {
-                now = test.transfer.deadline();
+                now = test.transfer.deadline;
                 Event::DeadlinePassed
             }
         };
