@@ -150,7 +150,7 @@ impl Transfer {
         self.sent_blocks = self.window.len().min(start + self.pacing.burst_blocks());
         self.deadline = now + self.time_to_next_burst(now);
         match &self.option_ack {
-            Some(packet) => Burst::one(packet),
+            Some(packet) => Burst { bytes: packet, packet_bytes: packet.len() },
             None => self.window.burst(start..self.sent_blocks),
         }
     }

@@ -20,13 +20,6 @@ pub struct Burst<'a> {
     pub packet_bytes: usize,
 }
 
-impl<'a> Burst<'a> {
-    /// A burst of one packet.
-    pub fn one(packet: &'a [u8]) -> Self {
-        Self { bytes: packet, packet_bytes: packet.len() }
-    }
-}
-
 impl Window {
     /// An empty window for blocks of `block_bytes`.
     pub(crate) fn new(block_bytes: usize) -> Self {

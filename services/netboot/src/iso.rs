@@ -4,10 +4,8 @@
 //! the image's digest, and again if the file changes. A response is the requested part of the file, with the machine's
 //! arguments and blanks in place of each placeholder. ISO 9660 has no checksum over the contents of files.
 //!
-//! - [`overlay`]: replaces placeholders in any part; values in, values out.
-//! - [`scan`]: finds the placeholders.
+//! [`overlay`] replaces placeholders in any part; the module [`scan`] finds them.
 
-pub mod overlay;
 pub mod scan;
 
 use std::collections::HashMap;
@@ -25,6 +23,8 @@ use crate::bootscripts::{BootRefusal, BootResult, BootScripts};
 use crate::site::Iso;
 use crate::tftp::{Directories, DiskFile};
 
+/// Octets of a placeholder.
+const PLACEHOLDER_BYTES: usize = 1024;
 /// Time for which a machine gets the same arguments. Its tokens last longer.
 const ARGUMENTS_LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// Time after the last read for which they stay: an image must not change while a BMC reads it.
@@ -69,16 +69,10 @@ impl Images {
         Ok(Self { directory, placeholder: settings.placeholder.clone(), scanned, arguments })
     }
 
-    /// Returns the image `name` for the machine at `mac`, with its arguments by `boots` at `now`.
-    pub async fn image(
-        &self,
-        name: &str,
-        mac: Mac,
-        boots: &BootScripts,
-        now: SystemTime,
-    ) -> BootResult<Image> {
-        let text = self.arguments(mac, now, || boots.image_arguments(mac, now))?;
-        let patch = overlay::padded(&text)
+    /// Returns the image `name` for the machine at `mac`, with its arguments by `boots`.
+    pub async fn image(&self, name: &str, mac: Mac, boots: &BootScripts) -> BootResult<Image> {
+        let text = self.arguments(mac, boots)?;
+        let patch = padded(&text)
             .ok_or_else(|| BootRefusal::Broken(format!("{} octets of arguments", text.len())))?;
         let (file, source) = self.find(name).await?;
         let (own, of_patch) = (&source.digest, hex(&Sha256::digest(&patch)));
@@ -87,12 +81,8 @@ impl Images {
     }
 
     /// Returns the arguments of `mac`: the same for a while, since an image is read in hundreds of parts.
-    fn arguments(
-        &self,
-        mac: Mac,
-        now: SystemTime,
-        make: impl FnOnce() -> BootResult<String>,
-    ) -> BootResult<Arc<str>> {
+    fn arguments(&self, mac: Mac, boots: &BootScripts) -> BootResult<Arc<str>> {
+        let now = boots.clock.wall();
         let mut all = self.arguments.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |since: SystemTime, span| now.duration_since(since).is_ok_and(|is| is < span);
         if let Some(own) = all.get_mut(&mac)
@@ -101,7 +91,7 @@ impl Images {
             own.read = now;
             return Ok(own.text.clone());
         }
-        let text: Arc<str> = make()?.into();
+        let text: Arc<str> = boots.image_arguments(mac, now)?.into();
         all.insert(mac, MachineArguments { text: text.clone(), made: now, read: now });
         Ok(text)
     }
@@ -141,6 +131,36 @@ impl Images {
     }
 }
 
+/// Returns `text` with blanks up to the length of a placeholder; none if it is longer, since nothing may be cut.
+fn padded(text: &str) -> Option<Vec<u8>> {
+    let mut patch = text.as_bytes().to_vec();
+    if patch.len() > PLACEHOLDER_BYTES {
+        return None;
+    }
+    patch.resize(PLACEHOLDER_BYTES, b' ');
+    Some(patch)
+}
+
+/// Writes `patch` over each of `places` as far as it lies in `part`, which begins at `offset` of the whole.
+pub fn overlay(part: &mut [u8], offset: u64, places: &[u64], patch: &[u8]) {
+    let end = offset.saturating_add(part.len() as u64);
+    for place in places {
+        let from = (*place).max(offset);
+        let to = place.saturating_add(patch.len() as u64).min(end);
+        if from >= to {
+            continue;
+        }
+        let within = |begin: u64| {
+            let index = |at: u64| usize::try_from(at - begin).unwrap_or(usize::MAX);
+            index(from)..index(to)
+        };
+        if let (Some(part), Some(patch)) = (part.get_mut(within(offset)), patch.get(within(*place)))
+        {
+            part.copy_from_slice(patch);
+        }
+    }
+}
+
 fn unreadable(error: impl std::fmt::Display) -> BootRefusal {
     BootRefusal::Broken(format!("image cannot be read: {error}"))
 }
@@ -153,5 +173,43 @@ fn hex(octets: &[u8]) -> String {
 impl From<PathBuf> for Iso {
     fn from(directory: PathBuf) -> Self {
         Self { directory, placeholder: scan::PLACEHOLDER.into(), sources: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn arguments_are_padded_and_never_cut() {
+        let padded = |length| padded(&"x".repeat(length));
+        assert_eq!(padded(3).unwrap(), [&b"xxx"[..], &[b' '; 1021]].concat());
+        assert_eq!(padded(PLACEHOLDER_BYTES).unwrap().len(), PLACEHOLDER_BYTES);
+        assert_eq!(padded(PLACEHOLDER_BYTES + 1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_part_is_that_part_of_the_whole(
+            places in prop::collection::btree_set(0..6_u64, 0..4),
+            from in 0..9000_usize,
+            length in 0..9000_usize,
+        ) {
+            let places: Vec<u64> = places.into_iter().map(|place| place * 1300 + 7).collect();
+            let source: Vec<u8> = (0..8192_u32).map(|n| (n % 251) as u8).collect();
+            let patch = padded("console=ttyS0").unwrap();
+            let mut whole = source.clone();
+            for place in &places {
+                let place = usize::try_from(*place).unwrap();
+                let end = (place + PLACEHOLDER_BYTES).min(whole.len());
+                whole[place..end].copy_from_slice(&patch[..end - place]);
+            }
+            let (from, to) = (from.min(source.len()), (from + length).min(source.len()));
+            let mut part = source[from..to].to_vec();
+            overlay(&mut part, from as u64, &places, &patch);
+            prop_assert_eq!(&part, &whole[from..to]);
+        }
     }
 }

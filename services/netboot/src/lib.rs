@@ -10,6 +10,8 @@
 //! - [`explain`]: simulates requests; [`api`]: that and more over gRPC.
 //! - [`Netboot`]: the links and the tasks of all; [`site`]: settings; [`datagram`]: UDP with addresses and interfaces.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod allocation;
 pub mod api;
 pub mod bootscripts;

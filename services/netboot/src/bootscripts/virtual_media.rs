@@ -14,9 +14,8 @@ impl BootScripts {
     /// Refuses the image of the machine at `mac` to `source`, unless that is the machine or in the network of BMCs, and the
     /// machine boots the worker's environment.
     pub fn check_image_access(&self, mac: Mac, source: IpAddr) -> BootResult<()> {
-        let machine = self.index.by_mac(mac);
         let unknown = || BootRefusal::Nothing("no machine has this address".into());
-        let machine = machine.ok_or_else(unknown)?;
+        let machine = self.index.by_mac(mac).ok_or_else(unknown)?;
         let mut bmcs = self.site.serving.iso.iter().flat_map(|iso| &iso.sources);
         if !machine.has(source) && !bmcs.any(|network| network.contains(&source)) {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));

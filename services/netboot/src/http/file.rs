@@ -67,7 +67,7 @@ pub(super) async fn image(
     if let Err(refusal) = http.boots.check_image_access(mac, *source) {
         return http.refuse(&refusal, &name);
     }
-    match images.image(&name, mac, &http.boots, http.boots.clock.wall()).await {
+    match images.image(&name, mac, &http.boots).await {
         Ok(image) => {
             let (size, tag) = (image.source.size, image.tag.clone());
             let body = |from, length| image_body(image, from, length);
@@ -85,7 +85,7 @@ fn image_body(image: Image, from: u64, length: u64) -> io::Result<Body> {
         let start = offset;
         offset += part.len() as u64;
         let mut patched = Vec::from(part);
-        overlay::apply(&mut patched, start, &source.places, &patch);
+        overlay(&mut patched, start, &source.places, &patch);
         Bytes::from(patched)
     })))
 }

@@ -5,8 +5,7 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 
 use sha2::{Digest as _, Sha256};
 
-use super::hex;
-use super::overlay::LENGTH;
+use super::{PLACEHOLDER_BYTES, hex};
 
 /// Beginning of the placeholder in Tinkerbell's images (`hook.template.yaml` of their installation environment); the rest
 /// are letters and digits, too.
@@ -31,7 +30,7 @@ pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
     file.seek(SeekFrom::Start(0))?;
     let (mut digest, mut places) = (Sha256::new(), Vec::new());
     // The end of each chunk is scanned with the next one: it may hold the beginning of a placeholder.
-    let (mut seen, mut at) = (Vec::with_capacity(CHUNK + LENGTH), 0);
+    let (mut seen, mut at) = (Vec::with_capacity(CHUNK + PLACEHOLDER_BYTES), 0);
     loop {
         let kept = seen.len();
         (&mut file).take(CHUNK as u64).read_to_end(&mut seen)?;
@@ -42,7 +41,7 @@ pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
         }
         digest.update(read);
         find(&seen, beginning, at, &mut places);
-        let done = seen.len().saturating_sub(LENGTH - 1);
+        let done = seen.len().saturating_sub(PLACEHOLDER_BYTES - 1);
         seen.drain(..done);
         at += done as u64;
     }
@@ -51,7 +50,7 @@ pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
 /// Adds the offsets of placeholders that lie wholly in `seen`, which begins at `at`.
 fn find(seen: &[u8], beginning: &str, at: u64, places: &mut Vec<u64>) {
     for found in memchr::memmem::find_iter(seen, beginning) {
-        let Some(whole) = seen.get(found..found + LENGTH) else { return };
+        let Some(whole) = seen.get(found..found + PLACEHOLDER_BYTES) else { return };
         if whole.iter().all(|octet| octet.is_ascii_lowercase() || octet.is_ascii_digit()) {
             places.push(at + found as u64);
         }
@@ -71,12 +70,13 @@ mod tests {
     }
 
     fn placeholder() -> Vec<u8> {
-        [&b"begin0"[..], &[b'x'; LENGTH - 6]].concat()
+        [&b"begin0"[..], &[b'x'; PLACEHOLDER_BYTES - 6]].concat()
     }
 
     #[test]
     fn placeholders_are_found_wherever_a_chunk_ends() {
-        for place in [0, 5, CHUNK - LENGTH, CHUNK - 600, CHUNK - 3, CHUNK, 2 * CHUNK - 1] {
+        for place in [0, 5, CHUNK - PLACEHOLDER_BYTES, CHUNK - 600, CHUNK - 3, CHUNK, 2 * CHUNK - 1]
+        {
             let content = [vec![b'.'; place], placeholder(), vec![b'.'; 100]].concat();
             let found = scanned(&content);
             assert_eq!((found.places, found.size), (vec![place as u64], content.len() as u64));
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn a_text_that_is_too_short_or_has_other_characters_is_no_placeholder() {
-        let short = &placeholder()[..LENGTH - 1];
+        let short = &placeholder()[..PLACEHOLDER_BYTES - 1];
         assert!(scanned(short).places.is_empty());
         assert!(scanned(&[short, b"."].concat()).places.is_empty());
         let two = [placeholder(), b"--".to_vec(), placeholder()].concat();
-        assert_eq!(scanned(&two).places, [0, LENGTH as u64 + 2]);
+        assert_eq!(scanned(&two).places, [0, PLACEHOLDER_BYTES as u64 + 2]);
     }
 
     #[test]

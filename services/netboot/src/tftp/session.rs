@@ -147,7 +147,8 @@ impl Session {
     }
 
     async fn send_error(&self, code: ErrorCode, text: &str) {
-        self.send(Burst::one(&error_packet(code, text))).await;
+        let packet = error_packet(code, text);
+        self.send(Burst { bytes: &packet, packet_bytes: packet.len() }).await;
     }
 
     /// Sends `burst`. A packet that cannot be sent counts as lost on the way: it is retransmitted.
