@@ -159,10 +159,10 @@ fn server(mode: Mode, rate_limits: bool) -> anyhow::Result<Arc<Server>> {
     tokio::spawn(leases.clone().run(tokio_util::sync::CancellationToken::new()));
     let unknown = Arc::new(UnknownClients::default());
     let allocator = Arc::new(Allocator::new(vec![subnet], leases, index.clone(), unknown));
+    let mut scripts = boot_scripts(index, rate_limits)?;
+    Arc::make_mut(&mut scripts).allocator = Some(allocator);
     let view = View {
-        scripts: Arc::new(
-            Arc::unwrap_or_clone(boot_scripts(index, rate_limits)?).with_allocator(allocator),
-        ),
+        scripts,
         link: Arc::new(link),
         link_state: Arc::new(LinkState::new(Some(Arc::default()))),
     };
