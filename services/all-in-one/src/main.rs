@@ -123,4 +123,14 @@ mod tests {
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
     }
+
+    #[test]
+    fn the_servers_options_and_those_of_client_commands_do_not_collide() {
+        for line in
+            ["hardware list --data /nowhere", "--data /nowhere", "store check --data /nowhere"]
+        {
+            let arguments = ["tinwright"].into_iter().chain(line.split(' '));
+            Arguments::try_parse_from(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
 }

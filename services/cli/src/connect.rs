@@ -39,10 +39,23 @@ pub struct Connection {
     )]
     pub server: String,
     /// Read ca.pem, admin.pem and admin-key.pem from this directory [default: secrets in the server's data directory]
-    #[arg(long, global = true, env = "TINWRIGHT_SECRETS", value_name = "DIR")]
+    #[arg(
+        id = "connection_secrets",
+        long = "secrets",
+        global = true,
+        env = "TINWRIGHT_SECRETS",
+        value_name = "DIR"
+    )]
     pub secrets: Option<PathBuf>,
     /// Read the secrets of the server with this data directory
-    #[arg(long, global = true, env = "TINWRIGHT_DATA", value_name = "DIR")]
+    // An id of its own: the values of global arguments are passed up to the program, whose own `--data` has another type.
+    #[arg(
+        id = "connection_data",
+        long = "data",
+        global = true,
+        env = "TINWRIGHT_DATA",
+        value_name = "DIR"
+    )]
     pub data: Option<PathBuf>,
 }
 

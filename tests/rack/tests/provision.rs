@@ -32,7 +32,10 @@ async fn check_disk(site: &Site, machine: &Machine, id: &str, image: &Image) {
     };
     tokio::time::timeout(ACTIVE_TIMEOUT, written).await.expect("the image is written");
     site.hypervisor.suspend(machine).unwrap();
-    let digest = sha256(&machine.disk, Some(image.raw_length)).unwrap();
+    // On another thread: the other machine is polled meanwhile, and must not boot unnoticed.
+    let (disk, length) = (machine.disk.clone(), image.raw_length);
+    let digest = tokio::task::spawn_blocking(move || sha256(&disk, Some(length)));
+    let digest = digest.await.unwrap().unwrap();
     site.hypervisor.resume(machine).unwrap();
     assert_eq!(digest, image.raw_sha256, "{}", machine.name);
 }
