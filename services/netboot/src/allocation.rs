@@ -17,7 +17,7 @@ use tinwright::netboot::v1::UnknownMachine;
 use crate::Mac;
 use crate::leases::Leases;
 use crate::machine_view::Index;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, gauge};
 use crate::pool::{Lease, State, Subnet, Table, Unknown};
 use crate::unknown_clients::UnknownClients;
 
@@ -108,9 +108,9 @@ impl Allocator {
                 if free == 0 {
                     tracing::error!(subnet = name, "pool exhausted: every address is taken");
                 }
-                metrics.free(name, free);
+                metrics.free_addresses.get_or_create(&[("subnet", name)]).set(gauge(free));
             }
-            metrics.unknown(self.unknown.count());
+            metrics.unknown_clients.set(gauge(self.unknown.count()));
         }
     }
 

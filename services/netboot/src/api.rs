@@ -2,6 +2,7 @@
 
 mod log;
 
+use std::fmt::Display;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use futures_util::Stream;
 use runtime::Clock;
 use store::serving;
 use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::netboot_service_server::{NetbootService, NetbootServiceServer};
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, check};
@@ -52,7 +54,7 @@ impl Api {
         let address = match target {
             Target::Address(address) => Some(*address),
             Target::Hardware(_) | Target::Mac(_) | Target::Hostname(_) => {
-                self.find(target).and_then(|machine| machine.address())
+                self.find(target).and_then(|machine| machine.address)
             }
         };
         let contains = |view: &&View| address.is_some_and(|address| view.has(address));
@@ -73,7 +75,9 @@ impl NetbootService for Api {
         request: Request<pb::ExplainBootRequest>,
     ) -> Result<Response<pb::ExplainBootResponse>, Status> {
         let question = question(request.into_inner())?;
-        if !question.target.sends_requests() && self.find(&question.target).is_none() {
+        // An interface or address without a record can send requests.
+        let needs_record = matches!(question.target, Target::Hardware(_) | Target::Hostname(_));
+        if needs_record && self.find(&question.target).is_none() {
             return Err(unknown(&question.target));
         }
         let view = self.view(&question.target);
@@ -135,30 +139,41 @@ impl NetbootService for Api {
 
 /// Returns the machine whose log is read; none for lines from addresses of no machine.
 fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Target>, Violations> {
-    use pb::read_boot_log_request::By;
-    Ok(match by {
-        None | Some(By::Unknown(false)) => {
-            return Err(Violations::single("by", "is missing: say which machine"));
+    use pb::read_boot_log_request::By as Log;
+    let by = match by {
+        None | Some(Log::Unknown(false)) => None,
+        Some(Log::Unknown(true)) => return Ok(None),
+        Some(Log::HardwareId(text)) => Some(By::HardwareId(text)),
+        Some(Log::Mac(text)) => Some(By::Mac(text)),
+        Some(Log::Address(text)) => Some(By::Address(text)),
+        Some(Log::Hostname(text)) => Some(By::Hostname(text)),
+    };
+    target(by).map(Some)
+}
+
+fn target(by: Option<By>) -> Result<Target, Violations> {
+    match by {
+        None => Err(Violations::single("by", "is missing: say which machine")),
+        Some(By::HardwareId(text)) => hardware(&text).map(Target::Hardware),
+        Some(By::Mac(text)) => text.parse().map(Target::Mac).map_err(invalid("mac")),
+        Some(By::Address(text)) => {
+            check::address(&text).map(Target::Address).map_err(invalid("address"))
         }
-        Some(By::Unknown(true)) => None,
-        Some(By::HardwareId(text)) => Some(by_id(&text)?),
-        Some(By::Mac(text)) => Some(by_mac(&text)?),
-        Some(By::Address(text)) => Some(by_address(&text)?),
-        Some(By::Hostname(text)) => Some(by_hostname(text)?),
-    })
+        Some(By::Hostname(text)) => {
+            check::hostname(&text).map_err(invalid("hostname"))?;
+            Ok(Target::Hostname(text))
+        }
+    }
+}
+
+fn invalid<E: Display>(field: &str) -> impl FnOnce(E) -> Violations {
+    move |reason| Violations::single(field, reason)
 }
 
 fn question(request: pb::ExplainBootRequest) -> Result<BootQuestion, Violations> {
-    use pb::explain_boot_request::By;
     let class = request.client_class();
     let pb::ExplainBootRequest { by, client_class, architecture, relay } = request;
-    let target = match by {
-        None => return Err(Violations::single("by", "is missing: say which machine")),
-        Some(By::HardwareId(text)) => by_id(&text)?,
-        Some(By::Mac(text)) => by_mac(&text)?,
-        Some(By::Address(text)) => by_address(&text)?,
-        Some(By::Hostname(text)) => by_hostname(text)?,
-    };
+    let target = target(by)?;
     if class == pb::ClientClass::Unspecified && client_class != 0 {
         return Err(Violations::single("client_class", format!("{client_class} is none")));
     }
@@ -185,27 +200,9 @@ fn relay_of(relay: pb::RelayAgent) -> Result<SimulatedRelay, Violations> {
     all.into_result(SimulatedRelay { address, circuit_id, remote_id, link: None })
 }
 
-fn by_id(text: &str) -> Result<Target, Violations> {
-    hardware(text).map(Target::Hardware)
-}
-
 fn hardware(text: &str) -> Result<String, Violations> {
-    let id: Result<HardwareId, _> = text.parse();
-    Ok(id.map_err(|reason| Violations::single("hardware_id", reason))?.to_string())
-}
-
-fn by_mac(text: &str) -> Result<Target, Violations> {
-    text.parse().map(Target::Mac).map_err(|reason| Violations::single("mac", reason))
-}
-
-fn by_address(text: &str) -> Result<Target, Violations> {
-    let address = check::address(text).map_err(|reason| Violations::single("address", reason))?;
-    Ok(Target::Address(address))
-}
-
-fn by_hostname(text: String) -> Result<Target, Violations> {
-    check::hostname(&text).map_err(|reason| Violations::single("hostname", reason))?;
-    Ok(Target::Hostname(text))
+    let id: HardwareId = text.parse().map_err(invalid("hardware_id"))?;
+    Ok(id.to_string())
 }
 
 fn unknown(target: &Target) -> Status {

@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fleet::Freshness;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
 use tinwright::instance::v1::BootGate;
@@ -34,7 +35,7 @@ use self::gate::PresentedIdentity;
 use self::history::BootHistory;
 use crate::Mac;
 use crate::allocation::Allocator;
-use crate::decision::{BootTarget, Decision, Fact, FeedState, MachineFacts, Policy, RETRY, decide};
+use crate::decision::{BootTarget, Decision, Fact, MachineFacts, Policy, RETRY, decide};
 use crate::ipxe;
 use crate::machine_view::{Index, MachineView};
 use crate::site::Site;
@@ -184,12 +185,12 @@ impl BootScripts {
     pub fn decision(
         &self,
         machine: Option<&MachineView>,
-        feed: FeedState,
+        feed: Freshness,
         boot_unknown: bool,
     ) -> Decision {
         let boot_unknown = self.site.policy.boot_unknown || boot_unknown;
         let policy = Policy { boot_unknown, ..self.site.policy };
-        let facts = machine.map(MachineView::machine);
+        let facts = machine.map(|machine| &machine.facts);
         let used = facts.is_some_and(|facts| facts.boot_once.is_some())
             && machine.is_some_and(|machine| self.history.is_used(machine));
         let without =
@@ -239,7 +240,7 @@ impl BootScripts {
         if let Some((machine, kind)) = script
             && kind != ScriptKind::AskUuid
         {
-            let one_shot = machine.machine().boot_once.as_ref();
+            let one_shot = machine.facts.boot_once.as_ref();
             if let Some(script) = one_shot.filter(|_| kind == ScriptKind::CustomOnce) {
                 self.history.record_one_shot(&machine, script, now);
             }
@@ -277,7 +278,7 @@ impl BootScripts {
     /// source address.
     fn select(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<SelectedScript> {
         let (source, feed) = (request.source, self.index.feed());
-        if feed == FeedState::Incomplete {
+        if feed == Freshness::NeverSynced {
             return Err(BootRefusal::later(Fact::FeedIncomplete));
         }
         let holder = || request.leased_to.or_else(|| self.holder(source, now));
@@ -376,7 +377,7 @@ impl BootScripts {
 /// Returns the gate that `decision` has to pass. None for a machine that is being taken from its tenant: it is cleaned by our
 /// own worker, and the platform closes its gate before that.
 fn gate_of<'a>(machine: &'a MachineView, decision: &Decision) -> Option<&'a BootGate> {
-    let leaving = machine.machine().instance.as_ref()?.is_leaving();
+    let leaving = machine.facts.instance.as_ref()?.is_leaving();
     let cleaning = leaving && decision.boot == BootTarget::Worker;
     machine.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
 }

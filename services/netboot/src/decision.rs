@@ -10,8 +10,9 @@
 //! The table is `docs/reference/boot-decision.md`. Missing, stale or ambiguous data never turns a refusal into a boot: a
 //! machine that runs an installed system must never be given an installer by mistake.
 
-use std::fmt;
 use std::time::Duration;
+
+use fleet::Freshness;
 
 /// The pause before a client that cannot be served now repeats its request.
 pub const RETRY: Duration = Duration::from_secs(5);
@@ -100,17 +101,6 @@ pub struct MachineFacts {
     pub worker_wanted: bool,
 }
 
-/// State of the feeds that the facts come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeedState {
-    /// All feeds are connected: the facts are current.
-    Live,
-    /// A feed is cut: the facts are the last that arrived.
-    Stale,
-    /// A feed has not been complete yet: a machine may exist though it is not listed.
-    Incomplete,
-}
-
 /// The boot of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootTarget {
@@ -133,49 +123,39 @@ pub enum BootTarget {
 }
 
 /// The fact that decided. Its text is one line for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the text of each says it
 pub enum Fact {
+    #[error("no machine has this address")]
     NoRecord,
+    #[error("the site boots machines without a record")]
     UnknownBooted,
+    #[error("the machine is {}", hardware(*.0))]
     HardwareState(HardwareState),
+    #[error("its record does not allow PXE on this interface")]
     InterfaceFlag,
+    #[error("a script waits for its next boot")]
     BootOnce,
+    #[error("its record has an iPXE script for this interface")]
     InterfaceScript,
+    #[error("its instance brings its own iPXE script")]
     InstanceScript,
+    #[error("its instance's own script was started before")]
     ScriptRan,
+    #[error("its instance is {}", instance(*.0))]
     Instance(InstanceState),
+    #[error("its instance is {}, its workflow is done with the worker", instance(*.0))]
     WorkerDone(InstanceState),
+    #[error("its workflow waits for the worker")]
     WorkflowWaits,
+    #[error("its record allows workflows")]
     AllowWorkflow,
+    #[error("no instance occupies it")]
     NoInstance,
+    #[error("the control plane is out of reach")]
     StaleFeed,
+    #[error("not all machines are known yet")]
     FeedIncomplete,
-}
-
-impl fmt::Display for Fact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, state, rest) = match self {
-            Self::NoRecord => ("no machine has this address", "", ""),
-            Self::UnknownBooted => ("the site boots machines without a record", "", ""),
-            Self::HardwareState(state) => ("the machine is ", hardware(*state), ""),
-            Self::InterfaceFlag => ("its record does not allow PXE on this interface", "", ""),
-            Self::BootOnce => ("a script waits for its next boot", "", ""),
-            Self::InterfaceScript => ("its record has an iPXE script for this interface", "", ""),
-            Self::InstanceScript => ("its instance brings its own iPXE script", "", ""),
-            Self::ScriptRan => ("its instance's own script was started before", "", ""),
-            Self::Instance(state) => ("its instance is ", instance(*state), ""),
-            Self::WorkerDone(state) => {
-                ("its instance is ", instance(*state), ", its workflow is done with the worker")
-            }
-            Self::WorkflowWaits => ("its workflow waits for the worker", "", ""),
-            Self::AllowWorkflow => ("its record allows workflows", "", ""),
-            Self::NoInstance => ("no instance occupies it", "", ""),
-            Self::StaleFeed => ("the control plane is out of reach", "", ""),
-            Self::FeedIncomplete => ("not all machines are known yet", "", ""),
-        };
-        write!(f, "{text}{state}{rest}")
-    }
 }
 
 fn hardware(state: HardwareState) -> &'static str {
@@ -216,16 +196,8 @@ impl Decision {
 
     /// True if it lets a machine run something other than its disk. Only live feeds may.
     pub fn opens_a_boot(&self) -> bool {
-        match self.boot {
-            BootTarget::Worker
-            | BootTarget::CustomScript(_)
-            | BootTarget::Shell
-            | BootTarget::Generic => true,
-            BootTarget::LocalDisk
-            | BootTarget::Refused
-            | BootTarget::Unknown
-            | BootTarget::Later => false,
-        }
+        use BootTarget::{CustomScript, Generic, Shell, Worker};
+        matches!(self.boot, Worker | CustomScript(_) | Shell | Generic)
     }
 
     /// Returns the boot offer of DHCP. A machine that must wait is also offered a loader: a loader opens nothing by itself, and
@@ -240,26 +212,24 @@ impl Decision {
 }
 
 /// Decides what `machine` boots; none is a machine without a record.
-pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: FeedState) -> Decision {
+///
+/// The facts come from feeds of the freshness `feed`. Before these have synced, a machine may exist that is not listed.
+pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: Freshness) -> Decision {
     let decision = match machine {
-        Some(machine) => machine.decide(policy),
+        Some(machine) => machine.closed().unwrap_or_else(|| machine.open(policy)),
         None if policy.boot_unknown => Decision::new(BootTarget::Generic, Fact::UnknownBooted),
         None => Decision::new(BootTarget::Unknown, Fact::NoRecord),
     };
     match feed {
-        FeedState::Stale if decision.opens_a_boot() => {
+        Freshness::StaleSince(_) if decision.opens_a_boot() => {
             Decision::new(BootTarget::Later, Fact::StaleFeed)
         }
-        FeedState::Incomplete => Decision::new(BootTarget::Later, Fact::FeedIncomplete),
-        FeedState::Stale | FeedState::Live => decision,
+        Freshness::NeverSynced => Decision::new(BootTarget::Later, Fact::FeedIncomplete),
+        Freshness::StaleSince(_) | Freshness::Live | Freshness::Unused => decision,
     }
 }
 
 impl MachineFacts {
-    fn decide(&self, policy: Policy) -> Decision {
-        self.closed().unwrap_or_else(|| self.open(policy))
-    }
-
     /// Returns the instance's custom script, unless the machine is being taken from its tenant.
     pub fn instance_script(&self) -> Option<&ScriptSource> {
         let instance = self.instance.as_ref()?;

@@ -178,11 +178,12 @@ impl Server {
         }
         let hash = self.replies.hash(datagram, received);
         if let Some(reply) = self.replies.get(mac, hash, now.monotonic) {
-            self.metrics.replied("again");
+            self.metrics.replies.get_or_create(&[("type", "again")]).inc();
             return Some(reply);
         }
         let answered = self.respond(&request, machine.as_deref(), &mut remaining.events, now);
-        self.metrics.reply_time(self.clock.monotonic().saturating_duration_since(now.monotonic));
+        let elapsed = self.clock.monotonic().saturating_duration_since(now.monotonic);
+        self.metrics.reply_time.0.observe(elapsed.as_secs_f64());
         match answered {
             // A client that released its address may repeat its earlier request, and gets a new reply.
             None => {
@@ -226,7 +227,7 @@ impl Server {
         let (reply, decision, offer, claim) =
             response.inspect_err(|reason| self.log_drop(*reason, request)).ok()?;
         let (kind, mac, xid) = (reply.kind_label(), Mac(request.mac), request.packet.xid);
-        self.metrics.replied(kind);
+        self.metrics.replies.get_or_create(&[("type", kind)]).inc();
         let by_port = machine.is_some_and(|machine| machine.mac != mac);
         let id = machine.map(|machine| machine.hardware.id.as_str());
         tracing::info!(hardware.id = id, %mac, dhcp.xid = xid, kind, boot = %decision.fact, ?offer, by_port, "DHCP request answered");

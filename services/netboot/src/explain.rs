@@ -1,45 +1,42 @@
-//! Explains what a machine would be answered if it sent a request now, and why.
+//! Explains boots: simulates a request of a machine, and reports the response and the facts that it depends on.
 //!
-//! Nothing is decided here: a request is made as the client would make it, and answered by the functions that answer machines.
-//! Their effects are discarded; the facts that they depend on are reported beside the answers.
+//! This module decides nothing: it encodes the request as the client would, and calls the functions that respond to machines.
+//! The effects of the response are discarded.
 //!
-//! - `request`: requests as clients and relays send them. `simulate`: one of them and its response.
-//! - `decision_inputs`: the facts.
+//! - `request`: requests of clients and relays. `decision_inputs`: the facts.
 
 mod decision_inputs;
 mod request;
-mod simulate;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use dhcp::options::code;
-use dhcp::{BootOffer, MessageType, Reply};
+use dhcp::{BootOffer, MessageType, Reply, Request};
 use runtime::Clock;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::dhcp_reply::Type;
 
 pub use request::SimulatedRelay;
 
-use self::simulate::Simulation;
 use crate::Mac;
-use crate::allocation::Timestamps;
+use crate::allocation::{Applicant, Timestamps};
 use crate::bootscripts::{BootScripts, ScriptRequest};
 use crate::decision::BootTarget;
-use crate::dhcp_server::View;
+use crate::dhcp_server::{Response, View, respond};
 use crate::machine_view::MachineView;
 
-/// The machine that is asked about.
+/// The machine of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// By its id.
+    /// Its id.
     Hardware(String),
-    /// By an interface.
+    /// The MAC of an interface.
     Mac(Mac),
-    /// By an address.
+    /// An address.
     Address(IpAddr),
-    /// By its name or host name.
+    /// Its name or host name.
     Hostname(String),
 }
 
@@ -50,41 +47,99 @@ impl Target {
         match self {
             Self::Hardware(id) => index.by_id(id),
             Self::Mac(mac) => index.by_mac(*mac),
-            Self::Address(address) => {
-                let reserved = index.by_address(*address);
-                reserved.or_else(|| index.by_mac(scripts.holder(*address, now)?))
-            }
+            Self::Address(address) => index.at(*address, || scripts.holder(*address, now)),
             Self::Hostname(name) => index.by_name(name),
-        }
-    }
-
-    fn address(&self) -> Option<IpAddr> {
-        match self {
-            Self::Address(address) => Some(*address),
-            Self::Hardware(_) | Self::Mac(_) | Self::Hostname(_) => None,
-        }
-    }
-
-    /// True if it can send requests without a record.
-    pub fn sends_requests(&self) -> bool {
-        match self {
-            Self::Mac(_) | Self::Address(_) => true,
-            Self::Hardware(_) | Self::Hostname(_) => false,
         }
     }
 }
 
-/// A machine and the program that would send the request.
+/// A machine and the client program of the simulated request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootQuestion {
     /// The machine.
     pub target: Target,
-    /// The program; iPXE that this site's firmware has loaded, if it is unspecified.
+    /// The program. [`pb::ClientClass::Ipxe`] is this site's build of iPXE, loaded by firmware.
     pub class: pb::ClientClass,
-    /// Option 93. Without it: by the class and the machine's record.
+    /// The value of option 93. None: derived from the class and the machine's record.
     pub architecture: Option<u16>,
-    /// The relay. Without it: that of the switch port in the machine's record.
+    /// The relay. None: that of the switch port in the machine's record.
     pub relay: Option<SimulatedRelay>,
+}
+
+/// A simulated request, the machine that sends it, and the response.
+struct Simulation<'a> {
+    /// The link.
+    view: &'a View,
+    /// The time of the request.
+    now: Timestamps,
+    /// The interface that sends the request, if it is known.
+    mac: Option<Mac>,
+    /// The machine.
+    machine: Option<Arc<MachineView>>,
+    /// True if the machine is identified by its switch port and not by its MAC.
+    by_port: bool,
+    /// The request; none if the interface that sends it is not known.
+    request: Option<Request>,
+    /// The response to it.
+    response: Option<Response>,
+}
+
+impl<'a> Simulation<'a> {
+    /// Simulates the request of `question`, and responds from `view`.
+    fn run(question: &BootQuestion, view: &'a View, now: Timestamps) -> Self {
+        let View { scripts, link, .. } = view;
+        let named = question.target.find(scripts, now.wall);
+        let mac = match (&named, &question.target) {
+            (Some(machine), _) => Some(machine.mac),
+            (None, Target::Mac(mac)) => Some(*mac),
+            (None, Target::Address(address)) => scripts.holder(*address, now.wall),
+            (None, Target::Hardware(_) | Target::Hostname(_)) => None,
+        };
+        // The relay of the switch port in the machine's record.
+        let recorded = || {
+            let record = &named.as_deref()?.reservation;
+            SimulatedRelay::of(record.port.as_ref()?, record.address, link)
+        };
+        let relay = question.relay.clone().or_else(recorded);
+        let request = |machine: Option<&MachineView>| {
+            let processor = machine.map_or("", |machine| &machine.hardware.architecture);
+            let direct = request::discover(mac?, question.class, question.architecture, processor);
+            let packet = match &relay {
+                Some(relay) => relay.forward(direct),
+                None => direct,
+            };
+            let received = request::received(&packet);
+            let request = Request::new(packet, received, link)?;
+            // Simulated iPXE is this site's loader, not a NIC's ROM: it gets no further loader.
+            let is_site_build = question.class == pb::ClientClass::Ipxe;
+            Some(Request { is_site_build, ..request })
+        };
+        let by_port = named.is_none();
+        let machine = named.or_else(|| view.machine(&request(None)?));
+        let by_port = by_port && machine.is_some();
+        let request = request(machine.as_deref());
+        let response =
+            request.as_ref().map(|request| respond(view, machine.as_deref(), request, now));
+        Self { view, now, mac, machine, by_port, request, response }
+    }
+
+    /// Returns the MAC in the machine's record, else that of the simulated request.
+    fn record_mac(&self) -> Option<Mac> {
+        self.machine.as_ref().map(|machine| machine.mac).or(self.mac)
+    }
+
+    /// Returns the input of the allocator.
+    fn applicant(&self) -> Option<Applicant<'_>> {
+        let record = self.machine.as_deref().map(|machine| &machine.reservation);
+        Some(Applicant { request: self.request.as_ref()?, record, link: &self.view.link })
+    }
+
+    /// Returns an address of the client's pool, for a client that gets its address from another server.
+    fn pool_address(&self) -> Option<IpAddr> {
+        let allocator = self.view.scripts.allocator.as_deref()?;
+        let (subnet, _) = allocator.pool(self.applicant()?, self.now.wall)?;
+        Some(subnet.network.addr().into())
+    }
 }
 
 /// Answers `question` on the link of `view`, at the time of `clock`.
@@ -105,10 +160,9 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
     });
     let holder = simulation.mac.filter(|_| response.is_some_and(|it| it.is_allocated));
     let assigned = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
-    let own = || {
-        simulation.machine.as_deref().and_then(MachineView::address).or(question.target.address())
-    };
-    let source = assigned.or_else(own).or_else(|| simulation.pool_address());
+    let own = simulation.machine.as_deref().and_then(|machine| machine.address);
+    let given = || if let Target::Address(given) = question.target { Some(given) } else { None };
+    let source = assigned.or(own).or_else(given).or_else(|| simulation.pool_address());
     pb::ExplainBootResponse {
         time: Some(simulation.now.wall.into()),
         boot: target(&decision.boot).into(),
@@ -135,7 +189,7 @@ fn dhcp_reply(reply: &Reply, boot_offered: bool) -> pb::DhcpReply {
     }
 }
 
-/// Answers a script request from `source`, which `holder` leases by then.
+/// Simulates a script request from `source`, which `holder` leases by then.
 fn script_reply(
     simulation: &Simulation<'_>,
     source: Option<IpAddr>,

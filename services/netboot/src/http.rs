@@ -75,7 +75,7 @@ impl Http {
     fn refuse(&self, refusal: &BootRefusal, name: &str) -> Response {
         let label = refusal.into();
         self.metrics.script(label);
-        self.metrics.refused(label);
+        self.metrics.refused.get_or_create(&[("rule", label)]).inc();
         if let BootRefusal::Broken(why) = refusal {
             tracing::error!(name, reason = why, "boot script or file cannot be made");
         } else {

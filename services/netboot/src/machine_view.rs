@@ -21,7 +21,7 @@ use tinwright::hardware::v1::netboot::LocalBoot;
 
 pub use self::convert::{ipxe_script, parse_hex};
 use crate::Mac;
-use crate::decision::{FeedState, MachineFacts};
+use crate::decision::MachineFacts;
 
 /// The feeds that boot decisions depend on.
 const FEEDS: [FeedKind; 3] = [FeedKind::Hardware, FeedKind::Instance, FeedKind::Workflow];
@@ -34,9 +34,12 @@ pub struct MachineView {
     pub mac: Mac,
     /// The interface's position in the hardware record.
     position: usize,
-    address: Option<IpAddr>,
-    facts: MachineFacts,
-    reservation: Reservation,
+    /// The reserved address of the interface, unless another machine claimed it first.
+    pub address: Option<IpAddr>,
+    /// The inputs of the boot decision.
+    pub facts: MachineFacts,
+    /// The values that DHCP sends to the interface.
+    pub reservation: Reservation,
 }
 
 impl Deref for MachineView {
@@ -95,25 +98,10 @@ impl MachineView {
         self.hardware.interfaces.get(self.position)
     }
 
-    /// Returns the inputs of the boot decision.
-    pub fn machine(&self) -> &MachineFacts {
-        &self.facts
-    }
-
-    /// Returns the values that DHCP sends to the interface.
-    pub fn reservation(&self) -> &Reservation {
-        &self.reservation
-    }
-
     /// True if scripts boot its disk with iPXE's `sanboot`.
     pub fn wants_sanboot(&self) -> bool {
         let netboot = self.interface().and_then(|interface| interface.netboot.as_ref());
         netboot.is_some_and(|netboot| netboot.local_boot() == LocalBoot::Sanboot)
-    }
-
-    /// Returns the reserved address of the interface, unless another machine claimed it first.
-    pub fn address(&self) -> Option<IpAddr> {
-        self.address
     }
 
     /// True if `mac` is one of the machine's interfaces.
@@ -187,23 +175,14 @@ impl Index {
         FEEDS.into_iter().filter(disconnected).map(FeedKind::name).collect()
     }
 
-    /// Returns the number of machines.
-    pub fn machine_count(&self) -> usize {
-        self.read().machines().len()
-    }
-
     /// Returns the freshness of the feeds that boot decisions depend on.
-    pub fn feed(&self) -> FeedState {
-        match self.freshness(&FEEDS) {
-            Freshness::NeverSynced => FeedState::Incomplete,
-            Freshness::StaleSince(_) => FeedState::Stale,
-            Freshness::Live | Freshness::Unused => FeedState::Live,
-        }
+    pub fn feed(&self) -> Freshness {
+        self.freshness(&FEEDS)
     }
 
     /// True if every feed has synced once. Before that, the record of a machine may still be missing.
     pub fn is_synced(&self) -> bool {
-        self.feed() != FeedState::Incomplete
+        self.feed() != Freshness::NeverSynced
     }
 
     /// True if any machine reserves `address`, contested or not.

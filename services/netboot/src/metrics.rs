@@ -13,26 +13,37 @@ use prometheus_client::registry::Registry;
 use tinwright::netboot::v1::BootEventKind;
 
 /// One label: its name and value.
-type Label<V = &'static str> = [(&'static str, V); 1];
+pub(crate) type Label<V = &'static str> = [(&'static str, V); 1];
 
 /// The metrics. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    drops: Family<Label, Counter>,
-    replies: Family<Label, Counter>,
-    reply_time: ReplyTime,
+    /// DHCP requests that were dropped, by reason.
+    pub(crate) drops: Family<Label, Counter>,
+    /// DHCP replies, by type.
+    pub(crate) replies: Family<Label, Counter>,
+    /// The time from a DHCP request to its reply, in seconds.
+    pub(crate) reply_time: ReplyTime,
     scripts: Family<Label, Counter>,
-    refused: Family<Label, Counter>,
-    http_responses: Family<(Label, Label<u16>), Counter>,
-    transfers: Family<Label, Counter>,
-    transferred_bytes: Counter,
-    unknown_clients: Gauge,
-    free_addresses: Family<Label<String>, Gauge>,
+    /// Refused boot requests, by rule.
+    pub(crate) refused: Family<Label, Counter>,
+    /// HTTP responses, by route and status code.
+    pub(crate) http_responses: Family<(Label, Label<u16>), Counter>,
+    /// Finished TFTP requests, by result.
+    pub(crate) transfers: Family<Label, Counter>,
+    /// Bytes that TFTP clients acknowledged.
+    pub(crate) transferred_bytes: Counter,
+    /// Clients without a record that sent requests.
+    pub(crate) unknown_clients: Gauge,
+    /// Addresses that can be leased, by subnet.
+    pub(crate) free_addresses: Family<Label<String>, Gauge>,
     connected_feeds: Family<Label, Gauge>,
     feed_age: Gauge<f64, AtomicU64>,
     machines: Gauge,
-    boot_events: Family<Label<EventName>, Counter>,
-    syslog_lines: Family<Label, Counter>,
+    /// Boot events, by kind.
+    pub(crate) boot_events: Family<Label<EventName>, Counter>,
+    /// Stored syslog lines, by whether the sender has a record.
+    pub(crate) syslog_lines: Family<Label, Counter>,
     /// Boot requests from clients without a record.
     pub unknown_requests: Counter,
     /// Boot events that were dropped.
@@ -45,7 +56,7 @@ pub struct Metrics {
 
 /// The time in which DHCP requests are answered.
 #[derive(Clone, Debug)]
-struct ReplyTime(Histogram);
+pub(crate) struct ReplyTime(pub(crate) Histogram);
 
 impl Default for ReplyTime {
     fn default() -> Self {
@@ -55,7 +66,7 @@ impl Default for ReplyTime {
 
 /// The name of a kind of event, formatted at each scrape: events are more frequent than scrapes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct EventName(BootEventKind);
+pub(crate) struct EventName(pub(crate) BootEventKind);
 
 impl EncodeLabelValue for EventName {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
@@ -100,50 +111,14 @@ impl Metrics {
         registry.register("netboot_router_advertisements", help, all.router_advertisements);
     }
 
-    /// Sets the number of free addresses of a subnet.
-    pub fn free(&self, subnet: String, addresses: usize) {
-        self.free_addresses.get_or_create(&[("subnet", subnet)]).set(gauge(addresses));
-    }
-
-    /// Sets the number of clients without a record.
-    pub fn unknown(&self, clients: usize) {
-        self.unknown_clients.set(gauge(clients));
-    }
-
     /// Counts a dropped DHCP request.
     pub fn dropped(&self, reason: &'static str) {
         self.drops.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Counts a DHCP reply.
-    pub fn replied(&self, r#type: &'static str) {
-        self.replies.get_or_create(&[("type", r#type)]).inc();
-    }
-
-    /// Records the time from a DHCP request to its reply.
-    pub fn reply_time(&self, time: Duration) {
-        self.reply_time.0.observe(time.as_secs_f64());
-    }
-
     /// Counts a script that was served or refused.
     pub fn script(&self, kind: &'static str) {
         self.scripts.get_or_create(&[("kind", kind)]).inc();
-    }
-
-    /// Counts a refusal by its rule.
-    pub fn refused(&self, rule: &'static str) {
-        self.refused.get_or_create(&[("rule", rule)]).inc();
-    }
-
-    /// Counts an HTTP response.
-    pub fn http_response(&self, route: &'static str, code: u16) {
-        self.http_responses.get_or_create(&([("route", route)], [("code", code)])).inc();
-    }
-
-    /// Counts a finished TFTP request.
-    pub fn transfer(&self, result: &'static str, bytes: u64) {
-        self.transfers.get_or_create(&[("result", result)]).inc();
-        self.transferred_bytes.inc_by(bytes);
     }
 
     /// Sets the number of `machines`, the `disconnected` feeds, and the time since the first of them was disconnected.
@@ -155,19 +130,9 @@ impl Metrics {
         self.feed_age.set(age.as_secs_f64());
         self.machines.set(gauge(machines));
     }
-
-    /// Counts a boot event.
-    pub fn boot_event(&self, kind: BootEventKind) {
-        self.boot_events.get_or_create(&[("kind", EventName(kind))]).inc();
-    }
-
-    /// Counts a stored syslog line.
-    pub fn syslog_line(&self, has_record: bool) {
-        let known = if has_record { "true" } else { "false" };
-        self.syslog_lines.get_or_create(&[("known", known)]).inc();
-    }
 }
 
-fn gauge(count: usize) -> i64 {
+/// Returns `count` as the value of a gauge.
+pub(crate) fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

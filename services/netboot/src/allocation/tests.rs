@@ -74,7 +74,7 @@ fn allocate(site: &Site, request: &Packet, now: Timestamps) -> Result<Allocation
         Received { source: "0.0.0.0:68".parse().unwrap(), broadcast: true, port: ListenPort::Dhcp };
     let request = &Request::new(request.clone(), received, &link).unwrap();
     let known = site.boots.index.by_mac(Mac(request.mac));
-    let record = known.as_ref().map(|known| known.reservation());
+    let record = known.as_ref().map(|known| &known.reservation);
     let applicant = Applicant { request, record, link: &link };
     let (allocator, mut effects) = (site.boots.allocator.as_ref().unwrap(), Default::default());
     let allocation = allocator.allocate(applicant, &mut effects, now)?;

@@ -8,13 +8,14 @@
 
 use std::time::SystemTime;
 
+use fleet::Freshness;
 use tinwright::HardwareId;
 use tinwright::instance::v1::ReportScriptRequest;
 
 use super::history::OneShotScript;
 use super::{BootRefusal, BootResult, BootScripts, broken};
 use crate::Mac;
-use crate::decision::{BootTarget, Decision, Fact, FeedState, ScriptSource};
+use crate::decision::{BootTarget, Decision, Fact, ScriptSource};
 use crate::ipxe;
 
 /// Owner of a custom script.
@@ -102,7 +103,7 @@ impl BootScripts {
                 let machine = self.index.by_mac(mac);
                 let machine = machine.filter(|machine| machine.id == hardware);
                 let Decision { boot, fact } =
-                    self.decision(machine.as_deref(), FeedState::Live, false);
+                    self.decision(machine.as_deref(), Freshness::Live, false);
                 let (BootTarget::CustomScript(script), Fact::InterfaceScript) = (boot, fact) else {
                     return Err(BootRefusal::Nothing(fact.to_string()));
                 };
@@ -111,7 +112,7 @@ impl BootScripts {
             // Its start is reported before its text is fetched, and by then the decision is the disk.
             ScriptOwner::Instance => {
                 let machine = self.index.by_id(&hardware.to_string()).ok_or_else(gone)?;
-                machine.machine().instance_script().cloned().ok_or_else(gone)?
+                machine.facts.instance_script().cloned().ok_or_else(gone)?
             }
         };
         match script {

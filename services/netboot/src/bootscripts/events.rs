@@ -103,7 +103,7 @@ impl BootScripts {
             return;
         }
         if let Some(known) = self.index.by_id(&change.id.to_string()) {
-            let event = Event::of(&known, BootStep::new(Kind::PhoneHome, ""), known.address(), at);
+            let event = Event::of(&known, BootStep::new(Kind::PhoneHome, ""), known.address, at);
             self.timeline.record(event);
         }
     }

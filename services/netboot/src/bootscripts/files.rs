@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use fleet::Freshness;
 use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 
 use super::custom::{ScriptOwner, ScriptReport};
 use super::{BootRefusal, BootResult, BootScripts, Effects, NO_HARDWARE, gate_of};
-use crate::decision::{Fact, FeedState};
+use crate::decision::Fact;
 use crate::timeline::BootStep;
 use tinwright::netboot::v1::BootEventKind as Kind;
 
@@ -101,7 +102,7 @@ impl BootScripts {
 
     /// Refuses to go on with a boot while a feed is cut, or once its gate was closed.
     pub(super) fn check_still_open(&self, hardware: HardwareId) -> BootResult<()> {
-        if self.index.feed() != FeedState::Live {
+        if self.index.feed() != Freshness::Live {
             return Err(BootRefusal::later(Fact::StaleFeed));
         }
         if hardware == HardwareId::from_bytes(NO_HARDWARE) {
@@ -110,7 +111,7 @@ impl BootScripts {
         let Some(machine) = self.index.by_id(&hardware.to_string()) else {
             return Err(BootRefusal::NotYours("the machine is gone"));
         };
-        let decision = self.decision(Some(&machine), FeedState::Live, false);
+        let decision = self.decision(Some(&machine), Freshness::Live, false);
         match gate_of(&machine, &decision) {
             Some(gate) if !gate.open => Err(BootRefusal::NotYours("the platform allows no boot")),
             Some(_) | None => Ok(()),

@@ -29,7 +29,7 @@ impl BootScripts {
         }
         // The BMC requests the image for the machine. So the gate checks the machine's own address, and no UUID but the one
         // that its firmware sent by DHCP.
-        let own = machine.address().unwrap_or(source);
+        let own = machine.address.unwrap_or(source);
         if self.gate_asks_uuid(&machine, &decision, None, own)? {
             let why = "the platform asks for a UUID, and an image presents none";
             return Err(BootRefusal::NotYours(why));
@@ -43,7 +43,7 @@ impl BootScripts {
             || BootRefusal::Nothing("its record has no address for this interface".into());
         let machine = self.index.by_mac(mac).ok_or_else(nothing)?;
         let interface = machine.interface().ok_or_else(nothing)?;
-        let own = machine.address().ok_or_else(nothing)?;
+        let own = machine.address.ok_or_else(nothing)?;
         let boot = self.boot_urls(machine.id, own, true, now)?;
         let ipam = ipam(&machine, interface, own).unwrap_or_default();
         Ok(self.arguments(Some(&machine), &boot, &ipam, now)?.without_initrd().to_owned())

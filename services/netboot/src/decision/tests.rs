@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn stale() -> Freshness {
+    Freshness::StaleSince(std::time::Instant::now())
+}
+
 fn url(text: &str) -> ScriptSource {
     ScriptSource::Url(text.into())
 }
@@ -38,7 +42,7 @@ fn waiting(machine: MachineFacts) -> MachineFacts {
 }
 
 fn live(machine: &MachineFacts) -> Decision {
-    decide(Some(machine), Policy::default(), FeedState::Live)
+    decide(Some(machine), Policy::default(), Freshness::Live)
 }
 
 #[track_caller]
@@ -56,11 +60,11 @@ fn tenants() -> BootTarget {
 fn row_1_a_machine_without_a_record_boots_only_if_the_policy_allows_it() {
     let generic = Policy { boot_unknown: true, ..Policy::default() };
     assert_eq!(
-        decide(None, Policy::default(), FeedState::Live),
+        decide(None, Policy::default(), Freshness::Live),
         Decision::new(BootTarget::Unknown, Fact::NoRecord)
     );
     assert_eq!(
-        decide(None, generic, FeedState::Live),
+        decide(None, generic, Freshness::Live),
         Decision::new(BootTarget::Generic, Fact::UnknownBooted)
     );
 }
@@ -195,24 +199,23 @@ fn row_9_a_free_machine_boots_by_the_policy() {
     ];
     for (no_instance, boot) in rows {
         let policy = Policy { no_instance, ..Policy::default() };
-        let decision = decide(Some(&free()), policy, FeedState::Live);
+        let decision = decide(Some(&free()), policy, Freshness::Live);
         assert_eq!(decision, Decision { boot, fact: Fact::NoInstance });
     }
 }
 
 #[test]
 fn a_stale_feed_still_refuses_and_still_boots_disks() {
-    let stale =
-        |machine: &MachineFacts| decide(Some(machine), Policy::default(), FeedState::Stale).boot;
-    assert_eq!(stale(&occupied(InstanceState::Active)), BootTarget::LocalDisk);
-    assert_eq!(stale(&occupied(InstanceState::Queued)), BootTarget::Refused);
-    assert_eq!(decide(None, Policy::default(), FeedState::Stale).boot, BootTarget::Unknown);
-    assert_eq!(stale(&waiting(free())), BootTarget::Later);
+    let boot_of = |machine: &MachineFacts| decide(Some(machine), Policy::default(), stale()).boot;
+    assert_eq!(boot_of(&occupied(InstanceState::Active)), BootTarget::LocalDisk);
+    assert_eq!(boot_of(&occupied(InstanceState::Queued)), BootTarget::Refused);
+    assert_eq!(decide(None, Policy::default(), stale()).boot, BootTarget::Unknown);
+    assert_eq!(boot_of(&waiting(free())), BootTarget::Later);
 }
 
 #[test]
 fn before_the_feeds_are_complete_every_machine_waits() {
-    let decided = |machine| decide(machine, Policy::default(), FeedState::Incomplete);
+    let decided = |machine| decide(machine, Policy::default(), Freshness::NeverSynced);
     let machines = [None, Some(free()), Some(occupied(InstanceState::Active))];
     for machine in &machines {
         let decision = decided(machine.as_ref());
@@ -270,7 +273,7 @@ fn the_reference_page_has_the_result_of_each_row() {
     let page = include_str!("../../../../docs/reference/boot-decision.md");
     let rows = reference_rows();
     for (row, (machine, policy)) in rows.iter().enumerate() {
-        let Decision { boot, fact } = decide(machine.as_ref(), *policy, FeedState::Live);
+        let Decision { boot, fact } = decide(machine.as_ref(), *policy, Freshness::Live);
         let name = match boot {
             BootTarget::Worker => "worker",
             BootTarget::CustomScript(_) => "custom script",
@@ -337,7 +340,7 @@ proptest! {
     #[test]
     fn a_stale_feed_never_opens_a_boot(machine in prop::option::of(machine()), boot_unknown: bool) {
         let policy = Policy { boot_unknown, no_instance: NoInstance::Shell };
-        prop_assert!(!decide(machine.as_ref(), policy, FeedState::Stale).opens_a_boot());
+        prop_assert!(!decide(machine.as_ref(), policy, stale()).opens_a_boot());
     }
 
     #[test]

@@ -9,11 +9,12 @@ use dhcp::{
     BootOffer, ClientClass, DropReason, Link, MessageType, Mode, Reply, ReplyInputs, Request,
     Reservation,
 };
+use fleet::Freshness;
 
 use crate::Mac;
 use crate::allocation::{Allocation, AllocationEffects, Applicant, Timestamps};
 use crate::bootscripts::BootScripts;
-use crate::decision::{Decision, FeedState};
+use crate::decision::Decision;
 use crate::dhcp_server::link_state::LinkState;
 use crate::leases::Claim;
 use crate::machine_view::MachineView;
@@ -88,7 +89,7 @@ pub fn respond(
     now: Timestamps,
 ) -> Response {
     let View { scripts, link, .. } = view;
-    let (record, mut effects) = (machine.map(MachineView::reservation), Effects::default());
+    let (record, mut effects) = (machine.map(|machine| &machine.reservation), Effects::default());
     let applicant = Applicant { request, record, link };
     let allocation = match scripts.allocator.as_deref() {
         Some(allocator) => allocator.allocate(applicant, &mut effects.allocation, now),
@@ -130,7 +131,7 @@ pub fn respond(
 /// True if `request` begins a boot that a workflow may wait for. While feeds are stale, there may be a workflow that is not
 /// known here.
 fn begins_boot(view: &View, machine: &MachineView, request: &Request) -> bool {
-    let may_wait = || !machine.workflows.is_empty() || view.scripts.index.feed() != FeedState::Live;
+    let may_wait = || !machine.workflows.is_empty() || view.scripts.index.feed() != Freshness::Live;
     request.class.boots() && request.packet.kind() == Some(MessageType::Discover) && may_wait()
 }
 

@@ -1,25 +1,27 @@
-//! The inputs of a boot decision, for people.
+//! The inputs of a boot decision, as messages of the contract.
 
 use std::time::Duration;
 
 use dhcp::Mode;
+use fleet::Freshness;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::custom_script::Source;
 use tinwright::netboot::v1::decision_inputs::{DhcpMode, Gate, LeaseState, UnknownClients};
 
-use super::simulate::Simulation;
+use super::Simulation;
 use crate::Mac;
 use crate::allocation::Applicant;
-use crate::decision::{FeedState, MachineFacts, NoInstance, ScriptSource};
+use crate::decision::{MachineFacts, NoInstance, ScriptSource};
 use crate::dhcp_server::View;
+use crate::machine_view::MachineView;
 use crate::pool::{State, Unknown};
 
 /// Returns the inputs of a simulated request.
 pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
     let View { scripts, link, .. } = simulation.view;
     let (index, policy) = (&scripts.index, scripts.site.policy);
-    let site = pb::DecisionInputs {
-        feeds_live: index.feed() == FeedState::Live,
+    let mut inputs = pb::DecisionInputs {
+        feeds_live: index.feed() == Freshness::Live,
         cut_feeds: index.disconnected_feeds().into_iter().map(str::to_owned).collect(),
         mac: simulation.record_mac().map_or_else(String::new, |mac| mac.to_string()),
         policy_no_instance: match policy.no_instance {
@@ -30,12 +32,21 @@ pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
         policy_boot_unknown: policy.boot_unknown,
         dhcp_mode: mode(link.mode).into(),
         by_port: simulation.by_port,
-        ..link_inputs(simulation, pool_inputs(simulation))
+        ..pb::DecisionInputs::default()
     };
-    let Some(machine) = &simulation.machine else { return site };
+    add_link(simulation, &mut inputs);
+    let _has_lease = add_pool(simulation, &mut inputs);
+    match &simulation.machine {
+        Some(machine) => add_machine(machine, inputs),
+        None => inputs,
+    }
+}
+
+/// Adds the records of the machine.
+fn add_machine(machine: &MachineView, inputs: pb::DecisionInputs) -> pb::DecisionInputs {
     let instance = machine.instance.as_deref();
     let gate = instance.and_then(|instance| instance.boot_gate.as_ref());
-    let MachineFacts { netboot, boot_once, instance: occupant, .. } = machine.machine();
+    let MachineFacts { netboot, boot_once, instance: occupant, .. } = &machine.facts;
     let waiting = machine.workflows.iter().filter(|workflow| workflow.wants_machine);
     let script = occupant.as_ref().and_then(|occupant| occupant.custom.as_ref());
     pb::DecisionInputs {
@@ -48,7 +59,7 @@ pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
         hardware_id: machine.hardware.id.clone(),
         hardware_name: machine.hardware.name.clone(),
         hardware_state: machine.hardware.state,
-        address: machine.address().map_or_else(String::new, |address| address.to_string()),
+        address: machine.address.map_or_else(String::new, |address| address.to_string()),
         instance_id: instance.map_or_else(String::new, |instance| instance.id.clone()),
         instance_state: instance.map_or(0, |instance| instance.state),
         waiting_workflow_ids: waiting.map(|workflow| workflow.id.clone()).collect(),
@@ -57,53 +68,41 @@ pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
             Some(true) => Gate::Open.into(),
             Some(false) => Gate::Closed.into(),
         },
-        ..site
+        ..inputs
     }
 }
 
 /// Adds the state of the interface on its link, and the machine's boot history.
-fn link_inputs(simulation: &Simulation<'_>, inputs: pb::DecisionInputs) -> pb::DecisionInputs {
+fn add_link(simulation: &Simulation<'_>, inputs: &mut pb::DecisionInputs) {
     let Simulation { view, now, ref machine, ref request, .. } = *simulation;
     let View { scripts, link_state, .. } = view;
     let ago = |age: Duration| now.wall.checked_sub(age).map(Into::into);
     let interface = request.as_ref().map(|request| Mac(request.mac));
     let loader = interface.and_then(|mac| link_state.loader_age(mac, now.monotonic));
     let machine = machine.as_deref();
-    let record = machine.map(|machine| machine.reservation());
-    pb::DecisionInputs {
-        chain_ipxe: link_state.grants.is_some(),
-        loader_time: loader.and_then(ago),
-        declined_time: link_state.declined_age(record, now.monotonic).and_then(ago),
-        boot_once_started: machine.is_some_and(|machine| scripts.history.is_used(machine)),
-        boot_loop: machine.is_some_and(|machine| scripts.is_boot_loop(machine, now.wall)),
-        ..inputs
-    }
+    inputs.chain_ipxe = link_state.grants.is_some();
+    inputs.loader_time = loader.and_then(ago);
+    let record = machine.map(|machine| &machine.reservation);
+    inputs.declined_time = link_state.declined_age(record, now.monotonic).and_then(ago);
+    inputs.boot_once_started = machine.is_some_and(|machine| scripts.history.is_used(machine));
+    inputs.boot_loop = machine.is_some_and(|machine| scripts.is_boot_loop(machine, now.wall));
 }
 
-/// Returns the relay, and the client's pool and lease.
-fn pool_inputs(simulation: &Simulation<'_>) -> pb::DecisionInputs {
-    let Some(applicant) = simulation.applicant() else { return pb::DecisionInputs::default() };
+/// Adds the relay, and the client's pool and lease. None if the client has no lease.
+fn add_pool(simulation: &Simulation<'_>, inputs: &mut pb::DecisionInputs) -> Option<()> {
+    let applicant = simulation.applicant()?;
     let Applicant { request, link, .. } = applicant;
-    let way = pb::DecisionInputs {
-        relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
-        relay_trusted: request.relayed(link).relay.is_some(),
-        ..pb::DecisionInputs::default()
-    };
-    let allocator = simulation.view.scripts.allocator.as_deref();
-    let pool = allocator.and_then(|allocator| allocator.pool(applicant, simulation.now.wall));
-    let Some((subnet, had)) = pool else { return way };
-    let way = pb::DecisionInputs {
-        pool: subnet.network.to_string(),
-        pool_unknown: unknown(subnet.unknown).into(),
-        ..way
-    };
-    let Some((address, lease)) = had else { return way };
-    pb::DecisionInputs {
-        lease_address: address.to_string(),
-        lease_state: lease_state(lease.state).into(),
-        lease_expire_time: Some(lease.ends.into()),
-        ..way
-    }
+    inputs.relay = request.relay().map_or_else(String::new, |relay| relay.to_string());
+    inputs.relay_trusted = request.relayed(link).relay.is_some();
+    let allocator = simulation.view.scripts.allocator.as_deref()?;
+    let (subnet, lease) = allocator.pool(applicant, simulation.now.wall)?;
+    inputs.pool = subnet.network.to_string();
+    inputs.pool_unknown = unknown(subnet.unknown).into();
+    let (address, lease) = lease?;
+    inputs.lease_address = address.to_string();
+    inputs.lease_state = lease_state(lease.state).into();
+    inputs.lease_expire_time = Some(lease.ends.into());
+    Some(())
 }
 
 /// Returns the source of a script. Its text is left out: it may hold secrets.

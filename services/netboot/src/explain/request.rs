@@ -1,4 +1,4 @@
-//! Requests as clients send them.
+//! DHCP requests, encoded as clients and relays send them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -12,19 +12,19 @@ use tinwright::netboot::v1::ClientClass;
 /// A relay and the option 82 that it inserts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedRelay {
-    /// Its address on the client's link. Unspecified: the client is on our own link, at a switch that may insert the option.
+    /// Its address on the client's link. Unspecified: the client is on netboot's own link, at a switch that may insert the option.
     pub address: Ipv4Addr,
-    /// Sub-option 1. Empty: absent.
+    /// The circuit-id, sub-option 1. Empty: absent.
     pub circuit_id: Vec<u8>,
-    /// Sub-option 2. Empty: absent.
+    /// The remote-id, sub-option 2. Empty: absent.
     pub remote_id: Vec<u8>,
-    /// Sub-option 5: the client's network, where that is not the relay's own.
+    /// The link selection, sub-option 5: the client's network, if it is not the relay's own.
     pub link: Option<Ipv4Addr>,
 }
 
 impl SimulatedRelay {
-    /// The relay of `port`, whose machine has an address in `network`: the one that the record names, else one of that network,
-    /// else the first. None if no relay is trusted: then requests come from no port.
+    /// Returns the relay of `port`, whose machine has an address in `network`: the relay that the record names, else one in that
+    /// network, else the first. None if no relay is trusted: then the port of a request is ignored.
     pub(super) fn of(port: &RelayPort, network: Option<Ipv4Net>, link: &Link) -> Option<Self> {
         let near = |relay: &&Ipv4Addr| network.is_some_and(|network| network.contains(*relay));
         let relays = || link.relays.iter();
@@ -39,7 +39,7 @@ impl SimulatedRelay {
         })
     }
 
-    /// Forwards `request` as a relay does.
+    /// Returns `request` as the relay forwards it.
     pub(super) fn forward(&self, mut request: Packet) -> Packet {
         let link = self.link.map(|link| link.octets());
         let sub_options = [
@@ -60,7 +60,7 @@ impl SimulatedRelay {
     }
 }
 
-/// The way `request` is received: from its relay, else from a client that has no address yet.
+/// Returns the source and port of `request`: those of its relay, else of a client without an address.
 pub(super) fn received(request: &Packet) -> Received {
     let direct = request.giaddr.is_unspecified();
     let port = if direct { 68 } else { 67 };
@@ -68,10 +68,10 @@ pub(super) fn received(request: &Packet) -> Received {
     Received { source, broadcast: direct, port: ListenPort::Dhcp }
 }
 
-/// iPXE's features as its current builds send them: HTTP (19) among them.
+/// The features that current builds of iPXE send; 19 is HTTP.
 const IPXE_FEATURES: [u8; 3] = [19, 1, 1];
 
-/// Makes a DISCOVER of `mac`. Without `architecture` it has that of UEFI on `processor`, which is a name of Linux's.
+/// Returns a DISCOVER of `mac`. Without `architecture` it has that of UEFI on `processor`, which is Linux's name.
 pub(super) fn discover(
     mac: Mac,
     class: ClientClass,

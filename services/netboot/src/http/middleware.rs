@@ -93,7 +93,8 @@ impl Middleware {
             }
             Err(status) => status.into_response(),
         };
-        self.http.metrics.http_response(route, response.status().as_u16());
+        let labels = ([("route", route)], [("code", response.status().as_u16())]);
+        self.http.metrics.http_responses.get_or_create(&labels).inc();
         Ok(response)
     }
 

@@ -45,6 +45,10 @@ pub(super) async fn update_metrics(index: Arc<Index>, metrics: Metrics, clock: C
         if disconnected.is_empty() {
             live = now;
         }
-        metrics.feeds(index.machine_count(), &disconnected, now.saturating_duration_since(live));
+        metrics.feeds(
+            index.read().machines().len(),
+            &disconnected,
+            now.saturating_duration_since(live),
+        );
     }
 }

@@ -212,7 +212,8 @@ fn serve_tftp(
         Arc::new(TftpFiles { files: tftp, boots: boots.clone(), clock: own_clock });
     let metrics = shared.metrics.clone();
     let observer = Arc::new(move |request: FinishedRequest| {
-        metrics.transfer(request.result.label(), request.acknowledged_bytes);
+        metrics.transfers.get_or_create(&[("result", request.result.label())]).inc();
+        metrics.transferred_bytes.inc_by(request.acknowledged_bytes);
         tracker.record(&request, clock.monotonic());
         boots.record_transfer(&request, clock.wall());
     });

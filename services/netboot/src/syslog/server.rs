@@ -103,7 +103,8 @@ impl Server {
         let holder = || self.allocator.as_ref()?.leases.holder(source, received);
         let known = self.index.at(source, holder);
         let machine = known.as_ref().map(|known| known.hardware.id.as_str());
-        self.metrics.syslog_line(machine.is_some());
+        let has_record = if machine.is_some() { "true" } else { "false" };
+        self.metrics.syslog_lines.get_or_create(&[("known", has_record)]).inc();
         tracing::info!(
             target: "netboot::syslog::line",
             %source,

@@ -9,113 +9,76 @@
 //! A step that is repeated, by itself or in turns with one other, is one event with a count: clients repeat requests, and
 //! fetch files in parts.
 
-use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use dhcp::ClientClass;
 use tinwright::netboot::v1::{self as pb, BootEventKind, ScriptKind};
 use uuid::{NoContext, Uuid};
 
-use super::{BootOwner, BootStep, Event};
-use crate::Mac;
-use crate::decision::Fact;
+use super::{BootOwner, Event};
 
-/// Events stored of a boot.
+/// The number of events that are stored of a boot.
 const MAX_EVENTS: usize = 64;
-/// Silence after which a request for an address begins another boot.
+/// The time without events after which a DHCP request begins another boot.
 const SILENCE_MAX: Duration = Duration::from_secs(5 * 60);
-/// Shortest time between two boots. A client that repeats its request earlier did not receive the reply.
+/// The shortest time between two boots. A client that repeats its request earlier did not receive the reply.
 const BOOT_MIN: Duration = Duration::from_secs(1);
-/// Characters stored of an event's text: peers control some of it.
+/// The number of characters that are stored of an event's detail: clients control some of it.
 const MAX_TEXT_CHARS: usize = 200;
 
-/// A boot that may grow, with the state that decides if the next event is part of it. It is converted when it is stored;
-/// not every boot is.
+/// A boot in memory, with the state that decides if the next event is part of it.
 #[derive(Clone, Debug)]
-pub struct BootBuilder {
-    /// Its owner.
+pub struct OpenBoot {
+    /// The owner.
     pub owner: BootOwner,
-    /// Time of the last event.
+    /// The record that is stored. Its id is empty until [`OpenBoot::assign_id`].
+    pub record: pb::Boot,
+    /// The time of the last event.
     pub last: SystemTime,
-    began: SystemTime,
-    /// Empty until it is assigned.
-    id: String,
-    /// Interface that was used last.
-    mac: Mac,
-    acked: Vec<ClientClass>,
-    /// Script that was served, and the fact that decided.
-    script: Option<(ScriptKind, Fact)>,
-    /// Reason of the last refusal.
-    refused: Option<String>,
-    failed: bool,
-    events: Vec<CountedStep>,
-    left_out: u32,
+    /// The time of the first event.
+    pub(super) began: SystemTime,
+    /// The client classes that were sent an ACK.
+    pub(super) acked: Vec<ClientClass>,
+    /// True if a step failed.
+    pub(super) failed: bool,
+    /// True if it was never stored.
+    pub is_new: bool,
+    /// True if it has changed since it was stored: then it waits.
+    pub(super) is_changed: bool,
+    /// True if it can no longer grow.
+    pub(super) has_ended: bool,
 }
 
-/// A step with its count.
-#[derive(Clone, Debug)]
-struct CountedStep {
-    step: BootStep,
-    source: Option<IpAddr>,
-    at: SystemTime,
-    last: Option<SystemTime>,
-    count: u32,
-}
-
-impl BootBuilder {
-    /// A boot that begins with `event`, which is still to be added.
-    pub fn new(event: &Event) -> Self {
-        Self {
+impl OpenBoot {
+    /// Creates a boot that begins with `event`.
+    pub fn new(event: Event) -> Self {
+        let hardware_id = match event.owner {
+            BootOwner::Machine(id) => id.to_string(),
+            BootOwner::UnknownClient(_) => String::new(),
+        };
+        let create_time = Some(event.at.into());
+        let mut boot = Self {
             owner: event.owner,
+            record: pb::Boot { hardware_id, create_time, ..pb::Boot::default() },
             last: event.at,
             began: event.at,
-            id: String::new(),
-            mac: event.mac,
             acked: Vec::new(),
-            script: None,
-            refused: None,
             failed: false,
-            events: Vec::new(),
-            left_out: 0,
-        }
+            is_new: true,
+            is_changed: true,
+            has_ended: false,
+        };
+        boot.add(event);
+        boot
     }
 
     /// Assigns an id, if it has none.
     pub fn assign_id(&mut self) {
-        if self.id.is_empty() {
+        if self.record.id.is_empty() {
             let since = self.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let time = uuid::Timestamp::from_unix(NoContext, since.as_secs(), since.subsec_nanos());
-            self.id = format!("{}.{}", self.owner, Uuid::new_v7(time));
+            self.record.id = format!("{}.{}", self.owner, Uuid::new_v7(time));
         }
-    }
-
-    /// Converts it to the record that is stored.
-    pub fn to_proto(&self) -> pb::Boot {
-        let (script, fact) = match (self.script, &self.refused) {
-            (Some((kind, fact)), _) => (kind, fact.to_string()),
-            (None, refused) => (ScriptKind::Unspecified, refused.clone().unwrap_or_default()),
-        };
-        let hardware_id = match self.owner {
-            BootOwner::Machine(id) => id.to_string(),
-            BootOwner::UnknownClient(_) => String::new(),
-        };
-        pb::Boot {
-            id: self.id.clone(),
-            revision: 0,
-            create_time: Some(self.began.into()),
-            update_time: Some(self.last.into()),
-            hardware_id,
-            mac: self.mac.to_string(),
-            script: script.into(),
-            fact,
-            events: self.events.iter().map(CountedStep::to_proto).collect(),
-            events_left_out: self.left_out,
-        }
-    }
-
-    /// Number of its events.
-    pub fn events(&self) -> usize {
-        self.events.len()
     }
 
     /// True if `event` belongs to the machine's next boot.
@@ -125,12 +88,12 @@ impl BootBuilder {
             (BootEventKind::DhcpDiscover, Some(class)) => {
                 let loader = self.acked.iter().any(is_ipxe);
                 silent
-                    || self.script.is_some()
+                    || self.has_script()
                     || self.failed
                     || (self.acked.contains(&class) && !self.is_new(event.at))
                     || (loader && !is_ipxe(&class))
             }
-            (BootEventKind::ScriptServed, _) => self.script.is_some(),
+            (BootEventKind::ScriptServed, _) => self.has_script(),
             (BootEventKind::UnknownMachine | BootEventKind::Declined, _) => silent,
             _ => false,
         }
@@ -140,43 +103,44 @@ impl BootBuilder {
         now.duration_since(self.began).is_ok_and(|since| since < BOOT_MIN)
     }
 
+    fn has_script(&self) -> bool {
+        self.record.script() != ScriptKind::Unspecified
+    }
+
     /// Adds `event`.
     pub fn add(&mut self, event: Event) {
-        let Event { owner: _, mac, mut step, source, at } = event;
-        (self.last, self.mac) = (at, mac);
-        if let Some((end, _)) = step.detail.char_indices().nth(MAX_TEXT_CHARS) {
-            step.detail.to_mut().truncate(end);
-        }
-        self.script = step.script.or(self.script);
+        let Event { owner: _, mac, step, source, at } = event;
+        let detail: String = step.detail.chars().take(MAX_TEXT_CHARS).collect();
+        let source = source.map_or_else(String::new, |source| source.to_string());
+        self.last = at;
         match (step.kind, step.class) {
             (BootEventKind::DhcpAck, Some(class)) if !self.acked.contains(&class) => {
                 self.acked.push(class);
             }
-            (BootEventKind::GateRefused, _) => self.refused = Some(step.detail.to_string()),
+            // The fact of a script is stored, if there is one; else the reason of the last refusal.
+            (BootEventKind::GateRefused, _) if !self.has_script() => {
+                self.record.fact.clone_from(&detail);
+            }
             (BootEventKind::Failed, _) => self.failed = true,
             // Firmware may be iPXE itself: the next client that sends requests as iPXE is the loader.
             (BootEventKind::BinaryServed, _) => self.acked.retain(|class| !is_ipxe(class)),
             _ => {}
         }
-        let full = self.events.len() >= MAX_EVENTS;
-        let mut latest = self.events.iter_mut().rev().take(2);
-        match latest.find(|event| (&event.step, event.source) == (&step, source)) {
-            Some(same) => (same.count, same.last) = (same.count.saturating_add(1), Some(at)),
-            None if full => self.left_out = self.left_out.saturating_add(1),
-            None => self.events.push(CountedStep { step, source, at, last: None, count: 1 }),
+        let record = &mut self.record;
+        (record.mac, record.update_time) = (mac.to_string(), Some(at.into()));
+        if let Some((kind, fact)) = step.script {
+            (record.script, record.fact) = (kind.into(), fact.to_string());
         }
-    }
-}
-
-impl CountedStep {
-    fn to_proto(&self) -> pb::BootEvent {
-        pb::BootEvent {
-            kind: self.step.kind.into(),
-            time: Some(self.at.into()),
-            source: self.source.map_or_else(String::new, |source| source.to_string()),
-            detail: self.step.detail.to_string(),
-            count: self.count,
-            last_time: self.last.map(Into::into),
+        let full = record.events.len() >= MAX_EVENTS;
+        let new = pb::BootEvent { detail, source, count: 1, ..pb::BootEvent::default() };
+        let new = pb::BootEvent { kind: step.kind.into(), time: Some(at.into()), ..new };
+        let is_same = |old: &&mut pb::BootEvent| {
+            (old.kind, &old.detail, &old.source) == (new.kind, &new.detail, &new.source)
+        };
+        match record.events.iter_mut().rev().take(2).find(is_same) {
+            Some(old) => (old.count, old.last_time) = (old.count.saturating_add(1), new.time),
+            None if full => record.events_left_out = record.events_left_out.saturating_add(1),
+            None => record.events.push(new),
         }
     }
 }

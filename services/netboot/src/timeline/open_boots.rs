@@ -10,26 +10,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use super::merge::BootBuilder;
+use super::merge::OpenBoot;
 use super::{BootOwner, Event};
 
 /// Time after its last event for which a boot stays open: an installed system phones home late.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
-/// Maximum number of open boots, and of ended boots that wait: enough for a site of ten thousand machines, in about 20 MB.
+/// Maximum number of open boots, and of ended boots that wait: enough for a site of ten thousand machines, in about 40 MB.
 const MAX_BOOTS: usize = 16_384;
-
-/// A boot in memory.
-#[derive(Debug)]
-pub struct OpenBoot {
-    /// The boot.
-    pub boot: BootBuilder,
-    /// True if the boot was never stored.
-    pub is_new: bool,
-    /// True if the boot has changed since it was stored: it waits to be stored.
-    is_changed: bool,
-    /// True if no event can be added any more.
-    has_ended: bool,
-}
 
 /// Boots in memory.
 #[derive(Debug, Default)]
@@ -45,8 +32,8 @@ impl OpenBoots {
     pub fn add(&mut self, event: Event) -> u64 {
         let owner = event.owner;
         let open = self.open.get_mut(&owner);
-        if let Some(open) = open.filter(|open| !open.boot.ends_before(&event)) {
-            open.boot.add(event);
+        if let Some(open) = open.filter(|open| !open.ends_before(&event)) {
+            open.add(event);
             if !std::mem::replace(&mut open.is_changed, true) {
                 self.waiting.push_back(owner);
             }
@@ -62,10 +49,7 @@ impl OpenBoots {
         if !queued {
             self.waiting.push_back(owner);
         }
-        let mut boot = BootBuilder::new(&event);
-        boot.add(event);
-        let open = OpenBoot { boot, is_new: true, is_changed: true, has_ended: false };
-        self.open.insert(owner, open);
+        self.open.insert(owner, OpenBoot::new(event));
         lost
     }
 
@@ -83,16 +67,15 @@ impl OpenBoots {
                 None => {}
             }
         }
-        batch.iter_mut().for_each(|open| open.boot.assign_id());
+        batch.iter_mut().for_each(|open| open.assign_id());
         batch
     }
 
     /// Takes back boots that were stored. Those that have not ended are open again.
     pub fn stored(&mut self, batch: Vec<OpenBoot>) {
-        for open in batch.into_iter().filter(|open| !open.has_ended) {
-            self.open
-                .insert(open.boot.owner, OpenBoot { is_new: false, is_changed: false, ..open });
-        }
+        let growing = batch.into_iter().filter(|open| !open.has_ended);
+        let stored = |open| OpenBoot { is_new: false, is_changed: false, ..open };
+        self.open.extend(growing.map(|open| (open.owner, stored(open))));
     }
 
     /// Takes back boots that could not be stored. They come first in the next batch.
@@ -101,8 +84,8 @@ impl OpenBoots {
             if open.has_ended {
                 self.ended.push_front(open);
             } else {
-                self.waiting.push_front(open.boot.owner);
-                self.open.insert(open.boot.owner, open);
+                self.waiting.push_front(open.owner);
+                self.open.insert(open.owner, open);
             }
         }
     }
@@ -110,18 +93,17 @@ impl OpenBoots {
     /// Drops stored boots whose last event is older than `OPEN_TIMEOUT` at `now`.
     pub fn evict(&mut self, now: SystemTime) {
         self.open.retain(|_, open| {
-            let since = now.duration_since(open.boot.last);
+            let since = now.duration_since(open.last);
             open.is_changed || since.is_ok_and(|since| since < OPEN_TIMEOUT)
         });
     }
 
     /// Ends a boot. Returns the number of events that were dropped.
     fn end(&mut self, open: OpenBoot) -> u64 {
-        if open.is_changed && self.ended.len() >= MAX_BOOTS {
-            return open.boot.events() as u64;
-        }
-        if open.is_changed {
-            self.ended.push_back(OpenBoot { has_ended: true, ..open });
+        match open.is_changed {
+            true if self.ended.len() >= MAX_BOOTS => return open.record.events.len() as u64,
+            true => self.ended.push_back(OpenBoot { has_ended: true, ..open }),
+            false => {}
         }
         0
     }
@@ -132,10 +114,10 @@ impl OpenBoots {
         if self.open.len() < MAX_BOOTS {
             return 0;
         }
-        let mut last: Vec<_> = self.open.values().map(|open| open.boot.last).collect();
+        let mut last: Vec<_> = self.open.values().map(|open| open.last).collect();
         let (_, silent, _) = last.select_nth_unstable(MAX_BOOTS / 8);
         let silent = *silent;
-        let ended: Vec<_> = self.open.extract_if(|_, open| open.boot.last <= silent).collect();
+        let ended: Vec<_> = self.open.extract_if(|_, open| open.last <= silent).collect();
         self.waiting.retain(|owner| self.open.contains_key(owner));
         ended.into_iter().map(|(_, open)| self.end(open)).sum()
     }

@@ -8,9 +8,11 @@ use store::records::Error;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::open_boots::{OpenBoot, OpenBoots};
+use super::merge::OpenBoot;
+use super::open_boots::OpenBoots;
 use super::records::{BootStore, group};
 use super::{Event, Timeline};
+use crate::metrics::EventName;
 
 /// Interval and size of the commits that store boots: 128 boots a second, in commits so small that they delay no DHCP reply.
 /// The other boots of a rack that is powered on at once wait, and grow. A boot has at most 20 KB.
@@ -69,7 +71,8 @@ impl Recorder {
     }
 
     fn add(&mut self, event: Event) {
-        self.timeline.metrics.boot_event(event.step.kind);
+        let kind = EventName(event.step.kind);
+        self.timeline.metrics.boot_events.get_or_create(&[("kind", kind)]).inc();
         self.timeline.metrics.dropped_boot_events.inc_by(self.boots.add(event));
     }
 
@@ -93,7 +96,7 @@ impl Recorder {
             return false;
         }
         self.failed = false;
-        let new = |open: &OpenBoot| open.is_new.then(|| group(open.boot.owner));
+        let new = |open: &OpenBoot| open.is_new.then(|| group(open.owner));
         let groups: BTreeSet<_> = batch.iter().filter_map(new).collect();
         self.boots.stored(batch);
         for group in groups {

@@ -16,7 +16,7 @@ use tinwright::netboot::v1::Boot;
 use uuid::Uuid;
 
 use super::BootOwner;
-use super::open_boots::OpenBoot;
+use super::merge::OpenBoot;
 
 /// Prefix of the ids of boots of clients without a record.
 pub const UNKNOWN: &str = "unknown-";
@@ -107,8 +107,7 @@ impl BootStore {
 
     /// Stores `boots`. Only the process that made a boot writes it, so nothing is compared.
     pub(super) async fn put(&self, boots: &[OpenBoot]) -> Result<(), Error> {
-        let put = |OpenBoot { boot, .. }: &OpenBoot| {
-            let boot = boot.to_proto();
+        let put = |OpenBoot { record: boot, .. }: &OpenBoot| {
             Write::Put(format!("{}/{}", BootKind::KIND, boot.id), boot.encode_to_vec().into())
         };
         let commit = Commit { expect: Vec::new(), writes: boots.iter().map(put).collect() };

@@ -85,7 +85,7 @@ fn a_started_one_shot_script_is_reported_and_not_served_again() {
     );
     assert!(!waits.inputs.unwrap().boot_once_started);
     let known = boots.index.by_mac(MAC).unwrap();
-    let once = known.machine().boot_once.clone().unwrap();
+    let once = known.facts.boot_once.clone().unwrap();
     boots.history.record_one_shot(&known, &once, SystemTime::now());
     assert!(boots.history.mark_started(id));
     let started = told(&place, pb::ClientClass::Ipxe);

@@ -7,8 +7,10 @@ use tinwright::netboot::v1::ScriptKind;
 use super::super::open_boots::OpenBoots;
 use tinwright::netboot::v1::BootEventKind as Kind;
 
+use super::super::BootStep;
 use super::*;
 use crate::Mac;
+use crate::decision::Fact;
 
 const IPXE: ClientClass = ClientClass::Ipxe { http: true };
 
@@ -33,7 +35,7 @@ fn made(events: Vec<(u64, BootStep)>) -> Vec<pb::Boot> {
         assert_eq!(held.add(event(at, what)), 0);
     }
     let batch = held.batch(usize::MAX).into_iter();
-    let mut all: Vec<_> = batch.map(|waiting| waiting.boot.to_proto()).collect();
+    let mut all: Vec<_> = batch.map(|waiting| waiting.record).collect();
     all.sort_by(|a, b| a.id.cmp(&b.id));
     all
 }

@@ -46,12 +46,12 @@ fn held(events: impl IntoIterator<Item = Event>) -> OpenBoots {
 }
 
 fn ids(batch: &[OpenBoot]) -> Vec<String> {
-    batch.iter().map(|waiting| waiting.boot.to_proto().id).collect()
+    batch.iter().map(|waiting| waiting.record.id.clone()).collect()
 }
 
 /// The numbers of the machines whose boots are in `batch`.
 fn owners(batch: &[OpenBoot]) -> Vec<u64> {
-    let number = |waiting: &OpenBoot| match waiting.boot.owner {
+    let number = |waiting: &OpenBoot| match waiting.owner {
         BootOwner::Machine(id) => u128::from_be_bytes(id.to_bytes()) as u64,
         BootOwner::UnknownClient(_) => 0,
     };
@@ -101,7 +101,7 @@ fn boots_that_could_not_be_stored_are_retried_first_and_in_order() {
             .zip(owners(&batch))
             .all(|(id, owner)| id.starts_with(&format!("{}.", machine(owner))))
     );
-    assert_eq!(batch[2].boot.to_proto().events[0].count, 2, "it went on boot");
+    assert_eq!(batch[2].record.events[0].count, 2, "it went on boot");
     assert!(batch.iter().all(|waiting| waiting.is_new));
     held.stored(batch);
     assert!(held.batch(9).is_empty());
@@ -111,11 +111,11 @@ fn boots_that_could_not_be_stored_are_retried_first_and_in_order() {
 fn a_stored_boot_that_grows_is_stored_again_under_its_id() {
     let mut held = held([event(A, 0)]);
     let first = held.batch(9);
-    let id = first[0].boot.to_proto().id;
+    let id = first[0].record.id.clone();
     held.stored(first);
     held.add(event(A, 1));
     let again = held.batch(9);
-    assert_eq!((again[0].boot.to_proto().id, again[0].is_new), (id, false));
+    assert_eq!((&again[0].record.id, again[0].is_new), (&id, false));
 }
 
 #[test]
