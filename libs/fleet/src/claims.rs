@@ -16,19 +16,14 @@ use tinwright::HardwareId;
 pub struct AddressClaims {
     /// The claimants of each address in the order of their claims, never empty. The first one has the address.
     claimants: HashMap<IpAddr, Vec<HardwareId>, RandomState>,
-    /// The number of addresses with more than one claimant.
-    contested: usize,
+    /// The number of addresses that several machines claim.
+    pub contested: usize,
 }
 
 impl AddressClaims {
     /// Returns the machine that has `address`.
     pub fn holder(&self, address: IpAddr) -> Option<HardwareId> {
         self.claimants.get(&address)?.first().copied()
-    }
-
-    /// Returns the number of addresses that several machines claim.
-    pub fn contested(&self) -> usize {
-        self.contested
     }
 
     /// Records that `id` claims `address`, which is in canonical form (never IPv4-mapped IPv6). Repeated claims change nothing.
@@ -81,10 +76,10 @@ mod tests {
         for id in [b, a, c, a] {
             claims.claim(ADDRESS, id);
         }
-        assert_eq!((claims.holder(ADDRESS), claims.contested()), (Some(b), 1));
+        assert_eq!((claims.holder(ADDRESS), claims.contested), (Some(b), 1));
         assert_eq!(claims.release(ADDRESS, b), Some(a));
         assert_eq!(claims.release(ADDRESS, c), None);
-        assert_eq!((claims.holder(ADDRESS), claims.contested()), (Some(a), 0));
+        assert_eq!((claims.holder(ADDRESS), claims.contested), (Some(a), 0));
         assert_eq!(claims.release(ADDRESS, c), None);
         assert_eq!(claims.release(ADDRESS, a), None);
         assert_eq!(claims.holder(ADDRESS), None);

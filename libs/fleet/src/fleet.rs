@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use foldhash::quality::RandomState;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,7 +20,7 @@ use tinwright::workflow::v1::Workflow;
 use crate::claims::AddressClaims;
 use crate::freshness::{FeedKind, FeedStates, Freshness, stale_since};
 use crate::leases::{self, LeaseUpdate};
-use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses, has_ended};
+use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses};
 
 /// Receives the changes of a fleet. The methods are called while the fleet is locked, so that changes arrive in the order of
 /// the feeds: they must neither call the fleet nor block.
@@ -122,20 +121,20 @@ impl Fleet {
 
     /// Takes the cached records of a feed.
     pub(crate) fn restore<T: MachineRecord>(&self, cached: CachedFeed<T>) {
-        let freshness = self.freshness(cached.last_live);
+        let freshness = self.freshness(&cached);
         self.take(FeedEvent::Snapshot(cached.objects), freshness);
     }
 
     /// Takes the cached leases.
     pub(crate) fn restore_leases(&self, cached: CachedFeed<Lease>) {
-        let freshness = self.freshness(cached.last_live);
+        let freshness = self.freshness(&cached);
         self.take_lease(FeedEvent::Snapshot(cached.objects), freshness);
     }
 
-    /// Returns the freshness of a feed that was live at `last_live`, and is not now.
-    fn freshness(&self, last_live: SystemTime) -> Freshness {
+    /// Returns the freshness of a feed that is not live any more.
+    fn freshness<T>(&self, cached: &CachedFeed<T>) -> Freshness {
         let (wall, monotonic) = (self.clock.wall(), self.clock.monotonic());
-        Freshness::StaleSince(stale_since(last_live, wall, monotonic))
+        Freshness::StaleSince(stale_since(cached.last_live, wall, monotonic))
     }
 
     /// Takes an event. After a snapshot, the freshness of the feed is `synced`.
@@ -178,7 +177,7 @@ impl Fleet {
     }
 
     fn report(&self, changes: &[MachineChange], records: &Records) {
-        let contested = records.claims.contested();
+        let contested = records.claims.contested;
         self.contested_addresses.set(i64::try_from(contested).unwrap_or(i64::MAX));
         changes.iter().for_each(|change| log_conflicts(change, &records.claims));
         self.observers.iter().for_each(|observer| observer.machines(changes, &records.feeds));
@@ -341,7 +340,7 @@ impl MachineRecord for Workflow {
 
     fn put(self, records: &mut Records, changed: &mut Changed) {
         Self::delete(&self.id, records, changed);
-        if has_ended(&self) {
+        if self.is_terminal() {
             return;
         }
         let Ok(machine) = self.hardware_id.parse() else { return };

@@ -7,8 +7,9 @@ use runtime::feed::FeedEvent;
 /// The maximum age of a feed. Also used if the age is unknown because the wall clock was set back.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// One of the feeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One of the feeds. It converts into its name in logs and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum FeedKind {
     /// Hardware records.
     Hardware,
@@ -18,18 +19,6 @@ pub enum FeedKind {
     Workflow,
     /// Leases of addresses.
     Lease,
-}
-
-impl FeedKind {
-    /// Returns the name in logs and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hardware => "hardware",
-            Self::Instance => "instance",
-            Self::Workflow => "workflow",
-            Self::Lease => "lease",
-        }
-    }
 }
 
 /// The freshness of the records of one feed or several.

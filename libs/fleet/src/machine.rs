@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tinwright::hardware::v1::{Hardware, Interface};
 use tinwright::instance::v1::{Instance, State};
-use tinwright::workflow::v1::{Workflow, WorkflowState};
 use tinwright::{HardwareId, Mac};
 
 /// A machine, the instance that occupies it, and the workflows on it that have not ended.
@@ -101,19 +100,4 @@ pub(crate) fn claimed_addresses(hardware: &Hardware, instance: Option<&Instance>
     all.sort();
     all.dedup();
     all
-}
-
-/// True if `workflow` has ended. A state of a newer server counts as not ended.
-pub(crate) fn has_ended(workflow: &Workflow) -> bool {
-    match workflow.state() {
-        WorkflowState::Success
-        | WorkflowState::Failed
-        | WorkflowState::Timeout
-        | WorkflowState::Cancelled => true,
-        WorkflowState::Unspecified
-        | WorkflowState::Pending
-        | WorkflowState::Preparing
-        | WorkflowState::Running
-        | WorkflowState::Post => false,
-    }
 }

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use fleet::{
     BoundLease, FeedKind, FeedStates, FleetMachine, Freshness, MachineChange, MachineProjection,
@@ -101,26 +101,16 @@ impl Index {
         lookup_in(&snapshot, snapshot.by_key(id.to_ascii_lowercase().as_str()).first(), now)
     }
 
-    /// Reports changes of any machine from now on.
-    pub fn changes(&self) -> Changes {
-        self.views.changes()
-    }
-
     /// Resolves once the feeds have reported everything once.
     pub async fn ready(&self) {
         self.views.ready(&FEEDS).await;
-    }
-
-    /// Returns the machine with this id.
-    pub fn machine(&self, id: HardwareId) -> Option<Arc<Machine>> {
-        self.views.by_id(id)
     }
 
     /// Returns the machine with this host name; the oldest record's, if there are several. Looks at all machines.
     pub fn by_hostname(&self, hostname: &str) -> Option<Arc<Machine>> {
         let snapshot = self.views.read();
         let named = snapshot.machines().filter(|machine| machine.hostname() == hostname);
-        named.min_by_key(|machine| creation_order(machine)).cloned()
+        named.min_by_key(|machine| (machine.created, machine.id)).cloned()
     }
 
     /// Returns the lease of `address`, if it has not ended.
@@ -180,11 +170,6 @@ fn lookup_lease(snapshot: &Snapshot<Machine>, address: IpAddr, now: Instant) -> 
         }
         other @ (Lookup::Unknown | Lookup::NotReady) => other,
     }
-}
-
-/// The order of records: by creation time, then by id.
-fn creation_order(machine: &Machine) -> (SystemTime, HardwareId) {
-    (machine.created, machine.id)
 }
 
 #[cfg(test)]

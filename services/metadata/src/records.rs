@@ -29,6 +29,7 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -
             }
         }
     });
+    let bond = |bond: &hw::Bond| Bond { name: bond.name.clone(), mode: bond.mode.clone() };
     let nics = hardware.interfaces.iter().enumerate();
     Some(Machine {
         id: hardware.id.parse().ok()?,
@@ -62,10 +63,6 @@ fn is_free(state: hw::State) -> bool {
 
 fn time(stamp: Option<prost_types::Timestamp>) -> SystemTime {
     stamp.and_then(|stamp| stamp.try_into().ok()).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-fn bond(bond: &hw::Bond) -> Bond {
-    Bond { name: bond.name.clone(), mode: bond.mode.clone() }
 }
 
 fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {

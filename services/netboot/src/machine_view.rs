@@ -172,7 +172,7 @@ impl Index {
     pub fn disconnected_feeds(&self) -> Vec<&'static str> {
         let feeds = self.read().feeds;
         let disconnected = |feed: &FeedKind| feeds.get(*feed) != Freshness::Live;
-        FEEDS.into_iter().filter(disconnected).map(FeedKind::name).collect()
+        FEEDS.into_iter().filter(disconnected).map(Into::into).collect()
     }
 
     /// Returns the freshness of the feeds that boot decisions depend on.

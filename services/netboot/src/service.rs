@@ -1,11 +1,10 @@
 //! Wires network boot: links, servers, reports and background tasks.
 
-mod feeds;
 mod link;
-mod served;
 mod tftp_files;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::Observer;
@@ -15,12 +14,14 @@ use runtime::{Clock, SiteKey};
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::workflow::v1::NoteBootRequest;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
 
-pub use self::feeds::Peers;
 use self::link::{LinkServer, SharedState};
 use crate::allocation::Allocator;
 use crate::api::Api;
@@ -38,22 +39,17 @@ use crate::timeline::records::BootStore;
 /// New boots that may wait to be reported to the workflow service.
 const MAX_WAITING_BOOTS: usize = 256;
 
+/// The time between two updates of the metrics.
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Running tasks, and the signal that stops them. A task that ends before the stop has failed.
 struct Tasks {
+    /// Tasks that end by themselves at the stop.
     set: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
 }
 
 impl Tasks {
-    fn new(stop: CancellationToken) -> Self {
-        Self { set: JoinSet::new(), stop }
-    }
-
-    /// Starts `task`, which ends by itself at the stop.
-    fn spawn(&mut self, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
-        self.set.spawn(task);
-    }
-
     /// Starts `work`, which is dropped at the stop.
     fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
@@ -72,7 +68,19 @@ impl Tasks {
     }
 }
 
+/// The services that netboot reports to.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    /// The hardware service, which removes one-shot scripts.
+    pub hardware: Channel,
+    /// The instance service, which takes phone-home calls and the scripts that ran.
+    pub instance: Channel,
+    /// The workflow service, which takes new boots.
+    pub workflow: Channel,
+}
+
 /// Receivers of reports from machines.
+#[derive(Debug)]
 pub struct Reports {
     /// Receives the ids of machines whose firmware has begun a new boot.
     pub firmware: mpsc::Sender<String>,
@@ -80,12 +88,6 @@ pub struct Reports {
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
     /// Receives phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
-}
-
-impl std::fmt::Debug for Reports {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reports").finish_non_exhaustive()
-    }
 }
 
 /// Network boot on one or more links, with bound sockets.
@@ -193,16 +195,16 @@ impl Netboot {
         store: Arc<dyn Store>,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let mut tasks = Tasks::new(stop.clone());
+        let mut tasks = Tasks { set: JoinSet::new(), stop: stop.clone() };
         let SharedState { timeline, clock, .. } = &self.shared;
         let recorder = Recorder::new(timeline.clone(), boot_store(store), clock.clone());
         let stopped = stop.clone();
-        tasks.spawn(async move {
+        tasks.set.spawn(async move {
             recorder.run(stopped).await;
             Ok(())
         });
         let (firmware, boot_signs) = mpsc::channel(MAX_WAITING_BOOTS);
-        tasks.spawn_until_stop(feeds::note_boots(peers.workflow, boot_signs));
+        tasks.spawn_until_stop(note_boots(peers.workflow, boot_signs));
         let (scripts, script_reports) = mpsc::unbounded_channel();
         let report_peers = ReportPeers {
             hardware: HardwareServiceClient::new(peers.hardware),
@@ -211,22 +213,18 @@ impl Netboot {
         };
         tasks.spawn_until_stop(script_reports::run(report_peers, script_reports));
         let reports = Reports { firmware, scripts, home: Arc::new(peers.instance) };
-        tasks.spawn(self.serve(reports, stop));
+        tasks.set.spawn(self.serve(reports, stop));
         tasks.join().await
     }
 
     /// Serves until `stop`, or until a socket fails. Only reads the machines in memory; reports of machines go to `reports`.
     pub async fn serve(self, reports: Reports, stop: CancellationToken) -> anyhow::Result<()> {
-        let mut tasks = Tasks::new(stop.clone());
+        let mut tasks = Tasks { set: JoinSet::new(), stop: stop.clone() };
         let Self { links, shared } = self;
         let SharedState { index, metrics, clock, .. } = &shared;
-        tasks.spawn_until_stop(feeds::update_metrics(
-            index.clone(),
-            metrics.clone(),
-            clock.clone(),
-        ));
+        tasks.spawn_until_stop(update_metrics(index.clone(), metrics.clone(), clock.clone()));
         if let Some(allocator) = shared.allocator.clone() {
-            tasks.spawn(allocator.leases.clone().run(stop));
+            tasks.set.spawn(allocator.leases.clone().run(stop));
             let (metrics, clock) = (metrics.clone(), clock.clone());
             tasks.spawn_until_stop(async move { allocator.report(metrics, clock).await });
         }
@@ -243,4 +241,31 @@ impl Netboot {
 /// Returns the boots in `store`.
 fn boot_store(store: Arc<dyn Store>) -> BootStore {
     BootStore::new(ScopedStore::new(store, "netboot"))
+}
+
+/// Reports new boots to the workflow service.
+async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
+    let mut client = WorkflowServiceClient::new(workflow);
+    while let Some(hardware_id) = signs.recv().await {
+        if let Err(status) = client.note_boot(NoteBootRequest { hardware_id }).await {
+            tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
+        }
+    }
+}
+
+/// Updates the metrics of `index` once a second. Never resolves.
+async fn update_metrics(index: Arc<Index>, metrics: Metrics, clock: Clock) {
+    let (mut tick, mut live) = (tokio::time::interval(METRICS_INTERVAL), clock.monotonic());
+    loop {
+        tick.tick().await;
+        let (now, disconnected) = (clock.monotonic(), index.disconnected_feeds());
+        if disconnected.is_empty() {
+            live = now;
+        }
+        metrics.feeds(
+            index.read().machines().len(),
+            &disconnected,
+            now.saturating_duration_since(live),
+        );
+    }
 }

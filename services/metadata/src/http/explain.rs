@@ -25,7 +25,7 @@ impl Service {
         let (machine, address) = match request.by.ok_or_else(missing)? {
             By::HardwareId(text) => {
                 let id = text.parse().map_err(|e| Violations::single("hardware_id", e))?;
-                (Some(self.index.machine(id).ok_or_else(|| not_found(&text))?), None)
+                (Some(self.index.views.by_id(id).ok_or_else(|| not_found(&text))?), None)
             }
             By::Hostname(text) => {
                 let name = check::hostname(&text).map_err(|e| Violations::single("hostname", e))?;

@@ -1,4 +1,4 @@
-//! Reads a machine's syslog, and follows it.
+//! Streams stored and new syslog lines of a machine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::syslog::lines::Line;
 /// A request for lines.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// Lines of all machines.
+    /// The lines of all machines.
     pub(super) lines: Arc<Lines>,
-    /// Id of the machine; empty for lines from addresses of no machine.
+    /// The id of the machine; empty for lines from addresses of no machine.
     pub(super) machine: String,
-    /// Sequence after which lines are read.
+    /// The sequence number after which lines are read.
     pub(super) after: u64,
-    /// Most lines of those that are stored already.
+    /// The maximum number of lines that are already stored.
     pub(super) most: usize,
-    /// True to wait for more.
+    /// True to wait for new lines.
     pub(super) follow: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn read(
     reader: Reader,
     stop: CancellationToken,
 ) -> impl Stream<Item = Result<pb::ReadBootLogResponse, Status>> {
-    let news = reader.lines.follow();
+    let news = reader.lines.latest.subscribe();
     let state = (reader, news, stop, VecDeque::new());
     stream::unfold(Some(state), |state| async {
         let (mut reader, mut news, stop, mut waiting) = state?;
@@ -39,7 +39,7 @@ pub(super) fn read(
             if let Some(line) = waiting.pop_front() {
                 return Some((Ok(to_proto(line)), Some((reader, news, stop, waiting))));
             }
-            // A line that arrives from here on wakes the stream, so none is missed between reading and waiting.
+            // Lines that arrive after this call wake the stream, so none is missed between reading and waiting.
             news.mark_unchanged();
             waiting.extend(reader.lines.after(&reader.machine, reader.after, reader.most));
             if let Some(last) = waiting.back() {

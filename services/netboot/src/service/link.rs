@@ -1,6 +1,7 @@
 //! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the link's
 //! addresses.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -10,7 +11,6 @@ use runtime::clock::Clock;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::served::Served;
 use super::tftp_files::{LoaderTracker, TftpFiles};
 use super::{Reports, Tasks};
 use crate::allocation::Allocator;
@@ -19,12 +19,13 @@ use crate::datagram::Socket;
 use crate::dhcp_server::link_state::{LinkState, LoaderGrants};
 use crate::dhcp_server::{self, View};
 use crate::http::Http;
+use crate::iso::Images;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::ra;
 use crate::site::Site;
 use crate::syslog::{self, Lines};
-use crate::tftp::{FileSource, FinishedRequest, Server, admission, server};
+use crate::tftp::{Directories, FileSource, FinishedRequest, Server, admission, server};
 use crate::timeline::Timeline;
 use crate::unknown_clients::UnknownClients;
 
@@ -76,6 +77,37 @@ impl SharedState {
     }
 }
 
+/// Open directories, which are served on every link.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    loaders: Directories,
+    tftp: Directories,
+    pub(super) images: Option<Arc<Images>>,
+    osie: Option<Directories>,
+    files: Option<Directories>,
+}
+
+impl Served {
+    fn open(site: &Site) -> anyhow::Result<Self> {
+        let tftp = site.loaders.iter().chain(&site.serving.tftp_assets);
+        let images = site.serving.iso.as_ref().map(Images::open).transpose();
+        // The environment may be built before the next start.
+        let osie = site.osie.is_dir().then(|| Directories::open([&site.osie])).transpose();
+        let files = |path: &PathBuf| {
+            let opened = Directories::open([path]);
+            opened.with_context(|| format!("the directory of files {}", path.display()))
+        };
+        Ok(Self {
+            loaders: Directories::open(&site.loaders).context("the directories of loaders")?,
+            tftp: Directories::open(tftp).context("the directory of TFTP's files")?,
+            images: images.context("the directory of images")?.map(Arc::new),
+            osie: osie.context("the directory of the OSIE")?,
+            files: site.files.as_ref().map(files).transpose()?,
+        })
+    }
+}
+
+/// The bound sockets of a link.
 #[derive(Debug)]
 pub(super) struct Sockets {
     dhcp: Option<Socket>,
@@ -169,12 +201,12 @@ impl LinkServer {
                 debug,
                 clock: clock.clone(),
             };
-            tasks.spawn(server.run(socket, stop.clone()));
+            tasks.set.spawn(server.run(socket, stop.clone()));
         }
         if let Some(socket) = sockets.advertisements {
             let (link_state, metrics) = (link_state.clone(), metrics.clone());
             let advertiser = ra::Server { link_state, metrics, clock: clock.clone() };
-            tasks.spawn(advertiser.run(socket, stop.clone()));
+            tasks.set.spawn(advertiser.run(socket, stop.clone()));
         }
         let loaders = view.link.loaders.present.clone();
         let tracker = LoaderTracker { index, loaders, link_state };
@@ -184,11 +216,11 @@ impl LinkServer {
             [(sockets.dhcp, ListenPort::Dhcp), (sockets.boot_service, ListenPort::BootService)]
         {
             if let Some(socket) = socket {
-                tasks.spawn(dhcp.clone().run(socket, port, stop.clone()));
+                tasks.set.spawn(dhcp.clone().run(socket, port, stop.clone()));
             }
         }
         let tftp_files = serve_tftp(&boots, shared, tracker, sockets.tftp, tasks)?;
-        serve_http(http(boots, tftp_files, shared, reports), sockets.http, tasks);
+        serve_http(boots, tftp_files, shared, reports, sockets.http, tasks);
         Ok(())
     }
 }
@@ -219,35 +251,34 @@ fn serve_tftp(
     });
     let server = Server::new(socket, files.clone(), settings, observer)?;
     let stop = tasks.stop.clone();
-    tasks.spawn(async move { Ok(server.run(stop).await?) });
+    tasks.set.spawn(async move { Ok(server.run(stop).await?) });
     Ok(files)
 }
 
-fn http(
+/// Starts boot HTTP on `listeners`.
+fn serve_http(
     boots: Arc<BootScripts>,
     tftp: Arc<dyn FileSource>,
     shared: &SharedState,
     reports: &Reports,
-) -> Http {
-    let Served { loaders, tftp: _, images, osie, files } = shared.served.clone();
-    let Reports { firmware: _, scripts, home } = reports;
-    let (scripts, home, metrics) = (scripts.clone(), home.clone(), shared.metrics.clone());
-    Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics }
-}
-
-/// Starts boot HTTP on `listeners`.
-fn serve_http(http: Http, listeners: Vec<(TcpListener, Transport)>, tasks: &mut Tasks) {
-    let site = &http.boots.site;
+    listeners: Vec<(TcpListener, Transport)>,
+    tasks: &mut Tasks,
+) {
+    let site = &boots.site;
     let limits = ConnectionLimits {
         per_address: if site.rate_limits { MAX_CONNECTIONS } else { usize::MAX },
         exempt: site.serving.trusted_proxies.clone(),
         max_head_bytes: MAX_HEAD_BYTES,
         ..ConnectionLimits::default()
     };
+    let Served { loaders, tftp: _, images, osie, files } = shared.served.clone();
+    let Reports { firmware: _, scripts, home } = reports;
+    let (scripts, home, metrics) = (scripts.clone(), home.clone(), shared.metrics.clone());
+    let http = Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics };
     let service = http.into_service();
     for (listener, transport) in listeners {
         let (limits, service, stop) = (limits.clone(), service.clone(), tasks.stop.clone());
-        tasks.spawn(serve::limited_tcp(listener, transport, limits, service, stop));
+        tasks.set.spawn(serve::limited_tcp(listener, transport, limits, service, stop));
     }
 }
 

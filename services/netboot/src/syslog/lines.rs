@@ -1,5 +1,5 @@
-//! Stored lines: of each machine the last 2000, of addresses of no machine the last 1000 in all. All together have at most
-//! 64 MiB; the machine that was silent longest is evicted first.
+//! Syslog lines in memory: the last 2000 of each machine, and the last 1000 in all from addresses of no machine. The total size
+//! is at most 64 MiB; the lines of the machine whose last line is oldest are evicted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,57 +10,58 @@ use tokio::sync::watch;
 
 use super::message::Message;
 
-/// Lines of one machine.
+/// The number of lines that are stored of one machine.
 const MAX_PER_MACHINE: usize = 2000;
-/// Lines from addresses of no machine.
+/// The number of lines that are stored from addresses of no machine.
 const MAX_UNKNOWN: usize = 1000;
-/// Bytes of all lines.
+/// The total size of all lines.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of a line beside its texts, approximately.
+/// The approximate size of a line without its texts.
 const LINE_OVERHEAD_BYTES: usize = 200;
 
-/// A line that was received.
+/// A received line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Later lines have higher numbers, across restarts, too.
+    /// The sequence number. Later lines have higher numbers, also after a restart.
     pub sequence: u64,
-    /// Time of receipt.
+    /// The time of receipt.
     pub received: SystemTime,
-    /// Address of the sender.
+    /// The address of the sender.
     pub source: IpAddr,
     /// The message.
     pub message: Message,
 }
 
-/// Stored lines. Followers are woken at each new line.
+/// Stored lines. Each new line wakes the subscribers of `latest`.
 #[derive(Debug)]
 pub struct Lines {
-    kept: Mutex<StoredLines>,
-    latest: watch::Sender<u64>,
+    stored: Mutex<StoredLines>,
+    /// The sequence of the latest line of any machine.
+    pub latest: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct StoredLines {
-    /// By the machine's id; empty for addresses of no machine.
+    /// The lines by the id of the machine; the empty id is for addresses of no machine.
     rings: HashMap<String, VecDeque<Line>>,
     size: usize,
     next: u64,
 }
 
 impl Lines {
-    /// No lines yet; sequences begin with the microseconds of `now`.
+    /// Creates a buffer without lines. Sequence numbers begin with the microseconds of `now`.
     pub fn new(now: SystemTime) -> Self {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let next = u64::try_from(since.as_micros()).unwrap_or(0);
-        let kept = StoredLines { rings: HashMap::new(), size: 0, next };
-        Self { kept: Mutex::new(kept), latest: watch::Sender::new(next) }
+        let stored = StoredLines { rings: HashMap::new(), size: 0, next };
+        Self { stored: Mutex::new(stored), latest: watch::Sender::new(next) }
     }
 
     fn state(&self) -> MutexGuard<'_, StoredLines> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a message of `source`: for `machine`, or as one from an address of no machine.
+    /// Stores a message from `source`, which is an address of `machine`; none if it is an address of no machine.
     pub fn store(
         &self,
         machine: Option<&str>,
@@ -68,26 +69,22 @@ impl Lines {
         message: Message,
         received: SystemTime,
     ) {
-        let mut kept = self.state();
-        let sequence = kept.next;
-        kept.next += 1;
-        kept.put(machine.unwrap_or_default(), Line { sequence, received, source, message });
-        drop(kept);
+        let mut stored = self.state();
+        let sequence = stored.next;
+        stored.next += 1;
+        stored.put(machine.unwrap_or_default(), Line { sequence, received, source, message });
+        drop(stored);
         self.latest.send_replace(sequence);
     }
 
-    /// Returns the lines of `machine` (empty: of addresses of no machine) after the sequence `after`: the last `most` of them.
+    /// Returns the last `most` lines of `machine` with a sequence number above `after`. An empty `machine` stands for addresses
+    /// of no machine.
     pub fn after(&self, machine: &str, after: u64, most: usize) -> Vec<Line> {
-        let kept = self.state();
-        let Some(ring) = kept.rings.get(machine) else { return Vec::new() };
+        let stored = self.state();
+        let Some(ring) = stored.rings.get(machine) else { return Vec::new() };
         let first = ring.partition_point(|line| line.sequence <= after);
         let first = first.max(ring.len().saturating_sub(most));
         ring.iter().skip(first).cloned().collect()
-    }
-
-    /// Subscribes to the sequence of the latest line of any machine.
-    pub fn follow(&self) -> watch::Receiver<u64> {
-        self.latest.subscribe()
     }
 }
 
@@ -177,10 +174,10 @@ mod tests {
         let lines = Lines::new(SystemTime::UNIX_EPOCH);
         let long = "\x1b".repeat(8000);
         (0..MAX_PER_MACHINE).for_each(|_| store(&lines, Some("a"), &long));
-        let kept = lines.after("a", 0, 9999);
-        let octets: usize = kept.iter().map(|line| line.message.text.capacity()).sum();
+        let stored = lines.after("a", 0, 9999);
+        let octets: usize = stored.iter().map(|line| line.message.text.capacity()).sum();
         assert!(octets <= MAX_TOTAL_BYTES && octets > MAX_TOTAL_BYTES / 2, "{octets}");
-        assert_eq!(kept.last().unwrap().message.text.len(), 6 * 8000);
+        assert_eq!(stored.last().unwrap().message.text.len(), 6 * 8000);
     }
 
     #[test]

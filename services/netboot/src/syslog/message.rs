@@ -1,21 +1,21 @@
-//! Parses datagrams as messages. None is refused: a datagram in neither of the two forms is all text.
+//! Parses datagrams as messages. No datagram is refused: one in neither of the two formats becomes the text of a message.
 
 use std::time::SystemTime;
 
 use super::{rfc3164, rfc5424};
 
-/// The priority of a datagram without one, or with a wrong one: user, notice (RFC 3164, section 4.3.3).
-const DEFAULT: Priority = Priority(13);
-/// The highest priority there is: facility 23, severity 7.
-const HIGHEST: u8 = 191;
+/// The priority of a datagram without a valid one: user, notice (RFC 3164, section 4.3.3).
+const DEFAULT_PRIORITY: Priority = Priority(13);
+/// The highest priority: facility 23, severity 7.
+const MAX_PRIORITY: u8 = 191;
 
-/// By number (RFC 5424, section 6.2.1, table 1).
+/// The names of the facilities by number (RFC 5424, section 6.2.1, table 1).
 const FACILITIES: [&str; 24] = [
     "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
     "ftp", "ntp", "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4",
     "local5", "local6", "local7",
 ];
-/// By number (table 2).
+/// The names of the severities by number (RFC 5424, section 6.2.1, table 2).
 const SEVERITIES: [&str; 8] =
     ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
@@ -23,75 +23,71 @@ const SEVERITIES: [&str; 8] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority(u8);
 
-/// A message, as far as it could be parsed. Fields that are not given are empty.
+/// A parsed message. Fields that the datagram does not contain are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Facility and severity.
     pub priority: Priority,
-    /// Time of sending by the sender's clock, if it has year and zone.
+    /// The time of sending by the sender's clock, if it has a year and a time zone.
     pub sent: Option<SystemTime>,
-    /// Host name that the sender gives.
+    /// The sender's host name.
     pub hostname: String,
-    /// The program.
+    /// The name of the program.
     pub app: String,
-    /// Its process.
+    /// The process id of the program.
     pub process: String,
-    /// The text, control characters escaped.
+    /// The text, with control characters escaped.
     pub text: String,
 }
 
 impl Priority {
-    /// As its number.
-    pub fn new(number: u8) -> Option<Self> {
-        (number <= HIGHEST).then_some(Self(number))
-    }
-
-    /// By name.
+    /// Returns the name of the facility.
     pub fn facility(self) -> &'static str {
         FACILITIES.get(usize::from(self.0 / 8)).copied().unwrap_or_default()
     }
 
-    /// By name.
+    /// Returns the name of the severity.
     pub fn severity(self) -> &'static str {
         SEVERITIES.get(usize::from(self.0 % 8)).copied().unwrap_or_default()
     }
 
-    /// True for severity 7, which is dropped unless the site wants it.
+    /// True for severity 7, which is stored only if the site's settings say so.
     pub fn is_debug(self) -> bool {
         self.0 % 8 == 7
     }
 }
 
 impl Message {
-    /// Reads `datagram`.
+    /// Parses `datagram`.
     pub fn parse(datagram: &[u8]) -> Self {
         let text = String::from_utf8_lossy(datagram);
         let text = text.trim_end_matches(['\n', '\r', '\0']);
         let Some((priority, rest)) = priority(text) else {
-            return Self { text: escaped(text), ..Self::empty(DEFAULT) };
+            return Self { text: escaped(text), ..Self::empty(DEFAULT_PRIORITY) };
         };
         let read = rfc5424::parse(priority, rest);
         read.unwrap_or_else(|| rfc3164::parse(priority, rest))
     }
 
-    /// An empty message.
+    /// Returns an empty message of `priority`.
     pub(super) fn empty(priority: Priority) -> Self {
         let none = String::new;
         Self { priority, sent: None, hostname: none(), app: none(), process: none(), text: none() }
     }
 }
 
-/// `<PRI>`: one to three digits, at most 191, no leading zeros but in `<0>`; and what follows.
+/// Parses `<PRI>`: one to three digits, at most 191, without leading zeros. Returns the priority and the rest.
 fn priority(text: &str) -> Option<(Priority, &str)> {
     let (digits, rest) = text.strip_prefix('<')?.split_once('>')?;
     let plain = digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !plain || (digits.len() > 1 && digits.starts_with('0')) {
         return None;
     }
-    Some((Priority::new(digits.parse().ok()?)?, rest))
+    let number = digits.parse().ok().filter(|number| *number <= MAX_PRIORITY)?;
+    Some((Priority(number), rest))
 }
 
-/// `text` with its control characters escaped: a terminal must not obey a sender.
+/// Returns `text` with control characters escaped: a sender must not control a terminal.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -101,7 +97,7 @@ pub(super) fn escaped(text: &str) -> String {
             c => out.push(c),
         }
     }
-    // It is kept for long, and an escape is six times what it stands for.
+    // The text is stored for long, and reserving for escapes (six bytes a character) may have left much unused room.
     out.shrink_to_fit();
     out
 }

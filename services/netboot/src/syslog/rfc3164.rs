@@ -1,11 +1,11 @@
-//! `Mmm dd hh:mm:ss HOST TAG[pid]: text` (RFC 3164, section 4.1), every part of which senders leave out: iPXE sends
-//! `host ipxe: text` without a time, busybox leaves out the host.
+//! The format `Mmm dd hh:mm:ss HOST TAG[pid]: text` (RFC 3164, section 4.1). Senders omit any part: iPXE sends
+//! `host ipxe: text` without a time, busybox omits the host.
 
 use super::message::{Message, Priority, escaped};
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// Octets of the longest tag: 32 by the RFC, which today's programs exceed.
+/// The longest tag. The RFC allows 32 octets; today's programs send longer ones.
 const MAX_TAG_BYTES: usize = 48;
 
 /// Parses the text after a priority. The time is dropped: it has neither year nor zone.
@@ -28,7 +28,7 @@ pub fn parse(priority: Priority, text: &str) -> Message {
     }
 }
 
-/// `text` without `Mmm dd hh:mm:ss ` at its beginning.
+/// Removes `Mmm dd hh:mm:ss ` from the beginning of `text`.
 fn without_time(text: &str) -> &str {
     let timed = || {
         let (time, rest) = text.split_at_checked(16)?;
@@ -44,7 +44,7 @@ fn without_time(text: &str) -> &str {
     timed().unwrap_or(text)
 }
 
-/// `TAG[pid]: text` or `TAG: text`.
+/// Parses `TAG[pid]: text` or `TAG: text`. Returns tag, process id and text.
 fn tag(text: &str) -> Option<(&str, &str, &str)> {
     let (tag, text) = text.split_once(':')?;
     if tag.is_empty() || tag.len() > MAX_TAG_BYTES || tag.contains(char::is_whitespace) {

@@ -1,4 +1,4 @@
-//! `VERSION TIMESTAMP HOSTNAME APP-NAME PROCID MSGID STRUCTURED-DATA MSG` (RFC 5424, section 6).
+//! The format `VERSION TIMESTAMP HOSTNAME APP-NAME PROCID MSGID STRUCTURED-DATA MSG` (RFC 5424, section 6).
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::message::{Message, Priority, escaped};
 
-/// Parses the text after a priority, if it has this form.
+/// Parses the text after a priority, if it has this format.
 pub fn parse(priority: Priority, text: &str) -> Option<Message> {
     let rest = text.strip_prefix("1 ")?;
     let (timestamp, rest) = field(rest)?;
@@ -28,7 +28,7 @@ pub fn parse(priority: Priority, text: &str) -> Option<Message> {
     })
 }
 
-/// Splits at the next blank; the last field before the data may not end the message.
+/// Splits off the field before the next space, which must exist: the structured data follows the last field.
 fn field(text: &str) -> Option<(&str, &str)> {
     text.split_once(' ').filter(|(field, _)| !field.is_empty())
 }
@@ -38,8 +38,8 @@ fn value(field: &str) -> String {
     if field == "-" { String::new() } else { escaped(field) }
 }
 
-/// Parses a time: none outside for an invalid one, none inside for `-`. More digits than six are taken, though no sender may write
-/// them.
+/// Parses a time. The outer option is none for an invalid time, the inner one for `-`. More than six digits of a second are
+/// accepted, although the RFC forbids them.
 fn sent(timestamp: &str) -> Option<Option<SystemTime>> {
     match timestamp {
         "-" => Some(None),

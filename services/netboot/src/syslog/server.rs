@@ -16,32 +16,32 @@ use crate::allocation::Allocator;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 
-/// Octets of the longest datagram; longer ones are cut (RFC 5426, section 3.2, asks for 2048).
+/// The longest datagram in octets; longer ones are truncated. RFC 5426, section 3.2, recommends at least 2048.
 const MAX_DATAGRAM_BYTES: usize = 8192;
 
-/// Lines that are stored from one address.
+/// The rate limit of the lines of one address.
 const ADDRESS_RATE: Rate = Rate::per_second(200).with_burst(2000);
-/// Addresses that lines are counted of at a time.
+/// The number of addresses that have a rate limit at the same time.
 const MAX_ADDRESSES: usize = 4096;
 
-/// Receives syslog of machines.
+/// The syslog server.
 #[derive(Debug)]
 pub struct Server {
-    /// Machines by address.
+    /// The machines by address.
     pub index: Arc<Index>,
-    /// Leased addresses, where any are leased.
+    /// The leases, if the site has pools.
     pub allocator: Option<Arc<Allocator>>,
-    /// Stored lines.
+    /// The stored lines.
     pub lines: Arc<Lines>,
-    /// Metrics.
+    /// The metrics.
     pub metrics: Metrics,
-    /// True if lines of severity 7 are stored, too.
+    /// True if lines of severity 7 are also stored.
     pub debug: bool,
     /// The clock.
     pub clock: Clock,
 }
 
-/// The rate limit of each address, with the lines that were dropped since the last one that was stored.
+/// The rate limit of each address, and the number of its lines that were dropped since the last stored one.
 #[derive(Debug)]
 pub struct LineLimit {
     limiter: RateLimiter<IpAddr>,
@@ -56,7 +56,7 @@ impl Default for LineLimit {
 }
 
 impl LineLimit {
-    /// Takes one token of `source` for a line. Returns the number of lines dropped before it, or none if it is dropped, too.
+    /// Takes one token of `source` for a line. Returns the number of lines dropped before it; none if this line is dropped.
     fn admit(&mut self, source: IpAddr, now: Instant) -> Option<u64> {
         if self.limiter.take_mut(source, now).is_ok() {
             return Some(self.dropped.remove(&source).unwrap_or_default());
@@ -74,7 +74,7 @@ impl Server {
     pub async fn run(self, socket: UdpSocket, stop: CancellationToken) -> anyhow::Result<()> {
         let (mut buffer, mut limit) = (vec![0; MAX_DATAGRAM_BYTES], LineLimit::default());
         while let Some(received) = stop.run_until_cancelled(socket.recv_from(&mut buffer)).await {
-            // A datagram that came while nobody waited may bring an error with it; the next one does not.
+            // An error of the socket (such as an earlier ICMP error) does not affect the next datagram.
             let Ok((length, SocketAddr::V4(source))) = received else { continue };
             let datagram = buffer.get(..length).unwrap_or_default();
             self.receive(&mut limit, IpAddr::V4(*source.ip()), datagram, self.clock.monotonic());
@@ -82,7 +82,7 @@ impl Server {
         Ok(())
     }
 
-    /// Stores a datagram of `source`, unless it is over the `limit`.
+    /// Stores a datagram of `source`, unless `limit` is exceeded.
     pub fn receive(&self, limit: &mut LineLimit, source: IpAddr, datagram: &[u8], now: Instant) {
         let Some(dropped) = limit.admit(source, now) else {
             self.metrics.dropped_syslog_lines.inc();

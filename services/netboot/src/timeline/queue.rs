@@ -1,7 +1,7 @@
 //! Events that wait to be merged.
 //!
-//! Machines are answered far more often than their boots are read. So recording an event only appends it here; merging is
-//! woken once for many events, and polls from time to time.
+//! Events are recorded far more often than boots are read. So recording only appends an event to the queue; the recorder is
+//! woken once for many events, and also polls the queue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,16 +9,17 @@ use tokio::sync::Notify;
 
 use super::Event;
 
-/// Events that may wait: those of a rack that is powered on at once.
+/// The number of events that may wait: those of a rack that is powered on at once.
 pub(super) const MAX_WAITING: usize = 8192;
-/// Events that merging is woken for: so few that they delay no DHCP reply.
+/// The number of events that wakes the recorder: so few that merging them delays no DHCP reply.
 const WAKE_THRESHOLD: usize = 256;
 
 /// Events in the order in which they were recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     events: Mutex<Vec<Event>>,
-    enough: Notify,
+    /// Notified once there are enough events to merge.
+    pub(super) enough: Notify,
 }
 
 impl Queue {
@@ -33,11 +34,6 @@ impl Queue {
             self.enough.notify_one();
         }
         true
-    }
-
-    /// Resolves once there are enough events to merge.
-    pub(super) async fn enough(&self) {
-        self.enough.notified().await;
     }
 
     /// Takes out the waiting events, and leaves `empty` in their place.
@@ -75,7 +71,7 @@ mod tests {
         let owner = BootOwner::UnknownClient(mac);
         let event = Event { owner, mac, step, source: None, at: SystemTime::UNIX_EPOCH };
         let fill = |count: usize| (0..count).all(|_| queue.push(event.clone()));
-        let woken = || queue.enough().now_or_never().is_some();
+        let woken = || queue.enough.notified().now_or_never().is_some();
         assert!(fill(WAKE_THRESHOLD - 1) && !woken());
         assert!(fill(1) && woken());
         assert!(fill(7) && !woken());

@@ -50,7 +50,7 @@ impl Recorder {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = queue.enough() => self.merge(),
+                () = queue.enough.notified() => self.merge(),
                 _ = tick.tick() => {
                     self.merge();
                     let _more = self.store_batch().await;

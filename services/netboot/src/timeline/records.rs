@@ -1,11 +1,11 @@
-//! Stored boots: of each machine the last 20, for a week; of clients without a record the last 100 in all.
+//! Stored boots: the last 20 of each machine, and the last 100 in all of clients without a record. Each is stored for a week.
 //!
 //! ```text
 //! netboot/boot/<hardware id>.<UUID by time>
 //! netboot/boot/unknown-<MAC>.<UUID by time>
 //! ```
 //!
-//! So the boots of one machine are adjacent, in order of time, without an index.
+//! With these keys the boots of one machine are adjacent, in order of time, without an index.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,21 +18,21 @@ use uuid::Uuid;
 use super::BootOwner;
 use super::merge::OpenBoot;
 
-/// Prefix of the ids of boots of clients without a record.
+/// The prefix of the ids of boots of clients without a record.
 pub const UNKNOWN: &str = "unknown-";
-/// Boots stored of a machine.
+/// The number of boots that are stored of a machine.
 const MAX_PER_MACHINE: usize = 20;
-/// Boots stored of all clients without a record.
+/// The number of boots that are stored of all clients without a record.
 const MAX_UNKNOWN: usize = 100;
-/// Age at which a boot is deleted.
+/// The age at which a boot is deleted.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Boots read in one page.
+/// The number of boots in a page.
 const PAGE_BOOTS: usize = 200;
-/// Boots deleted in one commit.
+/// The number of boots that one commit deletes.
 const DELETE_BATCH_BOOTS: usize = 50;
 
-/// Returns the prefix of the ids of the boots that are counted together with those of `owner`: its own, or those of all
-/// clients without a record.
+/// Returns the prefix of the ids of the boots that share a limit with those of `owner`: the boots of the machine, or those of
+/// all clients without a record.
 pub(super) fn group(owner: BootOwner) -> String {
     match owner {
         BootOwner::Machine(_) => owner.to_string(),
@@ -69,7 +69,7 @@ impl Kind for BootKind {
 pub struct BootStore(Records<BootKind>);
 
 impl BootStore {
-    /// Boots in `store`, under netboot's own keys.
+    /// Creates a store of boots in `store`, which has netboot's own keys.
     pub fn new(store: ScopedStore) -> Self {
         Self(Records::new(store))
     }
@@ -79,7 +79,8 @@ impl BootStore {
         self.0.require(id).await
     }
 
-    /// Lists at most `limit` boots of `owner` (a machine's id or [`UNKNOWN`]; empty: of all), beginning after the id `after`.
+    /// Lists at most `limit` boots of `owner`, beginning after the id `after`. `owner` is a machine's id, [`UNKNOWN`], or empty for
+    /// all boots.
     pub async fn list(
         &self,
         owner: &str,
@@ -100,12 +101,12 @@ impl BootStore {
         Ok(Listing { records, next })
     }
 
-    /// Checks that all boots can be read; with `mend`, as for every noun.
+    /// Checks that all boots can be read; see [`Records::check`].
     pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
         self.0.check(mend).await
     }
 
-    /// Stores `boots`. Only the process that made a boot writes it, so nothing is compared.
+    /// Stores `boots`. Only the process that created a boot writes it, so the commit expects no revision.
     pub(super) async fn put(&self, boots: &[OpenBoot]) -> Result<(), Error> {
         let put = |OpenBoot { record: boot, .. }: &OpenBoot| {
             Write::Put(format!("{}/{}", BootKind::KIND, boot.id), boot.encode_to_vec().into())

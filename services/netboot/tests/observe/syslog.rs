@@ -63,7 +63,7 @@ fn site() -> Site {
 impl Site {
     /// Runs a sender, and returns the first `count` lines of `machine`.
     async fn said(&self, line: &str, machine: &str, count: usize) -> Vec<Line> {
-        let mut news = self.lines.follow();
+        let mut news = self.lines.latest.subscribe();
         let sent = self.network.run(line).await;
         assert!(sent.status.success(), "{line}: {}", String::from_utf8_lossy(&sent.stderr));
         let come = async {
@@ -130,7 +130,7 @@ async fn lines_without_priority_with_a_wrong_one_and_of_unknown_senders_are_stor
 async fn a_flood_is_limited_and_the_dropped_lines_are_reported() {
     let site = site();
     let socket = site.network.at_machine(|| std::net::UdpSocket::bind((MACHINE, 0))).unwrap();
-    let mut news = site.lines.follow();
+    let mut news = site.lines.latest.subscribe();
     let flood = async {
         loop {
             for _ in 0..100 {

@@ -42,7 +42,7 @@ impl Subscription {
         slot: Slot,
         stop: CancellationToken,
     ) -> Self {
-        let changes = service.index.changes();
+        let changes = service.index.views.changes();
         let (rendered, sent, pending, _slot) = (None, None, None, slot);
         Self { service, caller, machine, changes, rendered, sent, pending, stop, _slot }
     }

@@ -25,7 +25,7 @@ fn relay(address: Ipv4Addr, circuit_id: &[u8]) -> SimulatedRelay {
     SimulatedRelay { address, circuit_id: circuit_id.into(), remote_id: b"leaf".into(), link: None }
 }
 
-/// What is told of `mac`, where the relays are believed that are at the far end and on the machine's link.
+/// Returns the explanation of `mac` on a link that trusts the relays `FAR` and `RELAY`.
 fn through(
     boots: &BootScripts,
     mac: Mac,
@@ -54,7 +54,7 @@ fn a_pinned_machine_at_another_port_or_none_is_dropped_with_a_reason() {
         let told = through(&boots, MAC, Some(other)).dhcp.unwrap();
         assert_eq!(told.drop_reason, "its record has it at another port");
     }
-    // Where no relay is believed, nobody comes from a port.
+    // On a link without trusted relays, the port of a request is ignored.
     let told = asked(&boots, Target::Mac(MAC), pb::ClientClass::Ipxe).dhcp.unwrap();
     assert_eq!(told.drop_reason, "its record has it at another port");
 }
