@@ -158,7 +158,6 @@ fn encode(message: &Message) -> Option<String> {
         return None;
     }
     let [hostname, app, process] = fields.map(|field| if field.is_empty() { "-" } else { field });
-    let number = (0..=191)
-        .find(|number| netboot::syslog::message::Priority::new(*number) == Some(*priority))?;
+    let number = priority.0;
     Some(format!("<{number}>{VERSION_AND_TIME}{hostname} {app} {process} - - \u{feff}{text}"))
 }

@@ -19,9 +19,9 @@ const FACILITIES: [&str; 24] = [
 const SEVERITIES: [&str; 8] =
     ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
-/// Facility and severity.
+/// Facility and severity: the facility's number times 8, plus the severity's (RFC 5424 section 6.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Priority(u8);
+pub struct Priority(pub u8);
 
 /// A parsed message. Fields that the datagram does not contain are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
