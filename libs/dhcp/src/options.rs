@@ -104,9 +104,9 @@ impl Options {
         self.0.iter().map(|(code, value)| (*code, value.as_slice()))
     }
 
-    /// Reads one field of options up to its end mark; a missing end mark is accepted. A further fragment of an option is appended
-    /// (RFC 3396 section 7: the fields of an overloaded packet are one stream). None if an option is longer than
-    /// the rest of its field.
+    /// Reads one field of options up to its end mark; a missing end mark is accepted. A further fragment of an option is
+    /// appended to it (RFC 3396 section 7: the fields of an overloaded packet are one stream). None if an option is longer
+    /// than the rest of its field.
     pub(crate) fn read(&mut self, mut field: &[u8]) -> Option<()> {
         while let [code, rest @ ..] = field {
             field = match *code {
