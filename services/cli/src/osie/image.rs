@@ -118,7 +118,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Adds mke2fs and its libraries. It picks the file system from argv[0], so it is linked as mkfs.ext3 and mkfs.ext4.
+    /// Adds mke2fs and its libraries. It picks the file system from `argv[0]`, so it is linked as mkfs.ext3 and mkfs.ext4.
     fn add_mke2fs(&self, tree: &mut Archive) -> anyhow::Result<()> {
         let libraries = program::libraries(&self.mke2fs);
         for path in libraries.with_context(|| format!("libraries of {}", self.mke2fs.display()))? {
