@@ -78,7 +78,11 @@ pub struct Image {
 pub fn images() -> anyhow::Result<PathBuf> {
     let folder = setup::root().join("target/peers/rack");
     let script = setup::root().join("tests/rack/assets/image.sh");
-    setup::run(std::process::Command::new("sh").arg(script).arg(&folder))?;
+    // In a mount namespace of its own: a test that copies the host's mounts meanwhile would keep the image mounted, and its
+    // content would change after it was packed.
+    let mut build = std::process::Command::new("unshare");
+    build.args(["--mount", "--propagation", "private", "sh"]).arg(script).arg(&folder);
+    setup::run(&mut build)?;
     Ok(folder)
 }
 
