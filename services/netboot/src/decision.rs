@@ -196,8 +196,13 @@ impl Decision {
 
     /// True if it lets a machine run something other than its disk. Only live feeds may.
     pub fn opens_a_boot(&self) -> bool {
-        use BootTarget::{CustomScript, Generic, Shell, Worker};
-        matches!(self.boot, Worker | CustomScript(_) | Shell | Generic)
+        use BootTarget::{
+            CustomScript, Generic, Later, LocalDisk, Refused, Shell, Unknown, Worker,
+        };
+        match self.boot {
+            Worker | CustomScript(_) | Shell | Generic => true,
+            LocalDisk | Refused | Unknown | Later => false,
+        }
     }
 
     /// Returns the boot offer of DHCP. A machine that must wait is also offered a loader: a loader opens nothing by itself, and
@@ -221,7 +226,7 @@ pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: Freshness) -
         None => Decision::new(BootTarget::Unknown, Fact::NoRecord),
     };
     match feed {
-        Freshness::StaleSince(_) if decision.opens_a_boot() => {
+        Freshness::StaleSince(_) | Freshness::Unused if decision.opens_a_boot() => {
             Decision::new(BootTarget::Later, Fact::StaleFeed)
         }
         Freshness::NeverSynced => Decision::new(BootTarget::Later, Fact::FeedIncomplete),
