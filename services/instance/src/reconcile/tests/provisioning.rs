@@ -190,6 +190,17 @@ async fn a_custom_script_is_booted_once_and_ends_with_a_call() {
 }
 
 #[tokio::test]
+async fn a_custom_script_has_no_time_limit() {
+    let bench = Bench::new(scripted()).await;
+    bench.settle().await;
+    let old = bench.found().await.unwrap();
+    let mut early = old.clone();
+    early.install_time.as_mut().unwrap().seconds -= 24 * 60 * 60;
+    bench.instances.put(&old, early).await.unwrap();
+    assert_eq!(bench.settled().await, "provisioning");
+}
+
+#[tokio::test]
 async fn a_machine_without_a_bmc_is_switched_on_by_hand() {
     let bench = Bench::new(scripted()).await;
     bench.site.state().has_bmc = false;
