@@ -71,7 +71,15 @@ mod tests {
     }
 
     fn workflow() -> Workflow {
-        let action = Action { environment: vec![secret()], ..Action::default() };
+        let secrets = || vec![secret()];
+        let action = Action {
+            environment: secrets(),
+            command: secrets(),
+            volumes: secrets(),
+            on_timeout: secrets(),
+            on_failure: secrets(),
+            ..Action::default()
+        };
         Workflow { rendered: secret(), actions: vec![action], ..Workflow::default() }
     }
 

@@ -1,7 +1,9 @@
 //! Errors as callers see them: a code that says what to do next, one line for people, `google.rpc` details for programs.
 
+use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
@@ -164,12 +166,27 @@ pub fn changed_meanwhile(noun: &str, name: &str) -> Status {
     resource(Code::Aborted, noun, name, text)
 }
 
-/// `FAILED_PRECONDITION` with a `PreconditionFailure` of this `kind` about `subject`.
+/// The domain of reasons in an `ErrorInfo`.
+const DOMAIN: &str = "tinwright";
+
+/// `FAILED_PRECONDITION` with a `PreconditionFailure` of this `kind` about `subject`, and an `ErrorInfo` whose reason is `kind`.
 pub fn failed_precondition(kind: &str, subject: &str, text: impl Into<String>) -> Status {
     let text = text.into();
     let violation = PreconditionViolation::new(kind, subject, text.clone());
-    let details = ErrorDetails::with_precondition_failure(vec![violation]);
+    let mut details = ErrorDetails::with_precondition_failure(vec![violation]);
+    details.set_error_info(kind, DOMAIN, HashMap::new());
     Status::with_error_details(Code::FailedPrecondition, text, details)
+}
+
+/// `RESOURCE_EXHAUSTED` with a `RetryInfo`: the call may be repeated after `delay`.
+pub fn overloaded(text: impl Into<String>, delay: Duration) -> Status {
+    let details = ErrorDetails::with_retry_info(Some(delay));
+    Status::with_error_details(Code::ResourceExhausted, text, details)
+}
+
+/// Returns the time after which the call may be repeated, if the server named one.
+pub fn retry_delay(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay
 }
 
 fn resource(code: Code, noun: &str, name: &str, text: String) -> Status {

@@ -7,11 +7,16 @@ use std::time::Duration;
 
 use runtime::Role;
 use support::start;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as pb, watch_hardware_response::Event};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{
     CreateInstanceRequest, GetInstanceRequest, Instance, get_instance_request,
 };
+use tinwright::power::v1 as power;
+use tinwright::power::v1::power_service_client::PowerServiceClient;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tinwright::workflow::v1::{self as wf, boot_options};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -162,5 +167,115 @@ async fn an_occupied_machine_cannot_be_deleted_and_a_deleted_ones_addresses_are_
     hardware.delete_hardware(delete.clone()).await.unwrap();
     assert_eq!(hardware.delete_hardware(delete).await.unwrap_err().code(), Code::NotFound);
     hardware.create_hardware(create(2)).await.unwrap();
+    server.end().await;
+}
+
+/// A template with one action.
+const TEMPLATE: &str = r#"
+name: one
+tasks:
+- name: os
+  worker: "{{ .device_1 }}"
+  actions:
+  - {name: configure, image: cexec}
+"#;
+
+/// A machine with a BMC that does not respond, and clients of the services that know it.
+struct Machine {
+    id: String,
+    hardware: HardwareServiceClient<Channel>,
+    power: PowerServiceClient<Channel>,
+    workflows: WorkflowServiceClient<Channel>,
+}
+
+impl Machine {
+    async fn new(server: &support::RunningServer) -> Self {
+        let channel = server.channel(Some(Role::Admin)).await;
+        let mut hardware = HardwareServiceClient::new(channel.clone());
+        let mut power = PowerServiceClient::new(channel.clone());
+        let created = hardware.create_hardware(create(1)).await.unwrap().into_inner();
+        let id = created.hardware.unwrap().id;
+        let bmc = power::Bmc {
+            hardware_id: id.clone(),
+            redfish_url: "https://127.0.0.1:1".into(),
+            password: "secret".into(),
+            ..Default::default()
+        };
+        let request = power::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };
+        power.create_bmc(request).await.unwrap();
+        Self { id, hardware, power, workflows: WorkflowServiceClient::new(channel) }
+    }
+
+    /// Creates a workflow, which boots the machine from the network if that is its `mode`.
+    async fn work(&mut self, mode: boot_options::Mode) -> String {
+        let request = wf::CreateWorkflowRequest {
+            hardware_id: self.id.clone(),
+            template_data: TEMPLATE.into(),
+            boot_options: Some(wf::BootOptions { mode: mode.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let created = self.workflows.create_workflow(request).await.unwrap().into_inner();
+        created.workflow.unwrap().id
+    }
+
+    async fn workflow_state(&mut self, id: &str) -> wf::WorkflowState {
+        let request = wf::GetWorkflowRequest { id: id.to_owned(), ..Default::default() };
+        let found = self.workflows.get_workflow(request).await.unwrap().into_inner();
+        found.workflow.unwrap().state()
+    }
+
+    async fn delete(&mut self) -> Result<(), tonic::Status> {
+        let delete = pb::DeleteHardwareRequest { id: self.id.clone(), revision: 0 };
+        self.hardware.delete_hardware(delete).await.map(drop)
+    }
+
+    async fn bmc(&mut self) -> Result<(), tonic::Status> {
+        let by = Some(power::get_bmc_request::By::HardwareId(self.id.clone()));
+        self.power.get_bmc(power::GetBmcRequest { by }).await.map(drop)
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_machine_leaves_no_bmc_and_no_waiting_workflow_or_power_job() {
+    let server = start().await;
+    let mut machine = Machine::new(&server).await;
+    let workflow = machine.work(boot_options::Mode::Unspecified).await;
+    let on = power::operation::What::Power(power::operation::Power::On.into());
+    let request = power::CreatePowerJobRequest {
+        hardware_id: machine.id.clone(),
+        operations: vec![power::Operation { what: Some(on) }],
+        ..Default::default()
+    };
+    let job = machine.power.create_power_job(request).await.unwrap().into_inner();
+    machine.delete().await.unwrap();
+    assert_eq!(machine.bmc().await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(machine.workflow_state(&workflow).await, wf::WorkflowState::Cancelled);
+    let request = power::GetPowerJobRequest { id: job.power_job.unwrap().id };
+    let job = machine.power.get_power_job(request).await.unwrap().into_inner().power_job.unwrap();
+    assert_eq!(job.state(), power::power_job::State::Cancelled);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_machine_on_which_a_workflow_has_begun_is_not_deleted() {
+    let server = start().await;
+    let mut machine = Machine::new(&server).await;
+    let working = machine.work(boot_options::Mode::Netboot).await;
+    let waiting = machine.work(boot_options::Mode::Netboot).await;
+    for _ in 0..1000 {
+        if machine.workflow_state(&working).await != wf::WorkflowState::Pending {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let refused = machine.delete().await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains(&format!("used by workflow {working}")), "{refused}");
+    assert_eq!(
+        refused.get_details_precondition_failure().unwrap().violations[0].r#type,
+        "WORKFLOW"
+    );
+    machine.bmc().await.unwrap();
+    assert_eq!(machine.workflow_state(&waiting).await, wf::WorkflowState::Pending);
     server.end().await;
 }

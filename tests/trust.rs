@@ -44,7 +44,7 @@ async fn a_role_may_make_its_calls_and_no_others() {
     assert_eq!(code(Role::Operator, View::Full).await, Some(Code::PermissionDenied));
     assert_eq!(code(Role::Service, View::Full).await, None);
     assert_eq!(
-        code(Role::Machine(HardwareId::new()), View::Basic).await,
+        code(Role::worker(HardwareId::new()), View::Basic).await,
         Some(Code::PermissionDenied)
     );
     let delete = pb::DeleteHardwareRequest::default();
@@ -58,7 +58,7 @@ async fn another_sites_certificate_is_refused_and_its_servers_are_not_trusted() 
     let server = start().await;
     let elsewhere = tempfile::tempdir().unwrap();
     let other_site = stranger(elsewhere.path());
-    let admin = other_site.client(Role::Admin).unwrap();
+    let admin = other_site.client(&Role::Admin.into()).unwrap();
     let ours = std::fs::read_to_string(server.secrets().join("ca.pem")).unwrap();
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&ours))
@@ -106,6 +106,12 @@ async fn health_and_metrics_are_served_without_tls() {
         .await
         .unwrap();
     let metrics = get("/metrics").await;
-    assert!(metrics.contains(r#"HardwareService/ListHardware",code="Ok"} 1"#), "{metrics}");
+    let listed = r#"
+grpc_server_handled_total{grpc_service="tinwright.hardware.v1.HardwareService",grpc_method="ListHardware",grpc_code="OK"} 1
+"#;
+    assert!(metrics.contains(listed), "{metrics}");
+    for name in ["\nprocess_resident_memory_bytes ", "\ntinwright_build_info{version="] {
+        assert!(metrics.contains(name), "{metrics}");
+    }
     server.end().await;
 }

@@ -65,7 +65,7 @@ impl RunningServer {
     pub async fn channel(&self, role: Option<Role>) -> Channel {
         let site = SiteAuthority::open(&self.secrets()).unwrap();
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(site.authority()));
-        let tls = match role.map(|role| site.client(role).unwrap()) {
+        let tls = match role.map(|role| site.client(&role.into()).unwrap()) {
             Some(own) => tls.identity(Identity::from_pem(&own.certificate, own.key.expose())),
             None => tls,
         };

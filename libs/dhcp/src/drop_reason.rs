@@ -17,7 +17,7 @@ pub enum DropReason {
     Unknown,
     #[error("its record leaves it to another server")]
     LeftToOthers,
-    #[error("its record has it at another port")]
+    #[error("its record names another relay port")]
     OtherPort,
     #[error("its record has no address")]
     NoAddress,

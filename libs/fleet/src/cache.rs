@@ -99,12 +99,16 @@ impl FleetCache {
     }
 }
 
-/// Returns the ids of a workflow that needs its machine; none if the workflow does not need it.
+/// Returns the ids of a workflow that needs its machine, and whether that is prepared for it; none if the workflow does not
+/// need it.
 fn wanting_workflow(workflow: &Workflow) -> Option<Workflow> {
     workflow.wants_machine.then(|| Workflow {
         id: workflow.id.clone(),
         hardware_id: workflow.hardware_id.clone(),
+        boot_options: workflow.boot_options,
+        state: workflow.state,
         wants_machine: true,
+        prepared: workflow.prepared,
         ..Workflow::default()
     })
 }

@@ -345,7 +345,7 @@ impl MachineRecord for Workflow {
         }
         let Ok(machine) = self.hardware_id.parse() else { return };
         let workflows = &mut records.machines.entry(machine).or_default().workflows;
-        let workflow = FleetWorkflow { id: self.id.clone(), wants_machine: self.wants_machine };
+        let workflow = FleetWorkflow::from(&self);
         let at = workflows.partition_point(|other| other.id < workflow.id);
         workflows.insert(at, workflow);
         records.workflows.insert(self.id, machine);

@@ -72,15 +72,17 @@ impl FeedStates {
         }
     }
 
-    /// Returns the freshness of several feeds together: that of the least fresh one.
+    /// Returns the freshness of several feeds together: that of the least fresh one. A feed that never synced is less fresh than
+    /// an unused one, and that is less fresh than a stale one.
     pub fn combined(&self, feeds: &[FeedKind]) -> Freshness {
         let all = || feeds.iter().map(|feed| self.get(*feed));
         let stale = |freshness| match freshness {
             Freshness::StaleSince(when) => Some(when),
             Freshness::Unused | Freshness::NeverSynced | Freshness::Live => None,
         };
-        if all().any(|freshness| freshness == Freshness::NeverSynced) {
-            return Freshness::NeverSynced;
+        let is_any = |one: &Freshness| all().any(|freshness| freshness == *one);
+        if let Some(least) = [Freshness::NeverSynced, Freshness::Unused].into_iter().find(is_any) {
+            return least;
         }
         all().filter_map(stale).min().map_or(Freshness::Live, Freshness::StaleSince)
     }
@@ -118,6 +120,20 @@ mod tests {
             disconnect(&mut feeds, feed, now + Duration::from_secs(seconds));
         }
         assert_eq!(feeds.combined(&BOTH), Freshness::StaleSince(now));
+    }
+
+    #[test]
+    fn feeds_of_which_one_is_unused_are_never_live() {
+        let mut feeds = FeedStates::default();
+        let all = [FeedKind::Hardware, FeedKind::Lease];
+        assert_eq!(feeds.combined(&all), Freshness::NeverSynced);
+        feeds.set(FeedKind::Hardware, Freshness::Live);
+        assert_eq!(feeds.combined(&all), Freshness::Unused);
+        disconnect(&mut feeds, FeedKind::Hardware, Instant::now());
+        assert_eq!(feeds.combined(&all), Freshness::Unused);
+        feeds.set(FeedKind::Hardware, Freshness::Live);
+        feeds.set(FeedKind::Lease, Freshness::Live);
+        assert_eq!(feeds.combined(&all), Freshness::Live);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tinwright::hardware::v1::{Hardware, Interface};
 use tinwright::instance::v1::{Instance, State};
+use tinwright::workflow::v1::{Workflow, WorkflowState, boot_options::Mode};
 use tinwright::{HardwareId, Mac};
 
 /// A machine, the instance that occupies it, and the workflows on it that have not ended.
@@ -29,6 +30,19 @@ pub struct FleetWorkflow {
     pub id: String,
     /// True if it has an action to run on the machine now.
     pub wants_machine: bool,
+    /// True if the machine is still to be switched off and started for it. Until then, what runs on the machine may be its
+    /// tenant's system: it must get neither a script nor an identity.
+    pub is_unprepared: bool,
+}
+
+impl From<&Workflow> for FleetWorkflow {
+    fn from(workflow: &Workflow) -> Self {
+        let prepares = workflow.boot_options.is_some_and(|options| options.mode() == Mode::Netboot);
+        let waits = matches!(workflow.state(), WorkflowState::Pending | WorkflowState::Preparing);
+        let is_unprepared = prepares && waits && !workflow.prepared;
+        let wants_machine = workflow.wants_machine && !is_unprepared;
+        Self { id: workflow.id.clone(), wants_machine, is_unprepared }
+    }
 }
 
 /// A machine that was added, changed or removed.
@@ -46,6 +60,11 @@ impl FleetMachine {
     /// True if a workflow has an action to run on it.
     pub fn worker_wanted(&self) -> bool {
         self.workflows.iter().any(|workflow| workflow.wants_machine)
+    }
+
+    /// True if a workflow waits until the machine was switched off and started for it.
+    pub fn is_unprepared(&self) -> bool {
+        self.workflows.iter().any(|workflow| workflow.is_unprepared)
     }
 
     /// True if another machine claimed `address` first.

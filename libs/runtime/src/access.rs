@@ -4,13 +4,20 @@
 //! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
 //! itself: the request's extensions hold the [`Caller`].
 
+use std::time::Duration;
+
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use tinwright::common::v1::View;
 use tonic::Status;
 
-use crate::identity::{Caller, Role};
+use crate::identity::{Caller, MachinePurpose, Role};
+
+/// The longest time until the response to a caller without a role begins.
+const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for a machine. A request for an action is held for 50 s.
+const MACHINE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The callers that may make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +28,44 @@ pub enum Audience {
     Viewers,
     /// Operators, admins and services.
     Operators,
-    /// Machines, for themselves; admins and services.
-    Machines,
+    /// Workers, for their own machine.
+    Workers,
     /// Admins and services.
     Services,
+}
+
+/// A column of the table: a role, a purpose of a machine's identity, or no role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    NoRole,
+    Viewer,
+    Operator,
+    Admin,
+    Service,
+    Edge,
+    Door,
+    Builder,
+    Work,
+    Enrol,
+    Node,
+}
+
+impl Column {
+    fn of(caller: Option<Role>) -> Self {
+        match caller {
+            None => Self::NoRole,
+            Some(Role::Viewer) => Self::Viewer,
+            Some(Role::Operator) => Self::Operator,
+            Some(Role::Admin) => Self::Admin,
+            Some(Role::Service) => Self::Service,
+            Some(Role::Edge) => Self::Edge,
+            Some(Role::Door) => Self::Door,
+            Some(Role::Builder) => Self::Builder,
+            Some(Role::Machine(_, MachinePurpose::Work)) => Self::Work,
+            Some(Role::Machine(_, MachinePurpose::Enrol)) => Self::Enrol,
+            Some(Role::Machine(_, MachinePurpose::Node)) => Self::Node,
+        }
+    }
 }
 
 const CALLS: &[(&str, Audience)] = &[
@@ -75,13 +116,13 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.TemplateService/ListTemplates", Audience::Viewers),
     ("/tinwright.workflow.v1.TemplateService/UpdateTemplate", Audience::Operators),
     ("/tinwright.workflow.v1.TemplateService/WatchTemplates", Audience::Viewers),
-    ("/tinwright.workflow.v1.WorkerService/AppendLog", Audience::Machines),
-    ("/tinwright.workflow.v1.WorkerService/FinishAction", Audience::Machines),
-    ("/tinwright.workflow.v1.WorkerService/NextAction", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/AppendLog", Audience::Workers),
+    ("/tinwright.workflow.v1.WorkerService/FinishAction", Audience::Workers),
+    ("/tinwright.workflow.v1.WorkerService/NextAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/Redeem", Audience::Everyone),
-    ("/tinwright.workflow.v1.WorkerService/Renew", Audience::Machines),
-    ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Machines),
-    ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Machines),
+    ("/tinwright.workflow.v1.WorkerService/Renew", Audience::Workers),
+    ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Workers),
+    ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Audience::Operators),
@@ -98,41 +139,66 @@ pub fn audience(path: &str) -> Option<Audience> {
 }
 
 impl Audience {
-    /// True if `caller` may make the call.
-    pub fn admits(self, caller: Caller) -> bool {
-        match (self, caller.0) {
-            (Self::Everyone, _) | (_, Some(Role::Admin | Role::Service)) => true,
-            (Self::Viewers, Some(Role::Viewer | Role::Operator)) => true,
-            (Self::Operators, Some(Role::Operator)) => true,
-            (Self::Machines, Some(Role::Machine(_))) => true,
-            (Self::Viewers | Self::Operators | Self::Machines | Self::Services, _) => false,
-        }
+    /// True if a caller of this role, or one without a role, may make the call.
+    pub fn admits(self, caller: Option<Role>) -> bool {
+        use Column::{Admin, Operator, Service, Viewer, Work};
+        let columns: &[Column] = match self {
+            Self::Everyone => return true,
+            Self::Viewers => &[Viewer, Operator, Admin, Service],
+            Self::Operators => &[Operator, Admin, Service],
+            Self::Workers => &[Work],
+            Self::Services => &[Admin, Service],
+        };
+        columns.contains(&Column::of(caller))
     }
 }
 
 /// Returns the view for the response to `request`, which requests the view `wanted`. Services and admins may have the full view
 /// with secrets and user data; other callers are refused it.
 pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status> {
-    let caller = request.extensions().get().copied().unwrap_or(Caller(None));
-    match (wanted, caller.0) {
+    match (wanted, largest_view(request)) {
         (View::Unspecified | View::Basic, _) => Ok(View::Basic),
-        (View::Full, Some(Role::Admin | Role::Service)) => Ok(View::Full),
-        (View::Full, _) => Err(Status::permission_denied("view full is for admins and services")),
+        (View::Full, View::Full) => Ok(View::Full),
+        (View::Full, View::Unspecified | View::Basic) => {
+            Err(Status::permission_denied("view full is for admins and services"))
+        }
+    }
+}
+
+/// Returns the view that shows all that the caller may see.
+pub fn largest_view<T>(request: &tonic::Request<T>) -> View {
+    match Caller::role_in(request.extensions()) {
+        Some(Role::Admin | Role::Service) => View::Full,
+        Some(_) | None => View::Basic,
     }
 }
 
 /// Middleware that refuses calls that the table does not allow: `UNIMPLEMENTED` for a call that is not in it,
-/// `UNAUTHENTICATED` for a caller without a role, `PERMISSION_DENIED` for one of another.
+/// `UNAUTHENTICATED` for a caller without a role, `PERMISSION_DENIED` for one of another. A call of a machine, or of a caller
+/// without a role, ends with `DEADLINE_EXCEEDED` if its response does not begin in time, such as when its request is never complete.
 pub async fn check(request: Request, next: Next) -> Response {
-    let caller = request.extensions().get().copied().unwrap_or(Caller(None));
-    match refusal(request.uri().path(), caller) {
-        None => next.run(request).await,
-        Some(status) => status.into_http(),
+    let caller = Caller::role_in(request.extensions());
+    if let Some(status) = refusal(request.uri().path(), caller) {
+        return status.into_http();
+    }
+    let response = next.run(request);
+    let Some(limit) = time_limit(caller) else { return response.await };
+    tokio::time::timeout(limit, response).await.unwrap_or_else(|_| {
+        Status::deadline_exceeded(format!("no response within {limit:?}")).into_http()
+    })
+}
+
+/// Returns the longest time until the response to `caller` begins, if it is limited.
+fn time_limit(caller: Option<Role>) -> Option<Duration> {
+    match caller {
+        None => Some(ANONYMOUS_TIMEOUT),
+        Some(Role::Machine(..)) => Some(MACHINE_TIMEOUT),
+        Some(_) => None,
     }
 }
 
-fn refusal(path: &str, caller: Caller) -> Option<Status> {
-    match (audience(path), caller.0) {
+fn refusal(path: &str, caller: Option<Role>) -> Option<Status> {
+    match (audience(path), caller) {
         (None, _) => Some(Status::unimplemented(format!("no call {path}"))),
         (Some(audience), _) if audience.admits(caller) => None,
         (Some(_), None) => {
@@ -146,10 +212,18 @@ fn refusal(path: &str, caller: Caller) -> Option<Status> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
+    use crate::clock::Clock;
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn;
+    use axum::routing::post;
     use prost_reflect::DescriptorPool;
     use tinwright::HardwareId;
     use tonic::Code;
+    use tower::ServiceExt as _;
 
     #[test]
     fn the_table_names_every_call_of_the_contract_and_no_other() {
@@ -188,7 +262,7 @@ mod tests {
                 Audience::Everyone => "everyone",
                 Audience::Viewers => "viewer, operator, admin, service",
                 Audience::Operators => "operator, admin, service",
-                Audience::Machines => "machine, admin, service",
+                Audience::Workers => "machine (work)",
                 Audience::Services => "admin, service",
             };
             page += &format!("| `{path}` | {callers} |\n");
@@ -203,18 +277,38 @@ mod tests {
         assert!(written.ends_with(&page), "{path} has to end with this table:\n{page}");
     }
 
+    /// What the contract says of the call `method`, apart from the table.
+    fn may_call(caller: Option<Role>, method: &prost_reflect::MethodDescriptor) -> bool {
+        let pool = method.parent_pool();
+        let internal = pool.get_extension_by_name("tinwright.common.v1.internal").unwrap();
+        let is_internal = method.options().get_extension(&internal).as_bool() == Some(true);
+        let verbs = ["Explain", "Get", "List", "Read", "Watch"];
+        let reads = verbs.iter().any(|verb| method.name().starts_with(verb));
+        let is_workers = method.parent_service().name() == "WorkerService";
+        match caller {
+            _ if method.name() == "Redeem" => true,
+            Some(Role::Machine(_, MachinePurpose::Work)) => is_workers,
+            Some(Role::Viewer) => reads,
+            Some(Role::Operator) => !is_internal && !is_workers,
+            Some(Role::Admin | Role::Service) => !is_workers,
+            Some(Role::Edge | Role::Door | Role::Builder | Role::Machine(..)) | None => false,
+        }
+    }
+
     #[test]
-    fn viewers_may_read_machines_may_work_and_all_may_redeem_a_token() {
-        let machine = Role::Machine(HardwareId::new());
-        for (path, audience) in CALLS.iter().filter(|(path, _)| path.starts_with("/tinwright.")) {
-            let (service, call) = path.rsplit_once('/').unwrap();
-            let verbs = ["Explain", "Get", "List", "Read", "Watch"];
-            let reads = verbs.iter().any(|verb| call.starts_with(verb));
-            let works = service.ends_with(".WorkerService");
-            let redeems = call == "Redeem";
-            assert_eq!(audience.admits(Caller(Some(Role::Viewer))), reads || redeems, "{path}");
-            assert_eq!(audience.admits(Caller(Some(machine))), works, "{path}");
-            assert_eq!(audience.admits(Caller(None)), redeems, "{path}");
+    fn every_role_and_purpose_may_make_its_calls_and_no_other() {
+        let purposes = [MachinePurpose::Work, MachinePurpose::Enrol, MachinePurpose::Node];
+        let machines = purposes.map(|purpose| Role::Machine(HardwareId::new(), purpose));
+        let people = [Role::Viewer, Role::Operator, Role::Admin];
+        let processes = [Role::Service, Role::Edge, Role::Door, Role::Builder];
+        let roles = people.into_iter().chain(processes).chain(machines).map(Some);
+        let pool = DescriptorPool::decode(tinwright::DESCRIPTORS).unwrap();
+        for role in roles.chain([None]) {
+            for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
+                let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+                let admits = audience(&path).unwrap().admits(role);
+                assert_eq!(admits, may_call(role, &method), "{path}, {role:?}");
+            }
         }
     }
 
@@ -224,14 +318,44 @@ mod tests {
             "/tinwright.hardware.v1.HardwareService/ListHardware",
             "/tinwright.hardware.v1.HardwareService/CreateHardware",
         );
-        let code = |path, role| refusal(path, Caller(role)).map(|status| status.code());
+        let code = |path, role| refusal(path, role).map(|status| status.code());
         assert_eq!(code(list, Some(Role::Viewer)), None);
         assert_eq!(code(create, Some(Role::Operator)), None);
         assert_eq!(code(create, Some(Role::Viewer)), Some(Code::PermissionDenied));
-        let machine = Role::Machine(HardwareId::new());
+        let machine = Role::worker(HardwareId::new());
         assert_eq!(code(list, Some(machine)), Some(Code::PermissionDenied));
         assert_eq!(code(list, None), Some(Code::Unauthenticated));
         assert_eq!(code("/grpc.health.v1.Health/Check", None), None);
         assert_eq!(code("/x.Y/Z", Some(Role::Admin)), Some(Code::Unimplemented));
+    }
+
+    /// Makes the call `path` with a request that is never complete. Returns the response and the time until it.
+    async fn unfinished(path: &'static str, caller: Option<Role>) -> (Option<Code>, Duration) {
+        let read = async |request: Request| {
+            let read = axum::body::to_bytes(request.into_body(), usize::MAX).await;
+            Status::internal(format!("{read:?}")).into_http::<Body>()
+        };
+        let app = Router::new().route(path, post(read)).layer(from_fn(check));
+        let body =
+            Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, Infallible>>());
+        let mut request = Request::post(path).body(body).unwrap();
+        caller.map(|role| request.extensions_mut().insert(Caller::from(role)));
+        let began = Clock::system().monotonic();
+        let hour = Duration::from_secs(3600);
+        let response = tokio::time::timeout(hour, app.oneshot(request)).await;
+        let status = response.ok().and_then(|it| Status::from_header_map(it.unwrap().headers()));
+        (status.map(|status| status.code()), Clock::system().monotonic() - began)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_never_complete_ends_in_time_for_machines_and_without_a_role() {
+        let redeem = "/tinwright.workflow.v1.WorkerService/Redeem";
+        let (code, time) = unfinished(redeem, None).await;
+        assert_eq!((code, time.as_secs()), (Some(Code::DeadlineExceeded), 10));
+        let machine = Some(Role::worker(HardwareId::new()));
+        let (code, time) = unfinished(redeem, machine).await;
+        assert_eq!((code, time.as_secs()), (Some(Code::DeadlineExceeded), 90));
+        let (code, _) = unfinished(redeem, Some(Role::Service)).await;
+        assert_eq!(code, None);
     }
 }

@@ -11,9 +11,10 @@
 //!
 //! All files are created at the first start. Server certificates are issued at every start for the configured names, and only in
 //! memory; a process without the authority's key presents `service.pem` instead. They are backdated by a day, for machines
-//! whose clocks are slow.
+//! whose clocks are slow. [`RenewableCertificate`] renews them while the process runs.
 
 mod documents;
+mod renewal;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,7 +22,6 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -30,15 +30,15 @@ use rcgen::{
     ExtendedKeyUsagePurpose as Usage, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
     SanType,
 };
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use time::{Duration, OffsetDateTime};
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 
+pub use self::renewal::RenewableCertificate;
 use crate::clock::Clock;
-use crate::identity::Role;
+use crate::identity::{Caller, Role};
 use crate::secret::{KEY_BYTES, Secret, SiteKey};
 
 /// The time before its issue from which on a certificate is valid.
@@ -109,20 +109,20 @@ pub struct SiteAuthority {
 impl SiteAuthority {
     /// Opens the secrets in `folder`, or creates them.
     pub fn open(folder: &Path) -> Result<Self, Error> {
+        Self::open_at(folder, Clock::system())
+    }
+
+    /// Does the same with the time of `clock`.
+    pub fn open_at(folder: &Path, clock: Clock) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
         if !mark.exists() {
-            create_secrets(folder)?;
+            create_secrets(folder, &clock)?;
         }
         let key_file = folder.join("site.key");
         let bytes = fs::read(&key_file).map_err(file(&key_file))?;
         let bytes: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| Error::Damaged(key_file))?;
         let authority = read(&mark)?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            authority,
-            key: SiteKey::new(bytes),
-            clock: Clock::system(),
-        })
+        Ok(Self { folder: folder.to_owned(), authority, key: SiteKey::new(bytes), clock })
     }
 
     /// Returns the authority's certificate in PEM, which all clients trust.
@@ -135,41 +135,35 @@ impl SiteAuthority {
         &self.key
     }
 
-    /// Returns the TLS settings of a server with these `names`, host names or addresses. Clients may present a certificate of the
-    /// site; any other certificate is refused. Without the authority's key the server presents the service's certificate, with the
-    /// names that it was issued for.
-    pub fn server(&self, names: &[String]) -> Result<ServerConfig, Error> {
-        let identity = match self.folder.join("ca-key.pem").exists() {
-            true => self.issue("tinwright server", server_params(names)?)?,
-            false => self.service()?,
-        };
+    /// Issues the certificate of a server with these `names`, host names or addresses. Without the authority's key it is the
+    /// service's certificate, with the names that it was issued for.
+    fn server(&self, names: &[String]) -> Result<CertificateAndKey, Error> {
+        match self.folder.join("ca-key.pem").exists() {
+            true => self.issue("tinwright server", server_params(names)?),
+            false => self.service(),
+        }
+    }
+
+    /// Returns the only trusted root: the site's authority.
+    fn roots(&self) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(certificate(&self.authority, &self.folder)?)?;
-        let clients =
-            WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build();
-        let clients = clients.map_err(|e| rustls::Error::General(e.to_string()))?;
-        let chain = vec![certificate(&identity.certificate, &self.folder)?];
-        let key = PrivateKeyDer::from_pem_slice(identity.key.expose().as_bytes());
-        let key = key.map_err(|_| Error::Damaged(self.folder.clone()))?;
-        let config = ServerConfig::builder().with_client_cert_verifier(clients);
-        let mut config = config.with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok(roots)
     }
 
-    /// Issues a certificate, with a key, that gives its holder `role`.
-    pub fn client(&self, role: Role) -> Result<CertificateAndKey, Error> {
-        self.issue(&role.to_string(), client_params(role)?)
+    /// Issues a certificate, with a key, whose holder is `caller`.
+    pub fn client(&self, caller: &Caller) -> Result<CertificateAndKey, Error> {
+        self.issue(&caller.to_string(), client_params(caller)?)
     }
 
-    /// Issues a certificate in PEM that gives the holder of the key in `request` (PKCS#10, DER) `role` for a day, and returns
+    /// Issues a certificate in PEM for the holder of the key in `request` (PKCS#10, DER), who is `caller` for a day, and returns
     /// it with the end of its validity. Only the key of the request is used.
-    pub fn certify(&self, role: Role, request: &[u8]) -> Result<(String, SystemTime), Error> {
+    pub fn certify(&self, caller: &Caller, request: &[u8]) -> Result<(String, SystemTime), Error> {
         let request = CertificateSigningRequestParams::from_der(&request.into());
         let request = request.map_err(Error::Request)?;
         let ends = self.now() + MACHINE_VALIDITY;
         let certificate =
-            self.sign(client_params(role)?, &role.to_string(), &request.public_key, ends)?;
+            self.sign(client_params(caller)?, &caller.to_string(), &request.public_key, ends)?;
         Ok((certificate, ends.into()))
     }
 
@@ -181,16 +175,35 @@ impl SiteAuthority {
 
     /// Issues the operator's certificate into the folder, unless one with enough validity is there.
     pub fn ensure_admin_certificate(&self) -> Result<(), Error> {
-        self.ensure_certificate("admin", Role::Admin, client_params(Role::Admin)?)
+        let admin = Caller::from(Role::Admin);
+        self.ensure_certificate("admin", &admin, client_params(&admin)?)
     }
 
     /// Does the same for the certificate of split-off processes, which need a copy. As servers they have `names`.
     pub fn ensure_service_certificate(&self, names: &[String]) -> Result<(), Error> {
-        let mut params = client_params(Role::Service)?;
+        let service = Caller::from(Role::Service);
+        let mut params = client_params(&service)?;
         let server = server_params(names)?;
         params.subject_alt_names.extend(server.subject_alt_names);
         params.extended_key_usages.extend(server.extended_key_usages);
-        self.ensure_certificate("service", Role::Service, params)
+        self.ensure_certificate("service", &service, params)
+    }
+
+    /// Replaces the operator's certificate and that of split-off processes if they near their end. Theirs has `names`.
+    pub fn renew_stored_certificates(&self, names: &[String]) -> Result<(), Error> {
+        let soon = self.now() + MIN_REMAINING_VALIDITY;
+        if !lasts(&self.folder.join("admin.pem"), soon) {
+            self.ensure_admin_certificate()?;
+        }
+        if !lasts(&self.folder.join("service.pem"), soon) {
+            self.ensure_service_certificate(names)?;
+        }
+        Ok(())
+    }
+
+    /// True if the certificate of split-off processes is missing or nears its end.
+    pub fn needs_service_certificate(&self) -> bool {
+        !lasts(&self.folder.join("service.pem"), self.now() + MIN_REMAINING_VALIDITY)
     }
 
     /// Returns the certificate of this process as a client of others.
@@ -210,11 +223,11 @@ impl SiteAuthority {
     fn ensure_certificate(
         &self,
         name: &str,
-        role: Role,
+        caller: &Caller,
         params: CertificateParams,
     ) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
-        let own = self.issue(&role.to_string(), params)?;
+        let own = self.issue(&caller.to_string(), params)?;
         let stored = CertificateDer::from_pem_file(&path).ok();
         let has_names = stored.and_then(|stored| names(&stored))
             == names(&certificate(&own.certificate, &path)?);
@@ -258,9 +271,9 @@ impl SiteAuthority {
     }
 }
 
-fn client_params(role: Role) -> Result<CertificateParams, Error> {
+fn client_params(caller: &Caller) -> Result<CertificateParams, Error> {
     let mut params = CertificateParams::default();
-    params.subject_alt_names = vec![SanType::URI(role.to_string().try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(caller.to_string().try_into()?)];
     params.extended_key_usages = vec![Usage::ClientAuth];
     Ok(params)
 }
@@ -279,11 +292,11 @@ fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
 }
 
 /// Creates the site's secrets. Files of an interrupted attempt are replaced, because they are not used yet.
-fn create_secrets(folder: &Path) -> Result<(), Error> {
+fn create_secrets(folder: &Path, clock: &Clock) -> Result<(), Error> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(file(folder))?;
     write(&folder.join("site.key"), SiteKey::random()?.expose())?;
-    let now = OffsetDateTime::from(Clock::system().wall());
+    let now = OffsetDateTime::from(clock.wall());
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -363,12 +376,10 @@ mod tests {
     fn a_client_certificate_carries_its_role() {
         let folder = tempfile::tempdir().unwrap();
         let site = SiteAuthority::open(folder.path()).unwrap();
-        let viewer = site.client(Role::Viewer).unwrap();
-        assert_eq!(
-            crate::identity::role_in_certificate(&der(&viewer.certificate)),
-            Some(Role::Viewer)
-        );
-        assert_eq!(crate::identity::role_in_certificate(&der(site.authority())), None);
+        let anna = Caller::new(Role::Viewer, "person:anna").unwrap();
+        let viewer = site.client(&anna).unwrap();
+        assert_eq!(Caller::in_certificate(&der(&viewer.certificate)), Some(anna));
+        assert_eq!(Caller::in_certificate(&der(site.authority())), None);
     }
 
     #[test]
@@ -379,12 +390,12 @@ mod tests {
         let mut greedy = CertificateParams::default();
         greedy.subject_alt_names = vec![SanType::URI("tinwright:admin".try_into().unwrap())];
         let request = greedy.serialize_request(&key).unwrap();
-        let role = Role::Machine(tinwright::HardwareId::new());
-        let (pem, ends) = site.certify(role, request.der()).unwrap();
-        assert_eq!(crate::identity::role_in_certificate(&der(&pem)), Some(role));
+        let caller = Role::worker(tinwright::HardwareId::new()).into();
+        let (pem, ends) = site.certify(&caller, request.der()).unwrap();
+        assert_eq!(Caller::in_certificate(&der(&pem)).as_ref(), Some(&caller));
         let left = ends.duration_since(SystemTime::now()).unwrap();
         assert!(left <= std::time::Duration::from_secs(24 * 60 * 60));
-        assert!(site.certify(role, b"no request").is_err());
+        assert!(site.certify(&caller, b"no request").is_err());
     }
 
     #[test]
@@ -408,11 +419,8 @@ mod tests {
         site.ensure_service_certificate(&["edge.lab".into(), "127.0.0.1".into()]).unwrap();
         fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
         let own = site.service().unwrap();
-        assert_eq!(
-            crate::identity::role_in_certificate(&der(&own.certificate)),
-            Some(Role::Service)
-        );
-        assert!(site.server(&[]).is_ok());
+        assert_eq!(Caller::in_certificate(&der(&own.certificate)), Some(Role::Service.into()));
+        assert_eq!(site.server(&[]).unwrap().certificate, own.certificate);
         fs::write(folder.path().join("service.pem"), "").unwrap();
         assert!(matches!(site.service(), Err(Error::Ended(_))));
     }
@@ -438,7 +446,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let site = SiteAuthority::open(folder.path()).unwrap();
         fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
-        assert!(matches!(site.client(Role::Admin), Err(Error::NoKey(_))));
+        assert!(matches!(site.client(&Role::Admin.into()), Err(Error::NoKey(_))));
         fs::write(folder.path().join("site.key"), b"short").unwrap();
         assert!(matches!(SiteAuthority::open(folder.path()), Err(Error::Damaged(_))));
     }

@@ -3,14 +3,16 @@
 //! Everything that needs the time is given a [`Clock`] or the time itself; nothing else reads the system's. A clone costs
 //! nothing, and reading the system's clock is one call. Pure functions take `now` and no clock.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
 
 /// A source of the time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     /// None: the system's clock.
-    manual: Option<Arc<Mutex<Times>>>,
+    manual: Option<Arc<watch::Sender<Times>>>,
 }
 
 /// The same moment on both clocks.
@@ -29,39 +31,52 @@ impl Clock {
     /// A clock for tests, which stands at `wall` until it is moved. Clones move together.
     pub fn manual(wall: SystemTime) -> Self {
         let times = Times { wall, monotonic: Self::system().monotonic() };
-        Self { manual: Some(Arc::new(Mutex::new(times))) }
+        Self { manual: Some(Arc::new(watch::Sender::new(times))) }
     }
 
     /// The wall time, which may be set back or forth by the system's administrator.
     #[expect(clippy::disallowed_methods, reason = "everything else gets the time from here")]
     pub fn wall(&self) -> SystemTime {
-        self.times().map_or_else(SystemTime::now, |times| times.wall)
+        self.manual.as_ref().map_or_else(SystemTime::now, |times| times.borrow().wall)
     }
 
     /// The monotonic time, which only has a meaning inside this process.
     #[expect(clippy::disallowed_methods, reason = "everything else gets the time from here")]
     pub fn monotonic(&self) -> Instant {
-        self.times().map_or_else(|| tokio::time::Instant::now().into_std(), |times| times.monotonic)
+        let system = || tokio::time::Instant::now().into_std();
+        self.manual.as_ref().map_or_else(system, |times| times.borrow().monotonic)
+    }
+
+    /// Sleeps until the wall time `time`. If the system's clock is set meanwhile, the sleep keeps its first duration; a sleep
+    /// of a manual clock ends when the clock is moved to `time`.
+    pub async fn sleep_until(&self, time: SystemTime) {
+        match &self.manual {
+            None => tokio::time::sleep(time.duration_since(self.wall()).unwrap_or_default()).await,
+            Some(times) => {
+                let mut moved = times.subscribe();
+                // The sender lives as long as `self`.
+                let _reached = moved.wait_for(|now| now.wall >= time).await;
+            }
+        }
     }
 
     /// Moves a manual clock on; does nothing to the system's.
     pub fn advance(&self, time: Duration) {
-        if let Some(mut times) = self.times() {
+        self.set(|times| {
             times.wall += time;
             times.monotonic += time;
-        }
+        });
     }
 
     /// Sets the wall time of a manual clock; does nothing to the system's.
     pub fn set_wall(&self, wall: SystemTime) {
-        if let Some(mut times) = self.times() {
-            times.wall = wall;
-        }
+        self.set(|times| times.wall = wall);
     }
 
-    fn times(&self) -> Option<MutexGuard<'_, Times>> {
-        let times = self.manual.as_ref()?;
-        Some(times.lock().unwrap_or_else(PoisonError::into_inner))
+    fn set(&self, change: impl FnOnce(&mut Times)) {
+        if let Some(times) = &self.manual {
+            times.send_modify(change);
+        }
     }
 }
 
@@ -79,6 +94,22 @@ mod tests {
         clock.set_wall(SystemTime::UNIX_EPOCH);
         assert_eq!(other.wall(), SystemTime::UNIX_EPOCH);
         assert_eq!(other.monotonic() - began, Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_of_a_manual_clock_ends_when_it_is_moved_there() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let until = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let mut sleep = Box::pin(clock.sleep_until(until));
+        // Tokio's time does not end it.
+        for _ in 0..2 {
+            let passed = tokio::time::timeout(Duration::from_secs(1000), &mut sleep).await;
+            assert!(passed.is_err(), "the clock shows {:?}", clock.wall());
+            clock.advance(Duration::from_secs(49));
+        }
+        clock.advance(Duration::from_secs(2));
+        sleep.await;
+        clock.sleep_until(SystemTime::UNIX_EPOCH).await;
     }
 
     #[tokio::test(start_paused = true)]

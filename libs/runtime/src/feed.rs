@@ -32,7 +32,7 @@ pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, St
             if live {
                 backoff.reset();
             }
-            backoff.wait().await;
+            backoff.wait_after(&status).await;
         }
     };
     stop.run_until_cancelled(endless).await;

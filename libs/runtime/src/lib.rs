@@ -8,9 +8,11 @@
 //!
 //! Connections:
 //! - [`listen`]: sockets, bound or inherited; [`serve`]: connections over TLS, in clear, or inside the process.
+//! - [`connect`]: channels to other processes.
 //! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
 //! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
-//! - [`call_metrics`]: one span and one count for each call.
+//! - [`call_metrics`]: one span and one count for each call; [`process_metrics`]: memory, CPU time and files of the process;
+//!   [`admission`]: the most calls of each role at a time.
 //! - [`telemetry`]: logs, metrics, health; [`supervise`]: starting together and stopping in order.
 //!
 //! Toolbox:
@@ -23,17 +25,20 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod access;
+pub mod admission;
 pub mod authority;
 pub mod boot_token;
 pub mod bounded_map;
 pub mod call_metrics;
 pub mod client_address;
 pub mod clock;
+pub mod connect;
 pub mod feed;
 pub mod identity;
 pub mod listen;
 pub mod network;
 pub mod phone_home;
+pub mod process_metrics;
 pub mod rate_limit;
 pub mod retry;
 pub mod seal;
@@ -44,5 +49,5 @@ pub mod telemetry;
 pub mod work_queue;
 
 pub use clock::Clock;
-pub use identity::{Caller, Role};
+pub use identity::{Caller, MachinePurpose, Role};
 pub use secret::{Secret, SiteKey};

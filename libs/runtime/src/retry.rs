@@ -19,7 +19,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use tonic::Code;
+use tinwright::status;
+use tonic::{Code, Status};
 
 /// True if the same call will be refused again: it is not to be repeated.
 ///
@@ -90,6 +91,13 @@ impl Backoff {
         tokio::time::sleep(delay).await;
     }
 
+    /// Counts the failure `status`, and waits for the delay after it: at least the one that the server named, up to the longest delay.
+    pub async fn wait_after(&mut self, status: &Status) {
+        let named = status::retry_delay(status).unwrap_or_default().min(self.max);
+        let delay = self.next_delay().max(named);
+        tokio::time::sleep(delay).await;
+    }
+
     /// The longest delay.
     pub const fn max(&self) -> Duration {
         self.max
@@ -126,6 +134,17 @@ mod tests {
             assert!(delay >= full / 2 && delay <= full, "{delay:?} of {full:?}");
         }
         assert_eq!(backoff.failures(), 999);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_delay_that_the_server_named_is_waited_for_up_to_the_longest_one() {
+        for (named, least, most) in [(0, 0, 1), (20, 20, 20), (3600, 30, 30)] {
+            let status = status::overloaded("too many", Duration::from_secs(named));
+            let (mut backoff, started) = (BACKOFF, tokio::time::Instant::now());
+            backoff.wait_after(&status).await;
+            let waited = started.elapsed();
+            assert!((least..=most).contains(&waited.as_secs()), "{waited:?} of {named} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,9 +9,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
+
+use crate::process_metrics;
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,29 +39,51 @@ pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<()> {
     started.map_err(|error| anyhow::anyhow!(error))
 }
 
+/// The readiness of a process to take requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not everything has been loaded yet.
+    #[default]
+    Starting,
+    /// It takes requests.
+    Ready,
+    /// Its store does not answer.
+    StoreUnreachable,
+}
+
 /// The metrics, liveness and readiness of a process, over HTTP.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
+    /// Without a prefix; [`register`](Self::register) adds ours.
     registry: Arc<Mutex<Registry>>,
-    ready: Arc<watch::Sender<bool>>,
+    readiness: Arc<watch::Sender<Readiness>>,
 }
 
 impl Default for Diagnostics {
     fn default() -> Self {
-        let registry = Arc::new(Mutex::new(Registry::with_prefix("tinwright")));
-        Self { registry, ready: Arc::new(watch::Sender::new(false)) }
+        let mut registry = Registry::default();
+        process_metrics::register(&mut registry);
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("tinwright_build", "Version of this program", build);
+        let registry = Arc::new(Mutex::new(registry));
+        Self { registry, readiness: Arc::default() }
     }
 }
 
 impl Diagnostics {
-    /// Registers metrics.
+    /// Registers metrics of our own, whose names begin with `tinwright_`.
     pub fn register<T>(&self, metrics: impl FnOnce(&mut Registry) -> T) -> T {
+        self.register_common(|registry| metrics(registry.sub_registry_with_prefix("tinwright")))
+    }
+
+    /// Registers metrics whose names other programs use as well.
+    pub fn register_common<T>(&self, metrics: impl FnOnce(&mut Registry) -> T) -> T {
         metrics(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reports the process as ready.
-    pub fn set_ready(&self) {
-        self.ready.send_replace(true);
+    /// Sets the reported readiness.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        self.readiness.send_replace(readiness);
     }
 
     /// `/metrics` (OpenMetrics text), `/healthz` and `/readyz`.
@@ -84,9 +109,31 @@ async fn metrics(State(diagnostics): State<Diagnostics>) -> Response {
 }
 
 async fn readiness(State(diagnostics): State<Diagnostics>) -> (StatusCode, &'static str) {
-    if *diagnostics.ready.borrow() {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "starting\n")
+    match *diagnostics.readiness.borrow() {
+        Readiness::Ready => (StatusCode::OK, "ready\n"),
+        Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Readiness::StoreUnreachable => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the store is out of reach\n")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn readiness_is_reported_with_its_reason_and_taken_back() {
+        let diagnostics = Diagnostics::default();
+        let (ok, unavailable) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(readiness(State(diagnostics.clone())).await, (unavailable, "starting\n"));
+        for (set, reported) in [
+            (Readiness::Ready, (ok, "ready\n")),
+            (Readiness::StoreUnreachable, (unavailable, "the store is out of reach\n")),
+            (Readiness::Ready, (ok, "ready\n")),
+        ] {
+            diagnostics.set_readiness(set);
+            assert_eq!(readiness(State(diagnostics.clone())).await, reported);
+        }
     }
 }

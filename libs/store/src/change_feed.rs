@@ -149,6 +149,11 @@ impl ChangeFollower {
         }
     }
 
+    /// Resolves once the writer has ended.
+    pub(crate) async fn closed(mut self) {
+        while self.ring.changed().await.is_ok() {}
+    }
+
     /// The newest revision published.
     pub(crate) fn revision(&self) -> Revision {
         self.ring.borrow().revision

@@ -64,6 +64,14 @@ impl DeferredStore {
     fn opened(&self) -> Result<Arc<dyn Store>, Error> {
         self.opened.borrow().clone().ok_or_else(|| Error::unavailable(NotOpen))
     }
+
+    /// Returns the store once it is open.
+    async fn open(&self) -> Result<Arc<dyn Store>, Error> {
+        let mut receiver = self.opened.clone();
+        let opened = receiver.wait_for(Option::is_some).await;
+        drop(opened.map_err(|_| Error::unavailable(NotOpen))?);
+        self.opened()
+    }
 }
 
 #[async_trait]
@@ -81,10 +89,14 @@ impl Store for DeferredStore {
     }
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
-        let mut receiver = self.opened.clone();
-        let opened = receiver.wait_for(Option::is_some).await;
-        drop(opened.map_err(|_| Error::unavailable(NotOpen))?);
-        self.opened()?.changed(prefix, after).await
+        self.open().await?.changed(prefix, after).await
+    }
+
+    async fn failed(&self) -> Error {
+        match self.open().await {
+            Ok(store) => store.failed().await,
+            Err(error) => error,
+        }
     }
 }
 

@@ -124,6 +124,9 @@ pub enum Error {
     /// The engine cannot answer now. A commit that fails so may have been applied: read before repeating it.
     #[error("store unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The disk has no space for something new. Deletes and small updates are still carried out.
+    #[error("the disk is full")]
+    Full,
     /// A stored value cannot be decoded.
     #[error("corrupt value at {0}")]
     Corrupt(String),
@@ -133,7 +136,7 @@ impl Error {
     /// True if the same call may succeed later, unchanged.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unavailable(_) => true,
+            Self::Unavailable(_) | Self::Full => true,
             Self::Conflict(_) | Self::Refused(_) | Self::Corrupt(_) => false,
         }
     }
@@ -160,6 +163,11 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves once `prefix` may hold something newer than `after`, with the keys to read again, or with [`Changes::Lost`] for a
     /// reader that is too far behind and has to list. Values are not included.
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error>;
+
+    /// Resolves once nothing can be written until the store is opened again. An engine that recovers by itself never resolves.
+    async fn failed(&self) -> Error {
+        std::future::pending().await
+    }
 }
 
 /// Returns the wall time.

@@ -26,6 +26,8 @@ use crate::{Changes, Revision, Store};
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// Rows that are deleted before readers get their turn.
+const MAX_ROWS_PER_LOCK: usize = 500;
 
 /// The records of one kind, in memory.
 #[derive(Debug)]
@@ -135,17 +137,24 @@ impl<K: Kind> Mirror<K> {
         }
     }
 
-    /// Reads all records, and removes those that no longer exist.
+    /// Reads all records, and removes those that no longer exist. The table is locked for a page at a time, so that readers do
+    /// not wait for the whole list.
     async fn list(&self, prefix: &str) -> Result<(), Error> {
-        let pairs = self.records.store().list_all(prefix).await?;
-        let mut table = self.shared.write();
-        let mut gone = table.ids();
-        for (key, found) in pairs {
-            let id = key.strip_prefix(prefix).unwrap_or(&key);
-            gone.remove(id);
-            table.set(id, Some(found));
+        let mut gone = self.shared.read().ids();
+        let mut pages = self.records.store().pages(prefix);
+        while let Some(pairs) = pages.next().await? {
+            let mut table = self.shared.write();
+            for (key, found) in pairs {
+                let id = key.strip_prefix(prefix).unwrap_or(&key);
+                gone.remove(id);
+                table.set(id, Some(found));
+            }
         }
-        gone.iter().for_each(|id| table.set(id, None));
+        let gone: Vec<_> = gone.into_iter().collect();
+        for ids in gone.chunks(MAX_ROWS_PER_LOCK) {
+            let mut table = self.shared.write();
+            ids.iter().for_each(|id| table.set(id, None));
+        }
         Ok(())
     }
 }

@@ -11,6 +11,7 @@
 
 mod change;
 mod check;
+mod listing;
 pub mod requests;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use tinwright::status::Violations;
 
 pub use self::change::Change;
 pub use self::check::CheckReport;
+pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
 use self::requests::{IdempotentRequest, RequestState};
 use crate::{Commit, Expect, Revision, ScopedStore, Store, Versioned};
 
@@ -140,15 +142,6 @@ pub enum Error {
     Store(#[from] crate::Error),
 }
 
-/// Part of a list.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listing<R> {
-    /// Records in id order.
-    pub records: Vec<R>,
-    /// The id after which the next part begins, if there is one.
-    pub next: Option<String>,
-}
-
 /// The records of one kind.
 #[derive(Debug)]
 pub struct Records<K> {
@@ -226,22 +219,31 @@ impl<K: Kind> Records<K> {
         Ok((records?, page.more))
     }
 
-    /// Returns at most `limit` records that pass the filter `keep`, after the id `after`. A strict filter ends a part early:
-    /// only an empty [`Listing::next`] means the end.
+    /// Returns at most `limit` records that pass the filter `keep`, after the id `after`. Long records or a strict filter end a
+    /// part early: only an empty [`Listing::next`] means the end.
     pub async fn list(
         &self,
         after: &str,
         limit: usize,
         keep: impl Fn(&K::Record) -> bool,
     ) -> Result<Listing<K::Record>, Error> {
-        let (mut records, mut last, mut looked) = (Vec::new(), after.to_owned(), 0);
+        let mut listing = ListingBuilder::new(limit);
+        let (mut last, mut looked) = (after.to_owned(), 0);
         loop {
-            let (found, more) = self.page("", &last, limit - records.len()).await?;
-            looked += found.len();
-            last = found.last().map_or(last, |record| K::id(record).to_owned());
-            records.extend(found.into_iter().filter(|record| keep(record)));
-            if !more || records.len() == limit || looked >= MAX_SCANNED_RECORDS {
-                return Ok(Listing { records, next: more.then_some(last) });
+            let (found, more) = self.page("", &last, listing.remaining()).await?;
+            let mut found = found.into_iter();
+            while !listing.is_full()
+                && let Some(record) = found.next()
+            {
+                looked += 1;
+                K::id(&record).clone_into(&mut last);
+                if keep(&record) {
+                    listing.push(record);
+                }
+            }
+            let more = more || found.len() > 0;
+            if !more || listing.is_full() || looked >= MAX_SCANNED_RECORDS {
+                return Ok(listing.end(more.then_some(last)));
             }
         }
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Write, limits};
 
-/// Pairs that [`ScopedStore::list_all`] reads at a time.
+/// Pairs of the largest page of [`ScopedStore::pages`].
 const PAGE_PAIRS: usize = 500;
 
 /// A store of the keys under `name/`, which callers name without it.
@@ -23,17 +23,9 @@ impl ScopedStore {
         Self { store, prefix: format!("{name}/") }
     }
 
-    /// Returns all pairs under `prefix`, in key order. They are read in pages, which may be of different revisions.
-    pub async fn list_all(&self, prefix: &str) -> Result<Vec<(String, Versioned)>, Error> {
-        let mut pairs: Vec<(String, Versioned)> = Vec::new();
-        loop {
-            let after = pairs.last().map_or("", |(key, _)| key);
-            let page = self.list(prefix, after, PAGE_PAIRS).await?;
-            pairs.extend(page.pairs);
-            if !page.more {
-                return Ok(pairs);
-            }
-        }
+    /// Reads all pairs under `prefix`, page by page, so that only one page at a time is in memory.
+    pub fn pages(&self, prefix: &str) -> Pages<'_> {
+        Pages { store: self, prefix: prefix.to_owned(), after: String::new(), more: true }
     }
 
     /// Applies `writes` without expectations, in as many commits as needed.
@@ -55,7 +47,7 @@ impl ScopedStore {
     fn own_error(&self, error: Error) -> Error {
         match error {
             Error::Conflict(key) => Error::Conflict(self.own(key)),
-            Error::Refused(_) | Error::Unavailable(_) | Error::Corrupt(_) => error,
+            Error::Refused(_) | Error::Unavailable(_) | Error::Full | Error::Corrupt(_) => error,
         }
     }
 }
@@ -63,6 +55,30 @@ impl ScopedStore {
 impl fmt::Debug for ScopedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScopedStore").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+/// All pairs under a prefix, in key order. The pages may be of different revisions.
+#[derive(Debug)]
+pub struct Pages<'a> {
+    store: &'a ScopedStore,
+    prefix: String,
+    after: String,
+    more: bool,
+}
+
+impl Pages<'_> {
+    /// Returns the pairs of the next page, at most 500; none after the last page.
+    pub async fn next(&mut self) -> Result<Option<Vec<(String, Versioned)>>, Error> {
+        if !self.more {
+            return Ok(None);
+        }
+        let page = self.store.list(&self.prefix, &self.after, PAGE_PAIRS).await?;
+        if let Some((last, _)) = page.pairs.last() {
+            self.after.clone_from(last);
+        }
+        self.more = page.more;
+        Ok(Some(page.pairs))
     }
 }
 
@@ -98,6 +114,10 @@ impl Store for ScopedStore {
             lost @ Changes::Lost { .. } => lost,
         })
     }
+
+    async fn failed(&self) -> Error {
+        self.store.failed().await
+    }
 }
 
 #[cfg(test)]
@@ -123,5 +143,20 @@ mod tests {
         assert_eq!(page.pairs.len(), 1);
         assert_eq!((page.pairs[0].0.as_str(), page.pairs[0].1.value.as_ref()), ("k", &b"a/"[..]));
         assert!(store.get("ab/k").await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn pages_have_each_pair_once_and_stay_small() {
+        let store = ScopedStore::new(Arc::new(MemoryStore::default()), "a");
+        let keys: Vec<_> = (0..1201).map(|n| format!("k/{n:04}")).collect();
+        let writes: Vec<_> = keys.iter().map(|key| Write::Put(key.clone(), "v".into())).collect();
+        store.write_all(&writes).await.unwrap();
+        store.write_all(&[Write::Put("other".into(), "v".into())]).await.unwrap();
+        let (mut pages, mut sizes, mut found) = (store.pages("k/"), Vec::new(), Vec::new());
+        while let Some(pairs) = pages.next().await.unwrap() {
+            sizes.push(pairs.len());
+            found.extend(pairs.into_iter().map(|(key, _)| key));
+        }
+        assert_eq!((sizes, found), (vec![500, 500, 201], keys));
     }
 }

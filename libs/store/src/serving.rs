@@ -135,6 +135,7 @@ fn failure(error: &crate::Error) -> Status {
             return Status::invalid_argument(format!("too large to be stored: {refusal}"));
         }
         crate::Error::Unavailable(_) => (Code::Unavailable, "the store is out of reach"),
+        crate::Error::Full => (Code::ResourceExhausted, "the disk is full: nothing can be added"),
         crate::Error::Corrupt(_) => {
             (Code::DataLoss, "what is stored cannot be read: check the store")
         }

@@ -13,7 +13,10 @@
 //! second, of a new store even everything, in the kernel. An interrupted batch was not acknowledged, and was not visible either:
 //! a read of a value that is not yet durable waits for it. After the first error from the disk the state of the kernel's buffers
 //! is unknown, so the writer ends: every later commit, and every read that would need one, is `Unavailable` until the store is
-//! opened again. Dropping the store ends the writer after its queue.
+//! opened again, and [`failed`](Store::failed) resolves. Dropping the store ends the writer after its queue.
+//!
+//! **Full disk.** The `space` module reserves some of the disk. When little else is left, commits that create something or that add
+//! more than a few KiB are [`Error::Full`]; deletes and small updates are carried out in the reserve.
 //!
 //! **Limits.** Sled applies one batch at a time in a process, over all databases (a static lock), so more stores in a process do
 //! not write faster. A directory belongs to one process. `watch_prefix` can block every writer and is not used;
@@ -21,6 +24,7 @@
 
 mod layout;
 mod open;
+mod space;
 mod staged;
 mod writer;
 
@@ -32,6 +36,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use self::layout::Layout;
+use self::space::Space;
 use self::writer::{QueuedCommit, Writer};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
 use crate::{Commit, Error, Page, Revision, Store, Versioned};
@@ -51,24 +56,31 @@ pub struct Sled {
 impl Sled {
     /// Opens, or creates, the store at `path`. Blocks while sled recovers.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let (db, disk) = open::open(path)?;
-        Self::start(db, disk)
+        let (db, disk, space) = open::open(path, space::measure)?;
+        Self::start(db, disk, space)
+    }
+
+    /// Opens the store at `path`, on a disk of the size that `measure` returns.
+    #[cfg(test)]
+    fn open_measuring(path: &Path, measure: space::Measure) -> Result<Self, Error> {
+        let (db, disk, space) = open::open(path, measure)?;
+        Self::start(db, disk, space)
     }
 
     /// Opens the store at `path`, and syncs `other` in place of its file, to show the loss without the sync.
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn open_syncing(path: &Path, other: File) -> Result<Self, Error> {
-        let (db, _) = open::open(path)?;
-        Self::start(db, other)
+        let (db, _, space) = open::open(path, space::measure)?;
+        Self::start(db, other, space)
     }
 
-    fn start(db: ::sled::Db, disk: File) -> Result<Self, Error> {
+    fn start(db: ::sled::Db, disk: File, space: Space) -> Result<Self, Error> {
         let (layout, last) = Layout::read(db)?;
         let (layout, feed) = (Arc::new(layout), ChangeFeed::new(last));
         let (commits, queue) = mpsc::channel(MAX_QUEUED_COMMITS);
         let durable = feed.follow();
-        let writer = Writer { layout: layout.clone(), disk, feed }.start(queue)?;
+        let writer = Writer { layout: layout.clone(), disk, space, feed }.start(queue)?;
         Ok(Self { layout, durable, commits, _writer: writer })
     }
 
@@ -115,6 +127,11 @@ impl Store for Sled {
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.durable.clone().changed(prefix, after).await
+    }
+
+    async fn failed(&self) -> Error {
+        self.durable.clone().closed().await;
+        Error::unavailable(writer::Stopped)
     }
 }
 

@@ -25,6 +25,7 @@ use netboot::site::Syslog;
 use runtime::telemetry::Format;
 use serde::Deserialize;
 use tonic::transport::Uri;
+use workflow::lifecycle::WorkerTimeouts;
 
 pub use self::command_line::CommandLine;
 pub use self::links::NetbootLink;
@@ -53,6 +54,11 @@ pub struct Options {
     #[arg(value_name = "NAME", value_delimiter = ',')]
     #[serde(default)]
     pub advertise: Vec<String>,
+    /// Name these servers of the API to machines, besides the one of this process or of --peers; their workers call the next
+    /// one if a server does not answer; at most 4
+    #[arg(value_name = "HOST:PORT", value_delimiter = ',')]
+    #[serde(default)]
+    pub machines_api: Vec<String>,
     /// Serve gRPC without TLS, which is allowed on loopback only; every client is admin
     pub insecure: bool,
     /// Serve only these services [default: all that are configured]; the others are called at --peers
@@ -225,6 +231,8 @@ pub struct Config {
     pub metrics_listen: SocketAddr,
     /// Further names of this server for its certificate.
     pub advertise: Vec<String>,
+    /// Further servers of the API for machines, each as `host:port`.
+    pub machines_api: Vec<String>,
     /// True if the API is served with TLS.
     pub tls: bool,
     /// The services of this process, and the addresses of the others.
@@ -233,6 +241,8 @@ pub struct Config {
     pub store: Storage,
     /// Network boot, if it is configured.
     pub netboot: Option<Netboot>,
+    /// The time for which the workers of prepared machines are awaited.
+    pub worker_timeouts: WorkerTimeouts,
     /// Addresses of the metadata service.
     pub metadata_listen: Vec<SocketAddr>,
     /// Further settings of the metadata service.
@@ -281,6 +291,7 @@ impl Config {
         let split = Split::new(&options)?;
         let config = Self {
             netboot: netboot(&options, &data, &split)?,
+            worker_timeouts: options.boot.worker_timeouts()?,
             metadata: Metadata::new(&options, &split)?,
             store: match options.store {
                 Engine::Sled => Storage::Sled,
@@ -291,6 +302,7 @@ impl Config {
             listen: options.listen,
             metrics_listen: options.metrics_listen,
             advertise: options.advertise,
+            machines_api: split::machines_api(options.machines_api)?,
             tls: !options.insecure,
             // One file may configure several processes.
             metadata_listen: match split.serves(Service::Metadata) {
@@ -347,6 +359,12 @@ impl Config {
         let on_link = |address: &&SocketAddr| address.ip() == own || address.ip().is_unspecified();
         let port = self.listen.iter().find(on_link).map_or(42113, SocketAddr::port);
         SocketAddr::from((own, port)).to_string()
+    }
+
+    /// Returns the further servers of the API for machines on that link.
+    pub fn further_servers(&self, own: Ipv4Addr) -> Vec<String> {
+        let first = self.machines_api(own);
+        self.machines_api.iter().filter(|server| **server != first).cloned().collect()
     }
 
     /// The directory of the site's secrets.

@@ -189,6 +189,7 @@ fn settings(
         osie: options.osie.clone(),
         files: options.files.clone(),
         grpc_authority: config.machines_api(link.address),
+        grpc_servers: config.further_servers(link.address),
         authority: site.authority().to_owned(),
         authority_sha256: site.fingerprint()?,
         consoles: options.consoles.clone(),

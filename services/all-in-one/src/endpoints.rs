@@ -1,17 +1,11 @@
 //! The channels to the services: in this process, or at a peer.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
-use runtime::authority::SiteAuthority;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
+use runtime::connect;
+use tonic::transport::{Channel, Uri};
 
+use crate::certificates::Certificates;
 use crate::config::{Config, Service};
-
-/// The longest time for connecting to a peer.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time after which a silent peer is pinged.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A channel to each service that another one calls.
 #[derive(Clone, Debug)]
@@ -35,11 +29,13 @@ impl Endpoints {
     /// The channels that `config` sets. They connect on the first call, because a peer may start later or restart.
     pub(crate) fn new(
         config: &Config,
-        site: &SiteAuthority,
+        certificates: &Certificates,
         inside: &Channel,
     ) -> anyhow::Result<Self> {
         let to = |service| match config.split.peer(service) {
-            Some(peer) => remote(peer, site).with_context(|| format!("{service} at {peer}")),
+            Some(peer) => {
+                remote(peer, certificates).with_context(|| format!("{service} at {peer}"))
+            }
             None => Ok(inside.clone()),
         };
         let has_leases = config.netboot.is_some() || config.split.peer(Service::Netboot).is_some();
@@ -54,17 +50,9 @@ impl Endpoints {
 }
 
 /// Returns a channel to `peer` that presents the certificate of the site's services.
-fn remote(peer: &Uri, site: &SiteAuthority) -> anyhow::Result<Channel> {
-    let endpoint = Endpoint::from(peer.clone())
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL);
-    if peer.scheme_str() == Some("http") {
-        return Ok(endpoint.connect_lazy());
+fn remote(peer: &Uri, certificates: &Certificates) -> anyhow::Result<Channel> {
+    match &certificates.service {
+        Some(own) if peer.scheme_str() == Some("https") => connect::tls(peer, own.client_config()?),
+        Some(_) | None => Ok(connect::plaintext(peer)),
     }
-    let own = site.service().context("opening the certificate of this process")?;
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(site.authority()))
-        .identity(Identity::from_pem(&own.certificate, own.key.expose()));
-    Ok(endpoint.tls_config(tls)?.connect_lazy())
 }

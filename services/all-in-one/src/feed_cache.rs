@@ -14,13 +14,13 @@ use store::sled::Sled;
 
 use crate::config::{Config, Service, Storage};
 
-/// Opens the cache if `config` has edges that follow other processes, and a store on disk. It holds secrets only if this
-/// process serves metadata.
+/// Opens the cache and its store if `config` has edges that follow other processes, and a store on disk. It holds secrets only
+/// if this process serves metadata.
 pub(crate) async fn open(
     config: &Config,
     site: &SiteAuthority,
     has_metadata: bool,
-) -> anyhow::Result<Option<FleetCache>> {
+) -> anyhow::Result<Option<(FleetCache, Arc<dyn Store>)>> {
     let edges = config.netboot.is_some() || !config.metadata_listen.is_empty();
     let followed = [Service::Hardware, Service::Instance, Service::Workflow];
     let is_remote = followed.into_iter().any(|service| config.split.peer(service).is_some());
@@ -36,7 +36,7 @@ pub(crate) async fn open(
     let seal: Arc<dyn Sealer> = Arc::new(SiteSealer(Seal::new(site.key(), "feeds")?));
     let contents =
         if has_metadata { CacheContents::WHOLE } else { netboot::feed_cache::CACHE_CONTENTS };
-    Ok(Some(FleetCache::new(store, &seal, contents)))
+    Ok(Some((FleetCache::new(store.clone(), &seal, contents), store)))
 }
 
 /// Encrypts with a key derived from the site's key.

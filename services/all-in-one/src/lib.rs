@@ -4,11 +4,14 @@
 //! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
 //! - `services`: the services that own records. `edges`: the services for machines.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
-//! - `site_identity`: the check that a shared store belongs to this site.
-//! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets.
+//! - `site_identity`: the check that a store belongs to this site. `store_health`: the health of a process follows its store.
+//! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets. `api_limits`: the limits on
+//!   connections to the API. `certificates`: those of this process, renewed while it runs.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod api_limits;
+mod certificates;
 pub mod config;
 mod edges;
 mod endpoints;
@@ -17,6 +20,7 @@ pub mod maintenance;
 pub mod open_files;
 mod services;
 mod site_identity;
+mod store_health;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,17 +31,19 @@ use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::serve::{self, Transport};
 use runtime::supervise::{self, Tier};
-use runtime::telemetry::Diagnostics;
+use runtime::telemetry::{Diagnostics, Readiness};
 use store::Store;
 use store::deferred::DeferredStore;
 use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::certificates::Certificates;
 use crate::config::{Config, Storage};
 use crate::edges::{Edges, Metadata};
 use crate::endpoints::Endpoints;
 use crate::services::Services;
+use crate::store_health::Health;
 
 /// A server with bound sockets and an open store.
 pub struct Server {
@@ -48,8 +54,8 @@ pub struct Server {
     site: Arc<SiteAuthority>,
     /// None if no service of this process stores records.
     store: Option<Arc<dyn Store>>,
-    /// Present if edges follow other processes.
-    cache: Option<FleetCache>,
+    /// Present if edges follow other processes: the cache and its store.
+    cache: Option<(FleetCache, Arc<dyn Store>)>,
 }
 
 impl std::fmt::Debug for Server {
@@ -100,8 +106,11 @@ impl Server {
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         let (inside, pipes) = in_process::pair();
+        // Edges serve machines while their store is out of reach.
+        let followed_store = store.clone().filter(|_| config.split.owns_records());
 
-        let endpoints = Endpoints::new(&config, &site, &inside)?;
+        let certificates = Certificates::open(&config, &site)?;
+        let endpoints = Endpoints::new(&config, &certificates, &inside)?;
         let services = match &store {
             Some(store) => Services::new(&config, store, &site, &endpoints, &edges.stop)?,
             None => Services::default(),
@@ -109,13 +118,20 @@ impl Server {
         let leases = edge_services.leases(store.as_ref(), &edges.stop);
         let boots = edge_services.boots(store.as_ref(), &edges.stop)?;
         let metadata = edge_services.metadata(&endpoints, &vitals);
-        let (reporter, health) = tonic_health::server::health_reporter();
+        let (reporter, health_service) = tonic_health::server::health_reporter();
+        let health = Health { vitals: vitals.clone(), reporter };
+        health.set(Readiness::Starting).await;
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
-        let app = services.app(health, edge_apis, &vitals)?;
+        let app = services.app(health_service, edge_apis, &vitals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
         services.start(&mut inner);
+        let (cache, cache_store) = cache.unzip();
+        for store in [store.clone(), cache_store].into_iter().flatten() {
+            inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
+        }
 
-        serve_grpc(grpc, &config, &site, app, &mut edges)?;
+        serve_grpc(grpc, &certificates, app, &mut edges)?;
+        edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
         edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
         let edge_readiness = edge_services.start(&endpoints, store, &vitals, &mut edges);
@@ -128,9 +144,11 @@ impl Server {
             if let Some(index) = metadata {
                 index.ready().await;
             }
-            reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
-            vitals.set_ready();
+            health.set(Readiness::Ready).await;
             tracing::info!("ready");
+            if let Some(store) = followed_store {
+                health.follow(&*store).await;
+            }
         }));
         supervise::run([edges, inner], stop, config.drain).await
     }
@@ -139,21 +157,18 @@ impl Server {
 /// Serves `app` on the API's listeners, with TLS unless it is disabled.
 fn serve_grpc(
     listeners: Vec<TcpListener>,
-    config: &Config,
-    site: &SiteAuthority,
+    certificates: &Certificates,
     app: impl serve::App,
     edges: &mut Tier,
 ) -> anyhow::Result<()> {
-    if listeners.is_empty() {
-        return Ok(());
-    }
-    let transport = match config.tls {
-        true => Transport::Tls(Arc::new(site.server(&config.names())?)),
-        false => Transport::TrustedPlaintext,
+    let transport = match &certificates.server {
+        Some(own) => Transport::Tls(Arc::new(own.server_config()?)),
+        None => Transport::TrustedPlaintext,
     };
+    let limits = api_limits::connections(open_files::limit());
     for listener in listeners {
-        let until = edges.stop.clone();
-        edges.tasks.spawn(serve::tcp(listener, transport.clone(), app.clone(), until));
+        let (transport, limits, until) = (transport.clone(), limits.clone(), edges.stop.clone());
+        edges.tasks.spawn(serve::limited_tcp(listener, transport, limits, app.clone(), until));
     }
     Ok(())
 }
@@ -226,11 +241,10 @@ pub(crate) async fn open_store(
         }
         Storage::Etcd(options) => {
             let opened = store::etcd::Etcd::connect(options).await;
-            let store = opened.context("opening the store in etcd")?;
-            site_identity::claim_store(&store, site).await?;
-            Arc::new(store)
+            Arc::new(opened.context("opening the store in etcd")?)
         }
     };
     store::schema::check_or_create(&*store).await?;
+    site_identity::claim_store(&*store, site).await?;
     Ok(store)
 }

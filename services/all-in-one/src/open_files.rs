@@ -22,6 +22,11 @@ pub fn raise() -> Option<u64> {
     }
 }
 
+/// Returns the limit in force; none is unlimited.
+pub fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use futures_util::future::OptionFuture;
-use hardware::{HardwareRecords, Occupancy};
+use hardware::{HardwareRecords, Peers};
 use power::{Bmcs, Jobs, PlaintextHttp, Timing};
 use runtime::access;
+use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
 use runtime::call_metrics::{self, CallMetrics};
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
-use runtime::{Clock, Role, authority};
+use runtime::{Caller, Clock, authority};
 use store::Store;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,9 @@ use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
 use crate::config::{Config, Service, Storage};
 use crate::endpoints::Endpoints;
+
+/// The largest request to the health service, which has the name of a service. Everybody may call it.
+const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
 
 /// The services of this process that own records.
 #[derive(Clone, Debug, Default)]
@@ -55,17 +59,24 @@ impl Services {
         Ok(Self {
             hardware: serves(Service::Hardware).then(|| {
                 let records = HardwareRecords::new(store(), Clock::system());
-                hardware::Api::new(records, Occupancy::new(instance), stop())
+                let peers = Peers::new(instance.clone(), workflow.clone(), power.clone());
+                hardware::Api::new(records, peers, stop())
             }),
             instance: serves(Service::Instance).then(|| {
                 let (hardware, power) = (hardware.clone(), power.clone());
-                instance::Api::new(store(), hardware, workflow, power, stop())
+                instance::Api::new(store(), hardware, workflow, power, Clock::system(), stop())
             }),
             power: serves(Service::Power).then(|| {
                 power::Api::new(Jobs::new(bmcs, process_name(config)), Timing::default(), stop())
             }),
-            workflow: serves(Service::Workflow)
-                .then(|| workflow::Api::new(store(), hardware, power, tokens, issuer, stop())),
+            workflow: serves(Service::Workflow).then(|| {
+                let (peers, timeouts) = (
+                    workflow::CalledServices { hardware, instance, power },
+                    config.worker_timeouts,
+                );
+                let clock = Clock::system();
+                workflow::Api::new(store(), peers, timeouts, tokens, issuer, clock, stop())
+            }),
         })
     }
 
@@ -86,7 +97,7 @@ impl Services {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         let mut routes = Routes::builder();
-        routes.add_service(health);
+        routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
         let Self { hardware, instance, power, workflow } = self.clone();
         hardware.map(|it| routes.add_service(it.into_service()));
@@ -101,8 +112,10 @@ impl Services {
         leases.map(|it| routes.add_service(it.into_service()));
         metadata.map(|it| routes.add_service(it.into_service()));
         let (app, metrics) =
-            (routes.routes().into_axum_router(), vitals.register(CallMetrics::new));
+            (routes.routes().into_axum_router(), vitals.register_common(CallMetrics::new));
+        let admission = vitals.register(Admission::new);
         Ok(app
+            .layer(from_fn_with_state(admission, admission::admit))
             .layer(from_fn(access::check))
             .layer(from_fn_with_state(metrics, call_metrics::record)))
     }
@@ -155,8 +168,8 @@ fn process_name(config: &Config) -> String {
 struct Issuer(Arc<SiteAuthority>);
 
 impl workflow::worker_enrollment::Issuer for Issuer {
-    fn issue(&self, role: Role, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
-        let (certificate, expires) = match self.0.certify(role, csr) {
+    fn issue(&self, caller: &Caller, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
+        let (certificate, expires) = match self.0.certify(caller, csr) {
             Ok(made) => made,
             Err(authority::Error::Request(_)) => return Err(IssueError::Request),
             Err(error) => return Err(IssueError::Authority(error.into())),

@@ -1,5 +1,5 @@
-//! The site that a shared store belongs to. All replicas need the same secrets, because each opens what another one sealed and
-//! trusts what another one signed.
+//! The site that a store belongs to. Other secrets cannot open what is sealed in it. All replicas need the same ones, because each
+//! also trusts what another one signed.
 
 use anyhow::Context as _;
 use runtime::authority::SiteAuthority;
@@ -11,15 +11,17 @@ const KEY: &str = "site";
 /// Checks that `store` belongs to `site`. A store without a mark is marked as this site's.
 pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
     let own = mark(site)?;
-    let expect = vec![Expect::Absent(KEY.into())];
-    let writes = vec![Write::Put(KEY.into(), own.clone().into())];
-    match store.commit(Commit { expect, writes }).await {
-        Ok(_) => return Ok(()),
-        Err(Error::Conflict(_)) => {}
-        Err(error) => return Err(error).context("marking the store with the site"),
+    let read = async || store.get(KEY).await.context("reading the site of the store");
+    // Nothing is written to a marked store, which may be on a full disk.
+    if read().await?.is_none() {
+        let expect = vec![Expect::Absent(KEY.into())];
+        let writes = vec![Write::Put(KEY.into(), own.clone().into())];
+        match store.commit(Commit { expect, writes }).await {
+            Ok(_) | Err(Error::Conflict(_)) => {} // a conflict: another process marked it meanwhile
+            Err(error) => return Err(error).context("marking the store with the site"),
+        }
     }
-    let found = store.get(KEY).await.context("reading the site of the store")?;
-    let same = found.is_some_and(|found| found.value == own);
+    let same = read().await?.is_some_and(|found| found.value == own);
     anyhow::ensure!(
         same,
         "the store belongs to another site than these secrets: copy the directory of secrets of a server that uses it"

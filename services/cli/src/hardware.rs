@@ -16,8 +16,8 @@ use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
-    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    UpdateOptions, required,
+    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
+    ResourceCommand, UpdateOptions, required,
 };
 use crate::{input, tinkerbell};
 
@@ -38,6 +38,24 @@ pub enum HardwareCommand {
         /// Record this reason, for people
         #[arg(long, default_value = "")]
         reason: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Protect machines: deletion, new workflows, new instances and clean-ups are refused
+    Protect {
+        /// The machines
+        #[arg(value_name = pb::Hardware::NAMES, required = true)]
+        names: Vec<String>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Remove the protection of machines
+    Unprotect {
+        /// The machines
+        #[arg(value_name = pb::Hardware::NAMES, required = true)]
+        names: Vec<String>,
         /// Print in this format
         #[arg(short, long, default_value = "table")]
         output: Format,
@@ -79,6 +97,12 @@ pub async fn run(
             let response = client(channel).set_hardware_state(request).await?.into_inner();
             print_list(out, response.hardware.as_slice(), output)
         }
+        HardwareCommand::Protect { names, output } => {
+            resource::protect::<pb::Hardware>(&names, true, output, channel, out).await
+        }
+        HardwareCommand::Unprotect { names, output } => {
+            resource::protect::<pb::Hardware>(&names, false, output, channel, out).await
+        }
         HardwareCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -114,7 +138,7 @@ fn row(machine: &pb::Hardware, state: String, now: SystemTime) -> Vec<String> {
     vec![
         machine.id.clone(),
         machine.name.clone(),
-        state,
+        output::with_protection(state, machine.protect),
         first.map_or_else(String::new, |interface| interface.mac.clone()),
         address.unwrap_or_default(),
         output::age(machine.create_time, now),
@@ -172,6 +196,12 @@ impl Resource for pb::Hardware {
 
     async fn table(channel: &Channel, machines: &[Self]) -> String {
         effective_state::table(channel, machines).await
+    }
+}
+
+impl Protectable for pb::Hardware {
+    fn protection(id: String, protect: bool) -> Self {
+        Self { id, protect, ..Self::default() }
     }
 }
 

@@ -18,8 +18,8 @@ use crate::follow::{self, Watch, Watchable};
 use crate::hardware;
 use crate::output::{self, Format, Row, print_line, print_list};
 use crate::resource::{
-    self, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, UpdateOptions,
-    required,
+    self, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource, ResourceCommand,
+    UpdateOptions, required,
 };
 
 /// Commands on instances.
@@ -46,6 +46,24 @@ pub enum InstanceCommand {
         /// Wait for this state
         #[arg(long = "for", value_name = "STATE", default_value = "active")]
         goal: Goal,
+    },
+    /// Protect instances: deletion, retries of the installation and another system are refused
+    Protect {
+        /// The instances
+        #[arg(value_name = pb::Instance::NAMES, required = true)]
+        names: Vec<String>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Remove the protection of instances
+    Unprotect {
+        /// The instances
+        #[arg(value_name = pb::Instance::NAMES, required = true)]
+        names: Vec<String>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
     },
     /// Commands that every resource has
     #[command(flatten)]
@@ -97,6 +115,12 @@ pub async fn run(
             let word = word.as_ref().map_or("", |word| word.get_name());
             print_line(out, &format!("instance {id} is {word}"))
         }
+        InstanceCommand::Protect { names, output } => {
+            resource::protect::<pb::Instance>(&names, true, output, channel, out).await
+        }
+        InstanceCommand::Unprotect { names, output } => {
+            resource::protect::<pb::Instance>(&names, false, output, channel, out).await
+        }
         InstanceCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -139,7 +163,7 @@ impl Row for pb::Instance {
         vec![
             self.id.clone(),
             self.hostname.clone(),
-            state_word(self),
+            output::with_protection(state_word(self), self.protect),
             self.hardware_id.clone(),
             self.ips.first().map_or_else(String::new, |ip| ip.address.clone()),
             output::age(self.create_time, now),
@@ -200,6 +224,12 @@ impl Resource for pb::Instance {
         let request = pb::DeleteInstanceRequest { id: self.id.clone(), revision: 0, force };
         client(channel).delete_instance(request).await?;
         if options.wait { wait(channel, &self.id, Goal::Gone).await } else { Ok(()) }
+    }
+}
+
+impl Protectable for pb::Instance {
+    fn protection(id: String, protect: bool) -> Self {
+        Self { id, protect, ..Self::default() }
     }
 }
 

@@ -108,6 +108,11 @@ pub fn fields(fields: &[(&str, String)]) -> String {
     present.map(|(name, value)| format!("{name:<10} {value}\n")).collect()
 }
 
+/// Returns `state` as tables show it for an object that is protected or not.
+pub fn with_protection(state: String, protect: bool) -> String {
+    if protect { state + ",protected" } else { state }
+}
+
 /// Converts the name of an enum's value as options write it: `POWER_SOFT_OFF` without `POWER_` becomes `soft-off`.
 pub fn word(value: &str, prefix: &str) -> String {
     value.strip_prefix(prefix).unwrap_or(value).to_lowercase().replace('_', "-")

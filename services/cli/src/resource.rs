@@ -76,6 +76,12 @@ pub trait FromFiles: Resource {
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
 }
 
+/// Resources whose objects can be protected.
+pub trait Protectable: FromFiles {
+    /// Returns an update of the object with the id `id` that sets its field `protect`.
+    fn protection(id: String, protect: bool) -> Self;
+}
+
 /// Options of a list.
 #[derive(Debug, clap::Args)]
 pub struct ListQuery<F: clap::Args> {
@@ -227,6 +233,26 @@ pub async fn update<R: FromFiles>(
     let mut updated = Vec::new();
     for (position, object) in read::<R>(&files)? {
         updated.push(object.update(channel, mask.clone()).await.context(position)?);
+    }
+    print_list(out, &updated, output)
+}
+
+/// Protects the objects with these names, or removes their protection. All are found before the first is changed.
+pub async fn protect<R: Protectable>(
+    names: &[String],
+    protect: bool,
+    output: Format,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut ids = Vec::new();
+    for name in names {
+        ids.push(R::find(channel, name, View::Basic).await?.id().to_owned());
+    }
+    let mut updated = Vec::new();
+    for id in ids {
+        let mask = FieldMask { paths: vec!["protect".to_owned()] };
+        updated.push(R::protection(id, protect).update(channel, Some(mask)).await?);
     }
     print_list(out, &updated, output)
 }

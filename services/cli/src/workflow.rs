@@ -6,6 +6,7 @@ mod table;
 
 use std::time::SystemTime;
 
+use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
@@ -63,6 +64,9 @@ pub struct CreateWorkflow {
     /// Add a label; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
+    /// Create it although this instance occupies the machine
+    #[arg(long, value_name = Instance::NAMES)]
+    occupied_by: Option<String>,
     /// First boot the machine from the network, by its BMC
     #[arg(long)]
     netboot: bool,
@@ -123,13 +127,19 @@ async fn create(
     channel: &Channel,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
-    let CreateWorkflow { template, hardware, values, labels, netboot, output } = options;
+    let CreateWorkflow { template, hardware, values, labels, occupied_by, netboot, output } =
+        options;
     let mode = if netboot { pb::boot_options::Mode::Netboot } else { Default::default() };
+    let occupied_by = match occupied_by {
+        Some(name) => Instance::find(channel, &name, View::Basic).await?.id,
+        None => String::new(),
+    };
     let request = pb::CreateWorkflowRequest {
         template_id: template::id(channel, &template).await?,
         hardware_id: hardware::id(channel, &hardware).await?,
         values: values.into_iter().collect(),
         labels: labels.into_iter().collect(),
+        occupied_by,
         boot_options: Some(pb::BootOptions { mode: mode.into(), power_off_after: false }),
         ..pb::CreateWorkflowRequest::default()
     };

@@ -12,8 +12,10 @@ use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, Mac, Object as _, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+use tracing::Instrument as _;
 
-use crate::occupancy::Occupancy;
+use crate::interrupted;
+use crate::peers::{self, Peers};
 use crate::records::{Error, HardwareKind, HardwareRecords};
 
 /// Serves [`HardwareRecords`] over gRPC.
@@ -21,15 +23,15 @@ use crate::records::{Error, HardwareKind, HardwareRecords};
 pub struct Api {
     records: HardwareRecords,
     mirror: Mirror<HardwareKind>,
-    occupancy: Occupancy,
+    peers: Peers,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// Serves `records`, and asks `occupancy` before it deletes one. Watches end at `stop`.
-    pub fn new(records: HardwareRecords, occupancy: Occupancy, stop: CancellationToken) -> Self {
+    /// Serves `records`, and releases each at `peers` before it is deleted. Watches end at `stop`.
+    pub fn new(records: HardwareRecords, peers: Peers, stop: CancellationToken) -> Self {
         let mirror = Mirror::new(records.records().clone());
-        Self { records, mirror, occupancy, stop }
+        Self { records, mirror, peers, stop }
     }
 
     /// Converts it into a service for a tonic router.
@@ -47,9 +49,14 @@ impl Api {
         self.records.records().check(repair).await
     }
 
-    /// Follows the records until `stop`, which must come after the end of the watches.
+    /// Follows the records, and continues interrupted deletes, until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        serving::run(self.mirror, stop).await
+        let Self { records, mirror, peers, stop: _ } = self;
+        let (served, ()) = tokio::join!(
+            serving::run(mirror.clone(), stop.clone()),
+            interrupted::run(records, mirror, peers, stop),
+        );
+        served
     }
 }
 
@@ -131,7 +138,11 @@ impl HardwareService for Api {
     ) -> Result<Response<pb::DeleteHardwareResponse>, Status> {
         let pb::DeleteHardwareRequest { id, revision } = request.into_inner();
         let id = Violations::parse("id", &id)?;
-        self.records.delete(id, revision, &self.occupancy).await?;
+        let (records, peers) = (self.records.clone(), self.peers.clone());
+        // In a task, because this future is dropped if the caller goes away.
+        let delete = async move { records.delete(id, revision, &peers).await };
+        let deleted = tokio::spawn(delete.in_current_span()).await;
+        deleted.map_err(|_| Status::internal("the delete was interrupted"))??;
         Ok(Response::new(pb::DeleteHardwareResponse {}))
     }
 
@@ -173,12 +184,27 @@ impl From<Error> for Status {
             Error::Illegal(_) => {
                 status::failed_precondition("STATE", "hardware", error.to_string())
             }
-            Error::Occupied { ref id, .. } => {
+            Error::Protected(ref id) => {
                 let subject = format!("hardware/{id}");
-                status::failed_precondition("OCCUPIED", &subject, error.to_string())
+                status::failed_precondition("PROTECTED", &subject, error.to_string())
             }
-            Error::OccupantUnknown(_) => Self::unavailable(error.to_string()),
+            Error::Peers(error) => error.into(),
             Error::Records(error) => error.into(),
         }
     }
 }
+
+impl From<peers::Error> for Status {
+    fn from(error: peers::Error) -> Self {
+        let text = error.to_string();
+        let (reason, id) = match error {
+            peers::Error::Occupied { id, .. } => ("OCCUPIED", id),
+            peers::Error::Working { id, .. } => ("WORKFLOW", id),
+            peers::Error::Unavailable { .. } => return Self::unavailable(text),
+        };
+        status::failed_precondition(reason, &format!("hardware/{id}"), text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,8 @@
 //! - [`check`]: the rules for records, and the form in which they are stored.
 //! - [`records`]: the records in the store; no gRPC.
 //! - `scripts`: the scripts that an update leaves unchanged.
-//! - [`occupancy`]: the call to the instance service.
+//! - [`peers`]: what the other services have for a machine.
+//! - `interrupted`: deletes that were interrupted, continued.
 //!
 //! The use of a machine is recorded by the instance service, its BMC by the power service.
 
@@ -13,11 +14,14 @@
 
 pub mod api;
 pub mod check;
-pub mod occupancy;
+#[cfg(test)]
+mod fake_peers;
+mod interrupted;
+pub mod peers;
 pub mod records;
 mod scripts;
 pub mod state;
 
 pub use api::Api;
-pub use occupancy::Occupancy;
+pub use peers::Peers;
 pub use records::{Error, HardwareRecords};

@@ -21,9 +21,12 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, Object as _};
 
 use crate::check;
-use crate::occupancy::Occupancy;
+use crate::peers::{self, Peers};
 use crate::scripts;
 use crate::state::{self, IllegalStateChange};
+
+/// The repetitions of a step of a delete that another writer preceded.
+const MAX_REPETITIONS: usize = 8;
 
 /// A failed request about machines.
 #[derive(Debug, thiserror::Error)]
@@ -34,20 +37,26 @@ pub enum Error {
     /// The machine's state does not allow the change.
     #[error(transparent)]
     Illegal(#[from] IllegalStateChange),
-    /// An instance occupies the machine.
-    #[error("hardware {id} is occupied by instance {by}: delete that first")]
-    Occupied {
-        /// The machine.
-        id: String,
-        /// The instance.
-        by: String,
-    },
-    /// The instance service could not be asked for the machine's occupant.
-    #[error("the instance service did not answer")]
-    OccupantUnknown(#[source] Box<tonic::Status>),
+    /// The machine is protected.
+    #[error("hardware {0} is protected: remove its protection first")]
+    Protected(String),
+    /// The machine is in use, or another service could not be called.
+    #[error(transparent)]
+    Peers(#[from] peers::Error),
     /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
+}
+
+impl Error {
+    /// True if the machine is protected or in use: a delete is not to be repeated until that has ended.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Protected(_) => true,
+            Self::Peers(error) => error.is_refusal(),
+            Self::Invalid(_) | Self::Illegal(_) | Self::Records(_) => false,
+        }
+    }
 }
 
 /// The kind of hardware records.
@@ -122,6 +131,8 @@ impl HardwareRecords {
         let mut new = field_mask::merge(&old, &update, paths)?;
         if paths.is_empty() {
             scripts::restore(&old, &mut new);
+            // A caller that does not know the field sends false.
+            new.protect |= old.protect;
         }
         let new = self.updated(check::normalize(new)?);
         Ok(self.records.replace(&old, new).await?)
@@ -144,43 +155,91 @@ impl HardwareRecords {
         Ok(self.records.replace(&old, new).await?)
     }
 
-    /// Deletes a machine, unless an instance occupies it. It is marked as deleting first, so that no new instance uses it
-    /// while the instance service is asked; an earlier claim is found.
-    pub async fn delete(
-        &self,
-        id: HardwareId,
-        revision: i64,
-        occupancy: &Occupancy,
-    ) -> Result<(), Error> {
+    /// Deletes a machine, unless it is protected or an instance or a workflow uses it, and what the other services have for it.
+    /// It is marked as deleting first, so that no new instance uses it while they are called; an earlier claim is found. If the
+    /// delete is refused, the mark is removed, unless the machine had it before: then another call is deleting it, or was
+    /// interrupted ([`resume_delete`](Self::resume_delete)).
+    pub async fn delete(&self, id: HardwareId, revision: i64, peers: &Peers) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        let marked = self.records.replace(&old, self.in_state(&old, State::Deleting)).await?;
-        match occupancy.occupant(&old.id).await {
-            Ok(None) => {
-                self.records.commit(self.records.to_delete(&marked)).await?;
-                Ok(())
-            }
-            occupied => {
-                let restored = self.in_state(&marked, state::after_refused_delete(old.state()));
-                self.records.replace(&marked, restored).await?;
-                Err(match occupied {
-                    Ok(by) => Error::Occupied { id: old.id, by: by.unwrap_or_default() },
-                    Err(status) => Error::OccupantUnknown(Box::new(status)),
-                })
-            }
+        if old.state() == State::Deleting {
+            return self.delete_marked(old, peers).await;
         }
+        check_protection(&old)?;
+        let marked = self.updated(pb::Hardware { state: State::Deleting.into(), ..old.clone() });
+        let marked = self.records.replace(&old, marked).await?;
+        let deleted = self.delete_marked(marked, peers).await;
+        if matches!(deleted, Err(Error::Protected(_) | Error::Peers(_))) {
+            self.remove_mark(&old.id, old.state(), &old.state_reason).await?;
+        }
+        deleted
     }
 
-    fn in_state(&self, hardware: &pb::Hardware, to: State) -> pb::Hardware {
-        if hardware.state() == to {
-            return hardware.clone();
+    /// Continues the interrupted delete of the machine that is marked since `revision`. If it is protected or in use, it goes to
+    /// maintenance, because its state before the mark is unknown.
+    pub async fn resume_delete(&self, id: &str, revision: i64, peers: &Peers) -> Result<(), Error> {
+        let marked = self.records.at(id, revision).await?;
+        let deleted = self.delete_marked(marked, peers).await;
+        if let Err(error) = &deleted
+            && error.is_refusal()
+        {
+            let reason = format!("an interrupted delete was refused: {error}");
+            self.remove_mark(id, State::Maintenance, &reason).await?;
         }
-        self.updated(pb::Hardware { state: to.into(), ..hardware.clone() })
+        deleted
+    }
+
+    /// Deletes a machine that is marked as deleting, unless it is protected or in use. Other updates meanwhile do not prevent
+    /// that.
+    async fn delete_marked(&self, mut marked: pb::Hardware, peers: &Peers) -> Result<(), Error> {
+        for _ in 0..MAX_REPETITIONS {
+            check_protection(&marked)?;
+            peers.release(&marked.id).await?;
+            match self.records.commit(self.records.to_delete(&marked)).await {
+                Err(records::Error::Changed { .. }) => {}
+                result => return Ok(result.map(drop)?),
+            }
+            // The mark may have been absent between the two readings, so the other services are called again.
+            marked = match self.marked(&marked.id).await? {
+                Some(current) => current,
+                None => break,
+            };
+        }
+        Err(changed(&marked.id))
+    }
+
+    /// Gives a machine that is marked as deleting the state `to`. Updates meanwhile are kept.
+    async fn remove_mark(&self, id: &str, to: State, reason: &str) -> Result<(), Error> {
+        for _ in 0..MAX_REPETITIONS {
+            let Some(marked) = self.marked(id).await? else { return Ok(()) };
+            let (state, state_reason) = (to.into(), reason.to_owned());
+            let new = self.updated(pb::Hardware { state, state_reason, ..marked.clone() });
+            match self.records.replace(&marked, new).await {
+                Err(records::Error::Changed { .. }) => {}
+                result => return Ok(result.map(drop)?),
+            }
+        }
+        Err(changed(id))
+    }
+
+    /// Returns the machine `id` if it exists and is marked as deleting.
+    async fn marked(&self, id: &str) -> Result<Option<pb::Hardware>, Error> {
+        let found = self.records.get(id).await?;
+        Ok(found.filter(|hardware| hardware.state() == State::Deleting))
     }
 
     /// Returns `hardware` with the present time as its update time.
     fn updated(&self, hardware: pb::Hardware) -> pb::Hardware {
         pb::Hardware { update_time: Some(self.clock.wall().into()), ..hardware }
     }
+}
+
+/// Passes unless `hardware` is protected.
+fn check_protection(hardware: &pb::Hardware) -> Result<(), Error> {
+    if hardware.protect { Err(Error::Protected(hardware.id.clone())) } else { Ok(()) }
+}
+
+fn changed(id: &str) -> Error {
+    records::Error::Changed { noun: HardwareKind::NOUN, id: id.to_owned() }.into()
 }
 
 /// Returns a record as it is first stored.

@@ -5,7 +5,7 @@
 //! enrolled, provisionable ──▶ failed        an automatic step failed
 //! failed ──▶ enrolled                       an operator has looked at it
 //! enrolled, provisionable, failed ──▶ maintenance ──▶ enrolled, provisionable
-//! any of these ──▶ deleting ──▶ (gone)      or back, if deleting was refused
+//! any of these ──▶ deleting ──▶ (gone)      or back, if deleting was refused; to maintenance, if it was interrupted and refused
 //! ```
 //!
 //! Provisioning, in use and deprovisioning are states of the instance that occupies the machine.
@@ -18,12 +18,6 @@ use tinwright::hardware::v1::State;
 pub struct IllegalStateChange {
     from: State,
     to: State,
-}
-
-/// Returns the state after a refused delete of a machine that was in `before`. If it was being deleted already, its earlier
-/// state is unknown, and an operator has to look at it.
-pub fn after_refused_delete(before: State) -> State {
-    if before == State::Deleting { State::Maintenance } else { before }
 }
 
 /// Returns the state after a request for `to`. A request for the present state changes nothing.
@@ -70,15 +64,6 @@ mod tests {
             assert_eq!(after(state, state), Ok(state));
             assert_eq!(after(state, State::Deleting).is_ok(), state == State::Deleting);
             assert_eq!(after(State::Deleting, state).is_ok(), state == State::Deleting);
-        }
-    }
-
-    #[test]
-    fn a_refused_delete_restores_the_state_or_leads_to_maintenance() {
-        for state in ALL {
-            let after = after_refused_delete(state);
-            let expected = if state == State::Deleting { State::Maintenance } else { state };
-            assert_eq!(after, expected);
         }
     }
 

@@ -31,15 +31,17 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves the instances in `store` and calls the services behind the channels. Watches end at `stop`.
+    /// Serves the instances in `store` and calls the services behind the channels. The times in records are those of `clock`.
+    /// Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
         hardware: Channel,
         workflow: Channel,
         power: Channel,
+        clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let instances = Instances::new(store, Clock::system());
+        let instances = Instances::new(store, clock);
         let mirror = Mirror::new(instances.records().clone());
         Self { instances, mirror, peers: Peers::new(hardware, workflow, power), stop }
     }
@@ -223,7 +225,12 @@ impl From<Error> for Status {
             Error::Illegal(_) | Error::NotQueued(_) => {
                 status::failed_precondition("STATE", "instance", text)
             }
-            Error::BeingDeleted(id) => status::failed_precondition("STATE", &id, text),
+            Error::BeingDeleted(id) | Error::BeingCleaned { instance: id, .. } => {
+                status::failed_precondition("STATE", &id, text)
+            }
+            Error::Protected(id) => {
+                status::failed_precondition("PROTECTED", &format!("instance/{id}"), text)
+            }
             Error::NotOccupant { hardware, .. } => {
                 status::failed_precondition("OCCUPANT", &hardware.to_string(), text)
             }

@@ -43,9 +43,20 @@ pub enum Error {
     /// The request asks for a first state other than queued.
     #[error("an instance begins queued, not {}", .0.word())]
     NotQueued(pb::State),
-    /// The instance is being deleted and cannot be changed.
+    /// The instance is being deleted, so that only its clean-up template can be changed.
     #[error("instance {0} is being deleted")]
     BeingDeleted(String),
+    /// The clean-up of the instance's machine has begun, so that its template cannot be changed.
+    #[error("instance {instance} is being cleaned by workflow {workflow}")]
+    BeingCleaned {
+        /// The instance.
+        instance: String,
+        /// The workflow that cleans its machine.
+        workflow: String,
+    },
+    /// The instance is protected against the request.
+    #[error("instance {0} is protected: remove its protection first")]
+    Protected(String),
     /// A machine sent a report for an instance that does not occupy it.
     #[error("hardware {hardware} is not occupied by instance {instance}")]
     NotOccupant {
@@ -133,22 +144,27 @@ impl Instances {
         Ok(self.records.create(&instance, Change::default(), request.as_ref()).await?)
     }
 
-    /// Replaces the fields of an instance that `paths` names.
+    /// Replaces the fields of an instance that `paths` names; while it is being deleted, only its clean-up template. What a
+    /// protected instance has installed stays.
     pub async fn update(
         &self,
         update: pb::Instance,
         paths: &[String],
     ) -> Result<pb::Instance, Error> {
         let merge = |old: &pb::Instance| {
-            if State::try_from(old)?.is_being_deleted() {
-                return Err(Error::BeingDeleted(old.id.clone()));
+            update::check_state(old, paths)?;
+            let new = check::normalize(update::merge(old, &update, paths)?)?;
+            let is_same = (&new.os, &new.template_id) == (&old.os, &old.template_id);
+            if !is_same && has_protected_installation(old) {
+                return Err(Error::Protected(old.id.clone()));
             }
-            Ok(check::normalize(update::merge(old, &update, paths)?)?)
+            Ok(new)
         };
         self.change(&update.id, update.revision, merge).await
     }
 
-    /// Begins to release the machine; with `force`, without cleaning it. Returns the instance as it is then.
+    /// Begins to release the machine, unless the instance is protected; with `force`, without cleaning the machine. Returns the
+    /// instance as it is then.
     pub async fn delete(
         &self,
         id: InstanceId,
@@ -156,6 +172,9 @@ impl Instances {
         force: bool,
     ) -> Result<pb::Instance, Error> {
         let delete = |old: &pb::Instance| {
+            if old.protect {
+                return Err(Error::Protected(old.id.clone()));
+            }
             let mut new = transition::after(old, Event::Delete, "", self.now())?;
             new.forced |= force;
             Ok(new)
@@ -163,9 +182,16 @@ impl Instances {
         self.change(&id.to_string(), revision, delete).await
     }
 
-    /// Repeats the step that failed. Does nothing if that was requested already.
+    /// Repeats the step that failed, unless a protected machine would be installed again. Does nothing if that was requested
+    /// already.
     pub async fn retry(&self, id: InstanceId) -> Result<pb::Instance, Error> {
-        let retry = |old: &pb::Instance| transition::after(old, Event::Retry, "", self.now());
+        let retry = |old: &pb::Instance| {
+            let new = transition::after(old, Event::Retry, "", self.now())?;
+            if new != *old && has_protected_installation(old) {
+                return Err(Error::Protected(old.id.clone()));
+            }
+            Ok(new)
+        };
         self.change(&id.to_string(), 0, retry).await
     }
 
@@ -235,6 +261,11 @@ impl Instances {
             }
         }
     }
+}
+
+/// True if `instance` is protected and its machine was changed for it.
+fn has_protected_installation(instance: &pb::Instance) -> bool {
+    instance.protect && instance.begin_time.is_some()
 }
 
 /// Returns `requested` as it is first stored: output-only fields have their initial values, whatever was sent.

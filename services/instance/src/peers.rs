@@ -69,7 +69,10 @@ impl Peers {
     /// Reports to the workflow service that the machine's installed system has booted. Failures are only logged: the workflow
     /// service also learns of boots from other sources.
     pub async fn report_boot(&self, hardware_id: &str) {
-        let request = wf::NoteBootRequest { hardware_id: hardware_id.to_owned() };
+        let request = wf::NoteBootRequest {
+            hardware_id: hardware_id.to_owned(),
+            ..wf::NoteBootRequest::default()
+        };
         if let Err(status) = self.workflow.clone().note_boot(request).await {
             tracing::debug!(code = ?status.code(), reason = status.message(), "boot not reported");
         }
@@ -145,13 +148,13 @@ impl Peers {
         optional("workflow", self.workflow.clone().cancel_workflow(request).await).map(drop)
     }
 
-    /// Restarts the machine into one network boot. Returns false if it has no BMC.
+    /// Restarts the machine into one network boot. Returns the power job's id, or nothing if the machine has no BMC.
     pub async fn boot_from_network(
         &self,
         hardware: &str,
         labels: BTreeMap<String, String>,
         request_id: String,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<String>, Error> {
         use power::operation::{Boot, Power, What, boot::Device};
         let boot = Boot { device: Device::Pxe.into(), ..Boot::default() };
         let operations = [What::Boot(boot), What::Power(Power::Cycle.into())]
@@ -162,7 +165,14 @@ impl Peers {
             labels,
             request_id,
         };
-        Ok(optional("power", self.power.clone().create_power_job(request).await)?.is_some())
+        let response = self.power.clone().create_power_job(request).await;
+        Ok(optional("power", response)?.map(|created| created.power_job.unwrap_or_default().id))
+    }
+
+    /// Cancels a power job, if it is still there. A step of it that has begun is carried out.
+    pub async fn cancel_power_job(&self, id: &str) -> Result<(), Error> {
+        let request = power::CancelPowerJobRequest { id: id.to_owned() };
+        optional("power", self.power.clone().cancel_power_job(request).await).map(drop)
     }
 
     /// Returns a client for watching workflows.

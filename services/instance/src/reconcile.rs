@@ -4,6 +4,7 @@
 //! own records ─changed─┐
 //! workflows ──ended────┼─▶ work queue ─▶ step(id): read again, act, commit ─▶ work queue
 //! time ────────────────┘
+//!      └─every minute──▶ sweep: cancels workflows that no instance waits for
 //! ```
 //!
 //! All state is in the record. A step reads it, calls the peers, and commits the result only if the record has not changed
@@ -13,10 +14,12 @@
 //! - `provision`: checks that the machine may be used, and starts the workflow that installs it.
 //! - `install`: waits for the workflow and for the installed system's call.
 //! - `deprovision`: has the machine cleaned, and releases it.
+//! - `orphans`: cancels what a step created for an instance that was changed or deleted meanwhile.
 
 mod controller;
 mod deprovision;
 mod install;
+mod orphans;
 mod provision;
 
 use std::collections::BTreeMap;
@@ -30,7 +33,7 @@ use tinwright::workflow::v1::{WatchWorkflowsRequest, Workflow, WorkflowState};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::controller::Controller;
+use self::controller::{Controller, WorkflowChange};
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};
 use crate::state::{Event, State};
@@ -41,6 +44,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which an awaited workflow is read, in case its end was missed.
 const WORKFLOW_POLL_INTERVAL: Duration = Duration::from_secs(300);
+/// The interval at which a machine that may not be used now is read again.
+const HARDWARE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// In place of a request id: no request.
 const NO_REQUEST: &str = "";
 /// The label with the id of the request that created a workflow or power job.
@@ -77,25 +82,21 @@ impl Reconciler {
 
     /// Reconciles all instances in `mirror` until `stop`, then waits for the steps that are running.
     pub async fn run(self, mirror: Mirror<InstanceKind>, stop: CancellationToken) {
-        let (sender, ended) = mpsc::unbounded_channel();
+        let (sender, workflows) = mpsc::unbounded_channel();
         let client = self.peers.workflow_client();
         let open = async || {
             let all = WatchWorkflowsRequest::default();
             Ok(client.clone().watch_workflows(all).await?.into_inner())
         };
         let forward = move |event: FeedEvent<Workflow>| {
-            let ended = match event {
-                FeedEvent::Snapshot(_) => None,
-                FeedEvent::Put(workflow) if workflow.is_terminal() => Some(workflow.id),
-                FeedEvent::Deleted(id) => Some(id),
-                FeedEvent::Put(_) | FeedEvent::Disconnected => return,
-            };
-            // Fails only once the controller has stopped.
-            let _stopped = sender.send(ended);
+            if let Some(change) = WorkflowChange::from_event(event) {
+                // Fails only once the controller has stopped.
+                let _stopped = sender.send(change);
+            }
         };
         tokio::join!(
             feed::follow("workflows", open, forward, stop.clone()),
-            Box::pin(Controller::new(self, mirror, ended).run(stop)),
+            Box::pin(Controller::new(self, mirror, workflows).run(stop)),
         );
     }
 

@@ -100,7 +100,7 @@ impl State {
         matches!(self, Self::Queued | Self::Provisioning | Self::Deprovisioning)
     }
 
-    /// True if the instance is being deleted: callers may no longer change its record.
+    /// True if the instance is being deleted: of its record, callers may change only the clean-up template.
     pub fn is_being_deleted(self) -> bool {
         matches!(self, Self::Deprovisioning | Self::DeprovisionFailed | Self::Gone)
     }

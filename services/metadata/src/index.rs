@@ -136,11 +136,12 @@ impl Index {
     }
 }
 
-/// Returns the age of records with this freshness: zero while their feeds are live, none if there are no records yet.
+/// Returns the age of records with this freshness: zero while their feeds are live, none if there are no records yet or a feed
+/// is not followed.
 fn age(freshness: Freshness, now: Instant) -> Option<Duration> {
     match freshness {
-        Freshness::NeverSynced => None,
-        Freshness::Live | Freshness::Unused => Some(Duration::ZERO),
+        Freshness::NeverSynced | Freshness::Unused => None,
+        Freshness::Live => Some(Duration::ZERO),
         Freshness::StaleSince(when) => Some(now.saturating_duration_since(when)),
     }
 }

@@ -24,6 +24,8 @@
 //!
 //! No request waits for another service, except for a phone-home call to be stored.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod contents;
 pub mod control_plane;

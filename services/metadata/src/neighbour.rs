@@ -3,8 +3,8 @@
 //! The kernel is asked for the route to the address, and for the neighbour entry there: that is where the response will be
 //! sent, whatever interface the request came in on.
 //!
-//! The kernel's answers are cached until it notifies of a change (`cache`). Notifications are read before each lookup, so
-//! the cache never differs from the kernel.
+//! The kernel's answers are cached until it notifies of a change (`cache`). Notifications are read before each lookup, and
+//! an entry is used for a second at most, because some changes have no notification.
 
 mod cache;
 

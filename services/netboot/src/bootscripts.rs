@@ -3,12 +3,13 @@
 //! A script is served only to an address of the machine that it is for. The token in its URLs is bound to machine and
 //! address, and expires.
 //!
-//! A response is made in two steps: `respond` and [`BootScripts::respond_file`] decide and change nothing, and
+//! A response is made in two steps: `respond` and [`BootScripts::respond_file`] decide, change nothing and log nothing, and
 //! [`BootScripts::apply`] applies the [`Effects`]. [`BootScripts::simulate`] discards them.
 //!
 //! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
-//! - `events`: steps for timelines; `render`: the texts; `virtual_media`: machines that boot from virtual media.
+//! - `events`: steps for timelines; `warning`: warnings for the log; `render`: the texts; `virtual_media`: machines that boot
+//!   from virtual media.
 
 pub mod custom;
 mod events;
@@ -18,6 +19,7 @@ pub mod history;
 mod render;
 pub mod script_reports;
 mod virtual_media;
+mod warning;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use self::custom::{ScriptOwner, ScriptReport};
 pub use self::files::{BootFile, ScriptStatus};
 use self::gate::PresentedIdentity;
 use self::history::BootHistory;
+use self::warning::Warning;
 use crate::Mac;
 use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Decision, Fact, MachineFacts, Policy, RETRY, decide};
@@ -110,6 +113,8 @@ pub struct Effects {
     script: Option<(Arc<MachineView>, ScriptKind)>,
     /// Report to another service.
     report: Option<ScriptReport>,
+    /// Warnings for the log.
+    warnings: Vec<Warning>,
 }
 
 /// A rendered script.
@@ -208,16 +213,16 @@ impl BootScripts {
 
     /// Returns the response to a simulated `request`, which changes nothing and is not logged.
     pub fn simulate(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<Script> {
-        let no_log = tracing::Dispatch::none();
-        tracing::dispatcher::with_default(&no_log, || self.respond(request, now).0)
+        self.respond(request, now).0
     }
 
-    /// Decides the response to `request`. Changes nothing but the log.
+    /// Decides the response to `request`. Changes nothing and logs nothing.
     fn respond(&self, request: &ScriptRequest, now: SystemTime) -> (BootResult<Script>, Effects) {
         let mut effects = Effects::default();
         let (mac, source) = (request.mac, Some(request.source));
-        let reply = self.select(request, now).and_then(|(machine, fact, script)| {
-            self.delay_boot_loop(machine.as_deref(), now)?;
+        let selected = self.select(request, now, &mut effects.warnings);
+        let reply = selected.and_then(|(machine, fact, script)| {
+            self.delay_boot_loop(machine.as_deref(), now, &mut effects.warnings)?;
             let step = BootStep::script(script.kind, fact);
             effects.event = match &machine {
                 Some(machine) => Some(Event::of(machine, step, source, now)),
@@ -236,7 +241,8 @@ impl BootScripts {
     /// Applies the effects of a response. Returns the report that another service has to get.
     #[must_use]
     pub fn apply(&self, effects: Effects, now: SystemTime) -> Option<ScriptReport> {
-        let Effects { event, script, report } = effects;
+        let Effects { event, script, report, warnings } = effects;
+        warnings.iter().for_each(Warning::log);
         if let Some((machine, kind)) = script
             && kind != ScriptKind::AskUuid
         {
@@ -262,12 +268,17 @@ impl BootScripts {
     }
 
     /// Refuses a script to a machine in a boot loop, where the site delays those.
-    fn delay_boot_loop(&self, machine: Option<&MachineView>, now: SystemTime) -> BootResult<()> {
+    fn delay_boot_loop(
+        &self,
+        machine: Option<&MachineView>,
+        now: SystemTime,
+        warnings: &mut Vec<Warning>,
+    ) -> BootResult<()> {
         let Some(machine) = machine.filter(|machine| self.is_boot_loop(machine, now)) else {
             return Ok(());
         };
         let held = self.site.serving.hold_boot_loops;
-        tracing::warn!(hardware.id = machine.hardware.id, held, "boot loop: {BOOT_LOOP}");
+        warnings.push(Warning::BootLoop { hardware: machine.id, held });
         match held {
             true => Err(BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() }),
             false => Ok(()),
@@ -276,7 +287,12 @@ impl BootScripts {
 
     /// Finds the machine that `request` is from, and renders its script. Leases are consulted only where no record owns the
     /// source address.
-    fn select(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<SelectedScript> {
+    fn select(
+        &self,
+        request: &ScriptRequest,
+        now: SystemTime,
+        warnings: &mut Vec<Warning>,
+    ) -> BootResult<SelectedScript> {
         let (source, feed) = (request.source, self.index.feed());
         if feed == Freshness::NeverSynced {
             return Err(BootRefusal::later(Fact::FeedIncomplete));
@@ -291,7 +307,8 @@ impl BootScripts {
                 |allocator: &Allocator| allocator.boots_unknown(request.mac, source, holder());
             let boot_unknown = self.allocator.as_deref().is_some_and(in_pool);
             let decision = self.decision(None, feed, boot_unknown);
-            return Ok((None, decision.fact, self.render(None, decision, request, now)?));
+            let fact = decision.fact;
+            return Ok((None, fact, self.render(None, decision, request, now, warnings)?));
         };
         let is_its_own = self.is_mac_only(request)
             || machine.has(source)
@@ -302,10 +319,10 @@ impl BootScripts {
         let decision = self.decision(Some(&machine), feed, false);
         let (fact, uuid) = (decision.fact, request.uuid.as_deref());
         let script = match decision.opens_a_boot()
-            && self.gate_asks_uuid(&machine, &decision, uuid, source)?
+            && self.gate_asks_uuid(&machine, &decision, uuid, source, warnings)?
         {
             true => self.ask_uuid(&machine, request)?,
-            false => self.render(Some(&machine), decision, request, now)?,
+            false => self.render(Some(&machine), decision, request, now, warnings)?,
         };
         Ok((Some(machine), fact, script))
     }
@@ -317,12 +334,15 @@ impl BootScripts {
         decision: Decision,
         request: &ScriptRequest,
         now: SystemTime,
+        warnings: &mut Vec<Warning>,
     ) -> BootResult<Script> {
         let Decision { boot, fact } = decision;
         let pxelinux = request.format == ScriptFormat::Pxelinux;
         let (kind, text) = match (boot, machine) {
             (BootTarget::Later, _) => return Err(BootRefusal::later(fact)),
-            (BootTarget::Worker, _) => (ScriptKind::Worker, self.worker(machine, request, now)?),
+            (BootTarget::Worker, _) => {
+                (ScriptKind::Worker, self.worker(machine, request, now, warnings)?)
+            }
             (BootTarget::LocalDisk, _) => {
                 let sanboot = machine.is_some_and(MachineView::wants_sanboot);
                 let ipxe = ipxe::local_disk(sanboot);
@@ -333,7 +353,9 @@ impl BootScripts {
             {
                 return Err(no_pxelinux());
             }
-            (BootTarget::Generic, _) => (ScriptKind::Generic, self.worker(None, request, now)?),
+            (BootTarget::Generic, _) => {
+                (ScriptKind::Generic, self.worker(None, request, now, warnings)?)
+            }
             (BootTarget::Shell, _) => (ScriptKind::Shell, ipxe::SHELL.into()),
             (BootTarget::CustomScript(script), Some(machine)) => {
                 let owner = ScriptOwner::of(fact, machine.mac);
@@ -357,13 +379,14 @@ impl BootScripts {
         decision: &Decision,
         uuid: Option<&str>,
         source: IpAddr,
+        warnings: &mut Vec<Warning>,
     ) -> BootResult<bool> {
         let Some(gate) = gate_of(machine, decision) else { return Ok(false) };
         let dhcp_uuid = self.history.dhcp_uuid(machine);
         let presented = PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source };
         gate::asks_uuid(gate, &presented).map_err(|rule| {
-            let hardware = &machine.hardware.id;
-            tracing::warn!(hardware.id = hardware, ?presented, rule, "boot gate closed");
+            let presented = format!("{presented:?}");
+            warnings.push(Warning::GateClosed { hardware: machine.id, presented, rule });
             BootRefusal::NotYours(rule)
         })
     }

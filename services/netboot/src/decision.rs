@@ -96,9 +96,12 @@ pub struct MachineFacts {
     pub boot_once: Option<ScriptSource>,
     /// Instance that occupies it.
     pub instance: Option<Occupant>,
-    /// True if its workflow has an action left for the worker's environment: false once the start of a terminal action is
-    /// stored, and after success.
+    /// True if its workflow has an action left for the worker's environment: false before the machine is prepared for it, once
+    /// the start of a terminal action is stored, and after success.
     pub worker_wanted: bool,
+    /// True if a workflow waits until the machine was switched off and started for it. What runs on the machine until then may
+    /// be its tenant's system, or a system that is to be replaced.
+    pub is_unprepared: bool,
 }
 
 /// The boot of a machine.
@@ -118,7 +121,8 @@ pub enum BootTarget {
     Refused,
     /// Nothing: the machine has no record.
     Unknown,
-    /// Nothing yet: boots are opened only while all feeds are connected. The client retries after [`RETRY`].
+    /// Nothing yet: boots are opened only while all feeds are connected, and to a machine that was switched off and started for
+    /// its workflow. The client retries after [`RETRY`].
     Later,
 }
 
@@ -148,6 +152,8 @@ pub enum Fact {
     WorkerDone(InstanceState),
     #[error("its workflow waits for the worker")]
     WorkflowWaits,
+    #[error("its workflow waits until the machine is prepared")]
+    Unprepared,
     #[error("its record allows workflows")]
     AllowWorkflow,
     #[error("no instance occupies it")]
@@ -253,18 +259,24 @@ impl MachineFacts {
         if matches!(self.state, HardwareState::Maintenance | HardwareState::Deleting) {
             return Some(Decision::new(BootTarget::Refused, Fact::HardwareState(self.state)));
         }
-        let Some(instance) = &self.instance else {
-            return (!self.netboot.allow_pxe)
-                .then_some(Decision::new(BootTarget::Refused, Fact::InterfaceFlag));
-        };
-        if self.worker_wanted || self.due_instance_script().is_some() {
+        if self.instance.is_none() && !self.netboot.allow_pxe {
+            return Some(Decision::new(BootTarget::Refused, Fact::InterfaceFlag));
+        }
+        if self.worker_wanted {
+            return None;
+        }
+        if self.is_unprepared {
+            return Some(Decision::new(BootTarget::Later, Fact::Unprepared));
+        }
+        let instance = self.instance.as_ref()?;
+        if self.due_instance_script().is_some() {
             return None;
         }
         let installed = instance.has_os || instance.custom.is_some();
         let (boot, fact) = match instance.state {
-            InstanceState::Failed
-            | InstanceState::Deprovisioning
-            | InstanceState::DeprovisionFailed => return None,
+            InstanceState::Failed if self.netboot.allow_workflow => return None,
+            // Its tenant's system may run until a workflow has switched the machine off.
+            InstanceState::Deprovisioning => (BootTarget::Later, Fact::Instance(instance.state)),
             InstanceState::Provisioning if instance.script_ran => {
                 (BootTarget::LocalDisk, Fact::ScriptRan)
             }
@@ -277,6 +289,8 @@ impl MachineFacts {
             InstanceState::Active
             | InstanceState::Unspecified
             | InstanceState::Queued
+            | InstanceState::Failed
+            | InstanceState::DeprovisionFailed
             | InstanceState::Deleted => (BootTarget::Refused, Fact::Instance(instance.state)),
         };
         Some(Decision::new(boot, fact))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! datagram ─▶ dhcp::Request ─▶ reply cache ─▶ respond(view, request) ─▶ effects applied ─▶ reply sent ─▶ timeline
-//!                                                                          └─ claim ─▶ committed ─┘
+//!                                               ACK of a pool address: └─▶ timeline ─▶ claim committed ─▶ reply sent
 //! ```
 //!
 //! One loop per port. A reply takes microseconds and waits for nothing, so the kernel's receive buffer is the only queue; it
@@ -298,11 +298,9 @@ impl Server {
         let View { scripts, link_state, .. } = &self.view;
         let leases =
             scripts.allocator.as_ref().filter(|_| is_allocated).map(|allocator| &allocator.leases);
-        if let DropReason::Declined(address) = reason {
-            tracing::warn!(%address, %mac, "address declined: another host uses it");
-        }
         match (reason, leases) {
             (DropReason::Declined(address), None) => {
+                tracing::warn!(%address, %mac, "address declined: another host uses it");
                 link_state.record_declined(address, now.monotonic);
             }
             (DropReason::Declined(address), Some(leases)) => {

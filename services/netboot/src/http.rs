@@ -63,7 +63,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Returns the service. Each request needs its [`runtime::serve::Peers`].
+    /// Returns the service. Each request needs its [`runtime::serve::ConnectionAddresses`].
     pub fn into_service(self) -> impl App {
         let (http, limits) = (Arc::new(self), Limits::default());
         let routes = routes().with_state(http.clone());

@@ -112,6 +112,10 @@ pub struct WorkerEnvironment<'a> {
     pub base_url: &'a str,
     /// URL that the script reports its status to; another one if the files are on another server.
     pub status_url: &'a str,
+    /// URL of our HTTP, without a slash at the end.
+    pub site_url: &'a str,
+    /// URL that the script fetches a new script from.
+    pub script_url: &'a str,
     /// Address that iPXE sends its log to.
     pub syslog: Option<&'a str>,
     /// File names of the kernel and the initramfs below `base_url`. None for a machine without a record: iPXE's variables name
@@ -121,9 +125,16 @@ pub struct WorkerEnvironment<'a> {
     pub arguments: &'a Arguments,
 }
 
-/// Renders the script that boots the worker's environment. It tries five times to fetch the files.
+/// Renders the script that boots the worker's environment. It fetches the files until it has them, with pauses of 20 s.
+///
+/// After nine attempts it requests a new script, because its tokens expire after 15 minutes (`runtime::boot_token`): the nine
+/// take three minutes if each fails at once, so that this is no boot loop, and less than 15 if each fails after a minute. The
+/// new script replaces this one, so that scripts do not nest. If it cannot be fetched, only that is repeated. The script ends
+/// without a boot only if the server refused a new one three times: it answers `/healthz`, and has nothing to boot.
 pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let WorkerEnvironment { base_url, status_url, syslog, files, arguments } = environment;
+    let WorkerEnvironment { base_url, status_url, syslog, files, arguments, .. } = environment;
+    let [site, script] =
+        [url("site URL", environment.site_url)?, url("script URL", environment.script_url)?];
     let base = url("base URL", base_url)?;
     let status = match status_url == base_url {
         true => "${base}",
@@ -154,6 +165,10 @@ pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
         " && initrd --name initrd ${base}/",
         initrd,
         RETRY,
+        script,
+        NEW_SCRIPT,
+        site,
+        REFUSED,
         status,
         "/started && imgfree note ||\nboot ||\n:failed\nimgfetch --name note ",
         status,
@@ -162,13 +177,27 @@ pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
     .concat())
 }
 
-/// Lines after the files: another try unless both were fetched, and then the first report.
+/// Lines after the files: another attempt unless both were fetched.
 const RETRY: &str = " && goto ready ||
-iseq ${try} 5 && goto failed ||
 inc try
-echo retry ${try} in 5 s
-sleep 5
-goto again
+echo files not fetched, attempt ${try} of 9, next in 20 s
+sleep 20
+iseq ${try} 9 || goto again
+set refused:int32 0
+:new
+chain --replace ";
+
+/// Lines after the URL of a new script.
+const NEW_SCRIPT: &str = " ||
+imgfetch --name note ";
+
+/// Lines after the URL of the site: another attempt to get a new script unless it was refused, and then the report of the
+/// start.
+const REFUSED: &str = "/healthz && imgfree note && inc refused ||
+iseq ${refused} 3 && goto failed ||
+echo no new script, next attempt in 20 s
+sleep 20
+goto new
 :ready
 imgfetch --name note ";
 
@@ -214,11 +243,12 @@ pub fn local_disk(sanboot: bool) -> &'static str {
 /// iPXE's shell: a console without a password.
 pub const SHELL: &str = "#!ipxe\nshell ||\nexit 1\n";
 
-/// Renders the script that repeats the request with the machine's UUID. `base_url` is the machine's own.
+/// Renders the script that repeats the request with the machine's UUID. `base_url` is the machine's own. The next script replaces
+/// it, since a worker's script may request it again and again.
 pub fn with_uuid(base_url: &str) -> Result<String, Error> {
     let base = url("base URL", base_url)?;
     let labels = "uuid=${uuid}&serial=${serial}&arch=${buildarch}&plat=${platform}";
-    Ok(format!("#!ipxe\nchain {base}/auto.ipxe?{labels} ||\nexit 1\n"))
+    Ok(format!("#!ipxe\nchain --replace {base}/auto.ipxe?{labels} ||\nexit 1\n"))
 }
 
 /// PXELINUX configuration that boots the disk.

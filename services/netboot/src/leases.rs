@@ -206,6 +206,7 @@ impl Leases {
         let ReturnedAddress { address, mac, event, at } = returned;
         let Some(after) = Lease::after(self.at(address, at), mac, event, at) else { return Ok(()) };
         if after.state == State::Declined {
+            tracing::warn!(%address, %mac, "address declined: another host uses it");
             // Effective at once, even if the commit fails.
             self.state().table.record(address, Some(after));
         }

@@ -78,7 +78,6 @@ impl MachineView {
         let (mac, instance) = (interface.mac.parse().ok()?, machine.instance.as_deref());
         let own = |address: &IpAddr| !machine.is_contested(*address);
         let address = reserved_address(interface).map(|own| own.to_canonical()).filter(own);
-        let wanted = machine.worker_wanted();
         let mut reservation = convert::reservation(mac, interface, instance);
         if address.is_none() {
             reservation.address = None;
@@ -88,7 +87,7 @@ impl MachineView {
             mac,
             position,
             address,
-            facts: convert::machine_facts(&machine.hardware, interface, instance, wanted),
+            facts: convert::machine_facts(machine, interface),
             reservation,
         })
     }

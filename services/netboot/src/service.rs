@@ -35,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::site::Site;
 use crate::timeline::Recorder;
 use crate::timeline::records::BootStore;
+use crate::timeline::step_reports::{self, StepObserver};
 
 /// New boots that may wait to be reported to the workflow service.
 const MAX_WAITING_BOOTS: usize = 256;
@@ -197,7 +198,10 @@ impl Netboot {
     ) -> anyhow::Result<()> {
         let mut tasks = Tasks { set: JoinSet::new(), stop: stop.clone() };
         let SharedState { timeline, clock, .. } = &self.shared;
-        let recorder = Recorder::new(timeline.clone(), boot_store(store), clock.clone());
+        let mut recorder = Recorder::new(timeline.clone(), boot_store(store), clock.clone());
+        let (observer, steps) = StepObserver::new(self.index());
+        recorder.steps = Some(observer);
+        tasks.spawn_until_stop(step_reports::run(peers.workflow.clone(), steps, clock.clone()));
         let stopped = stop.clone();
         tasks.set.spawn(async move {
             recorder.run(stopped).await;
@@ -247,7 +251,8 @@ fn boot_store(store: Arc<dyn Store>) -> BootStore {
 async fn note_boots(workflow: Channel, mut signs: mpsc::Receiver<String>) {
     let mut client = WorkflowServiceClient::new(workflow);
     while let Some(hardware_id) = signs.recv().await {
-        if let Err(status) = client.note_boot(NoteBootRequest { hardware_id }).await {
+        let request = NoteBootRequest { hardware_id, ..NoteBootRequest::default() };
+        if let Err(status) = client.note_boot(request).await {
             tracing::debug!(code = ?status.code(), reason = status.message(), "boot not noted");
         }
     }

@@ -30,6 +30,8 @@ pub struct Site {
     pub files: Option<PathBuf>,
     /// `host:port` of the control plane, as machines reach it.
     pub grpc_authority: String,
+    /// `host:port` of further servers of the control plane, which workers call if the first one does not answer.
+    pub grpc_servers: Vec<String>,
     /// The certificate of the site's authority, in PEM.
     pub authority: String,
     /// SHA-256 of that certificate's DER, in hex.

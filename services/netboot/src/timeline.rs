@@ -10,12 +10,14 @@
 //! - `queue`: events to be merged.
 //! - [`merge`]: assigns events to boots; [`open_boots`]: boots that may grow or are not stored yet. No clock, no store.
 //! - [`records`]: stored boots; `recorder`: the loop that merges events and stores boots.
+//! - [`step_reports`]: reports to the workflow service.
 
 pub mod merge;
 pub mod open_boots;
 mod queue;
 mod recorder;
 pub mod records;
+pub mod step_reports;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -307,15 +307,33 @@ async fn every_client_works_with_a_single_port() {
 
 #[tokio::test]
 async fn one_client_has_at_most_eight_transfers_at_a_time() {
-    let server = TestServer::start().await;
+    let mut server = TestServer::start().await;
+    let mut transfers = Vec::new();
     for _ in 0..8 {
         let client = server.client_socket().await;
         client.request(&[]).await;
-        assert!(client.receive().await.0.starts_with(b"\0\x03"), "a block");
+        let (response, port) = client.receive().await;
+        assert!(response.starts_with(b"\0\x03"), "a block");
+        transfers.push((client, port));
     }
-    let client = server.client_socket().await;
-    client.request(&[]).await;
-    assert_eq!(client.receive().await.0, error_packet(ErrorCode::UNDEFINED, "busy"));
+    let ninth = server.client_socket().await;
+    ninth.request(&[]).await;
+    assert_eq!(ninth.receive().await.0, error_packet(ErrorCode::UNDEFINED, "busy"));
+
+    let (first, port) = transfers.swap_remove(0);
+    first.send(&error_packet(ErrorCode::UNDEFINED, "User aborted"), port).await;
+    assert!(matches!(server.result().await, RequestResult::Transfer(TransferOutcome::Aborted(_))));
+    // The result is reported shortly before the transfer's place is free.
+    let freed = async {
+        loop {
+            ninth.request(&[]).await;
+            if ninth.receive().await.0.starts_with(b"\0\x03") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(TEST_TIMEOUT, freed).await.expect("the ended transfer frees its place");
 }
 
 /// A line to a server, for one client. Ends with the test's runtime.

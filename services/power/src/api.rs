@@ -1,6 +1,7 @@
 //! The gRPC service of BMCs and power jobs.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures_util::Stream;
 use prost::Message;
@@ -18,12 +19,16 @@ use tonic::{Request, Response, Status};
 
 use crate::jobs::Jobs;
 use crate::plan::{self, Timing};
-use crate::redfish::{Power, Redfish};
+use crate::reconcile;
+use crate::redfish::{self, Power, System};
+use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
-use crate::{Error, reconcile};
 
 /// The stream of a watch.
 type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
+
+/// A reading of a BMC.
+type Reading = Arc<Result<System, redfish::Error>>;
 
 /// Serves BMCs and [`Jobs`] over gRPC, and carries the jobs out.
 #[derive(Clone, Debug)]
@@ -31,6 +36,8 @@ pub struct Api {
     jobs: Jobs,
     bmc_mirror: Mirror<Bmc>,
     job_mirror: Mirror<Job>,
+    /// By the id and the revision of the BMC's record.
+    readings: SharedReadings<(String, i64), Reading>,
     timing: Timing,
     stop: CancellationToken,
 }
@@ -40,7 +47,8 @@ impl Api {
     pub fn new(jobs: Jobs, timing: Timing, stop: CancellationToken) -> Self {
         let bmc_mirror = Mirror::new(jobs.bmcs().records().clone());
         let job_mirror = Mirror::new(jobs.records().clone());
-        Self { jobs, bmc_mirror, job_mirror, timing, stop }
+        let readings = SharedReadings::new(stop.clone());
+        Self { jobs, bmc_mirror, job_mirror, readings, timing, stop }
     }
 
     /// Converts it into a service for a tonic router.
@@ -62,13 +70,14 @@ impl Api {
     /// Follows the records and carries out jobs until `stop`, which must come after the end of the watches. A running job
     /// continues at the next start.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { jobs, bmc_mirror, job_mirror, timing, .. } = self;
+        let Self { jobs, bmc_mirror, job_mirror, readings, timing, stop: _ } = self;
         let followed = job_mirror.clone();
         let (bmcs, (), ()) = tokio::join!(
             serving::run(bmc_mirror, stop.clone()),
             followed.run(stop.clone()),
             reconcile::run(jobs, job_mirror, timing, stop),
         );
+        readings.drain().await;
         bmcs
     }
 
@@ -178,12 +187,16 @@ impl PowerService for Api {
     ) -> Result<Response<pb::GetPowerStateResponse>, Status> {
         use pb::get_power_state_response::PowerState;
         let hardware = hardware_id(&request.get_ref().hardware_id)?;
-        let bmc = self.jobs.bmcs().get_by_hardware(&hardware).await?;
-        let target = self.jobs.bmcs().target(&bmc).await?;
-        let mut bmc = Redfish::new(target).map_err(Error::from)?;
-        let system = bmc.system().await;
-        bmc.close().await;
-        let system = system.map_err(Error::from)?;
+        let bmcs = self.jobs.bmcs();
+        let bmc = bmcs.get_by_hardware(&hardware).await?;
+        let target = bmcs.target(&bmc).await?;
+        let read = || {
+            let target = target.clone();
+            async { Arc::new(redfish::read_system(target).await) }
+        };
+        let reading = self.readings.get(&(bmc.id, bmc.revision), read).await;
+        let reading = reading.ok_or_else(|| Status::internal("the BMC could not be read"))?;
+        let system = (*reading).as_ref()?;
         let power_state = match system.power {
             Power::On => PowerState::On,
             Power::Off => PowerState::Off,

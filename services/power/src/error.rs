@@ -47,8 +47,16 @@ impl From<Error> for Status {
                 Self::data_loss(text)
             }
             Error::Refused(_) => Self::internal(text),
-            Error::Bmc(error) if error.is_transient() => Self::unavailable(error.in_full()),
-            Error::Bmc(error) => status::failed_precondition("BMC", "bmc", error.in_full()),
+            Error::Bmc(error) => Self::from(&error),
+        }
+    }
+}
+
+impl From<&redfish::Error> for Status {
+    fn from(error: &redfish::Error) -> Self {
+        match error.is_transient() {
+            true => Self::unavailable(error.in_full()),
+            false => status::failed_precondition("BMC", "bmc", error.in_full()),
         }
     }
 }

@@ -159,16 +159,21 @@ impl Jobs {
         Ok(self.queues.replace(queue, Queue { claim, ..queue.clone() }).await?)
     }
 
-    /// Renews this process' claim on a machine. Fails as changed if another process holds it.
+    /// Renews this process' claim on a machine. Fails as changed if this process does not hold it.
     pub async fn renew(&self, hardware: &str) -> Result<Queue, Error> {
-        retry(|| async {
-            let old = self.queues.require(hardware).await?;
-            match self.holds(&old) {
-                true => self.claim(&old).await,
-                false => Err(changed("claim on hardware", hardware).into()),
+        let mut repetitions = 0;
+        loop {
+            let queue = self.queues.get(hardware).await?.filter(|queue| self.holds(queue));
+            let queue = queue.ok_or_else(|| changed("claim on hardware", hardware))?;
+            match self.claim(&queue).await {
+                Err(Error::Records(records::Error::Changed { .. }))
+                    if repetitions < MAX_REPETITIONS =>
+                {
+                    repetitions += 1;
+                }
+                result => return result,
             }
-        })
-        .await
+        }
     }
 
     /// Releases this process' claim on a machine, if it holds it. An empty queue is deleted.
@@ -205,8 +210,10 @@ impl Jobs {
                     if repetitions < MAX_REPETITIONS =>
                 {
                     repetitions += 1;
-                    let queue = self.queues.require(&head.job.hardware_id).await?;
-                    let current = self.first(queue).await?;
+                    let current = match self.queues.get(&head.job.hardware_id).await? {
+                        Some(queue) => self.first(queue).await?,
+                        None => None,
+                    };
                     head = current
                         .filter(|current| current.job == head.job && self.holds(&current.queue))
                         .ok_or_else(|| changed("power job", &head.job.id))?;

@@ -10,6 +10,7 @@
 //! - [`check`]: the rules for these records. [`state`]: the lifecycle of a job as values; no I/O.
 //! - [`plan`]: the next request for a BMC in a given state; pure. [`redfish`]: the Redfish client.
 //! - [`reconcile`]: carries out jobs, one at a time per BMC. [`stored`]: the messages in the store.
+//! - `shared_readings`: one reading of a BMC at a time for all callers of GetPowerState.
 //! - [`claim`]: decides which of several processes carries out a machine's jobs.
 //!
 //! Passwords are encrypted before they are stored, and leave this crate only towards their BMC.
@@ -25,8 +26,11 @@ pub mod jobs;
 pub mod plan;
 pub mod reconcile;
 pub mod redfish;
+mod shared_readings;
 pub mod state;
 pub mod stored;
+#[cfg(test)]
+mod test_store;
 
 pub use api::Api;
 pub use bmcs::{Bmcs, PlaintextHttp};

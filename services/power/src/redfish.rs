@@ -28,6 +28,8 @@ use crate::plan::Call;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of all requests of one reading in a session of its own.
+const READING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of ending a session.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of redirects of one request.
@@ -70,6 +72,14 @@ pub struct Redfish {
     login: Login,
     /// The URL of the system, once it was found.
     system: Option<Url>,
+}
+
+/// Reads the state of the system of `target` in a session of its own.
+pub async fn read_system(target: Target) -> Result<System, Error> {
+    let mut bmc = Redfish::new(target)?;
+    let system = tokio::time::timeout(READING_TIMEOUT, bmc.system()).await;
+    bmc.close().await;
+    system.unwrap_or(Err(Error::Timeout(READING_TIMEOUT)))
 }
 
 impl Redfish {

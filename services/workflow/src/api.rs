@@ -20,16 +20,34 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::dispatch::Dispatcher;
+use crate::lifecycle::WorkerTimeouts;
 use crate::logs::{LogKind, Logs};
+use crate::machine_gate::MachineGate;
+use crate::occupancy::Occupancy;
 use crate::progress::ProgressCache;
 use crate::queue::MachineQueues;
 use crate::reconcile::{BmcClient, Reconciler};
+use crate::render_pool::RenderPool;
 use crate::templates::{TemplateKind, Templates};
 use crate::worker_enrollment::{Issuer, WorkerEnrollment};
 use crate::workflows::{WorkflowKind, Workflows};
 
 /// The time between two deletions of expired tokens.
 const TOKEN_DELETION_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// The largest request of a worker, and of callers without a role. The reason of a failure may quote a value of the action, which has
+/// at most 64 KiB.
+const MAX_WORKER_REQUEST_BYTES: usize = 128 * 1024;
+
+/// The services that this one calls.
+#[derive(Clone, Debug)]
+pub struct CalledServices {
+    /// The hardware service, which has the values for templates.
+    pub hardware: Channel,
+    /// The instance service, which has the occupants of machines.
+    pub instance: Channel,
+    /// The power service, which runs power jobs.
+    pub power: Channel,
+}
 
 /// The gRPC services for templates, workflows and workers.
 #[derive(Clone, Debug)]
@@ -42,31 +60,35 @@ pub struct Api {
     reconciler: Reconciler,
     queues: Arc<MachineQueues>,
     progress: Arc<ProgressCache>,
+    gate: MachineGate,
     /// Templates, workflows and logs.
     mirrors: (Mirror<TemplateKind>, Mirror<WorkflowKind>, Mirror<LogKind>),
     hardware: HardwareServiceClient<Channel>,
+    occupancy: Occupancy,
+    renderings: RenderPool,
     clock: Clock,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// The services over `store`. Hardware is read over `hardware`, power jobs are created over `power`. Watches and held
-    /// calls end at `stop`.
+    /// The services over `store`. Deadlines follow `clock`. Watches and held calls end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
-        hardware: Channel,
-        power: Channel,
+        peers: CalledServices,
+        worker_timeouts: WorkerTimeouts,
         tokens: Arc<BootTokens>,
         issuer: Arc<dyn Issuer>,
+        clock: Clock,
         stop: CancellationToken,
     ) -> Self {
         let store = ScopedStore::new(store, "workflow");
-        let clock = Clock::system();
         let templates = Templates::new(store.clone(), clock.clone());
         let workflows = Workflows::new(store.clone(), clock.clone());
+        let workflows = workflows.with_worker_timeouts(worker_timeouts);
         let logs = Logs::new(store.clone());
-        let queues = Arc::new(MachineQueues::default());
+        let queues = Arc::new(MachineQueues::new(worker_timeouts, clock.wall()));
         let progress = Arc::new(ProgressCache::default());
+        let gate = MachineGate::new(peers.hardware.clone(), clock.clone());
         let mirrors = (
             Mirror::new(templates.records().clone()),
             Mirror::new(workflows.records().clone()),
@@ -79,21 +101,26 @@ impl Api {
                 mirror: mirrors.1.clone(),
                 queues: queues.clone(),
                 progress: progress.clone(),
-                bmcs: BmcClient::new(power),
+                bmcs: BmcClient::new(peers.power, gate.clone()),
+                gate: gate.clone(),
                 clock: clock.clone(),
             },
             dispatcher: Dispatcher {
                 workflows: workflows.clone(),
                 queues: queues.clone(),
+                gate: gate.clone(),
                 clock: clock.clone(),
             },
             enrollment: WorkerEnrollment::new(store, tokens, issuer),
-            hardware: HardwareServiceClient::new(hardware),
+            hardware: HardwareServiceClient::new(peers.hardware),
+            occupancy: Occupancy::new(peers.instance),
+            renderings: RenderPool::default(),
             templates,
             workflows,
             logs,
             queues,
             progress,
+            gate,
             mirrors,
             clock,
             stop,
@@ -112,7 +139,7 @@ impl Api {
 
     /// The worker service, for a tonic router.
     pub fn worker_service(&self) -> WorkerServiceServer<Self> {
-        WorkerServiceServer::new(self.clone())
+        WorkerServiceServer::new(self.clone()).max_decoding_message_size(MAX_WORKER_REQUEST_BYTES)
     }
 
     /// Resolves once watches and workers can be served.

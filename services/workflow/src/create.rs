@@ -41,6 +41,7 @@ pub fn new_workflow(
         prepares: options.mode() == pb::boot_options::Mode::Netboot,
         powers_off: options.power_off_after,
         time_limit: (*global_timeout > 0).then(|| Duration::from_secs(*global_timeout)),
+        ..Plan::default()
     };
     let blank = pb::Workflow {
         id: WorkflowId::new().to_string(),
@@ -55,7 +56,9 @@ pub fn new_workflow(
         rendered: rendered.text.clone(),
         ..pb::Workflow::default()
     };
-    Ok(record::new_record(blank, plan, steps, now))
+    let created = record::new_record(blank, plan, steps, now);
+    record::size::check(&created).map_err(|error| Violations::single(field(request), error))?;
+    Ok(created)
 }
 
 /// Checks the fields of a request that need no look-up.
@@ -83,11 +86,15 @@ fn render(
     template: &pb::Template,
     machine: &hw::Hardware,
 ) -> Result<template::Rendered, Violations> {
-    let field = if request.template_data.is_empty() { "template" } else { "template_data" };
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
     let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
     let rendered = parsed.and_then(|parsed| parsed.render(values(request, machine)));
-    rendered.map_err(|error| Violations::single(field, templates::one_line(&error)))
+    rendered.map_err(|error| Violations::single(field(request), templates::one_line(&error)))
+}
+
+/// The field that errors of the request's template name.
+fn field(request: &pb::CreateWorkflowRequest) -> &'static str {
+    if request.template_data.is_empty() { "template" } else { "template_data" }
 }
 
 /// The template's values.

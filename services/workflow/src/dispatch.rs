@@ -10,6 +10,7 @@ use tinwright::{HardwareId, LeaseId, WorkflowId};
 use uuid::Uuid;
 
 use crate::lifecycle::{Event, Holder};
+use crate::machine_gate::{self, MachineGate, Permission};
 use crate::queue::{IdleBoot, MachineQueues};
 use crate::unexpected_boots::{self, UnexpectedBoot};
 use crate::workflows::{Error, Workflows};
@@ -24,6 +25,8 @@ pub struct Dispatcher {
     pub workflows: Workflows,
     /// The machines' queues.
     pub queues: Arc<MachineQueues>,
+    /// The machines on which steps wait.
+    pub gate: MachineGate,
     /// The time.
     pub clock: Clock,
 }
@@ -31,7 +34,7 @@ pub struct Dispatcher {
 /// The result of one look at a machine's queue.
 enum Lookup {
     Found(Box<pb::NextActionResponse>),
-    /// Nothing; an action's backoff ends at this time, if one is given.
+    /// Nothing; look again at this time, if one is given.
     Nothing(Option<SystemTime>),
     /// Another workflow holds the machine: look there.
     HeldBy(WorkflowId),
@@ -86,10 +89,18 @@ impl Dispatcher {
         let Some(id) = first else {
             return match self.queues.idle_boot(machine, &holder.boot) {
                 IdleBoot::Wait => Ok(Lookup::Nothing(None)),
+                IdleBoot::Reboot | IdleBoot::Unexpected(_)
+                    if self.is_suspended(machine).await? =>
+                {
+                    Ok(Lookup::Nothing(self.next_poll()))
+                }
                 IdleBoot::Reboot => Ok(found(None, true)),
                 IdleBoot::Unexpected(last) => self.unexpected_boot(last, holder, event).await,
             };
         };
+        if self.is_suspended(machine).await? {
+            return self.look_up_while_suspended(id, holder, event).await;
+        }
         match self.workflows.apply(id, event).await {
             Ok(record) => Ok(match assignment(&record, holder) {
                 Some(assignment) => found(Some(assignment), false),
@@ -100,6 +111,39 @@ impl Dispatcher {
             Err(Error::Records(records::Error::Missing { .. })) => Ok(Lookup::Nothing(None)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the action that `holder` has already. No other is leased while steps on the machine wait.
+    async fn look_up_while_suspended(
+        &self,
+        id: WorkflowId,
+        holder: &Holder,
+        event: &Event,
+    ) -> Result<Lookup, Error> {
+        let Event::RequestAction { running, .. } = event else {
+            return Ok(Lookup::Nothing(self.next_poll()));
+        };
+        let (holder, running) = (holder.clone(), running.clone());
+        let request = Event::RequestWhileSuspended { holder: holder.clone(), running };
+        match self.workflows.apply(id, &request).await {
+            Ok(record) => Ok(match assignment(&record, &holder) {
+                Some(assignment) => found(Some(assignment), false),
+                None => Lookup::Nothing(self.next_poll()),
+            }),
+            Err(Error::Records(records::Error::Missing { .. })) => Ok(Lookup::Nothing(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if no step may be taken on the machine now.
+    async fn is_suspended(&self, machine: HardwareId) -> Result<bool, Error> {
+        let permission = self.gate.permission(&machine.to_string()).await;
+        Ok(permission.map_err(Error::hardware)? != Permission::Granted)
+    }
+
+    /// The time at which a machine on which steps wait is read again.
+    fn next_poll(&self) -> Option<SystemTime> {
+        self.clock.wall().checked_add(machine_gate::POLL_INTERVAL)
     }
 
     /// Returns the instruction for a boot with no action to run after the workflow `last`. A new boot is counted only when its
@@ -182,9 +226,7 @@ fn not_before(record: &pb::Workflow) -> Option<SystemTime> {
 /// Sleeps until the wall clock shows `time`; for ever if there is none.
 pub(crate) async fn sleep_until(time: Option<SystemTime>, clock: &Clock) {
     match time {
-        Some(time) => {
-            tokio::time::sleep(time.duration_since(clock.wall()).unwrap_or_default()).await;
-        }
+        Some(time) => clock.sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

@@ -1,10 +1,11 @@
 //! A workflow and its actions, from created to ended, as values. No I/O; `now` is an argument.
 //!
 //! ```text
-//!            BeginTurn        Prepared              first RequestAction     every action succeeded,
+//!            BeginTurn        Prepared              RequestAction           every action succeeded,
 //! Pending ────────▶ Preparing ─────────▶ Pending ───────────────▶ Running ─one failed, time is over,─▶ Post ──▶ Ended
-//!    │                  │               (prepared)                   ▲     or cancelled                 ▲  PostDone
-//!    │                  └─ failed, too slow, or cancelled ───────────┼─────────────────────────────────┘  PostFailed
+//!    │                │ ▲               (prepared)                 │ ▲     or cancelled                 ▲  PostDone
+//!    │                │ └─ no request in time, three times at most ┴─┼──────────────────────────────────┤  PostFailed
+//!    │                └─ failed, too slow, or cancelled ─────────────┼──────────────────────────────────┘
 //!    ├─ first RequestAction, if there is nothing to prepare ─────────┘
 //!    └─ cancelled before anything was changed ──▶ Ended
 //!
@@ -20,6 +21,8 @@
 //!   lease is [`EventRefused::Superseded`] and changes nothing. A repeated request gets the same lease.
 //! - **Lost** is not a state: within one transition the action becomes pending again or failed, as its [`AfterLoss`] says.
 //!   A new boot id means a reboot, a new process id a restart of the worker.
+//! - **A worker that does not come** (its machine is prepared, or an action is to be run or was leased and not started) is
+//!   awaited for a limited time; then the machine is prepared again. A machine that is booted by hand has no such limit.
 //! - **Post** is entered whenever the workflow may have changed the machine's boot device, or is to switch it off, whatever
 //!   the outcome: a BMC may have acted on a request whose answer was lost. Otherwise there is nothing to undo, and the
 //!   workflow ends at once.
@@ -43,7 +46,7 @@ use tinwright::workflow::v1 as pb;
 
 pub use crate::template::AfterLoss;
 pub use action::{Action, ActionEnd, AttemptReport, Holder, Lease};
-pub use plan::{Plan, Step};
+pub use plan::{Plan, Step, WorkerTimeouts};
 
 /// A workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +55,23 @@ pub struct Workflow {
     pub plan: Plan,
     /// In the order they run.
     pub actions: Vec<Action>,
+    /// Time of the first lease; the time limit counts from here.
+    pub begun: Option<SystemTime>,
+    /// The number of times that the preparation of the machine was begun.
+    pub preparations: u32,
+    /// The latest step of a boot of the machine while its worker was awaited.
+    pub boot_step: Option<BootStep>,
     /// Its state.
     pub state: State,
+}
+
+/// A step of a boot, as a boot server reported it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootStep {
+    /// Its time.
+    pub at: SystemTime,
+    /// Description in one line for people.
+    pub text: String,
 }
 
 /// The state of a workflow. Data lives in the state that owns it.
@@ -61,8 +79,8 @@ pub struct Workflow {
 pub enum State {
     /// Waits for its turn, or once `prepared` for the machine's worker.
     Pending {
-        /// The BMC is set up; the workflow holds the machine.
-        prepared: bool,
+        /// Time at which the BMC was set up; the workflow holds the machine.
+        prepared: Option<SystemTime>,
     },
     /// Power and boot device are being set.
     Preparing {
@@ -71,8 +89,6 @@ pub enum State {
     },
     /// Its actions run.
     Running {
-        /// Time of the first lease; the time limit counts from here.
-        since: SystemTime,
         /// Time of the cancellation, if an action that runs must be stopped first.
         stop: Option<SystemTime>,
     },
@@ -136,6 +152,14 @@ pub enum Event {
         /// Id of the lease to create.
         new_lease: LeaseId,
     },
+    /// The machine's worker requests an action while no step may be taken on the machine: none is leased, but a restart is
+    /// detected.
+    RequestWhileSuspended {
+        /// The boot and process of the worker.
+        holder: Holder,
+        /// The lease under which this worker still runs an action, by its journal.
+        running: Option<LeaseId>,
+    },
     /// The worker that holds this lease is alive.
     Renew(LeaseId),
     /// The worker starts the action. It runs it only if this is accepted.
@@ -154,6 +178,11 @@ pub enum Event {
     },
     /// The machine is in a new boot: its firmware requested an address, or its installed system phoned home.
     Booted,
+    /// A boot server has seen a step of a boot of the machine.
+    BootStep(BootStep),
+    /// No step may be taken on the machine now, as it is in maintenance: the limits of preparing, of post and of an awaited
+    /// worker count from now.
+    Suspend,
     /// A caller cancels the workflow.
     Cancel,
     /// Time has passed.
@@ -185,7 +214,8 @@ impl Workflow {
     /// A new workflow: pending, with the actions that need not run skipped.
     pub fn new(plan: Plan, steps: Vec<Step>, now: SystemTime) -> Self {
         let actions = steps.into_iter().map(|step| Action::new(step, now)).collect();
-        Self { plan, actions, state: State::Pending { prepared: false } }
+        let state = State::Pending { prepared: None };
+        Self { plan, actions, begun: None, preparations: 0, boot_step: None, state }
     }
 
     /// The action that runs or is next.

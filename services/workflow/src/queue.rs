@@ -5,20 +5,27 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tinwright::workflow::v1 as pb;
 use tinwright::{BootId, HardwareId, WorkflowId};
 use tokio::sync::watch;
 
+use crate::lifecycle::WorkerTimeouts;
 use crate::turn::{QueueEntry, QueueState, Turn, turn};
 use crate::{lifecycle, record};
+
+/// The time after the start of the server in which no worker is overdue. Workers repeat their requests every few seconds.
+const START_GRACE: Duration = Duration::from_secs(60);
 
 /// The queues of all machines.
 #[derive(Debug, Default)]
 pub struct MachineQueues {
     table: Mutex<Table>,
     synced: watch::Sender<bool>,
+    worker_timeouts: WorkerTimeouts,
+    /// The time before which no worker is overdue.
+    start_grace_end: Option<SystemTime>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +88,12 @@ enum ReconcilerNeed {
 }
 
 impl MachineQueues {
+    /// Empty queues, at the start of the server, of machines whose workers are awaited for `worker_timeouts`.
+    pub fn new(worker_timeouts: WorkerTimeouts, start: SystemTime) -> Self {
+        let start_grace_end = start.checked_add(START_GRACE);
+        Self { worker_timeouts, start_grace_end, ..Self::default() }
+    }
+
     /// Records the present state of a workflow. Returns the workflows of its machine that need the reconciler.
     pub fn put(&self, record: &pb::Workflow) -> Vec<WorkflowId> {
         let (Ok(id), Ok(machine)) = (record.id.parse(), record.hardware_id.parse()) else {
@@ -92,7 +105,7 @@ impl MachineQueues {
         };
         let mut table = self.lock();
         table.remove(id);
-        match live(id, record) {
+        match self.live(id, record) {
             Some(live) => table.insert(id, machine, live),
             None => table.queues.entry(machine).or_default().record_ended(id, record),
         }
@@ -186,6 +199,29 @@ impl MachineQueues {
         Subscription { queues: self.clone(), machine, changed }
     }
 
+    /// Returns the queue's part of a record; none once the workflow has ended, or if the record is damaged.
+    fn live(&self, id: WorkflowId, record: &pb::Workflow) -> Option<LiveWorkflow> {
+        let state = record::queue_state(record);
+        if state == QueueState::Ended {
+            return None;
+        }
+        let damaged = |error: &record::Damaged| {
+            tracing::error!(error = error as &dyn std::error::Error, "workflow ignored");
+        };
+        let workflow = record::read(record, self.worker_timeouts).inspect_err(damaged).ok()?;
+        let created = record.create_time.and_then(|at| at.try_into().ok());
+        let created = created.unwrap_or(SystemTime::UNIX_EPOCH);
+        let entry = QueueEntry { id, created, active: state == QueueState::Active };
+        Some(LiveWorkflow { entry, needs: needs(&workflow), deadline: self.deadline(&workflow) })
+    }
+
+    /// Returns the time of the next tick. While the server was stopped, workers could not request anything: they get some time.
+    fn deadline(&self, workflow: &lifecycle::Workflow) -> Option<SystemTime> {
+        let deadline = workflow.deadline()?;
+        let grace_end = self.start_grace_end.filter(|_| workflow.is_worker_overdue(deadline));
+        Some(grace_end.map_or(deadline, |end| end.max(deadline)))
+    }
+
     // The table is consistent between any two statements that change it, so a panic elsewhere does not damage it.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -247,27 +283,11 @@ impl MachineQueue {
     }
 }
 
-/// Returns the queue's part of a record; none once the workflow has ended, or if the record is damaged.
-fn live(id: WorkflowId, record: &pb::Workflow) -> Option<LiveWorkflow> {
-    let state = record::queue_state(record);
-    if state == QueueState::Ended {
-        return None;
-    }
-    let damaged = |error: &record::Damaged| {
-        tracing::error!(error = error as &dyn std::error::Error, "workflow ignored");
-    };
-    let workflow = record::read(record).inspect_err(damaged).ok()?;
-    let created = record.create_time.and_then(|at| at.try_into().ok());
-    let created = created.unwrap_or(SystemTime::UNIX_EPOCH);
-    let entry = QueueEntry { id, created, active: state == QueueState::Active };
-    Some(LiveWorkflow { entry, needs: needs(&workflow), deadline: workflow.deadline() })
-}
-
 fn needs(workflow: &lifecycle::Workflow) -> ReconcilerNeed {
     use lifecycle::State;
     let begins = workflow.plan.prepares || workflow.current().is_none();
     match workflow.state {
-        State::Pending { prepared: false } if begins => ReconcilerNeed::Turn,
+        State::Pending { prepared: None } if begins => ReconcilerNeed::Turn,
         State::Preparing { .. } | State::Post { .. } => ReconcilerNeed::Work,
         State::Pending { .. } | State::Running { .. } | State::Ended { .. } => {
             ReconcilerNeed::Nothing

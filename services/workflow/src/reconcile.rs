@@ -3,6 +3,9 @@
 //! One loop follows the records, feeds the queues in memory, and starts a task for each workflow that needs one, never two
 //! for the same workflow. A task reads the workflow again and does what its state requires, so it may be repeated, and
 //! aborted at any point: the next one continues from the stored state.
+//!
+//! While a machine is in maintenance, its workflows wait: no turn begins, no power job is created, and the time limits of
+//! preparing, of post and of an awaited worker are extended.
 
 mod bmc;
 mod garbage_collect;
@@ -27,6 +30,7 @@ pub use self::bmc::BmcClient;
 use crate::dispatch::sleep_until;
 use crate::lifecycle::{self, Event, State};
 use crate::logs::Logs;
+use crate::machine_gate::{self, MachineGate, Permission};
 use crate::progress::ProgressCache;
 use crate::queue::MachineQueues;
 use crate::record;
@@ -55,6 +59,8 @@ pub struct Reconciler {
     pub progress: Arc<ProgressCache>,
     /// Runs power jobs.
     pub bmcs: BmcClient,
+    /// The machines on which steps wait.
+    pub gate: MachineGate,
     /// The time.
     pub clock: Clock,
 }
@@ -110,7 +116,7 @@ impl Reconciler {
         self.queues.ready().await;
         let span = tracing::info_span!("reconcile", workflow.id = %id);
         match self.step(id).instrument(span.clone()).await {
-            Ok(()) => Outcome::Done,
+            Ok(outcome) => outcome,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 span.in_scope(|| tracing::warn!(error, "reconciliation failed"));
@@ -119,33 +125,60 @@ impl Reconciler {
         }
     }
 
-    async fn step(&self, id: WorkflowId) -> Result<(), Error> {
+    async fn step(&self, id: WorkflowId) -> Result<Outcome, Error> {
         let record = match self.workflows.get(id).await {
-            Err(Error::Records(records::Error::Missing { .. })) => return Ok(()),
+            Err(Error::Records(records::Error::Missing { .. })) => return Ok(Outcome::Done),
             found => found?,
         };
-        let workflow = record::read(&record)?;
-        let is_due = workflow.deadline().is_some_and(|deadline| deadline <= self.clock.wall());
-        let event = match workflow.state {
-            _ if is_due => Event::Tick,
-            State::Pending { prepared: false } if self.queues.turn(id) == Some(Turn::Now) => {
-                Event::BeginTurn
-            }
-            State::Preparing { .. } => {
-                self.until_deadline(&workflow, prepare::prepare(self, &record)).await
-            }
-            State::Post { .. } => {
-                self.until_deadline(&workflow, post::post(&self.bmcs, &record)).await
-            }
-            State::Pending { .. } | State::Running { .. } | State::Ended { .. } => return Ok(()),
+        let workflow = self.workflows.lifecycle(&record)?;
+        let Some(event) = self.next_event(id, &record, &workflow).await? else {
+            return Ok(Outcome::Done);
         };
-        tracing::info!(?event, "workflow event");
+        if event != Event::Suspend {
+            tracing::info!(?event, "workflow event");
+        }
         match self.workflows.apply(id, &event).await {
+            Ok(_) if event == Event::Suspend => Ok(Outcome::After(machine_gate::POLL_INTERVAL)),
             // The change that came first is reconciled on its own.
-            Ok(_) | Err(Error::MachineHeld(_) | Error::Refused(_)) => Ok(()),
-            Err(Error::Records(records::Error::Missing { .. })) => Ok(()),
+            Ok(_) | Err(Error::MachineHeld(_) | Error::Refused(_)) => Ok(Outcome::Done),
+            Err(Error::Records(records::Error::Missing { .. })) => Ok(Outcome::Done),
             Err(error) => Err(error),
         }
+    }
+
+    /// Does what the state of a workflow requires, and returns the event that follows; none if there is nothing to do.
+    async fn next_event(
+        &self,
+        id: WorkflowId,
+        record: &pb::Workflow,
+        workflow: &lifecycle::Workflow,
+    ) -> Result<Option<Event>, Error> {
+        let now = self.clock.wall();
+        let begins = matches!(workflow.state, State::Pending { prepared: None })
+            && self.queues.turn(id) == Some(Turn::Now);
+        let touches_machine =
+            begins || matches!(workflow.state, State::Preparing { .. } | State::Post { .. });
+        if touches_machine || workflow.is_worker_overdue(now) {
+            match self.gate.permission(&record.hardware_id).await.map_err(Error::hardware)? {
+                Permission::Suspended(_) => return Ok(Some(Event::Suspend)),
+                Permission::Gone if begins => return Ok(Some(Event::Cancel)),
+                Permission::Granted | Permission::Gone => {}
+            }
+        }
+        let is_due = workflow.deadline().is_some_and(|deadline| deadline <= now);
+        Ok(match workflow.state {
+            _ if is_due => Some(Event::Tick),
+            State::Preparing { .. } => {
+                let prepared = prepare::prepare(self, record, workflow.preparations);
+                Some(self.until_deadline(workflow, prepared).await)
+            }
+            State::Post { .. } => {
+                Some(self.until_deadline(workflow, post::post(&self.bmcs, record)).await)
+            }
+            State::Pending { .. } | State::Running { .. } | State::Ended { .. } => {
+                begins.then_some(Event::BeginTurn)
+            }
+        })
     }
 
     /// Waits for the event of `step`, until the workflow's deadline.

@@ -5,6 +5,7 @@
 
 pub mod attempts;
 mod read;
+pub mod size;
 #[cfg(test)]
 mod tests;
 mod write;

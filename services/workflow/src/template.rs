@@ -22,6 +22,7 @@ mod strict;
 #[cfg(test)]
 mod tests;
 mod values;
+mod yaml;
 
 pub use definition::{Action, AfterLoss, Definition, Namespaces, RuleViolation, Stage, Task};
 pub use engine::MAX_TEMPLATE_BYTES;
@@ -38,6 +39,9 @@ pub enum Error {
     /// The text is not the YAML of a template. Line numbers refer to the rendered text, if it was rendered.
     #[error("parsing yaml data")]
     Yaml(#[source] yaml_serde::Error),
+    /// The actions, each with the volumes and variables of its task, are larger than any workflow that can be stored.
+    #[error("the actions have {0} bytes with the volumes and environments of their tasks, at most {most} are allowed", most = yaml::MAX_EXPANDED_BYTES)]
+    TooLarge(usize),
     /// It breaks a rule.
     #[error("validating workflow template")]
     Invalid(#[from] RuleViolation),

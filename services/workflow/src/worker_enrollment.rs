@@ -12,13 +12,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
-use runtime::Role;
-use runtime::boot_token::{BootTokens, InvalidToken, Purpose};
+use runtime::boot_token::{BootTokens, InvalidToken, LIFETIME, Purpose};
+use runtime::{Caller, Role};
 use sha2::{Digest as _, Sha256};
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::HardwareId;
+use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::boot_options::Mode;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
+
+use crate::workflows::WorkflowKind;
 
 /// The time that a spent token is stored after its expiry, as clocks differ.
 const SPENT_TOKEN_MARGIN: Duration = Duration::from_secs(60 * 60);
@@ -27,9 +31,9 @@ const TOKENS_PER_PAGE: usize = 100;
 
 /// Issues certificates: the site's authority, in the process that has its key.
 pub trait Issuer: Send + Sync + 'static {
-    /// Issues a certificate for `role` and the key of `csr` (PKCS#10, DER). Verifies the signature of the request, which proves
+    /// Issues a certificate for `caller` and the key of `csr` (PKCS#10, DER). Verifies the signature of the request, which proves
     /// that the caller has the key.
-    fn issue(&self, role: Role, csr: &[u8]) -> Result<IssuedCertificate, IssueError>;
+    fn issue(&self, caller: &Caller, csr: &[u8]) -> Result<IssuedCertificate, IssueError>;
 }
 
 /// An issued certificate.
@@ -61,6 +65,9 @@ pub enum Error {
     /// It was issued to another address.
     #[error("the boot token was issued to another address than {0}")]
     WrongAddress(IpAddr),
+    /// The machine is not prepared for the workflow that holds it, or the token is older than the workflow.
+    #[error("the boot token is from before the machine was prepared for its workflow")]
+    NotPrepared,
     /// It was used with another key.
     #[error("the boot token was used with another key")]
     Spent,
@@ -115,6 +122,7 @@ impl Kind for SpentTokenKind {
 #[derive(Clone)]
 pub struct WorkerEnrollment {
     records: Records<SpentTokenKind>,
+    workflows: Records<WorkflowKind>,
     tokens: Arc<BootTokens>,
     issuer: Arc<dyn Issuer>,
 }
@@ -126,9 +134,10 @@ impl std::fmt::Debug for WorkerEnrollment {
 }
 
 impl WorkerEnrollment {
-    /// Enrols workers, with the spent tokens in `store`.
+    /// Enrols workers, with the spent tokens and the workflows in `store`.
     pub fn new(store: ScopedStore, tokens: Arc<BootTokens>, issuer: Arc<dyn Issuer>) -> Self {
-        Self { records: Records::new(store), tokens, issuer }
+        let (records, workflows) = (Records::new(store.clone()), Records::new(store));
+        Self { records, workflows, tokens, issuer }
     }
 
     /// The underlying records.
@@ -136,7 +145,8 @@ impl WorkerEnrollment {
         &self.records
     }
 
-    /// Issues a certificate for the machine of `token`. If the caller's address is known, it must be the token's.
+    /// Issues a certificate for the machine of `token`. If the caller's address is known, it must be the token's. A workflow that
+    /// holds the machine must have switched it off and started it since: until then, the caller may be its tenant's system.
     pub async fn redeem(
         &self,
         token: &str,
@@ -153,6 +163,11 @@ impl WorkerEnrollment {
         {
             return Err(Error::WrongAddress(from));
         }
+        if let Some(holder) = self.workflows.find("holder", &claims.hardware.to_string()).await?
+            && !is_prepared(&holder, claims.expiry.saturating_sub(LIFETIME.as_secs()))
+        {
+            return Err(Error::NotPrepared);
+        }
         let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(claims.expiry);
         self.spend(SpentToken {
             nonce: opened.nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -167,7 +182,7 @@ impl WorkerEnrollment {
 
     /// Issues a certificate for `machine`, whose worker has authenticated itself.
     pub fn issue(&self, machine: HardwareId, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
-        self.issuer.issue(Role::Machine(machine), csr)
+        self.issuer.issue(&Role::worker(machine).into(), csr)
     }
 
     async fn spend(&self, spent: SpentToken) -> Result<(), Error> {
@@ -209,6 +224,17 @@ impl WorkerEnrollment {
             }
         }
     }
+}
+
+/// True if the machine of the workflow `holder` needs no preparation, or is prepared, and the workflow was created before a
+/// token was made at `made_at` (in seconds since 1970).
+///
+/// No token is made from the creation of the workflow until the machine is prepared. Its creation is compared and not the end
+/// of the preparation, which a token may follow at once: clocks of processes differ a little.
+fn is_prepared(holder: &pb::Workflow, made_at: u64) -> bool {
+    let prepares = holder.boot_options.is_some_and(|options| options.mode() == Mode::Netboot);
+    let created = holder.create_time.map_or(0, |created| created.seconds);
+    !prepares || (holder.prepared && i64::try_from(made_at).is_ok_and(|made_at| made_at >= created))
 }
 
 /// The hash of the public key in a certificate request.

@@ -15,12 +15,12 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use runtime::clock::Clock;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Listing, Records};
+use store::records::{self, Change, Index, Kind, Listing, ListingBuilder, Records};
 use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, WorkflowId};
 
-use crate::lifecycle::{self, Event, EventRefused};
+use crate::lifecycle::{self, Event, EventRefused, WorkerTimeouts};
 use crate::logs::{LogKey, Logs};
 use crate::record::{self, Damaged};
 use crate::turn::QueueState;
@@ -40,9 +40,19 @@ pub enum Error {
     /// The record is damaged.
     #[error(transparent)]
     Damaged(#[from] Damaged),
+    /// The machine's state is not known: the hardware service did not answer.
+    #[error("the hardware service did not answer")]
+    Hardware(#[source] Box<tonic::Status>),
     /// There is no such record, it has another revision, or it cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
+}
+
+impl Error {
+    /// The error for a failed call of the hardware service.
+    pub fn hardware(status: tonic::Status) -> Self {
+        Self::Hardware(Box::new(status))
+    }
 }
 
 /// The kind of these records.
@@ -77,12 +87,23 @@ impl Kind for WorkflowKind {
 pub struct Workflows {
     records: Records<WorkflowKind>,
     clock: Clock,
+    worker_timeouts: WorkerTimeouts,
 }
 
 impl Workflows {
     /// The workflows in `store`.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
-        Self { records: Records::new(store), clock }
+        Self { records: Records::new(store), clock, worker_timeouts: WorkerTimeouts::DEFAULT }
+    }
+
+    /// Sets for how long workers are awaited.
+    pub fn with_worker_timeouts(self, worker_timeouts: WorkerTimeouts) -> Self {
+        Self { worker_timeouts, ..self }
+    }
+
+    /// Returns the lifecycle value of a record.
+    pub fn lifecycle(&self, record: &pb::Workflow) -> Result<lifecycle::Workflow, Damaged> {
+        record::read(record, self.worker_timeouts)
     }
 
     /// The underlying records.
@@ -109,8 +130,8 @@ impl Workflows {
         Ok(self.records.find("holder", &machine.to_string()).await?)
     }
 
-    /// Returns at most `limit` workflows of `machine` that pass the filter `keep`, after the id `after`. Reads only that
-    /// machine's workflows.
+    /// Returns at most `limit` workflows of `machine` that pass the filter `keep`, after the id `after`; fewer if they are
+    /// long. Reads only that machine's workflows.
     pub async fn list_of(
         &self,
         machine: HardwareId,
@@ -124,14 +145,19 @@ impl Workflows {
         let page =
             self.records.store().list(&prefix, &from, limit).await.map_err(records::Error::from)?;
         let id = |key: &str| key.strip_prefix(&prefix).unwrap_or_default().to_owned();
-        let last = page.pairs.last().map(|(key, _)| id(key));
-        let mut found = Vec::new();
-        for (key, _) in &page.pairs {
+        let (mut listing, mut last) = (ListingBuilder::new(limit), None);
+        let mut entries = page.pairs.iter();
+        while !listing.is_full()
+            && let Some((key, _)) = entries.next()
+        {
             // It may have been deleted since the entry was read.
-            let workflow = self.records.get(&id(key)).await?;
-            found.extend(workflow.filter(&keep));
+            if let Some(workflow) = self.records.get(&id(key)).await?.filter(&keep) {
+                listing.push(workflow);
+            }
+            last = Some(id(key));
         }
-        Ok(Listing { records: found, next: last.filter(|_| page.more) })
+        let more = page.more || entries.len() > 0;
+        Ok(listing.end(last.filter(|_| more)))
     }
 
     /// Applies `event` to a workflow. An event without an effect writes nothing.
@@ -147,7 +173,7 @@ impl Workflows {
         edit: impl Fn(&mut pb::Workflow),
     ) -> Result<pb::Workflow, Error> {
         self.change(id, |old, now| {
-            let before: lifecycle::Workflow = record::read(old)?;
+            let before = self.lifecycle(old)?;
             let workflow = before.clone().after(event.clone(), now)?;
             Ok((workflow != before).then(|| {
                 let mut new = record::write(old, &workflow);
@@ -184,6 +210,7 @@ impl Workflows {
             let now = self.clock.wall();
             let Some(mut new) = change(&old, now)? else { return Ok(old) };
             new.update_time = Some(Timestamp::from(now));
+            record::size::shrink_to_fit(&mut new);
             attempts += 1;
             match self.records.replace(&old, new).await {
                 Err(records::Error::Changed { .. }) if attempts < MAX_COMMIT_ATTEMPTS => {}

@@ -87,6 +87,7 @@ pub(crate) fn boot_scripts(
         osie: "/nowhere".into(),
         files: None,
         grpc_authority: "198.51.100.1:42113".into(),
+        grpc_servers: Vec::new(),
         authority: "PEM".into(),
         authority_sha256: "ab".into(),
         consoles: vec!["ttyS0".into()],

@@ -159,10 +159,10 @@ impl Target for Tftp {
         let source = packets.len().wrapping_mul(input.len()) as u32;
         let source = Ipv4Addr::from(source.wrapping_mul(0x9e37_79b9));
         let ClientPacket::Read(request) = first else { return Ok(()) };
-        if self.admission.request(source, self.now)
-            && self.admission.admits_transfer(source, std::iter::empty())
-        {
-            self.serve(request, packets)?;
+        if self.admission.request(source, self.now) && self.admission.start_transfer(source) {
+            let served = self.serve(request, packets);
+            self.admission.end_transfer(source);
+            served?;
         }
         Ok(())
     }

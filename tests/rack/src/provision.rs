@@ -281,6 +281,25 @@ impl Operator {
         }
     }
 
+    /// Returns the instance `id`, unless it is gone.
+    pub async fn instance(&self, id: &str) -> anyhow::Result<Option<occ::Instance>> {
+        let by = Some(occ::get_instance_request::By::Id(id.to_owned()));
+        let request = occ::GetInstanceRequest { by, ..Default::default() };
+        match InstanceServiceClient::new(self.channel.clone()).get_instance(request).await {
+            Ok(found) => Ok(found.into_inner().instance),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(None),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    /// Returns the hardware record `id`.
+    pub async fn hardware(&self, id: &str) -> anyhow::Result<hw::Hardware> {
+        let by = Some(hw::get_hardware_request::By::Id(id.to_owned()));
+        let request = hw::GetHardwareRequest { by, ..Default::default() };
+        let found = HardwareServiceClient::new(self.channel.clone()).get_hardware(request).await?;
+        found.into_inner().hardware.context("no hardware in the response")
+    }
+
     /// Deletes the instance `id`.
     pub async fn delete_instance(&self, id: &str) -> anyhow::Result<()> {
         let request = occ::DeleteInstanceRequest { id: id.to_owned(), ..Default::default() };

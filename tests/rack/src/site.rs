@@ -29,6 +29,11 @@ pub struct Site {
 impl Site {
     /// Starts the rack without machines. The server serves the installation environment in `osie` and the images in `files`.
     pub async fn start(osie: &Path, files: &Path) -> anyhow::Result<Self> {
+        Self::start_with(osie, files, &[]).await
+    }
+
+    /// Does the same with additional command-line flags for the server.
+    pub async fn start_with(osie: &Path, files: &Path, flags: &[String]) -> anyhow::Result<Self> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
             "run this as root: it creates network namespaces"
@@ -36,7 +41,8 @@ impl Site {
         let mut lab = Lab::new()?;
         let hypervisor = Hypervisor::start(&mut lab)?;
         let redfish = Redfish::start(&mut lab, &hypervisor)?;
-        let server = Server::new(&lab, osie, files)?;
+        let mut server = Server::new(&lab, osie, files)?;
+        server.flags.extend_from_slice(flags);
         server.start(&mut lab)?;
         let operator = Operator::new(server.channel().await?);
         Ok(Self { redfish, hypervisor, server, operator, lab })

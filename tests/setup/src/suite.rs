@@ -10,8 +10,18 @@ use setup::{packages, program, root, run, tools};
 use crate::alone;
 
 /// The tests of the package `rack`, which wait for booting machines most of the time.
-const RACK_TESTS: [&str; 8] =
-    ["--test", "edges", "--test", "failures", "--test", "firmware", "--test", "provision"];
+const RACK_TESTS: [&str; 10] = [
+    "--test",
+    "edges",
+    "--test",
+    "failures",
+    "--test",
+    "firmware",
+    "--test",
+    "provision",
+    "--test",
+    "restarts",
+];
 
 /// Boots and provisions the virtual rack.
 pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {

@@ -79,6 +79,18 @@ fn an_ack_repeats_the_clients_address_and_an_offer_does_not() {
 }
 
 #[test]
+fn a_reply_that_does_not_fit_is_not_sent() {
+    let own = Reservation { boot_file: Some("x".repeat(250)), ..reservation() };
+    let ask = |octets: u8| {
+        let relay_agent = [&[1, octets - 2], &vec![b'x'; usize::from(octets) - 2][..]].concat();
+        let relayed = Packet { giaddr: RELAY, ..pxe(MessageType::Discover, 7) };
+        kind(&ask_as(&with(relayed, &[(82, &relay_agent)]), unicast(), &own, &link()))
+    };
+    assert_eq!(ask(20), Ok(MessageType::Offer));
+    assert_eq!(ask(250), Err(DropReason::TooLarge));
+}
+
+#[test]
 fn a_nak_has_no_other_options() {
     let client = with(wanting(&[], OTHER), &[(61, b"\x01id"), (82, b"\x01\x01x"), (97, &[0; 17])]);
     let packet = ask(&client).unwrap().packet;

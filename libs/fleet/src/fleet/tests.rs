@@ -8,7 +8,7 @@ use tinwright::Mac;
 use tinwright::hardware::v1::{Address, Dhcp, Interface};
 use tinwright::instance::v1::State;
 use tinwright::instance::v1::instance::Ip;
-use tinwright::workflow::v1::WorkflowState;
+use tinwright::workflow::v1::{BootOptions, WorkflowState, boot_options::Mode};
 
 use super::*;
 use crate::views::{MachineProjection, ViewIndex};
@@ -154,6 +154,24 @@ fn a_worker_is_wanted_while_a_workflow_wants_the_machine() {
     assert!(!site.first().worker_wanted());
     site.fleet.workflow(FeedEvent::Deleted("w-1".into()));
     assert!(site.first().workflows.is_empty());
+}
+
+#[test]
+fn a_worker_is_not_wanted_before_the_machine_is_prepared_for_its_workflow() {
+    let site = Site::new();
+    let state = |mode: Mode, state: WorkflowState, prepared| {
+        let boot_options = Some(BootOptions { mode: mode.into(), power_off_after: false });
+        let workflow = site.workflow("w", true);
+        let workflow = Workflow { boot_options, state: state.into(), prepared, ..workflow };
+        site.fleet.workflow(FeedEvent::Put(workflow));
+        (site.first().worker_wanted(), site.first().is_unprepared())
+    };
+    use WorkflowState::{Pending, Preparing, Running};
+    assert_eq!(state(Mode::Netboot, Pending, false), (false, true));
+    assert_eq!(state(Mode::Netboot, Preparing, false), (false, true));
+    assert_eq!(state(Mode::Netboot, Pending, true), (true, false));
+    assert_eq!(state(Mode::Netboot, Running, true), (true, false));
+    assert_eq!(state(Mode::Unspecified, Pending, false), (true, false));
 }
 
 #[test]

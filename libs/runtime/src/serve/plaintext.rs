@@ -35,10 +35,16 @@ impl Plaintext {
     }
 
     fn apply_hop_limit(&self) -> io::Result<()> {
-        let hops = self.1.0.swap(0, Ordering::Relaxed).into();
-        if hops == 0 {
-            return Ok(());
+        match self.1.0.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            hops => self.set_hop_limit(hops.into()).inspect_err(|error| {
+                let error = error as &dyn std::error::Error;
+                tracing::error!(error, hops, "hop limit refused by the system; connection closed");
+            }),
         }
+    }
+
+    fn set_hop_limit(&self, hops: u32) -> io::Result<()> {
         let socket = SockRef::from(&self.0);
         if self.0.local_addr()?.is_ipv4() {
             return socket.set_ttl_v4(hops);

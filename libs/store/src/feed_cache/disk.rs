@@ -59,16 +59,19 @@ impl Disk {
             return Ok(None);
         };
         let (mut found, objects) = (BTreeMap::new(), self.object(""));
-        for (key, at) in self.store.list_all(&objects).await? {
-            let Some(plain) = self.seal.unseal(&key, &at.value) else {
-                tracing::warn!(
-                    key,
-                    "the feed cache is deleted: this site's key does not decrypt it"
-                );
-                self.clear().await?;
-                return Ok(None);
-            };
-            found.insert(key.strip_prefix(&objects).unwrap_or(&key).to_owned(), plain);
+        let mut pages = self.store.pages(&objects);
+        while let Some(pairs) = pages.next().await? {
+            for (key, at) in pairs {
+                let Some(plain) = self.seal.unseal(&key, &at.value) else {
+                    tracing::warn!(
+                        key,
+                        "the feed cache is deleted: this site's key does not decrypt it"
+                    );
+                    self.clear().await?;
+                    return Ok(None);
+                };
+                found.insert(key.strip_prefix(&objects).unwrap_or(&key).to_owned(), plain);
+            }
         }
         Ok(Some((found, last_live)))
     }
@@ -110,23 +113,29 @@ impl Disk {
     /// Moves a ready batch to its place.
     async fn move_ready(&self, last_live: Bytes) -> Result<(), Error> {
         let staged = self.next("");
-        let moves = self.store.list_all(&staged).await?.into_iter().map(|(key, at)| {
-            let object = self.object(key.strip_prefix(&staged).unwrap_or(&key));
-            let placed = match at.value.split_first() {
-                Some((1, sealed)) => Write::Put(object, at.value.slice_ref(sealed)),
-                Some(_) | None => Write::Delete(object),
-            };
-            vec![placed, Write::Delete(key)]
-        });
-        self.in_steps(moves).await?;
+        let mut pages = self.store.pages(&staged);
+        while let Some(pairs) = pages.next().await? {
+            let moves = pairs.into_iter().map(|(key, at)| {
+                let object = self.object(key.strip_prefix(&staged).unwrap_or(&key));
+                let placed = match at.value.split_first() {
+                    Some((1, sealed)) => Write::Put(object, at.value.slice_ref(sealed)),
+                    Some(_) | None => Write::Delete(object),
+                };
+                vec![placed, Write::Delete(key)]
+            });
+            self.in_steps(moves).await?;
+        }
         let done = [Write::Put(self.key("last_live"), last_live), Write::Delete(self.key("ready"))];
         self.commit(done.into()).await
     }
 
     async fn delete(&self, prefix: &str) -> Result<(), Error> {
-        let pairs = self.store.list_all(prefix).await?;
-        let deletes: Vec<_> = pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect();
-        self.store.write_all(&deletes).await
+        let mut pages = self.store.pages(prefix);
+        while let Some(pairs) = pages.next().await? {
+            let deletes: Vec<_> = pairs.into_iter().map(|(key, _)| Write::Delete(key)).collect();
+            self.store.write_all(&deletes).await?;
+        }
+        Ok(())
     }
 
     /// Commits groups of writes in as few commits as possible, each group in one.

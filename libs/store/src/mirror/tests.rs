@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use async_trait::async_trait;
 use prost::Message as _;
 use tinwright::watch::WatchEvent;
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::memory::MemoryStore;
 use crate::records::Index;
-use crate::{Commit, Page, ScopedStore, Versioned, Write};
+use crate::{Commit, Page, ScopedStore, Versioned, Write, limits};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Note {
@@ -55,6 +56,8 @@ struct Counting {
     meanwhile: Mutex<Option<Commit>>,
     /// The reader is too far behind to get keys.
     lost: AtomicBool,
+    /// One permit for each page that is read; none if pages are not limited.
+    pages: Option<Semaphore>,
 }
 
 #[async_trait]
@@ -66,6 +69,9 @@ impl Store for Counting {
 
     async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, crate::Error> {
         self.lists.fetch_add(1, Ordering::Relaxed);
+        if let Some(pages) = &self.pages {
+            pages.acquire().await.unwrap().forget();
+        }
         let page = self.store.list(prefix, after, limit).await;
         let meanwhile = self.meanwhile.lock().unwrap().take();
         if let Some(commit) = meanwhile {
@@ -203,6 +209,27 @@ async fn a_mirror_that_was_too_far_behind_drops_what_was_deleted_meanwhile() {
     f.delete("a").await;
     while next(&mut watcher).await != WatchEvent::Deleted("a".into()) {}
     assert_eq!(f.mirror.get("a"), None);
+}
+
+#[tokio::test]
+async fn a_long_list_is_applied_page_by_page() {
+    let store = Counting { pages: Some(Semaphore::new(1)), ..Counting::default() };
+    for ids in (0..600).collect::<Vec<_>>().chunks(limits::MAX_WRITES) {
+        let put = |id: &i32| Write::Put(format!("notes/note/{id:03}"), "".into());
+        let commit = Commit { writes: ids.iter().map(put).collect(), ..Commit::default() };
+        store.commit(commit).await.unwrap();
+    }
+    let f = fixture_over(store);
+    let first_page = async {
+        while f.mirror.get("000").is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), first_page).await.expect("before the second");
+    assert_eq!(f.mirror.get("599"), None);
+    f.store.pages.as_ref().unwrap().add_permits(1);
+    f.mirror.ready().await;
+    assert!(f.mirror.get("599").is_some());
 }
 
 #[tokio::test]

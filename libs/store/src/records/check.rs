@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Error, Kind, Records, decode, key};
-use crate::Write;
+use crate::{Versioned, Write};
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,16 +74,19 @@ impl<K: Kind> Records<K> {
     /// Returns the index entries that the records have to have.
     async fn claims(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let mut claimed = BTreeMap::new();
-        for (key, found) in &self.store.list_all(&key::<K>("")).await? {
-            report.records += 1;
-            let Ok(record) = decode::<K>(key, found) else {
-                report.corrupt.push(key.clone());
-                continue;
-            };
-            for index in K::indexes(&record) {
-                let entry = index.key(K::id(&record));
-                if claimed.insert(entry.clone(), K::id(&record).to_owned()).is_some() {
-                    report.contested.push(entry);
+        let mut pages = self.store.pages(&key::<K>(""));
+        while let Some(pairs) = pages.next().await? {
+            report.records += pairs.len();
+            for (key, found) in pairs {
+                let Ok(record) = decode::<K>(&key, &found) else {
+                    report.corrupt.push(key);
+                    continue;
+                };
+                for index in K::indexes(&record) {
+                    let entry = index.key(K::id(&record));
+                    if claimed.insert(entry.clone(), K::id(&record).to_owned()).is_some() {
+                        report.contested.push(entry);
+                    }
                 }
             }
         }
@@ -94,10 +97,11 @@ impl<K: Kind> Records<K> {
     async fn entries(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
         for index in K::INDEXES {
-            let entries = self.store.list_all(&format!("{index}/")).await?.into_iter();
-            found.extend(
-                entries.map(|(key, at)| (key, String::from_utf8_lossy(&at.value).into_owned())),
-            );
+            let mut pages = self.store.pages(&format!("{index}/"));
+            while let Some(pairs) = pages.next().await? {
+                let id = |at: &Versioned| String::from_utf8_lossy(&at.value).into_owned();
+                found.extend(pairs.into_iter().map(|(key, at)| (key, id(&at))));
+            }
         }
         report.entries = found.len();
         Ok(found)

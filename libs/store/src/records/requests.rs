@@ -71,13 +71,16 @@ impl IdempotentRequest {
 /// Deletes the results in `store` that are older than [`RETENTION`]. Returns their number.
 pub async fn delete_expired(store: &ScopedStore, now: SystemTime) -> Result<usize, Error> {
     let oldest = seconds(now).saturating_sub(RETENTION.as_secs());
-    let entries = store.list_all("request/").await?;
-    let old = entries
-        .iter()
-        .filter(|(key, at)| split(key, at).is_ok_and(|(answered, ..)| answered < oldest));
-    let writes: Vec<_> = old.map(|(key, _)| Write::Delete(key.clone())).collect();
-    store.write_all(&writes).await?;
-    Ok(writes.len())
+    let is_old =
+        |key: &str, at: &Versioned| split(key, at).is_ok_and(|(answered, ..)| answered < oldest);
+    let (mut pages, mut deleted) = (store.pages("request/"), 0);
+    while let Some(pairs) = pages.next().await? {
+        let old = pairs.into_iter().filter(|(key, at)| is_old(key, at));
+        let deletes: Vec<_> = old.map(|(key, _)| Write::Delete(key)).collect();
+        store.write_all(&deletes).await?;
+        deleted += deletes.len();
+    }
+    Ok(deleted)
 }
 
 fn seconds(time: SystemTime) -> u64 {

@@ -19,6 +19,8 @@ struct Dog {
     chip: String,
     #[prost(string, tag = "4")]
     colour: String,
+    #[prost(string, tag = "5")]
+    notes: String,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl Kind for Dogs {
 }
 
 fn dog(id: &str, chip: &str) -> Dog {
-    Dog { id: id.into(), revision: 0, chip: chip.into(), colour: "brown".into() }
+    Dog { id: id.into(), chip: chip.into(), colour: "brown".into(), ..Dog::default() }
 }
 
 fn dogs() -> Records<Dogs> {
@@ -222,6 +224,18 @@ async fn a_result_is_deleted_after_a_week() {
 }
 
 #[tokio::test]
+async fn more_expired_requests_than_a_page_are_all_deleted() {
+    let dogs = dogs();
+    for n in 0..1100 {
+        let request = IdempotentRequest::new(&format!("{n}"), &dog("", "1")).unwrap();
+        dogs.commit(request.done("rex", UNIX_EPOCH)).await.unwrap();
+    }
+    let now = UNIX_EPOCH + RETENTION + Duration::from_secs(1);
+    assert_eq!(delete_expired(dogs.store(), now).await.unwrap(), 1100);
+    assert!(dogs.store().list("", "", 1).await.unwrap().pairs.is_empty());
+}
+
+#[tokio::test]
 async fn two_concurrent_equal_requests_create_one_record() {
     let dogs = dogs();
     let request = IdempotentRequest::new("r1", &dog("", "1"));
@@ -252,6 +266,30 @@ async fn a_listing_with_a_strict_filter_misses_no_record() {
         }
     }
     assert_eq!(ids, ["d0", "d3", "d6"]);
+}
+
+#[tokio::test]
+async fn a_page_of_long_records_fits_a_message_and_no_record_is_missed() {
+    let dogs = dogs();
+    let ids: Vec<_> = (10..23).map(|n| format!("d{n}")).collect();
+    for id in &ids {
+        let colour = if id == "d11" { "black" } else { "brown" }.into();
+        let notes = "x".repeat(400 * 1024);
+        create(&dogs, &Dog { colour, notes, ..dog(id, id) }).await;
+    }
+    let (mut pages, mut after) = (Vec::new(), String::new());
+    loop {
+        let part = dogs.list(&after, 100, |dog| dog.colour == "brown").await.unwrap();
+        assert!(part.records.iter().map(Message::encoded_len).sum::<usize>() < 3 * 1024 * 1024);
+        pages.push(part.records.into_iter().map(|dog| dog.id).collect::<Vec<_>>());
+        match part.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    // The second page is full with the last record: an empty one need not follow.
+    assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
+    assert_eq!(pages.concat(), [&ids[..1], &ids[2..]].concat());
 }
 
 #[tokio::test]

@@ -8,10 +8,13 @@ use std::collections::HashMap;
 use ::sled::Batch;
 
 use super::layout::{Head, Layout, REVISION, pair_key, part_key};
-use crate::{Commit, Error, Revision, Write};
+use crate::{Commit, Error, Expect, Revision, Write};
 
 /// Bytes at which a batch ends, with the commit that exceeds them: readers wait while it is applied.
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes by which an update may lengthen what is stored, even on a full disk.
+const MAX_UPDATE_GROWTH_BYTES: usize = 4 * 1024;
 
 /// Commits staged on top of the applied ones.
 #[derive(Debug)]
@@ -37,8 +40,8 @@ impl<'a> Staged<'a> {
         self.size >= MAX_BATCH_BYTES
     }
 
-    /// Stages `commit` if all it expects holds, else nothing of it.
-    pub(super) fn take(&mut self, commit: &Commit) -> Result<Revision, Error> {
+    /// Stages `commit` if all it expects holds, else nothing of it. It may add `room` bytes to the store, which becomes less.
+    pub(super) fn take(&mut self, commit: &Commit, room: &mut u64) -> Result<Revision, Error> {
         for expect in &commit.expect {
             expect.check(self.head(expect.key())?.map(|head| head.revision))?;
         }
@@ -48,6 +51,11 @@ impl<'a> Staged<'a> {
         if commit.writes.is_empty() {
             return Ok(self.revision);
         }
+        let length = commit.writes.iter().map(written_bytes).sum::<usize>() as u64;
+        if length > *room && adds(commit, &old) {
+            return Err(Error::Full);
+        }
+        *room = room.saturating_sub(length);
         self.revision = Revision(self.revision.0 + 1);
         for (write, old) in commit.writes.iter().zip(old) {
             self.stage(write, old.map_or(0, |head| head.parts()));
@@ -94,5 +102,24 @@ impl<'a> Staged<'a> {
             Some(staged) => Ok(*staged),
             None => self.layout.head(key),
         }
+    }
+}
+
+/// True if `commit` creates a pair, or adds much to the values whose heads are `old`: not for deletes and usual updates.
+fn adds(commit: &Commit, old: &[Option<Head>]) -> bool {
+    let puts = |key: &str| {
+        let put = |write: &Write| matches!(write, Write::Put(written, _) if written == key);
+        commit.writes.iter().any(put)
+    };
+    let creates = |expect: &Expect| matches!(expect, Expect::Absent(key) if puts(key));
+    let before: usize = old.iter().flatten().map(|head| head.length).sum();
+    let after: usize = commit.writes.iter().map(written_bytes).sum();
+    after > before + MAX_UPDATE_GROWTH_BYTES || commit.expect.iter().any(creates)
+}
+
+fn written_bytes(write: &Write) -> usize {
+    match write {
+        Write::Put(key, value) => key.len() + value.len(),
+        Write::Delete(_) => 0,
     }
 }

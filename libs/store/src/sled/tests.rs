@@ -1,13 +1,20 @@
 //! Properties of the sled engine alone: reopening, failing disks, broken stores.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use super::space::DiskSpace;
 use super::staged::Staged;
 use super::*;
 use crate::{Expect, Write, limits};
 
 fn put(key: &str, value: impl Into<bytes::Bytes>) -> Commit {
     Commit { writes: vec![Write::Put(key.into(), value.into())], ..Commit::default() }
+}
+
+async fn resolves<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), what).await.expect("resolves")
 }
 
 fn open(path: &Path) -> Sled {
@@ -78,13 +85,64 @@ async fn after_a_disk_error_commits_and_reads_of_unsynced_data_fail() {
     let broken = File::open("/dev/null").expect("opens"); // fdatasync of it is an error
     let store = Sled::open_syncing(dir.path(), broken).expect("opens");
     let waiting = store.changed("", Revision(1));
-    let (waiting, first) = tokio::join!(waiting, store.commit(put("new", "v")));
+    let (waiting, first, failed) =
+        tokio::join!(waiting, store.commit(put("new", "v")), resolves(store.failed()));
     assert!(matches!(first, Err(Error::Unavailable(_))));
     assert!(matches!(waiting, Err(Error::Unavailable(_))));
+    assert!(matches!(failed, Error::Unavailable(_)));
     assert!(matches!(store.commit(put("new", "v")).await, Err(Error::Unavailable(_))));
     assert!(matches!(store.get("new").await, Err(Error::Unavailable(_))));
     assert!(matches!(store.list("", "", 9).await, Err(Error::Unavailable(_))));
     assert!(store.get("old").await.expect("still reads").is_some());
+}
+
+/// Bytes that are free on a disk of 8 MiB, whose reserve is 1 MiB.
+static FREE: AtomicU64 = AtomicU64::new(0);
+const RESERVE_BYTES: u64 = 1024 * 1024;
+
+fn small_disk(_: &Path) -> std::io::Result<DiskSpace> {
+    Ok(DiskSpace { total: 8 * RESERVE_BYTES, free: FREE.load(Ordering::Relaxed) })
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_deletes_and_small_updates_but_nothing_new() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let reserve = || dir.path().join("reserve").metadata().map(|found| found.len()).ok();
+    let create = |key: &str| Commit { expect: vec![Expect::Absent(key.into())], ..put(key, "v") };
+    let delete =
+        |key: &str| Commit { writes: vec![Write::Delete(key.into())], ..Commit::default() };
+    let full = |outcome| matches!(outcome, Err(Error::Full));
+    let free = |bytes| FREE.store(bytes, Ordering::Relaxed);
+
+    free(8 * RESERVE_BYTES);
+    let store = Sled::open_measuring(dir.path(), small_disk).expect("opens");
+    for key in ["a", "b"] {
+        store.commit(create(key)).await.expect("there is space");
+    }
+    assert_eq!(reserve(), Some(RESERVE_BYTES));
+
+    free(RESERVE_BYTES / 2);
+    assert!(full(store.commit(create("c")).await));
+    assert!(full(store.commit(put("a", vec![1; 5000])).await));
+    store.commit(put("a", vec![1; 4000])).await.expect("a small update");
+    store.commit(delete("a")).await.expect("a delete");
+    assert_eq!(reserve(), Some(RESERVE_BYTES), "there is space without it");
+
+    free(RESERVE_BYTES / 8 - 1);
+    store.commit(delete("b")).await.expect("a delete");
+    assert_eq!(reserve(), None);
+    free(2 * RESERVE_BYTES);
+    assert!(full(store.commit(create("c")).await), "the reserve is missing");
+
+    free(2 * RESERVE_BYTES + 1);
+    store.commit(create("c")).await.expect("there is space again");
+    assert_eq!(reserve(), Some(RESERVE_BYTES));
+
+    drop(store);
+    free(0);
+    let store = Sled::open_measuring(dir.path(), small_disk).expect("opens");
+    assert_eq!(reserve(), None, "opening needs its space");
+    store.commit(delete("c")).await.expect("a delete");
 }
 
 #[tokio::test]
@@ -112,12 +170,14 @@ async fn commits_that_share_a_batch_see_each_other_and_fail_alone() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let store = open(dir.path());
     let absent = |key: &str| Commit { expect: vec![Expect::Absent("a".into())], ..put(key, "v") };
-    let mut staged = Staged::on(&store.layout).expect("stages");
-    assert_eq!(staged.take(&absent("a")).expect("holds"), Revision(1));
-    assert!(matches!(staged.take(&absent("b")), Err(Error::Conflict(key)) if key == "a"));
+    let (mut staged, mut room) = (Staged::on(&store.layout).expect("stages"), u64::MAX);
+    assert_eq!(staged.take(&absent("a"), &mut room).expect("holds"), Revision(1));
+    assert!(
+        matches!(staged.take(&absent("b"), &mut room), Err(Error::Conflict(key)) if key == "a")
+    );
     let gone = Commit { writes: vec![Write::Delete("a".into())], ..Commit::default() };
-    assert_eq!(staged.take(&gone).expect("holds"), Revision(2));
-    assert_eq!(staged.take(&absent("c")).expect("holds"), Revision(3));
+    assert_eq!(staged.take(&gone, &mut room).expect("holds"), Revision(2));
+    assert_eq!(staged.take(&absent("c"), &mut room).expect("holds"), Revision(3));
     assert!(store.layout.get("c").expect("reads").is_none(), "nothing is to be seen yet");
     staged.apply().expect("applies");
     let page = store.layout.list("", "", 9).expect("lists");

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use tokio::sync::{mpsc, oneshot};
 
 use super::layout::Layout;
+use super::space::Space;
 use super::staged::Staged;
 use crate::change_feed::ChangeFeed;
 use crate::{Commit, Error, Revision};
@@ -38,6 +39,7 @@ pub(super) struct QueuedCommit {
 pub(super) struct Writer {
     pub(super) layout: Arc<Layout>,
     pub(super) disk: File,
+    pub(super) space: Space,
     pub(super) feed: ChangeFeed,
 }
 
@@ -60,7 +62,7 @@ impl Writer {
         Ok(Running(Some(thread)))
     }
 
-    fn run(self, mut queue: mpsc::Receiver<QueuedCommit>) {
+    fn run(mut self, mut queue: mpsc::Receiver<QueuedCommit>) {
         let mut batch = Vec::with_capacity(MAX_BATCH_COMMITS);
         while queue.blocking_recv_many(&mut batch, MAX_BATCH_COMMITS) > 0 {
             match self.carry_out(&batch) {
@@ -76,11 +78,12 @@ impl Writer {
     }
 
     /// Returns the outcome of each commit in `batch`, all of them durable; or the disk's error.
-    fn carry_out(&self, batch: &[QueuedCommit]) -> Result<Vec<Outcome>, Error> {
+    fn carry_out(&mut self, batch: &[QueuedCommit]) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::with_capacity(batch.len());
+        let mut room = self.space.room().map_err(Error::unavailable)?;
         let mut staged = Staged::on(&self.layout)?;
         for queued in batch {
-            let outcome = staged.take(&queued.commit);
+            let outcome = staged.take(&queued.commit, &mut room);
             if let Err(failure @ Error::Unavailable(_)) = outcome {
                 return Err(failure);
             }

@@ -1,6 +1,7 @@
 //! The options of boot scripts and files over HTTP and TFTP: the section `[boot]` of the file.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -11,6 +12,7 @@ use netboot::site::{Iso, Serving};
 use runtime::client_address::TrustedProxies;
 use runtime::network;
 use serde::Deserialize;
+use workflow::lifecycle::WorkerTimeouts;
 
 /// The options of boot scripts and files. Defaults are those of the arguments; `Default` is for skipped arguments only.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -29,6 +31,12 @@ pub struct BootSection {
     pub mac_only: Vec<String>,
     /// Refuse with 401, which iPXE shows as "Permission denied", instead of 403
     pub refuse_by_401: bool,
+    /// Prepare a machine again after this many minutes without a step of its boot
+    #[arg(value_name = "MINUTES", default_value = "30")]
+    pub silent_minutes: u32,
+    /// Prepare a machine again this many minutes after the last step of its boot, if its worker did not come
+    #[arg(value_name = "MINUTES", default_value = "10")]
+    pub step_minutes: u32,
     /// Delay machines that request more than 10 scripts in 10 minutes
     pub hold_loops: bool,
     /// Point builds of iPXE that request autoexec.ipxe to their script by it
@@ -105,6 +113,18 @@ impl BootSection {
         let policy = Policy { no_instance, ..Policy::default() };
         let https = self.https()?;
         Ok(Boot { policy, https, serving: self.serving()? })
+    }
+
+    /// Checks the time for which the workers of prepared machines are awaited.
+    pub(super) fn worker_timeouts(&self) -> anyhow::Result<WorkerTimeouts> {
+        let minutes = |option, count: u32| {
+            anyhow::ensure!(count > 0, "{option} is 0");
+            Ok(Duration::from_secs(u64::from(count) * 60))
+        };
+        Ok(WorkerTimeouts {
+            silent: minutes("boot.silent_minutes", self.silent_minutes)?,
+            step: minutes("boot.step_minutes", self.step_minutes)?,
+        })
     }
 
     fn https(&self) -> anyhow::Result<Option<Https>> {
@@ -195,5 +215,15 @@ mod tests {
         let Boot { policy, serving, https } = section("").checked().unwrap();
         assert_eq!((policy, https), (Policy::default(), None));
         assert!(serving.iso.is_none() && !serving.refuse_by_401 && serving.mac_only.is_empty());
+        assert_eq!(section("").worker_timeouts().unwrap(), WorkerTimeouts::DEFAULT);
+    }
+
+    #[test]
+    fn the_wait_for_a_worker_is_in_minutes_and_at_least_one() {
+        let timeouts = section("silent_minutes = 90\nstep_minutes = 1").worker_timeouts().unwrap();
+        let [silent, step] = [90 * 60, 60].map(Duration::from_secs);
+        assert_eq!(timeouts, WorkerTimeouts { silent, step });
+        let refused = section("step_minutes = 0").worker_timeouts().unwrap_err();
+        assert_eq!(refused.to_string(), "boot.step_minutes is 0");
     }
 }

@@ -7,9 +7,13 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Deserialize;
+use tonic::codegen::http::uri::Authority;
 use tonic::transport::Uri;
 
 use super::Options;
+
+/// The most further servers for machines: they are in the kernel's command line.
+const MAX_MACHINES_API_SERVERS: usize = 4;
 
 /// A service that another process can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
@@ -33,9 +37,9 @@ impl Service {
     /// The services that this one always calls. Metadata calls netboot too if its address is configured, for leases.
     fn calls(self) -> &'static [Self] {
         match self {
-            Self::Hardware => &[Self::Instance],
+            Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power],
             Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power],
-            Self::Workflow => &[Self::Hardware, Self::Power],
+            Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power],
             Self::Power => &[],
             Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow],
             Self::Metadata => &[Self::Hardware, Self::Instance],
@@ -179,6 +183,11 @@ impl Split {
         self.peers.get(&service)
     }
 
+    /// True if a service is called with TLS.
+    pub fn has_tls_peers(&self) -> bool {
+        self.peers.values().any(|peer| peer.scheme_str() == Some("https"))
+    }
+
     /// Fails if workers on machines could not reach the workflow service.
     pub(super) fn check_reachable_by_machines(&self) -> anyhow::Result<()> {
         let Some(peer) = self.peer(Service::Workflow) else { return Ok(()) };
@@ -189,4 +198,22 @@ impl Split {
         );
         Ok(())
     }
+}
+
+/// Checks the further servers of the API for machines.
+pub(super) fn machines_api(servers: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let count = servers.len();
+    anyhow::ensure!(
+        count <= MAX_MACHINES_API_SERVERS,
+        "machines_api has {count} servers, over {MAX_MACHINES_API_SERVERS}"
+    );
+    for server in &servers {
+        let parsed: Option<Authority> = server.parse().ok();
+        let parsed = parsed.filter(|it| it.port_u16().is_some() && !server.contains('@'));
+        let uri = parsed.map(Uri::from);
+        anyhow::ensure!(uri.is_some(), "machines_api: {server:?} is not HOST:PORT");
+        let is_local = uri.is_some_and(|uri| super::is_local(&uri));
+        anyhow::ensure!(!is_local, "machines_api: machines do not reach {server}");
+    }
+    Ok(servers)
 }

@@ -171,6 +171,10 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
             "instance calls workflow, which is not served here: set its address in peers",
         ),
         (
+            "only = ['workflow']\npeers = ['hardware=https://a:1', 'power=https://a:1']",
+            "workflow calls instance, which is not served here: set its address in peers",
+        ),
+        (
             "peers = ['https://a:1']",
             "peers is given, but only is not: every service is served here",
         ),
@@ -239,6 +243,22 @@ fn machines_get_the_address_of_the_workflow_service() {
     )
     .unwrap();
     assert_eq!(config.machines_api(Ipv4Addr::LOCALHOST), "192.0.2.7:42113");
+}
+
+#[test]
+fn machines_get_further_servers_besides_the_one_of_this_process() {
+    let servers = ["--machines-api", "192.0.2.1:42113,192.0.2.2:42113,rack.lab:443"];
+    let config = load("listen = ['192.0.2.1:42113']", &servers).unwrap();
+    let further = config.further_servers([192, 0, 2, 1].into());
+    assert_eq!(further, ["192.0.2.2:42113", "rack.lab:443"]);
+    for (servers, reason) in [
+        ("['192.0.2.2']", "machines_api: \"192.0.2.2\" is not HOST:PORT"),
+        ("['https://192.0.2.2:1']", "machines_api: \"https://192.0.2.2:1\" is not HOST:PORT"),
+        ("['localhost:42113']", "machines_api: machines do not reach localhost:42113"),
+        ("['a:1', 'b:1', 'c:1', 'd:1', 'e:1']", "machines_api has 5 servers, over 4"),
+    ] {
+        assert_eq!(error_of(&format!("machines_api = {servers}")), reason);
+    }
 }
 
 #[test]

@@ -5,6 +5,10 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
 mod boots;
+mod full_disk;
+#[path = "../../../../libs/store/tests/engines/gate.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod gate;
 mod hegel;
 mod lent;
 mod links;
@@ -18,3 +22,4 @@ mod readdress;
 mod replicas;
 mod scripts;
 mod split;
+mod strangers;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use runtime::Role;
@@ -18,11 +18,16 @@ use super::peer::free_port;
 /// The time limit of a start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Mounts a file system of 24 MiB at its first argument, and becomes the program in the others.
+const ON_SMALL_DISK: &str = r#"mount -t tmpfs -o size=24m store "$1"; shift; exec "$@""#;
+
 /// The directory and the addresses of a process.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
     pub(crate) grpc: SocketAddr,
     vitals: SocketAddr,
+    /// The path of a file system of 24 MiB that only the process sees.
+    small_disk: Option<PathBuf>,
 }
 
 pub(crate) struct Process {
@@ -33,7 +38,14 @@ pub(crate) struct Process {
 impl Place {
     pub(crate) fn new() -> Self {
         let [grpc, vitals] = [0, 1].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
-        Self { dir: tempfile::tempdir().unwrap(), grpc, vitals }
+        Self { dir: tempfile::tempdir().unwrap(), grpc, vitals, small_disk: None }
+    }
+
+    /// A place with a file system of 24 MiB at `path`, which only the process sees, and which goes with it.
+    pub(crate) fn with_small_disk(path: &str) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "mounts are root's: run tests as root");
+        let place = Self::new();
+        Self { small_disk: Some(place.path(path)), ..place }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -67,7 +79,7 @@ impl Place {
         let mut process = self.begin(arguments);
         let ended = async {
             loop {
-                match process.child.try_wait().unwrap() {
+                match process.ended() {
                     Some(ended) => return ended,
                     None => tokio::time::sleep(Duration::from_millis(20)).await,
                 }
@@ -78,7 +90,7 @@ impl Place {
     }
 
     fn begin(self, arguments: &[String]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
+        let mut command = self.program();
         command.arg("serve").arg("--data").arg(self.path("data"));
         command.args(["--listen", &self.grpc.to_string()]);
         command.args(["--metrics-listen", &self.vitals.to_string()]).args(arguments);
@@ -86,22 +98,55 @@ impl Place {
         let log = std::fs::File::create(self.path("log")).unwrap();
         Process { child: command.stderr(log).spawn().unwrap(), place: self }
     }
+
+    fn program(&self) -> Command {
+        let program = env!("CARGO_BIN_EXE_tinwright");
+        let Some(small_disk) = &self.small_disk else { return Command::new(program) };
+        std::fs::create_dir_all(small_disk).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-ec", ON_SMALL_DISK, "sh"]);
+        command.arg(small_disk).arg(program);
+        command
+    }
 }
 
 impl Process {
     pub(crate) async fn ready(&mut self) {
         let ready = async {
-            while get(self.place.vitals, "/readyz").await.is_none() {
-                assert!(self.child.try_wait().unwrap().is_none(), "{}", self.log());
+            while !self.is_ready().await {
+                assert!(self.ended().is_none(), "{}", self.log());
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         soon(ready).await;
     }
 
+    pub(crate) async fn is_ready(&self) -> bool {
+        get(self.place.vitals, "/readyz").await.is_some()
+    }
+
+    /// Returns how it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Returns the small disk of its place, as seen from outside of its mount namespace.
+    pub(crate) fn small_disk(&self) -> PathBuf {
+        let mounted = self.place.small_disk.as_ref().unwrap();
+        format!("/proc/{}/root{}", self.child.id(), mounted.display()).into()
+    }
+
     /// Returns its output so far.
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.place.path("log")).unwrap()
+    }
+
+    /// Returns the bytes of memory in `field` of its status, such as `VmRSS` (proc(5)).
+    pub(crate) fn memory(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kilobytes.unwrap_or_else(|| panic!("no {field}: {status}")).parse::<u64>().unwrap() * 1024
     }
 
     /// Ends it with SIGKILL.
@@ -117,9 +162,9 @@ impl Process {
     fn end(mut self, signal: Signal) -> Place {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap();
-        let Place { dir, grpc, vitals } = &mut self.place;
+        let Place { dir, grpc, vitals, small_disk } = &mut self.place;
         let dir = std::mem::replace(dir, tempfile::tempdir().unwrap());
-        Place { dir, grpc: *grpc, vitals: *vitals }
+        Place { dir, grpc: *grpc, vitals: *vitals, small_disk: small_disk.take() }
     }
 
     /// Returns a channel to its API with an admin's certificate.
@@ -130,7 +175,7 @@ impl Process {
     /// Returns a channel to its API with the admin's certificate of `owner`.
     pub(crate) async fn channel_of(&self, owner: &Self) -> Channel {
         let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
-        let own = site.client(Role::Admin).unwrap();
+        let own = site.client(&Role::Admin.into()).unwrap();
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(site.authority()))
             .identity(Identity::from_pem(&own.certificate, own.key.expose()));

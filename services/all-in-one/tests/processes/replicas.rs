@@ -4,8 +4,12 @@ use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as hw, watch_hardware_response::Event};
 use tonic::Streaming;
 use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use super::authority::Authority;
+use super::gate::Gate;
 use super::peer::Peer;
 use super::process::{Place, Process, arguments, machine, soon};
 
@@ -75,6 +79,27 @@ async fn a_replica_with_secrets_of_its_own_is_refused() {
     let _first = Place::new().start(&over(&peer)).await;
     let why = Place::new().refused(&over(&peer)).await;
     assert!(why.contains("the store belongs to another site than these secrets"), "{why}");
+}
+
+#[tokio::test]
+async fn a_replica_is_not_ready_while_its_cluster_is_away() {
+    let peer = Peer::start().await;
+    let mut gate = Gate::to(peer.port()).await;
+    let flags = arguments(&["--store", "etcd", "--etcd-endpoints", &gate.url()]);
+    let replica = Place::new().start(&flags).await;
+    let mut health = HealthClient::new(replica.channel().await);
+    let mut becomes = async |ready: bool| loop {
+        let status = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+        let serving = status.status() == ServingStatus::Serving;
+        if (serving, replica.is_ready().await) == (ready, ready) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    gate.cut().await;
+    soon(becomes(false)).await;
+    gate.mend().await;
+    soon(becomes(true)).await;
 }
 
 #[tokio::test]

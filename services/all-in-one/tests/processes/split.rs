@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use runtime::authority::SiteAuthority;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as inst;
@@ -126,6 +127,17 @@ async fn a_process_that_only_tells_systems_says_whom_it_takes_an_address_for() {
     let by = Some(explain_metadata_request::By::Address("127.0.0.1".into()));
     let told = edge.explain_metadata(md::ExplainMetadataRequest { by }).await.unwrap().into_inner();
     assert_eq!((told.hardware_id, told.sources[0].answered), (machine.id, true));
+}
+
+#[tokio::test]
+async fn a_store_on_disk_is_refused_with_another_sites_key() {
+    let server = Place::new().start(&[]).await;
+    let other = tempfile::tempdir().unwrap();
+    SiteAuthority::open(other.path()).unwrap();
+    let place = server.terminate();
+    std::fs::copy(other.path().join("site.key"), place.secrets().join("site.key")).unwrap();
+    let why = place.refused(&[]).await;
+    assert!(why.contains("the store belongs to another site than these secrets"), "{why}");
 }
 
 #[tokio::test]

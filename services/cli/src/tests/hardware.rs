@@ -10,6 +10,7 @@ use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
 use super::{fake, tinwright};
+use crate::output::Row as _;
 
 type Stream<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
 
@@ -24,7 +25,8 @@ struct Machines;
 
 fn machine(id: &str) -> hw::Hardware {
     let state = hw::State::Provisionable.into();
-    hw::Hardware { id: id.into(), state, ..hw::Hardware::default() }
+    let revision = 7;
+    hw::Hardware { id: id.into(), state, revision, ..hw::Hardware::default() }
 }
 
 mod machines {
@@ -54,6 +56,20 @@ mod machines {
                 Ok(Response::new(pb::ListHardwareResponse { hardware, ..Default::default() }))
             }
 
+            async fn update_hardware(
+                &self,
+                request: Request<pb::UpdateHardwareRequest>,
+            ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
+                let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
+                let update = hardware.unwrap_or_default();
+                if update_mask.unwrap_or_default().paths != ["protect"] || update.revision != 0 {
+                    return Err(Status::invalid_argument("update_mask"));
+                }
+                let protect = update.protect;
+                let hardware = Some(pb::Hardware { protect, ..machine(&update.id) });
+                Ok(Response::new(pb::UpdateHardwareResponse { hardware }))
+            }
+
             async fn watch_hardware(
                 &self,
                 _: Request<pb::WatchHardwareRequest>,
@@ -63,7 +79,6 @@ mod machines {
         }
         refuses {
             create_hardware: CreateHardwareRequest => CreateHardwareResponse,
-            update_hardware: UpdateHardwareRequest => UpdateHardwareResponse,
             set_hardware_state: SetHardwareStateRequest => SetHardwareStateResponse,
             delete_hardware: DeleteHardwareRequest => DeleteHardwareResponse,
         }
@@ -171,6 +186,26 @@ async fn programs_get_the_records() {
     assert_eq!(states, ["STATE_PROVISIONABLE"; 3]);
     let (printed, _) = tinwright(&format!("hardware get {} -o yaml", IDS[0]), server()).await;
     assert!(printed.starts_with("id: "), "{printed}");
+}
+
+#[tokio::test]
+async fn machines_are_protected_and_unprotected_at_any_revision() {
+    for (command, state) in [("protect", "provisionable,protected"), ("unprotect", "provisionable")]
+    {
+        let line = format!("hardware {command} {} {}", IDS[0], IDS[1]);
+        let (printed, result) = tinwright(&line, server()).await;
+        assert_eq!(result, Ok(()));
+        let rows = printed.lines().skip(1);
+        let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().take(2).collect()).collect();
+        assert_eq!(rows, [[IDS[0], state], [IDS[1], state]]);
+    }
+}
+
+#[test]
+fn a_table_shows_which_instances_are_protected() {
+    let instance = inst::Instance { protect: true, ..instance(0) };
+    let now = std::time::SystemTime::UNIX_EPOCH;
+    assert_eq!(instance.row(now)[2], "active,protected");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Hardware records in a store: creating, finding, changing, deleting.
 
 use super::*;
+use crate::fake_peers;
 use pb::{Address, Dhcp, Hardware, Interface};
 use store::memory::MemoryStore;
 use store::records::Selector;
@@ -180,7 +181,123 @@ async fn a_machine_whose_occupant_is_unknown_is_not_deleted() {
     let (nobody, pipes) = tinwright::in_process::pair();
     drop(pipes);
     let id = made.id.parse().unwrap();
-    let refused = machines.delete(id, 0, &Occupancy::new(nobody)).await;
-    assert!(matches!(refused, Err(Error::OccupantUnknown(_))), "{refused:?}");
+    let refused = machines.delete(id, 0, &Peers::new(nobody.clone(), nobody.clone(), nobody)).await;
+    assert!(matches!(refused, Err(Error::Peers(peers::Error::Unavailable { .. }))), "{refused:?}");
     assert_eq!(machines.records().require(&made.id).await.unwrap().state, made.state);
+}
+
+/// Updates the plan of `machine`, whatever its revision.
+async fn update_plan(machines: &HardwareRecords, machine: &Hardware) {
+    let update = Hardware { revision: 0, plan: "big".into(), ..machine.clone() };
+    machines.update(update, &["plan".into()]).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_occupied_machine_returns_to_its_state_although_it_was_updated_during_the_delete() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let (peers, mut calls) = fake_peers::start();
+    let instance_service = async {
+        let call = calls.recv().await.unwrap();
+        update_plan(&machines, &made).await;
+        call.send(Some("i1".into())).unwrap();
+    };
+    let delete = machines.delete(made.id.parse().unwrap(), 0, &peers);
+    let (refused, ()) = tokio::join!(delete, instance_service);
+    assert!(matches!(refused, Err(Error::Peers(peers::Error::Occupied { by, .. })) if by == "i1"));
+    let found = machines.records().require(&made.id).await.unwrap();
+    assert_eq!((found.state(), found.plan.as_str()), (State::Enrolled, "big"));
+}
+
+#[tokio::test]
+async fn a_machine_that_is_updated_during_its_delete_is_deleted() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let (peers, mut calls) = fake_peers::start();
+    let (updating, updated) = (machines.clone(), made.clone());
+    tokio::spawn(async move {
+        let call = calls.recv().await.unwrap();
+        update_plan(&updating, &updated).await;
+        call.send(None).unwrap();
+        calls.recv().await.unwrap().send(None).unwrap();
+    });
+    machines.delete(made.id.parse().unwrap(), 0, &peers).await.unwrap();
+    assert_eq!(machines.records().get(&made.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_second_delete_leaves_the_state_to_the_first() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let (peers, mut calls) = fake_peers::start();
+    let id = made.id.parse().unwrap();
+    let first = tokio::spawn({
+        let (machines, peers) = (machines.clone(), peers.clone());
+        async move { machines.delete(id, 0, &peers).await }
+    });
+    let first_call = calls.recv().await.unwrap();
+    let second_call = async { calls.recv().await.unwrap().send(Some("i1".into())).unwrap() };
+    let (second, ()) = tokio::join!(machines.delete(id, 0, &peers), second_call);
+    assert!(matches!(second, Err(Error::Peers(peers::Error::Occupied { .. }))));
+    assert_eq!(machines.records().require(&made.id).await.unwrap().state(), State::Deleting);
+    first_call.send(Some("i1".into())).unwrap();
+    assert!(matches!(first.await.unwrap(), Err(Error::Peers(peers::Error::Occupied { .. }))));
+    assert_eq!(machines.records().require(&made.id).await.unwrap().state(), State::Enrolled);
+}
+
+/// Writes `protect` into `machine`, as an update with the mask `paths`.
+async fn set_protect(machines: &HardwareRecords, machine: &Hardware, protect: bool, mask: &[&str]) {
+    let update = Hardware { revision: 0, protect, ..machine.clone() };
+    let paths: Vec<_> = mask.iter().map(|path| (*path).to_owned()).collect();
+    machines.update(update, &paths).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_protected_machine_is_not_deleted_until_an_update_with_the_mask_ends_that() {
+    let machines = machines();
+    let made = machines.create(Hardware { protect: true, ..machine(1) }, None).await.unwrap();
+    let (peers, mut calls) = fake_peers::start();
+    tokio::spawn(async move {
+        while let Some(call) = calls.recv().await {
+            call.send(None).unwrap();
+        }
+    });
+    let delete = async || machines.delete(made.id.parse().unwrap(), 0, &peers).await;
+    assert!(matches!(delete().await, Err(Error::Protected(id)) if id == made.id));
+    assert_eq!(machines.records().require(&made.id).await.unwrap(), made, "not even its revision");
+    set_protect(&machines, &made, false, &[]).await;
+    assert!(matches!(delete().await, Err(Error::Protected(_))), "a client without the field");
+    set_protect(&machines, &made, false, &["protect"]).await;
+    delete().await.unwrap();
+    assert_eq!(machines.records().get(&made.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_machine_that_is_protected_during_its_delete_returns_to_its_state() {
+    let machines = machines();
+    let made = machines.create(machine(1), None).await.unwrap();
+    let (peers, mut calls) = fake_peers::start();
+    let instance_service = async {
+        let call = calls.recv().await.unwrap();
+        set_protect(&machines, &made, true, &["protect"]).await;
+        call.send(None).unwrap();
+        // Only a delete that goes on in spite of the protection asks again.
+        drop(calls);
+    };
+    let delete = machines.delete(made.id.parse().unwrap(), 0, &peers);
+    let (refused, ()) = tokio::join!(delete, instance_service);
+    assert!(matches!(refused, Err(Error::Protected(_))), "{refused:?}");
+    let found = machines.records().require(&made.id).await.unwrap();
+    assert_eq!((found.state(), found.protect), (State::Enrolled, true));
+}
+
+#[test]
+fn a_refusal_names_the_reason_for_programs() {
+    let status = tonic::Status::from(Error::Protected("m1".into()));
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+    assert_eq!(status.message(), "hardware m1 is protected: remove its protection first");
+    assert_eq!(
+        tonic_types::StatusExt::get_details_error_info(&status).unwrap().reason,
+        "PROTECTED"
+    );
 }

@@ -12,7 +12,8 @@ use crate::tests::site::{MACHINE, Site};
 
 fn api() -> Api {
     let [hardware, workflow, power] = Site::new().channels();
-    Api::new(Arc::new(MemoryStore::default()), hardware, workflow, power, CancellationToken::new())
+    let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
+    Api::new(store, hardware, workflow, power, Clock::system(), stop)
 }
 
 fn secretive() -> pb::Instance {
@@ -43,7 +44,7 @@ async fn create(api: &Api, instance: pb::Instance) -> Result<pb::Instance, Statu
 async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> {
     let by = Some(pb::get_instance_request::By::HardwareId(MACHINE.into()));
     let mut request = Request::new(pb::GetInstanceRequest { by, view: view.into() });
-    request.extensions_mut().insert(Caller(Some(role)));
+    request.extensions_mut().insert(Caller::from(role));
     Ok(api.get_instance(request).await?.into_inner().instance.unwrap())
 }
 
@@ -153,6 +154,14 @@ async fn errors_have_the_documented_codes() {
     assert_eq!(taken.get_details_resource_info().unwrap().resource_name, made.id);
     let active = pb::Instance { state: pb::State::Active.into(), ..secretive() };
     assert_eq!(create(&api, active).await.unwrap_err().code(), Code::FailedPrecondition);
+    let update = pb::Instance { id: made.id.clone(), protect: true, ..Default::default() };
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["protect".into()] });
+    let request = pb::UpdateInstanceRequest { instance: Some(update), update_mask };
+    api.update_instance(Request::new(request)).await.unwrap();
+    let delete = pb::DeleteInstanceRequest { id: made.id.clone(), ..Default::default() };
+    let refused = api.delete_instance(Request::new(delete)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.get_details_error_info().unwrap().reason, "PROTECTED");
     let home = |hardware_id: &str, instance_id: &str| {
         let (hardware_id, instance_id) = (hardware_id.to_owned(), instance_id.to_owned());
         api.report_phone_home(Request::new(pb::ReportPhoneHomeRequest {

@@ -177,8 +177,11 @@ async fn an_instance_that_is_being_deleted_cannot_change_and_is_deleted_once() {
     assert_eq!(going.state(), pb::State::Deprovisioning);
     assert_eq!(instances.delete(id(&made), 0, false).await.unwrap(), going);
     let update = pb::Instance { revision: 0, hostname: "x".into(), ..made.clone() };
-    let refused = instances.update(update, &[]).await.unwrap_err().to_string();
-    assert_eq!(refused, format!("instance {} is being deleted", made.id));
+    let both = ["deprovision_template_id".to_owned(), "hostname".to_owned()];
+    for paths in [&[][..], &both] {
+        let refused = instances.update(update.clone(), paths).await.unwrap_err().to_string();
+        assert_eq!(refused, format!("instance {} is being deleted", made.id));
+    }
     assert!(instances.delete(id(&made), 0, true).await.unwrap().forced);
 }
 
@@ -294,6 +297,71 @@ async fn a_retry_claims_a_released_machine_again_if_it_is_free() {
     assert_eq!(instances.delete(id(&second), 0, false).await.unwrap().state(), pb::State::Deleted);
     assert_eq!(instances.retry(id(&first)).await.unwrap().state(), pb::State::Queued);
     assert_eq!(occupant(&instances, MACHINE).await.unwrap().id, first.id);
+}
+
+/// Updates `instance` with the fields of `update` that `mask` names.
+async fn update(
+    instances: &Instances,
+    update: pb::Instance,
+    mask: &[&str],
+) -> Result<pb::Instance, Error> {
+    let paths: Vec<_> = mask.iter().map(|path| (*path).to_owned()).collect();
+    instances.update(pb::Instance { revision: 0, ..update }, &paths).await
+}
+
+#[tokio::test]
+async fn a_protected_instance_is_not_deleted_until_an_update_with_the_mask_ends_that() {
+    let instances = instances();
+    let made = pb::Instance { protect: true, ..on(MACHINE, "192.0.2.1") };
+    let made = instances.create(made, None).await.unwrap();
+    for force in [false, true] {
+        let refused = instances.delete(id(&made), 0, force).await;
+        assert!(matches!(refused, Err(Error::Protected(id)) if id == made.id));
+    }
+    assert_eq!(instances.records().require(&made.id).await.unwrap(), made, "not even its revision");
+    let unprotected = pb::Instance { protect: false, ..made.clone() };
+    let kept = update(&instances, unprotected.clone(), &[]).await.unwrap();
+    assert!(kept.protect, "a client without the field");
+    update(&instances, unprotected, &["protect"]).await.unwrap();
+    let deleted = instances.delete(id(&made), 0, false).await.unwrap();
+    assert_eq!(deleted.state(), pb::State::Deprovisioning);
+}
+
+#[tokio::test]
+async fn a_changed_machine_of_a_protected_instance_is_not_installed_again() {
+    let instances = instances();
+    let made = pb::Instance { protect: true, ..on(MACHINE, "192.0.2.1") };
+    let queued = instances.create(made, None).await.unwrap();
+    let template =
+        |template_id: &str| pb::Instance { template_id: template_id.into(), ..queued.clone() };
+    let (first, second) = (InstanceId::new().to_string(), InstanceId::new().to_string());
+    let queued = update(&instances, template(&first), &["template_id"]).await.unwrap();
+    let begun = instances.advance(&queued, Event::Began, "", |_| {}).await.unwrap();
+    let script = CustomIpxe { contents: "#!ipxe".into(), ..CustomIpxe::default() };
+    let scripted = pb::Instance { os: Some(Os::CustomIpxe(script)), ..begun.clone() };
+    for (change, field) in [(template(&second), "template_id"), (scripted, "custom_ipxe")] {
+        let both = pb::Instance { protect: false, ..change };
+        let refused = update(&instances, both, &[field, "protect"]).await;
+        assert!(matches!(refused, Err(Error::Protected(_))), "{field}");
+    }
+    let renamed = pb::Instance { hostname: "db".into(), ..begun.clone() };
+    let begun = update(&instances, renamed, &["hostname"]).await.unwrap();
+    instances.retry(id(&begun)).await.expect("nothing failed, nothing is repeated");
+    let failed = instances.advance(&begun, Event::Failed, "", |_| {}).await.unwrap();
+    assert!(matches!(instances.retry(id(&failed)).await, Err(Error::Protected(_))));
+    assert_eq!(instances.records().require(&failed.id).await.unwrap(), failed);
+    update(&instances, pb::Instance { protect: false, ..failed }, &["protect"]).await.unwrap();
+    assert_eq!(instances.retry(id(&queued)).await.unwrap().state(), pb::State::Queued);
+}
+
+#[tokio::test]
+async fn a_protected_instance_whose_machine_was_not_changed_can_be_retried() {
+    let instances = instances();
+    let made = pb::Instance { protect: true, ..on(MACHINE, "192.0.2.1") };
+    let made = instances.create(made, None).await.unwrap();
+    let released = instances.advance(&made, Event::Unusable, "fan", |_| {}).await.unwrap();
+    assert!(matches!(instances.delete(id(&made), 0, false).await, Err(Error::Protected(_))));
+    assert_eq!(instances.retry(id(&released)).await.unwrap().state(), pb::State::Queued);
 }
 
 const EVENTS: [Event; 7] = [

@@ -5,8 +5,29 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
 
+use super::Error;
+use crate::state::State;
+
+/// The only field that can be changed while an instance is being deleted: if its template is lost, the machine could not be
+/// cleaned.
+const CLEAN_UP_TEMPLATE: &str = "deprovision_template_id";
+
+/// Passes if the state of `old` allows the fields that `paths` names to be changed.
+pub(super) fn check_state(old: &pb::Instance, paths: &[String]) -> Result<(), Error> {
+    let (instance, workflow) = (old.id.clone(), old.workflow_id.clone());
+    if !State::try_from(old)?.is_being_deleted() {
+        Ok(())
+    } else if paths != [CLEAN_UP_TEMPLATE] {
+        Err(Error::BeingDeleted(instance))
+    } else if !workflow.is_empty() {
+        Err(Error::BeingCleaned { instance, workflow })
+    } else {
+        Ok(())
+    }
+}
+
 /// Returns `old` with the fields from `update` that `paths` names. Without a path these are all mutable fields, except
-/// secrets that `update` leaves empty.
+/// secrets that `update` leaves empty, and a protection that it does not have.
 pub(super) fn merge(
     old: &pb::Instance,
     update: &pb::Instance,
@@ -15,6 +36,8 @@ pub(super) fn merge(
     let mut new = field_mask::merge(old, update, paths)?;
     if paths.is_empty() {
         restore_script(old, &mut new);
+        // A caller that does not know the field sends false.
+        new.protect |= old.protect;
     }
     if new.os != old.os {
         // The new script has not run yet.

@@ -8,21 +8,19 @@
 //!
 //! Releasing is one commit: it deletes the record, the claims and all secrets.
 
-use std::time::Duration;
-
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
+use super::orphans::CreatedObject;
 use super::provision::record_workflow;
-use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, NO_REQUEST, Outcome, Reconciler};
-use super::{WORKFLOW_POLL_INTERVAL, request_id, request_labels};
+use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, HARDWARE_POLL_INTERVAL};
+use super::{NO_REQUEST, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL, request_id, request_labels};
+use crate::peers;
 use crate::state::Event;
 
 /// The name of this step in request ids.
-const STEP: &str = "deprovision";
-/// The interval at which a machine in maintenance is read again.
-const MAINTENANCE_POLL_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const STEP: &str = "deprovision";
 /// The built-in template: erases every disk. Two days, since a large disk that cannot discard is overwritten.
 const WIPE_TEMPLATE: &str = r#"version: "0.1"
 name: wipe
@@ -52,11 +50,14 @@ impl Reconciler {
         };
         if hardware.state() == HardwareState::Maintenance {
             let reason = "waits: the machine is in maintenance";
-            return self.wait(instance, reason, MAINTENANCE_POLL_INTERVAL).await;
+            return self.wait(instance, reason, HARDWARE_POLL_INTERVAL).await;
         }
         let workflows = self.cancel_workflows(instance, &request_id(instance, STEP)).await?;
         match instance.begin_time {
             None if !workflows.any => self.release(instance).await,
+            None | Some(_) if hardware.protect => {
+                self.wait(instance, "waits: the machine is protected", HARDWARE_POLL_INTERVAL).await
+            }
             None | Some(_) => self.clean_up(instance, &hardware, workflows).await,
         }
     }
@@ -68,16 +69,23 @@ impl Reconciler {
         hardware: &Hardware,
         existing: ExistingWorkflows,
     ) -> Result<Outcome, Error> {
-        match self.peers.create_workflow(request(instance, hardware)).await {
+        let request = request(instance, hardware);
+        let has_template = !request.template_id.is_empty();
+        match self.peers.create_workflow(request).await {
             Ok(workflow) => {
                 let mut new = instance.clone();
                 record_workflow(&mut new, &workflow);
                 new.begin_time = new.begin_time.or_else(|| Some(self.instances.now().into()));
                 new.state_reason.clear();
-                self.instances.put(instance, new).await?;
+                let result = self.instances.put(instance, new).await;
+                self.recorded(&CreatedObject::new(&workflow, instance, STEP), result).await?;
                 let cancelled = existing.running;
                 tracing::info!(instance.id, workflow.id = workflow, cancelled, "cleaning");
                 Ok(Outcome::Again)
+            }
+            Err(error @ peers::Error::Refused { .. }) if has_template => {
+                let reason = format!("{error}; set another deprovision_template_id and retry");
+                self.fail(instance, &reason).await
             }
             Err(error) => self.creation_failed(instance, error).await,
         }

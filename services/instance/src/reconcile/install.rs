@@ -11,13 +11,15 @@ use std::time::{Duration, SystemTime};
 use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
 
-use super::{Error, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
+use super::orphans::CreatedObject;
+use super::provision::check_usable;
+use super::{Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
 use super::{request_id, request_labels};
 use crate::instances::machine_reports::is_installed_by_script;
 use crate::state::Event;
 
 /// The step's name in the request that boots a custom script.
-const BOOT_STEP: &str = "boot";
+pub(super) const BOOT_STEP: &str = "boot";
 /// Timeout for a required phone-home call.
 const PHONE_HOME_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// State reason of an instance that became active without the required call.
@@ -43,21 +45,43 @@ impl Reconciler {
         }
     }
 
-    /// Boots the machine into its custom script. An operator must switch on a machine without BMC.
+    /// Boots the machine into its custom script, once its own state allows that. An operator must switch on a machine without
+    /// BMC.
     async fn boot_script(&self, instance: &Instance) -> Result<Outcome, Error> {
+        let hardware = self.peers.hardware(&instance.hardware_id).await?;
+        if let Err(reason) = check_usable(&instance.hardware_id, hardware.as_ref()) {
+            return self.wait(instance, &format!("waits: {reason}"), HARDWARE_POLL_INTERVAL).await;
+        }
         let labels = request_labels(instance, BOOT_STEP);
         let request_id = request_id(instance, BOOT_STEP);
         match self.peers.boot_from_network(&instance.hardware_id, labels, request_id).await {
-            Ok(has_bmc) => {
-                let reason = if has_bmc {
-                    "boots its custom script"
-                } else {
-                    "no BMC: switch the machine on by hand"
-                };
-                self.record_installed(instance, reason).await
+            Ok(Some(job)) => {
+                let result = self.record_installed(instance, "boots its custom script").await;
+                if let Err(Error::Records(error)) = &result
+                    && error.is_stale()
+                {
+                    self.cancel_boot(instance, &job).await?;
+                }
+                result
+            }
+            Ok(None) => {
+                self.record_installed(instance, "no BMC: switch the machine on by hand").await
             }
             Err(error) => self.creation_failed(instance, error).await,
         }
+    }
+
+    /// Cancels the power job `id`, unless the stored instance still is to be booted: it was changed after it was read.
+    async fn cancel_boot(&self, instance: &Instance, id: &str) -> Result<(), Error> {
+        if !self.is_wanted(&CreatedObject::new(id, instance, BOOT_STEP)).await? {
+            self.peers.cancel_power_job(id).await?;
+            tracing::warn!(
+                instance.id,
+                power_job.id = id,
+                "power job cancelled: no instance waits"
+            );
+        }
+        Ok(())
     }
 
     /// Records the end of the installation.

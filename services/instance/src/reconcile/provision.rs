@@ -4,13 +4,14 @@ use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
+use super::orphans::CreatedObject;
 use super::{CANCEL_POLL_INTERVAL, Error, NO_REQUEST, Outcome, Reconciler};
 use super::{request_id, request_labels};
 use crate::peers;
 use crate::state::Event;
 
 /// The name of this step in request ids.
-const STEP: &str = "provision";
+pub(super) const STEP: &str = "provision";
 /// Workflow ids that an instance's record holds.
 const MAX_WORKFLOW_IDS: usize = 100;
 
@@ -27,7 +28,8 @@ impl Reconciler {
         match self.peers.create_workflow(request(instance)).await {
             Ok(workflow) => {
                 let record = |new: &mut Instance| record_workflow(new, &workflow);
-                self.instances.advance(instance, Event::Began, "", record).await?;
+                let result = self.instances.advance(instance, Event::Began, "", record).await;
+                self.recorded(&CreatedObject::new(&workflow, instance, STEP), result).await?;
                 tracing::info!(instance.id, workflow.id = workflow, "provisioning");
                 Ok(Outcome::Again)
             }
@@ -61,13 +63,17 @@ pub(super) fn record_workflow(instance: &mut Instance, workflow: &str) {
     instance.workflow_ids.drain(..excess);
 }
 
-/// Passes if the machine's own state allows an instance on it.
-fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), String> {
+/// Passes if the machine's own state and protection allow an instance on it.
+pub(super) fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), String> {
     let Some(hardware) = hardware else { return Err(format!("hardware {id} not found")) };
     let state = match hardware.state() {
         // Enrolled is allowed: the caller named this machine, and unverified does not mean broken.
         HardwareState::Enrolled | HardwareState::Provisionable | HardwareState::Unspecified => {
-            return Ok(());
+            return if hardware.protect {
+                Err(format!("hardware {id} is protected"))
+            } else {
+                Ok(())
+            };
         }
         HardwareState::Failed => "failed",
         HardwareState::Maintenance => "in maintenance",

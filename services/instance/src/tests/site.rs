@@ -17,7 +17,7 @@ use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 use tonic::Status;
 use tonic::transport::{Channel, Server};
 
@@ -36,6 +36,8 @@ pub(crate) struct FakeState {
     /// The requests that created the workflows, in order, without repetitions.
     pub(crate) created: Vec<wf::CreateWorkflowRequest>,
     pub(crate) jobs: Vec<power::CreatePowerJobRequest>,
+    /// The ids of cancelled power jobs.
+    pub(crate) cancelled_jobs: Vec<String>,
     pub(crate) has_bmc: bool,
     /// The error for each request to create a workflow.
     pub(crate) refusal: Option<Status>,
@@ -43,7 +45,16 @@ pub(crate) struct FakeState {
     pub(crate) lose_after: Option<usize>,
     /// True if every call is refused as unavailable.
     pub(crate) unavailable: bool,
+    /// Holds the next request to create a workflow or power job.
+    gate: Option<Arc<Gate>>,
     requests: BTreeMap<String, (Vec<u8>, String)>,
+}
+
+/// Holds one call before it is carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    pub(crate) reached: Notify,
+    pub(crate) opened: Notify,
 }
 
 /// The site.
@@ -66,10 +77,12 @@ impl Site {
             workflows: Vec::new(),
             created: Vec::new(),
             jobs: Vec::new(),
+            cancelled_jobs: Vec::new(),
             has_bmc: true,
             refusal: None,
             lose_after: None,
             unavailable: false,
+            gate: None,
             requests: BTreeMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), changes: broadcast::Sender::new(100) }
@@ -96,6 +109,19 @@ impl Site {
         Peers::new(hardware, workflow, power)
     }
 
+    /// Holds the next request to create a workflow or power job.
+    pub(crate) fn hold_creation(&self) -> Arc<Gate> {
+        let gate = Arc::new(Gate::default());
+        self.state().gate = Some(gate.clone());
+        gate
+    }
+
+    /// Adds a workflow that no request created.
+    pub(crate) fn add(&self, workflow: wf::Workflow) {
+        self.state().workflows.push(workflow.clone());
+        let _no_receiver = self.changes.send(workflow);
+    }
+
     /// Ends the newest workflow.
     pub(crate) fn end(&self, state: wf::WorkflowState, reason: &str) {
         let mut site = self.state();
@@ -111,6 +137,10 @@ impl Site {
         let machine = site.machine.as_mut().expect("a machine");
         machine.set_state(state);
         machine.state_reason = reason.into();
+    }
+
+    pub(crate) fn protect_machine(&self, protect: bool) {
+        self.state().machine.as_mut().expect("a machine").protect = protect;
     }
 
     pub(crate) fn policy(&self, policy: hw::Policy) {

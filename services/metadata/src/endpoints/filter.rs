@@ -1,6 +1,6 @@
 //! One filter: compiled once, run for each request.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Instant;
 
 use jaq_core::data::JustLut;
@@ -57,33 +57,71 @@ impl Filter {
     pub(super) fn run(&self, document: &[u8], deadline: Instant) -> Result<Option<Body>, Failure> {
         let document = read::parse_single(document).map_err(|_| Failure::Failed)?;
         let ctx = Ctx::<Data>::new(&self.0.lut, Vars::new([]));
-        let (mut result, mut lines, mut has_text) = (Vec::new(), 0, false);
+        let mut result = FilterResult::default();
         for value in self.0.id.run((ctx, document)).map(unwrap_valr) {
             if Clock::system().monotonic() > deadline {
                 return Err(Failure::TooLate);
             }
             // The error is not reported, because it quotes the document.
             let value = value.map_err(|_| Failure::Failed)?;
-            if let Val::Null = value {
-                continue;
-            }
-            if lines > 0 {
-                result.push(b'\n');
-            }
-            lines += 1;
-            if let Val::TStr(text) | Val::BStr(text) = &value {
-                has_text = true;
-                result.extend_from_slice(text);
-            } else {
-                result.extend_from_slice(value.to_string().as_bytes());
-            }
-            if result.len() > MAX_RESULT_BYTES {
-                return Err(Failure::TooLong);
-            }
+            result.add(&value).map_err(|_| Failure::TooLong)?;
         }
-        // One value that is not a text is JSON; several values, or a text, are not.
-        let kind = if lines == 1 && !has_text { Kind::Json } else { Kind::Text };
-        Ok((!result.is_empty()).then(|| Body { bytes: result.into(), kind }))
+        Ok(result.into_body())
+    }
+}
+
+/// The lines of a result.
+#[derive(Default)]
+struct FilterResult {
+    text: LimitedText,
+    lines: usize,
+    /// True if one of the values is a text.
+    has_text: bool,
+}
+
+impl FilterResult {
+    /// Adds a value as a line. Fails if the result would be too long.
+    fn add(&mut self, value: &Val) -> fmt::Result {
+        if let Val::Null = value {
+            return Ok(());
+        }
+        if self.lines > 0 {
+            self.text.push(b"\n")?;
+        }
+        self.lines += 1;
+        if let Val::TStr(text) | Val::BStr(text) = value {
+            self.has_text = true;
+            return self.text.push(text);
+        }
+        write!(self.text, "{value}")
+    }
+
+    /// One value that is not a text is JSON; several values, or a text, are not.
+    fn into_body(self) -> Option<Body> {
+        let kind = if self.lines == 1 && !self.has_text { Kind::Json } else { Kind::Text };
+        let LimitedText(bytes) = self.text;
+        (!bytes.is_empty()).then(|| Body { bytes: bytes.into(), kind })
+    }
+}
+
+/// A text of [`MAX_RESULT_BYTES`] at most. A value may be much larger as text than in memory, where its parts are shared, so
+/// formatting stops at the limit.
+#[derive(Default)]
+struct LimitedText(Vec<u8>);
+
+impl LimitedText {
+    fn push(&mut self, bytes: &[u8]) -> fmt::Result {
+        if self.0.len() + bytes.len() > MAX_RESULT_BYTES {
+            return Err(fmt::Error);
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl fmt::Write for LimitedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes())
     }
 }
 

@@ -208,6 +208,8 @@ fn a_failed_too_long_or_late_filter_has_no_result() {
         run(".", &json!([thousands.clone(), thousands.clone(), thousands])),
         Err(Failure::TooLong)
     );
+    let doubled_40_times = ["[., .]"; 40].join(" | ");
+    assert_eq!(run(&doubled_40_times, &json!("x")), Err(Failure::TooLong));
     let filter = Filter::new(".[]").unwrap();
     let over = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
     assert_eq!(filter.run(b"[1]", over), Err(Failure::TooLate));

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use axum::http::{Extensions, HeaderMap, StatusCode};
 use futures_util::stream::{BoxStream, StreamExt as _, try_unfold};
-use runtime::serve::Peers;
+use runtime::serve::ConnectionAddresses;
 use tinwright::HardwareId;
 use tinwright::hegel::hegel_server::{self, HegelServer};
 use tinwright::hegel::{GetRequest, GetResponse, SubscribeRequest, SubscribeResponse};
@@ -63,7 +63,7 @@ impl Hegel {
         Self { service, subscriptions, stop }
     }
 
-    /// Returns the service for a tonic router. Requests need the connection's [`Peers`] among their extensions.
+    /// Returns the service for a tonic router. Requests need the connection's [`ConnectionAddresses`] among their extensions.
     pub fn into_service(self) -> HegelServer<Self> {
         HegelServer::new(self).max_decoding_message_size(MAX_REQUEST_BYTES)
     }
@@ -71,7 +71,7 @@ impl Hegel {
     /// Returns the caller, and the machine that has its address.
     fn caller<T>(&self, request: &Request<T>) -> Result<(Caller, Arc<Machine>), Refusal> {
         let extensions = request.extensions();
-        let peers = extensions.get::<Peers>().ok_or(Refusal::Forbidden("no_peer"))?;
+        let peers = extensions.get::<ConnectionAddresses>().ok_or(Refusal::Forbidden("no_peer"))?;
         let caller =
             Caller { peer: peers.remote, headers: request.metadata().clone().into_headers() };
         let client = self.service.client(caller.peer, &caller.headers, extensions, None)?;

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use hyper::Request;
 use hyper::body::Incoming;
-use runtime::serve::{ConnectionLimits, Peers, Transport, limited_tcp};
+use runtime::serve::{ConnectionAddresses, ConnectionLimits, Transport, limited_tcp};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -37,8 +37,8 @@ pub async fn serve(
     let app = tower::service_fn(move |request: Request<Incoming>| {
         let service = service.clone();
         async move {
-            let peers = request.extensions().get::<Peers>().copied();
-            let Some(Peers { remote, .. }) = peers else {
+            let peers = request.extensions().get::<ConnectionAddresses>().copied();
+            let Some(ConnectionAddresses { remote, .. }) = peers else {
                 return Ok(Refusal::Forbidden("no_peer").into_response());
             };
             Ok::<_, Infallible>(service.respond(remote, request.map(Body::new)).await)
@@ -81,6 +81,7 @@ impl Service {
             max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: HEAD_TIMEOUT,
             max_concurrent_streams: MAX_CALLS_PER_CONNECTION,
+            anonymous: None,
         }
     }
 }

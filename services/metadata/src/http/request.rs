@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, header};
 use runtime::client_address::ClientAddress;
-use runtime::serve::Peers;
+use runtime::serve::ConnectionAddresses;
 use tinwright::HardwareId;
 use tracing::{Level, Span};
 
@@ -97,7 +97,7 @@ impl Service {
         let peer = peer.ip().to_canonical();
         let client = ClientAddress::of(peer, headers, &self.config.trusted_proxies);
         let ClientAddress { address, forwarded } = client.map_err(|_| Refusal::Malformed)?;
-        let listener = extensions.get::<Peers>().map(|peers| peers.local);
+        let listener = extensions.get::<ConnectionAddresses>().map(|peers| peers.local);
         let (now, wall) = (self.clock.monotonic(), self.clock.wall());
         Ok(Client { peer, forwarded, headers, listener, now, wall, address, request })
     }

@@ -33,8 +33,8 @@ impl Machine {
         self.primary_nic().is_some_and(|primary| primary.mac == nic.mac)
     }
 
-    /// Returns the interfaces an operating system should set up: first the primary one, which has sent the request, then the
-    /// others with an address or a lease.
+    /// Returns the interfaces an operating system should set up: first the primary one, then the others
+    /// with an address or a lease.
     pub fn used_nics(&self) -> Vec<&Nic> {
         let others = self.nics.iter().filter(|nic| {
             let has_address = !nic.addresses.is_empty() || nic.leased.is_some();

@@ -63,7 +63,7 @@ impl BootScripts {
             Err(refusal) => Some(BootStep::new(Kind::GateRefused, format!("{name}: {refusal}"))),
         };
         let event = step.and_then(|step| self.event(None, Some(source), step, now));
-        (reply, Effects { event, report, script: None })
+        (reply, Effects { event, report, ..Effects::default() })
     }
 
     fn file(

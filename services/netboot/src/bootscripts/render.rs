@@ -9,6 +9,7 @@ use tinwright::HardwareId;
 use tinwright::hardware::v1::{Netboot, Osie};
 
 use super::custom::ScriptOwner;
+use super::warning::Warning;
 use super::{BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
 use crate::decision::ScriptSource;
@@ -31,11 +32,16 @@ impl BootScripts {
         machine: Option<&MachineView>,
         request: &ScriptRequest,
         now: SystemTime,
+        warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
         let id = machine.map_or_else(|| HardwareId::from_bytes(NO_HARDWARE), |machine| machine.id);
         let with_identity = machine.is_some() && !self.is_mac_only(request);
         let boot = self.boot_urls(id, request.source, with_identity, now)?;
         let arguments = self.arguments(machine, &boot, "", now)?;
+        // The arguments of machines without a record are the site's. They are not logged at each request of a stranger.
+        if machine.is_some() {
+            warnings.extend(Warning::left_out(id, &arguments));
+        }
         let osie = machine.and_then(osie);
         let architecture = machine.map_or("", |machine| &machine.hardware.architecture);
         let name = |own: fn(&Osie) -> &String, kind: &str| match osie.map(own) {
@@ -44,10 +50,13 @@ impl BootScripts {
         };
         let [kernel, initrd] =
             [name(|osie| &osie.kernel, "vmlinuz-"), name(|osie| &osie.initrd, "initramfs-")];
+        let script_url = self.script_url(machine.map(|machine| machine.mac).or(request.mac));
         let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
         let environment = WorkerEnvironment {
             base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot.url),
             status_url: &boot.url,
+            site_url: &self.base_url,
+            script_url: &script_url,
             syslog: self.log_server.as_deref(),
             files: machine.map(|_| [&*kernel, &*initrd]),
             arguments: &arguments,
@@ -57,6 +66,12 @@ impl BootScripts {
             ScriptFormat::Pxelinux => ipxe::pxelinux(&environment),
         }
         .map_err(broken)
+    }
+
+    /// Returns the URL of the script for `mac`, or for the source address.
+    fn script_url(&self, mac: Option<Mac>) -> String {
+        let mac = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
+        format!("{}{mac}/auto.ipxe", self.base_url)
     }
 
     /// Renders the script that comes back with the machine's UUID.
@@ -73,7 +88,7 @@ impl BootScripts {
     }
 
     /// Returns the kernel arguments of the environment on `machine`, with the additional argument `ipam`. Additions that cannot
-    /// stand in a script are logged.
+    /// stand in a script are left out and named.
     pub(super) fn arguments(
         &self,
         machine: Option<&MachineView>,
@@ -84,6 +99,7 @@ impl BootScripts {
         let of = |field: fn(&MachineView) -> &str| machine.map_or("", field);
         let text = |field: fn(&MachineView) -> String| machine.map(field).unwrap_or_default();
         let (mac, vlan) = (text(|machine| machine.mac.to_string()), text(vlan));
+        let servers = self.site.grpc_servers.join(",");
         let boot_time = now.duration_since(UNIX_EPOCH).ok();
         let boot_time = boot_time.map(|since| since.as_secs().to_string()).unwrap_or_default();
         let mut line = Arguments::default();
@@ -91,6 +107,7 @@ impl BootScripts {
             ("facility", of(|machine| &machine.hardware.facility)),
             ("syslog_host", self.log_server.as_deref().unwrap_or_default()),
             ("grpc_authority", &self.site.grpc_authority),
+            ("grpc_servers", &servers),
             ("tinkerbell_tls", "true"),
             ("worker_id", of(|machine| &machine.hardware.id)),
             ("hw_addr", &mac),
@@ -112,10 +129,6 @@ impl BootScripts {
         let policy = policy.into_iter().flat_map(|policy| &policy.kernel_params);
         let osie = machine.and_then(osie).into_iter().flat_map(|osie| &osie.kernel_params);
         policy.chain(osie).for_each(|list| line.extend(list));
-        for word in &line.left_out {
-            let hardware = of(|machine| &machine.hardware.id);
-            tracing::warn!(hardware.id = hardware, %word, "kernel argument left out");
-        }
         line.check_length().map_err(broken)?;
         Ok(line)
     }

@@ -13,8 +13,8 @@ use tinwright::hardware::v1::{
 };
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tokio::sync::mpsc;
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use super::custom::ScriptReport;
 use super::history::{BootHistory, OneShotScript};
@@ -61,7 +61,7 @@ impl ReportPeers {
             let Err(status) = sent else {
                 return tracing::info!(hardware.id = hardware, kind, "script reported");
             };
-            if is_final(status.code()) {
+            if is_final_for_report(status.code()) {
                 return tracing::error!(hardware.id = hardware, kind, %status, "script not reported: it may be served once more");
             }
             tracing::warn!(hardware.id = hardware, kind, %status, "script not reported, retrying");
@@ -90,6 +90,12 @@ impl ReportPeers {
         };
         self.hardware.update_hardware(request).await.map(drop)
     }
+}
+
+/// True if repeating a report is of no use. A missing or wrong certificate of this process is replaced by its operator: the
+/// start of a script must not be lost until then.
+fn is_final_for_report(code: Code) -> bool {
+    code != Code::Unauthenticated && is_final(code)
 }
 
 /// Removes the script from the record. True if the record had it; another script, written since, stays.
@@ -122,6 +128,13 @@ mod tests {
         let once = Ipxe { url: url.into(), ..Ipxe::default() };
         record.interfaces[0].netboot.as_mut().unwrap().boot_once = Some(once);
         record
+    }
+
+    #[test]
+    fn a_report_is_repeated_until_this_process_is_authenticated() {
+        assert!(!is_final_for_report(Code::Unauthenticated));
+        assert!(!is_final_for_report(Code::Unavailable));
+        assert!(is_final_for_report(Code::NotFound));
     }
 
     #[test]

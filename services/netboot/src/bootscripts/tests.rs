@@ -10,7 +10,7 @@ use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::{self as hw, Hardware, Interface};
 use tinwright::instance::v1::{self as occ, Instance};
-use tinwright::workflow::v1::Workflow;
+use tinwright::workflow::v1::{BootOptions, Workflow, WorkflowState, boot_options::Mode};
 
 pub(crate) const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
@@ -41,6 +41,7 @@ pub(crate) fn site() -> Site {
         osie: "/nowhere".into(),
         files: None,
         grpc_authority: "192.0.2.1:42113".into(),
+        grpc_servers: Vec::new(),
         authority: "PEM".into(),
         authority_sha256: "ab".into(),
         consoles: vec!["ttyS0".into()],
@@ -87,6 +88,11 @@ pub(crate) fn fetch(
     (reply, boots.apply(effects, now))
 }
 
+/// The options of workflows whose machine is switched off and started for them.
+fn netboot_mode() -> BootOptions {
+    BootOptions { mode: Mode::Netboot.into(), power_off_after: false }
+}
+
 /// Returns a fleet of the machines that `boots` knows; `boots` takes its further events.
 pub(crate) fn fleet_of(boots: &BootScripts) -> Fleet {
     let fleet = Fleet::new(vec![boots.index.clone(), Arc::new(boots.clone())]);
@@ -96,7 +102,9 @@ pub(crate) fn fleet_of(boots: &BootScripts) -> Fleet {
         machine.workflows.iter().map(move |workflow| Workflow {
             id: workflow.id.clone(),
             hardware_id: hardware_id.clone(),
-            wants_machine: workflow.wants_machine,
+            wants_machine: workflow.wants_machine || workflow.is_unprepared,
+            boot_options: workflow.is_unprepared.then(netboot_mode),
+            state: WorkflowState::Pending.into(),
             ..Workflow::default()
         })
     });
@@ -139,6 +147,18 @@ fn the_worker_script_has_the_identity_the_server_and_the_authority() {
     }
     assert!(argument(&served.text, "boot_url").starts_with("http://192.0.2.1:7080/v1/boot/"));
     assert!(served.text.contains("${base}/vmlinuz-x86_64"));
+}
+
+#[test]
+fn the_worker_script_names_further_servers() {
+    let id = HardwareId::new();
+    let servers = vec!["192.0.2.2:42113".into(), "rack.lab:443".into()];
+    let request = ScriptRequest::new(Some(MAC), at("192.0.2.10"));
+    let several = boots_at(id, Site { grpc_servers: servers, ..site() });
+    let text = several.serve(&request, now()).unwrap().text;
+    assert_eq!(argument(&text, "grpc_servers"), "192.0.2.2:42113,rack.lab:443");
+    let text = boots(id).serve(&request, now()).unwrap().text;
+    assert!(!text.contains("grpc_servers"), "{text}");
 }
 
 #[test]
@@ -290,7 +310,7 @@ fn a_gate_requests_the_uuid_and_opens_to_the_right_one_only() {
     gated(&boots, id, occ::State::Provisioning, open_gate());
     let asked = ask(&boots, "192.0.2.10").unwrap();
     assert_eq!(asked.kind, ScriptKind::AskUuid);
-    let chain = "chain http://192.0.2.1:7080/02-00-00-00-00-01/auto.ipxe?uuid=${uuid}";
+    let chain = "chain --replace http://192.0.2.1:7080/02-00-00-00-00-01/auto.ipxe?uuid=${uuid}";
     assert!(asked.text.contains(chain) && !asked.text.contains("/v1/boot/"), "{}", asked.text);
     assert_eq!(shown(&boots, UUID).unwrap().kind, ScriptKind::Worker);
     for other in ["", "${uuid}", "00112233-4455-6677-8899-aabbccddeefe"] {
@@ -315,6 +335,45 @@ fn a_gate_that_closes_ends_a_running_boot_but_not_the_cleaning() {
     assert!(matches!(shown(&boots, UUID), Err(BootRefusal::NotYours(_))));
     gated(&boots, id, occ::State::Deprovisioning, occ::BootGate::default());
     assert_eq!(ask(&boots, "192.0.2.10").unwrap().kind, ScriptKind::Worker);
+}
+
+#[test]
+fn between_its_deletion_and_the_restart_for_the_wipe_an_instance_gets_no_script_and_no_token() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let fleet = fleet_of(&boots);
+    let instance = |state: occ::State| Instance {
+        id: "i".into(),
+        state: state.into(),
+        hardware_id: id.to_string(),
+        template_id: "t".into(),
+        ..Instance::default()
+    };
+    let wipe = |state: WorkflowState, prepared| Workflow {
+        id: "wipe".into(),
+        hardware_id: id.to_string(),
+        wants_machine: true,
+        boot_options: Some(netboot_mode()),
+        state: state.into(),
+        prepared,
+        ..Workflow::default()
+    };
+    let kind = || ask(&boots, "192.0.2.10").map(|script| script.kind);
+    fleet.workflow(FeedEvent::Snapshot(vec![]));
+    fleet.instance(FeedEvent::Put(instance(occ::State::Active)));
+    assert_eq!(kind(), Ok(ScriptKind::LocalDisk));
+    fleet.instance(FeedEvent::Put(instance(occ::State::Deprovisioning)));
+    assert!(matches!(kind(), Err(BootRefusal::Later { .. })));
+    for state in [WorkflowState::Pending, WorkflowState::Preparing] {
+        fleet.workflow(FeedEvent::Put(wipe(state, false)));
+        assert!(matches!(kind(), Err(BootRefusal::Later { .. })), "{state:?}");
+    }
+    fleet.workflow(FeedEvent::Put(wipe(WorkflowState::Pending, true)));
+    let script = ask(&boots, "192.0.2.10").unwrap();
+    assert!(script.kind == ScriptKind::Worker && script.text.contains("boot_token="));
+    fleet.workflow(FeedEvent::Deleted("wipe".into()));
+    fleet.instance(FeedEvent::Put(instance(occ::State::DeprovisionFailed)));
+    assert!(matches!(kind(), Err(BootRefusal::Nothing(_))));
 }
 
 #[test]
@@ -445,6 +504,21 @@ fn an_image_has_the_address_of_a_machine_without_dhcp() {
         "ipam=02-00-00-00-00-01::192.0.2.10:255.255.255.0:192.0.2.1:node1:192.0.2.2,192.0.2.3::";
     assert!(line.split(' ').any(|word| word == ipam), "{line}");
     assert!(line.contains("boot_token=") && !line.contains("initrd=initrd"), "{line}");
+}
+
+#[test]
+fn an_argument_that_is_left_out_is_a_warning_for_machines_with_a_record_only() {
+    let mut site = site();
+    site.policy.boot_unknown = true;
+    site.consoles = vec!["ttyS0 no${way}".into()];
+    let boots = boots_at(HardwareId::new(), site);
+    let warnings = |mac, source| {
+        let (script, effects) = boots.respond(&ScriptRequest::new(Some(mac), at(source)), now());
+        (script.unwrap().kind, effects.warnings.len())
+    };
+    assert_eq!(warnings(MAC, "192.0.2.10"), (ScriptKind::Worker, 1));
+    let unknown = Mac([2, 0, 0, 0, 0, 9]);
+    assert_eq!(warnings(unknown, "192.0.2.99"), (ScriptKind::Generic, 0));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use tinwright::hardware::v1::Interface;
 
+use super::warning::Warning;
 use super::{BootRefusal, BootResult, BootScripts};
 use crate::Mac;
 use crate::decision::BootTarget;
@@ -30,7 +31,10 @@ impl BootScripts {
         // The BMC requests the image for the machine. So the gate checks the machine's own address, and no UUID but the one
         // that its firmware sent by DHCP.
         let own = machine.address.unwrap_or(source);
-        if self.gate_asks_uuid(&machine, &decision, None, own)? {
+        let mut warnings = Vec::new();
+        let asks_uuid = self.gate_asks_uuid(&machine, &decision, None, own, &mut warnings);
+        warnings.iter().for_each(Warning::log);
+        if asks_uuid? {
             let why = "the platform asks for a UUID, and an image presents none";
             return Err(BootRefusal::NotYours(why));
         }
@@ -46,7 +50,9 @@ impl BootScripts {
         let own = machine.address.ok_or_else(nothing)?;
         let boot = self.boot_urls(machine.id, own, true, now)?;
         let ipam = ipam(&machine, interface, own).unwrap_or_default();
-        Ok(self.arguments(Some(&machine), &boot, &ipam, now)?.without_initrd().to_owned())
+        let arguments = self.arguments(Some(&machine), &boot, &ipam, now)?;
+        Warning::left_out(machine.id, &arguments).for_each(|warning| warning.log());
+        Ok(arguments.without_initrd().to_owned())
     }
 }
 

@@ -20,6 +20,7 @@ fn free() -> MachineFacts {
         boot_once: None,
         instance: None,
         worker_wanted: false,
+        is_unprepared: false,
     }
 }
 
@@ -130,9 +131,15 @@ fn row_5_after_a_tenants_script_the_disk_boots_unless_always_pxe() {
 }
 
 #[test]
-fn row_5_a_tenants_script_does_not_prevent_cleaning() {
-    for state in [InstanceState::Deprovisioning, InstanceState::DeprovisionFailed] {
-        all([(scripted(state, true), BootTarget::Worker, Fact::Instance(state))]);
+fn row_5_a_tenants_script_never_runs_while_its_machine_is_taken_back() {
+    use InstanceState::*;
+    for (state, boot) in
+        [(Deprovisioning, BootTarget::Later), (DeprovisionFailed, BootTarget::Refused)]
+    {
+        all([
+            (scripted(state, true), boot, Fact::Instance(state)),
+            (waiting(scripted(state, true)), BootTarget::Worker, Fact::WorkflowWaits),
+        ]);
     }
 }
 
@@ -146,12 +153,26 @@ fn row_7_the_worker_is_offered_while_its_workflow_waits() {
 }
 
 #[test]
-fn row_7_a_failed_or_leaving_instance_keeps_the_worker_without_a_workflow() {
-    for state in
-        [InstanceState::Failed, InstanceState::Deprovisioning, InstanceState::DeprovisionFailed]
-    {
-        all([(occupied(state), BootTarget::Worker, Fact::Instance(state))]);
+fn row_6_a_machine_that_is_not_prepared_for_its_workflow_waits_whatever_its_instance_is() {
+    use InstanceState::*;
+    let unprepared = |machine| MachineFacts { is_unprepared: true, ..machine };
+    let later = |machine| (unprepared(machine), BootTarget::Later, Fact::Unprepared);
+    all([later(free()), later(scripted(Provisioning, false)), later(scripted(Active, true))]);
+    for state in [Queued, Provisioning, Active, Failed, Deprovisioning, DeprovisionFailed] {
+        all([later(occupied(state))]);
     }
+    let other = unprepared(waiting(occupied(Provisioning)));
+    all([(other, BootTarget::Worker, Fact::WorkflowWaits)]);
+}
+
+#[test]
+fn row_7_a_failed_or_leaving_instance_gets_no_worker_without_a_workflow() {
+    use InstanceState::*;
+    all([
+        (occupied(Failed), BootTarget::Refused, Fact::Instance(Failed)),
+        (occupied(Deprovisioning), BootTarget::Later, Fact::Instance(Deprovisioning)),
+        (occupied(DeprovisionFailed), BootTarget::Refused, Fact::Instance(DeprovisionFailed)),
+    ]);
 }
 
 #[test]
@@ -162,6 +183,12 @@ fn row_7_allow_workflow_opens_nothing_by_itself() {
     };
     all([
         (allowed(free()), BootTarget::Worker, Fact::AllowWorkflow),
+        (allowed(occupied(InstanceState::Failed)), BootTarget::Worker, Fact::AllowWorkflow),
+        (
+            allowed(occupied(InstanceState::DeprovisionFailed)),
+            BootTarget::Refused,
+            Fact::Instance(InstanceState::DeprovisionFailed),
+        ),
         (
             allowed(occupied(InstanceState::Active)),
             BootTarget::LocalDisk,
@@ -246,19 +273,20 @@ fn reference_rows() -> Vec<(Option<MachineFacts>, Policy)> {
         with(|machine| machine.state = HardwareState::Maintenance, free()),
         with(|machine| machine.state = HardwareState::Deleting, free()),
         with(|machine| machine.netboot.allow_pxe = false, free()),
+        with(|machine| machine.is_unprepared = true, occupied(Deprovisioning)),
         occupied(Queued),
         with(started, scripted(Provisioning, false)),
         occupied(Provisioning),
         occupied(Active),
         with(bare, occupied(Active)),
+        occupied(Failed),
+        occupied(Deprovisioning),
+        occupied(DeprovisionFailed),
         with(|machine| machine.boot_once = Some(url("http://once/")), free()),
         with(|machine| machine.netboot.custom = Some(url("http://nic/")), free()),
         scripted(Provisioning, false),
         waiting(occupied(Provisioning)),
         with(|machine| machine.netboot.allow_workflow = true, free()),
-        occupied(Failed),
-        occupied(Deprovisioning),
-        occupied(DeprovisionFailed),
     ];
     let boot_unknown = Policy { boot_unknown: true, ..Policy::default() };
     let free_with = |no_instance| (Some(free()), Policy { no_instance, ..Policy::default() });
@@ -325,13 +353,15 @@ fn machine() -> impl Strategy<Value = MachineFacts> {
             has_os,
         },
     );
-    (state, netboot, script(), prop::option::of(instance), any::<bool>()).prop_map(
-        |(state, netboot, boot_once, instance, worker_wanted)| MachineFacts {
+    let workflow = (any::<bool>(), any::<bool>());
+    (state, netboot, script(), prop::option::of(instance), workflow).prop_map(
+        |(state, netboot, boot_once, instance, (worker_wanted, is_unprepared))| MachineFacts {
             state,
             netboot,
             boot_once,
             instance,
             worker_wanted,
+            is_unprepared,
         },
     )
 }
@@ -341,6 +371,15 @@ proptest! {
     fn a_stale_feed_never_opens_a_boot(machine in prop::option::of(machine()), boot_unknown: bool) {
         let policy = Policy { boot_unknown, no_instance: NoInstance::Shell };
         prop_assert!(!decide(machine.as_ref(), policy, stale()).opens_a_boot());
+    }
+
+    #[test]
+    fn a_machine_that_is_not_prepared_or_is_taken_back_boots_nothing_else(machine in machine()) {
+        let taken_back = machine.instance.as_ref().is_some_and(Occupant::is_leaving);
+        let machine = MachineFacts { worker_wanted: false, ..machine };
+        prop_assume!(taken_back || machine.is_unprepared);
+        let boot = live(&machine).boot;
+        prop_assert!(matches!(boot, BootTarget::Later | BootTarget::Refused), "{:?}", boot);
     }
 
     #[test]

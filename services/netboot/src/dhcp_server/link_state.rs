@@ -174,6 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_gets_another_loader_after_the_interval() {
+        let state = LinkState::new(Some(Arc::default()));
+        let (grants, now) = (state.grants.as_ref().unwrap(), Instant::now());
+        let request = discover(1);
+        state.record_fetched(Mac(request.mac), now);
+        assert_eq!(grants.decide(&request, now), Some(false));
+        let before = now + LOADER_INTERVAL - Duration::from_secs(1);
+        assert_eq!(grants.decide(&request, before), Some(false));
+        let later = now + LOADER_INTERVAL;
+        assert_eq!(grants.decide(&request, later), Some(true));
+        assert!(grants.apply(&request, true, later));
+        assert_eq!(state.loader_age(Mac(request.mac), later), Some(Duration::ZERO));
+    }
+
+    #[test]
     fn a_declined_address_is_withheld_for_a_minute() {
         let (state, now) = (LinkState::default(), Instant::now());
         let own = |n: u8| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dhcp::Mode;
-use fleet::Freshness;
+use fleet::{FleetWorkflow, Freshness};
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::custom_script::Source;
 use tinwright::netboot::v1::decision_inputs::{DhcpMode, Gate, LeaseState, UnknownClients};
@@ -47,7 +47,8 @@ fn add_machine(machine: &MachineView, inputs: pb::DecisionInputs) -> pb::Decisio
     let instance = machine.instance.as_deref();
     let gate = instance.and_then(|instance| instance.boot_gate.as_ref());
     let MachineFacts { netboot, boot_once, instance: occupant, .. } = &machine.facts;
-    let waiting = machine.workflows.iter().filter(|workflow| workflow.wants_machine);
+    let waits = |workflow: &&FleetWorkflow| workflow.wants_machine || workflow.is_unprepared;
+    let waiting = machine.workflows.iter().filter(waits);
     let script = occupant.as_ref().and_then(|occupant| occupant.custom.as_ref());
     pb::DecisionInputs {
         allow_pxe: netboot.allow_pxe,

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use runtime::client_address::{ClientAddress, TrustedProxies};
 use runtime::rate_limit::{Rate, RateLimiter};
-use runtime::serve::Peers;
+use runtime::serve::ConnectionAddresses;
 use tower::ServiceExt as _;
 
 use super::Http;
@@ -129,7 +129,7 @@ fn route(path: &str) -> &'static str {
 
 /// Returns the client of `request`. With a header that cannot be parsed it is the proxy, which is no machine.
 fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Option<IpAddr> {
-    let peer = request.extensions().get::<Peers>()?.remote.ip();
+    let peer = request.extensions().get::<ConnectionAddresses>()?.remote.ip();
     let caller = ClientAddress::of(peer, request.headers(), trusted);
     Some(caller.map_or(peer.to_canonical(), |caller| caller.address))
 }

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod run;
+
 const OWN_URL: &str = "http://192.0.2.1:7080/v1/boot/T";
 
 /// Returns a kernel command line with the additional arguments in `lists`.
@@ -18,6 +20,8 @@ fn environment(arguments: &Arguments) -> WorkerEnvironment<'_> {
     WorkerEnvironment {
         base_url: "http://198.51.100.1:7080/v1/boot/T",
         status_url: "http://198.51.100.1:7080/v1/boot/T",
+        site_url: "http://198.51.100.1:7080",
+        script_url: "http://198.51.100.1:7080/02-00-00-00-00-01/auto.ipxe",
         syslog: Some("198.51.100.1"),
         files: Some(["vmlinuz-x86_64", "initramfs-x86_64"]),
         arguments,
@@ -37,7 +41,7 @@ fn arguments_are_written_in_order_and_empty_ones_are_left_out() {
 }
 
 #[test]
-fn the_workers_script_is_the_one_that_was_tried_on_firmware() {
+fn the_workers_script_fetches_its_files_until_it_has_them() {
     let line = arguments(&[]);
     let expected = "#!ipxe
 set base http://198.51.100.1:7080/v1/boot/T
@@ -46,11 +50,18 @@ set try:int32 0
 :again
 imgfree ||
 kernel --name kernel ${base}/vmlinuz-x86_64 initrd=initrd && initrd --name initrd ${base}/initramfs-x86_64 && goto ready ||
-iseq ${try} 5 && goto failed ||
 inc try
-echo retry ${try} in 5 s
-sleep 5
-goto again
+echo files not fetched, attempt ${try} of 9, next in 20 s
+sleep 20
+iseq ${try} 9 || goto again
+set refused:int32 0
+:new
+chain --replace http://198.51.100.1:7080/02-00-00-00-00-01/auto.ipxe ||
+imgfetch --name note http://198.51.100.1:7080/healthz && imgfree note && inc refused ||
+iseq ${refused} 3 && goto failed ||
+echo no new script, next attempt in 20 s
+sleep 20
+goto new
 :ready
 imgfetch --name note ${base}/started && imgfree note ||
 boot ||

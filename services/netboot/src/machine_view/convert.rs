@@ -9,26 +9,23 @@ use crate::Mac;
 use crate::decision::{InstanceState, InterfaceSettings, MachineFacts, Occupant, ScriptSource};
 use dhcp::relay::RelayPort;
 use dhcp::{Reservation, StaticRoute};
+use fleet::FleetMachine;
 use ipnet::Ipv4Net;
 
 /// Returns the inputs of the boot decision for the machine at `interface`.
-pub(super) fn machine_facts(
-    hardware: &hw::Hardware,
-    interface: &hw::Interface,
-    instance: Option<&occ::Instance>,
-    worker_wanted: bool,
-) -> MachineFacts {
+pub(super) fn machine_facts(machine: &FleetMachine, interface: &hw::Interface) -> MachineFacts {
     let netboot = interface.netboot.clone().unwrap_or_default();
     MachineFacts {
-        state: hardware.state(),
+        state: machine.hardware.state(),
         netboot: InterfaceSettings {
             allow_pxe: netboot.allow_pxe,
             allow_workflow: netboot.allow_workflow,
             custom: netboot.ipxe.as_ref().and_then(ipxe_script),
         },
         boot_once: netboot.boot_once.as_ref().and_then(ipxe_script),
-        instance: instance.and_then(occupant),
-        worker_wanted,
+        instance: machine.instance.as_deref().and_then(occupant),
+        worker_wanted: machine.worker_wanted(),
+        is_unprepared: machine.is_unprepared(),
     }
 }
 
@@ -135,7 +132,10 @@ pub fn parse_hex(hex: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
     use super::*;
+    use tinwright::HardwareId;
 
     fn interface() -> hw::Interface {
         let address = hw::Address {
@@ -175,9 +175,15 @@ mod tests {
             template_id: "t".into(),
             ..occ::Instance::default()
         };
-        let hardware = hw::Hardware::default();
         let state = |state: i32| {
-            machine_facts(&hardware, &interface(), Some(&instance(state)), false).instance
+            let machine = FleetMachine {
+                id: HardwareId::new(),
+                hardware: Arc::default(),
+                instance: Some(Arc::new(instance(state))),
+                workflows: Vec::new(),
+                contested: Vec::new(),
+            };
+            machine_facts(&machine, &interface()).instance
         };
         assert!(state(occ::State::Provisioning.into()).unwrap().has_os);
         assert_eq!(state(1000).unwrap().state, InstanceState::Unspecified);

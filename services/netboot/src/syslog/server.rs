@@ -70,7 +70,7 @@ impl LineLimit {
 }
 
 impl Server {
-    /// Receives from `socket` until `stop`. Fails when the socket does.
+    /// Receives from `socket` until `stop`.
     pub async fn run(self, socket: UdpSocket, stop: CancellationToken) -> anyhow::Result<()> {
         let (mut buffer, mut limit) = (vec![0; MAX_DATAGRAM_BYTES], LineLimit::default());
         while let Some(received) = stop.run_until_cancelled(socket.recv_from(&mut buffer)).await {

@@ -1,5 +1,7 @@
 //! Limits of requests and transfers: for one client, and for all together.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
@@ -33,18 +35,22 @@ impl Limits {
 /// Clients whose requests are counted at a time. Forged addresses must not fill the memory.
 const MAX_CLIENTS: usize = 4096;
 
-/// Counts requests, and limits transfers.
+/// Counts requests and running transfers.
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
     requests: RateLimiter<Ipv4Addr>,
+    /// The number of running transfers.
+    running: usize,
+    /// The number of running transfers of each client that has any.
+    transfers: HashMap<Ipv4Addr, usize>,
 }
 
 impl Admission {
     /// Creates the counters, all zero.
     pub fn new(limits: Limits) -> Self {
         let requests = RateLimiter::new(limits.requests).with_max_keys(MAX_CLIENTS);
-        Self { limits, requests }
+        Self { limits, requests, running: 0, transfers: HashMap::new() }
     }
 
     /// Counts a packet of `client` outside a transfer. False if it is over the limit.
@@ -52,15 +58,25 @@ impl Admission {
         self.requests.take_mut(client, now).is_ok()
     }
 
-    /// True if `client` may start a transfer while those of the clients `running` run.
-    pub fn admits_transfer(
-        &self,
-        client: Ipv4Addr,
-        running: impl Iterator<Item = Ipv4Addr>,
-    ) -> bool {
-        let count = |(all, own), one| (all + 1, own + usize::from(one == client));
-        let (all, own) = running.fold((0, 0), count);
-        all < self.limits.transfers && own < self.limits.transfers_per_client
+    /// Counts a transfer of `client` that starts. False if it is over a limit.
+    pub fn start_transfer(&mut self, client: Ipv4Addr) -> bool {
+        let own = self.transfers.get(&client).copied().unwrap_or_default();
+        if self.running >= self.limits.transfers || own >= self.limits.transfers_per_client {
+            return false;
+        }
+        self.running += 1;
+        self.transfers.insert(client, own + 1);
+        true
+    }
+
+    /// Counts a transfer of `client` that has ended.
+    pub fn end_transfer(&mut self, client: Ipv4Addr) {
+        let Entry::Occupied(mut own) = self.transfers.entry(client) else { return };
+        self.running -= 1;
+        *own.get_mut() -= 1;
+        if *own.get() == 0 {
+            own.remove();
+        }
     }
 }
 
@@ -78,27 +94,21 @@ mod tests {
         Admission::new(Limits { transfers: 3, transfers_per_client: 2, requests })
     }
 
-    /// Starts a transfer of `client`, if it is admitted.
-    fn start(admission: &Admission, running: &mut Vec<Ipv4Addr>, client: Ipv4Addr) -> bool {
-        let admitted = admission.admits_transfer(client, running.iter().copied());
-        running.extend(admitted.then_some(client));
-        admitted
-    }
-
     #[test]
     fn transfers_are_limited_for_one_client_and_for_all() {
-        let (admission, mut running) = (admission(), Vec::new());
-        let admitted = [ONE, ONE, ONE, TWO, TWO].map(|it| start(&admission, &mut running, it));
+        let mut admission = admission();
+        let admitted = [ONE, ONE, ONE, TWO, TWO].map(|it| admission.start_transfer(it));
         assert_eq!(admitted, [true, true, false, true, false]);
     }
 
     #[test]
-    fn a_transfer_that_ends_makes_room() {
-        let (admission, mut running) = (admission(), Vec::new());
-        let results = [(); 3].map(|()| start(&admission, &mut running, ONE));
-        assert_eq!(results, [true, true, false]);
-        running.pop();
-        assert!(start(&admission, &mut running, ONE));
+    fn a_transfer_that_ends_makes_room_for_one() {
+        let mut admission = admission();
+        assert_eq!([ONE, ONE, TWO].map(|it| admission.start_transfer(it)), [true; 3]);
+        admission.end_transfer(ONE);
+        assert_eq!([ONE, TWO].map(|it| admission.start_transfer(it)), [true, false]);
+        [ONE, ONE, TWO].iter().for_each(|it| admission.end_transfer(*it));
+        assert!(admission.transfers.is_empty() && admission.running == 0);
     }
 
     #[test]

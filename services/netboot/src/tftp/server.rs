@@ -128,7 +128,11 @@ impl Server {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(ended) = sessions.tasks.join_next_with_id() => sessions.remove(ended),
+                Some(ended) = sessions.tasks.join_next_with_id() => {
+                    if let Some(client) = sessions.remove(ended) {
+                        admission.end_transfer(*client.ip());
+                    }
+                }
                 arrival = self.socket.receive(&mut buffer) => {
                     let arrival = arrival?;
                     let datagram = buffer.get(..arrival.length).unwrap_or_default();
@@ -178,9 +182,7 @@ impl Server {
             repeated.notify_one();
             return Ok(());
         }
-        if !admission
-            .admits_transfer(source, sessions.keys.values().map(|(client, _)| *client.ip()))
-        {
+        if !admission.start_transfer(source) {
             return busy();
         }
         self.start_session(key, arrival, sessions);
@@ -233,17 +235,18 @@ impl Server {
 }
 
 impl Sessions {
-    fn remove(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+    /// Removes a session that has ended. Returns its client.
+    fn remove(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) -> Option<SocketAddrV4> {
         let id = match &ended {
             Ok((id, ())) => *id,
             Err(error) => error.id(),
         };
-        if let Some(key) = self.keys.remove(&id) {
-            self.repeated.remove(&key);
-            // The next transfer from the same port may have inserted its queue already.
-            if self.queues.get(&key.0).is_some_and(mpsc::Sender::is_closed) {
-                self.queues.remove(&key.0);
-            }
+        let key = self.keys.remove(&id)?;
+        self.repeated.remove(&key);
+        // The next transfer from the same port may have inserted its queue already.
+        if self.queues.get(&key.0).is_some_and(mpsc::Sender::is_closed) {
+            self.queues.remove(&key.0);
         }
+        Some(key.0)
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::merge::OpenBoot;
 use super::open_boots::OpenBoots;
 use super::records::{BootStore, group};
+use super::step_reports::StepObserver;
 use super::{Event, Timeline};
 use crate::metrics::EventName;
 
@@ -33,13 +34,15 @@ pub struct Recorder {
     boots: OpenBoots,
     failed: bool,
     clock: Clock,
+    /// Selects the steps that are reported to the workflow service.
+    pub steps: Option<StepObserver>,
 }
 
 impl Recorder {
     /// Stores the events of `timeline` in `store`.
     pub fn new(timeline: Timeline, store: BootStore, clock: Clock) -> Self {
         let (events, boots) = Default::default();
-        Self { timeline, events, store, boots, failed: false, clock }
+        Self { timeline, events, store, boots, failed: false, clock, steps: None }
     }
 
     /// Runs until `stop`, and then stores the rest.
@@ -71,6 +74,9 @@ impl Recorder {
     }
 
     fn add(&mut self, event: Event) {
+        if let Some(steps) = &self.steps {
+            steps.observe(&event);
+        }
         let kind = EventName(event.step.kind);
         self.timeline.metrics.boot_events.get_or_create(&[("kind", kind)]).inc();
         self.timeline.metrics.dropped_boot_events.inc_by(self.boots.add(event));

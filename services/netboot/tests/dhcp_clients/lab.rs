@@ -68,6 +68,7 @@ fn site(dhcp: Dhcp) -> Site {
         osie: "/nowhere".into(),
         files: None,
         grpc_authority: "198.51.100.1:42113".into(),
+        grpc_servers: Vec::new(),
         authority: "PEM".into(),
         authority_sha256: "ab".into(),
         consoles: Vec::new(),

@@ -12,9 +12,12 @@ use site::{MACHINE, OTHER, Site, loader};
 #[tokio::test]
 async fn firmware_requests_the_length_and_then_the_loader() {
     let site = Site::start().await;
-    for path in
-        ["/ipxe/snponly.efi", "/ipxe/binary/snponly.efi", "/ipxe/02-00-00-00-00-01/snponly.efi"]
-    {
+    for path in [
+        "/ipxe/snponly.efi",
+        "/ipxe/binary/snponly.efi",
+        "/ipxe/02-00-00-00-00-01/snponly.efi",
+        "/ipxe/binary/02-00-00-00-00-01/snponly.efi",
+    ] {
         let head = site.curl(OTHER, &["-I", "-A", "UefiHttpBoot/1.0"], path).await;
         assert_eq!((head.status, head.header("content-length")), (200, loader().len().to_string()));
         assert_eq!(head.header("content-type"), "application/efi");

@@ -146,6 +146,7 @@ fn settings(port: u16) -> netboot::Site {
         osie: "/nowhere".into(),
         files: None,
         grpc_authority: "127.0.0.1:42113".into(),
+        grpc_servers: Vec::new(),
         authority: "PEM".into(),
         authority_sha256: "ab".into(),
         consoles: Vec::new(),

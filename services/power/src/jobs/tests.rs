@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use super::*;
 use crate::PlaintextHttp;
+use crate::test_store::FlakyStore;
 use prost::Message as _;
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use store::Store as _;
-use store::memory::MemoryStore;
 use tinwright::power::v1::operation::{Power, What};
 
 /// The jobs in `store`, as the process of this name uses them.
-fn jobs_of(process: &str, store: &Arc<MemoryStore>) -> Jobs {
+fn jobs_of(process: &str, store: &Arc<FlakyStore>) -> Jobs {
     jobs_with(process, store, Clock::system())
 }
 
-fn jobs_with(process: &str, store: &Arc<MemoryStore>, clock: Clock) -> Jobs {
+fn jobs_with(process: &str, store: &Arc<FlakyStore>, clock: Clock) -> Jobs {
     let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
     Jobs::new(Bmcs::new(store.clone(), seal, PlaintextHttp::Refused, clock), process.into())
 }
@@ -26,8 +27,8 @@ async fn head_of(jobs: &Jobs, hardware: HardwareId) -> Option<Head> {
     jobs.first(jobs.queue(&hardware.to_string()).await.unwrap()?).await.unwrap()
 }
 
-async fn jobs() -> (Arc<MemoryStore>, Jobs, HardwareId, pb::Bmc) {
-    let store = Arc::new(MemoryStore::default());
+async fn jobs() -> (Arc<FlakyStore>, Jobs, HardwareId, pb::Bmc) {
+    let store = Arc::new(FlakyStore::default());
     let jobs = jobs_of("a", &store);
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
@@ -165,6 +166,31 @@ async fn only_one_of_two_processes_can_claim_a_machine_and_renew_the_claim() {
     assert_ne!(a.renew(&machine).await.unwrap().claim, taken);
     a.release(&machine).await.unwrap();
     b.claim(&b.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_without_a_claim_is_refused_after_one_reading() {
+    let (store, a, hardware, _) = jobs().await;
+    let (b, machine) = (jobs_of("b", &store), hardware.to_string());
+    a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    let before = store.gets.load(Ordering::SeqCst);
+    assert!(is_changed(b.renew(&machine).await));
+    assert_eq!(store.gets.load(Ordering::SeqCst) - before, 1);
+}
+
+#[tokio::test]
+async fn an_event_of_a_holder_whose_queue_is_gone_was_preceded_by_a_change() {
+    let (store, a, hardware, bmc) = jobs().await;
+    let (b, machine) = (jobs_of("b", &store), hardware.to_string());
+    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let queue = a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    let head = a.first(queue).await.unwrap().unwrap();
+    b.cancel(made.id.parse().unwrap()).await.unwrap();
+    b.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    assert_eq!(b.queue(&machine).await.unwrap(), None);
+    assert!(is_changed(a.record_as_holder(&head, &Event::Begin, None).await));
+    assert!(is_changed(a.renew(&machine).await));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use runtime::retry::Backoff;
 use store::records;
 
 use crate::Error;
@@ -12,6 +13,9 @@ use crate::redfish::{self, Redfish, System};
 use crate::state::Event;
 use crate::stored::{Progress, Queue};
 
+/// The delays after errors of the store.
+pub(super) const STORE_BACKOFF: Backoff =
+    Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// The attempts after which an internal error of a BMC counts as a refusal of the request.
 const MAX_INTERNAL_ERRORS: i32 = 3;
 
@@ -47,21 +51,25 @@ impl Worker {
         }
     }
 
-    /// Makes steps until the queue is empty or the store fails.
-    pub async fn run(&mut self) -> Result<(), Error> {
+    /// Makes steps until the queue is empty. After an error of the store it waits, and keeps the session with the BMC and the
+    /// time since which another process' claim is unchanged.
+    pub async fn run(&mut self) {
+        let mut backoff = STORE_BACKOFF;
         loop {
             match self.step().await {
-                Ok(Some(pause)) => tokio::time::sleep(pause).await,
-                Ok(None) => return Ok(()),
+                Ok(Some(pause)) => {
+                    backoff.reset();
+                    tokio::time::sleep(pause).await;
+                }
+                Ok(None) => return,
                 Err(Error::Records(records::Error::Changed { .. })) => {}
                 Err(error) => {
-                    let cause = &error as &dyn std::error::Error;
                     tracing::warn!(
-                        error = cause,
+                        error = &error as &dyn std::error::Error,
                         hardware.id = self.hardware,
                         "power jobs interrupted"
                     );
-                    return Err(error);
+                    backoff.wait().await;
                 }
             }
         }

@@ -10,6 +10,9 @@ pub enum Error {
     /// The connection failed, or the BMC's certificate is not the expected one.
     #[error("the BMC cannot be reached")]
     Connection(#[from] reqwest::Error),
+    /// The whole reading took too long.
+    #[error("the BMC was not read in {} seconds", .0.as_secs())]
+    Timeout(Duration),
     /// A response that is no success.
     #[error("the BMC answered {status}: {text}")]
     Response {
@@ -51,7 +54,8 @@ impl Error {
     /// True if the same request may succeed later. After 412 the resource is read again first: another client changed it.
     pub fn is_transient(&self) -> bool {
         let busy = matches!(self.status(), 408 | 409 | 412 | 423 | 425 | 429 | 500..=599);
-        matches!(self, Self::Connection(_)) || busy && !matches!(self.status(), 501 | 505)
+        matches!(self, Self::Connection(_) | Self::Timeout(_))
+            || busy && !matches!(self.status(), 501 | 505)
     }
 
     /// True if the BMC refused this request, and another one may have the same effect.

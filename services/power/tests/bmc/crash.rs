@@ -1,4 +1,4 @@
-//! A process is killed before or after any of its writes, and started again.
+//! A process is killed before or after any of its writes, and started again; or one of its writes fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +9,7 @@ use crate::proxy::{Extras, Proxy};
 use crate::site::{self, bmc, boot, power, work};
 use async_trait::async_trait;
 use power::Timing;
+use power::reconcile::Worker;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
@@ -19,16 +20,18 @@ use tinwright::power::v1::power_job::State;
 /// A long timeout, because this many jobs at once make the emulator slow.
 const TIMING: Timing = Timing { effect_timeout: Duration::from_secs(40), ..site::TIMING };
 
-/// The moment at which the process is killed.
+/// The failure of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
-    /// Before the commit of this number, counted from 0.
+    /// The process is killed before the commit of this number, counted from 0.
     Before(usize),
-    /// After that commit, before its result arrives.
+    /// It is killed after that commit, before its result arrives.
     After(usize),
+    /// That commit fails, and the process continues.
+    Once(usize),
 }
 
-/// A store that refuses all calls after the process was killed.
+/// A store that refuses all calls after the process was killed, or one commit.
 struct KilledStore {
     store: Arc<MemoryStore>,
     cut: Cut,
@@ -41,8 +44,8 @@ fn dead<T>() -> Result<T, Error> {
 
 impl KilledStore {
     fn is_dead(&self) -> bool {
-        let (Cut::Before(at) | Cut::After(at)) = self.cut;
-        self.commits.load(Ordering::SeqCst) > at
+        let commits = self.commits.load(Ordering::SeqCst);
+        matches!(self.cut, Cut::Before(at) | Cut::After(at) if commits > at)
     }
 }
 
@@ -61,11 +64,12 @@ impl Store for KilledStore {
         match self.cut {
             Cut::Before(at) if count >= at => dead(),
             Cut::After(at) if count > at => dead(),
+            Cut::Once(at) if count == at => dead(),
             Cut::After(at) if count == at => {
                 self.store.commit(commit).await?;
                 dead()
             }
-            Cut::Before(_) | Cut::After(_) => self.store.commit(commit).await,
+            Cut::Before(_) | Cut::After(_) | Cut::Once(_) => self.store.commit(commit).await,
         }
     }
 
@@ -132,4 +136,25 @@ async fn a_request_is_stored_before_it_is_sent() {
     let killed_store = KilledStore { store, cut: Cut::Before(2), commits: AtomicUsize::new(0) };
     assert!(work(&site::jobs(Arc::new(killed_store)), hardware, TIMING).await.is_err());
     assert!(proxy.requests().is_empty());
+}
+
+#[tokio::test]
+async fn after_an_error_of_the_store_a_job_continues_in_the_same_session() {
+    let emulator = Emulator::open(&["node0".into()]);
+    let proxy = Proxy::start(&emulator.url, Extras { sessions: true, ..Extras::default() }).await;
+    let store = Arc::new(MemoryStore::default());
+    let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
+    jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
+    let created =
+        jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
+    // The fourth commit stores the response to the request.
+    let failing = KilledStore { store, cut: Cut::Once(3), commits: AtomicUsize::new(0) };
+    let failing = site::jobs(Arc::new(failing));
+    let mut worker = Worker::new(failing, hardware.to_string(), TIMING);
+    tokio::time::timeout(Duration::from_secs(60), worker.run()).await.expect("the job ends");
+    worker.close().await;
+    let job = jobs.get(created.id.parse().unwrap()).await.unwrap();
+    assert_eq!(job.state(), State::Success, "{}", job.state_reason);
+    assert_eq!(proxy.sessions(), 1);
+    assert!(!proxy.is_open());
 }

@@ -21,13 +21,13 @@ use tonic::Code;
 use tonic::transport::{Channel, Server};
 
 /// The running service and a client.
-struct Service {
-    client: PowerServiceClient<Channel>,
+pub(crate) struct Service {
+    pub(crate) client: PowerServiceClient<Channel>,
     tasks: JoinSet<()>,
     stop: DropGuard,
 }
 
-async fn service() -> Service {
+pub(crate) async fn service() -> Service {
     service_over(Arc::new(MemoryStore::default())).await
 }
 
@@ -53,7 +53,7 @@ impl Service {
             .expect("the service stops");
     }
 
-    async fn add(&mut self, bmc: pb::Bmc) -> pb::Bmc {
+    pub(crate) async fn add(&mut self, bmc: pb::Bmc) -> pb::Bmc {
         let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: "add".into() };
         self.client.create_bmc(request).await.unwrap().into_inner().bmc.unwrap()
     }

@@ -6,6 +6,7 @@ mod crash;
 mod emulator;
 mod faults;
 mod journey;
+mod power_state;
 mod proxy;
 mod replicas;
 mod site;

@@ -1,6 +1,7 @@
 //! A proxy in front of the emulator. It injects faults, and adds the features that the emulator lacks (sessions, etags,
 //! tasks).
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// A fault, injected once.
@@ -53,8 +55,11 @@ struct Shared {
     faults: Vec<(Method, Fault)>,
     requests: Vec<String>,
     version: u32,
+    /// The number of sessions created, and the open ones.
     sessions: u32,
-    token: Option<u32>,
+    open: BTreeSet<u32>,
+    /// True while requests in a session get no response.
+    held: watch::Sender<bool>,
     task: Option<(Request<Bytes>, u32, bool)>,
 }
 
@@ -99,7 +104,12 @@ impl Proxy {
 
     /// True if a session is open.
     pub(crate) fn is_open(&self) -> bool {
-        self.shared.lock().unwrap().token.is_some()
+        !self.shared.lock().unwrap().open.is_empty()
+    }
+
+    /// Holds the responses to requests in a session, or sends them.
+    pub(crate) fn hold(&self, held: bool) {
+        self.shared.lock().unwrap().held.send_replace(held);
     }
 }
 
@@ -114,6 +124,10 @@ async fn respond(State(bmc): State<Bmc>, request: Request) -> Response {
     let request = Request::from_parts(parts, to_bytes(body, 1 << 20).await.unwrap());
     if let Some(response) = session(&bmc, &request) {
         return response;
+    }
+    if request.headers().contains_key("x-auth-token") {
+        let mut held = bmc.lock().unwrap().held.subscribe();
+        held.wait_for(|held| !held).await.unwrap();
     }
     if request.uri().path() == "/task" {
         return read_task(&bmc).await;
@@ -141,7 +155,7 @@ fn inject(bmc: &Bmc, request: Request<Bytes>, fault: Fault) -> Response {
             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response()
         }
         Fault::Expired => {
-            bmc.lock().unwrap().token = None;
+            bmc.lock().unwrap().open.clear();
             StatusCode::UNAUTHORIZED.into_response()
         }
         Fault::Refused(text) => {
@@ -169,22 +183,23 @@ fn session(bmc: &Bmc, request: &Request<Bytes>) -> Option<Response> {
     if !bmc.extras.sessions || path == "/redfish/v1/" {
         return None;
     }
-    let token =
-        request.headers().get("x-auth-token").and_then(|token| token.to_str().ok()?.parse().ok());
+    let token = request.headers().get("x-auth-token");
+    let token: Option<u32> = token.and_then(|token| token.to_str().ok()?.parse().ok());
+    let is_open = token.is_some_and(|token| bmc.open.contains(&token));
     match (request.method(), path) {
         (&Method::POST, "/sessions") => {
             bmc.sessions += 1;
-            bmc.token = Some(bmc.sessions);
-            let token = bmc.sessions.to_string();
-            let headers = [("x-auth-token", token.as_str()), ("location", "/sessions/1")];
+            let token = bmc.sessions;
+            bmc.open.insert(token);
+            let (token, url) = (token.to_string(), format!("/sessions/{token}"));
+            let headers = [("x-auth-token", token), ("location", url)];
             Some((StatusCode::CREATED, headers).into_response())
         }
-        (&Method::DELETE, "/sessions/1") => {
-            bmc.token = None;
+        _ if !is_open => Some(StatusCode::UNAUTHORIZED.into_response()),
+        (&Method::DELETE, session) if session.starts_with("/sessions/") => {
+            let number = session.trim_start_matches("/sessions/").parse().unwrap();
+            bmc.open.remove(&number);
             Some(StatusCode::NO_CONTENT.into_response())
-        }
-        _ if token.is_none() || token != bmc.token => {
-            Some(StatusCode::UNAUTHORIZED.into_response())
         }
         _ => None,
     }

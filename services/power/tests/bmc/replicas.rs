@@ -62,7 +62,7 @@ impl Rig {
 /// Carries out jobs until there are none.
 async fn work(mut worker: Worker) {
     let result = tokio::time::timeout(Duration::from_secs(120), worker.run()).await;
-    result.expect("all jobs end").unwrap();
+    result.expect("all jobs end");
     worker.close().await;
 }
 

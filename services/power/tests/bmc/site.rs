@@ -60,10 +60,16 @@ pub(crate) fn boot(device: Device) -> pb::Operation {
     pb::Operation { what: Some(What::Boot(boot)) }
 }
 
-/// Carries out the jobs of `hardware` until there are none, or until the store fails.
+/// Carries out the jobs of `hardware` until there are none, or until the store fails, as a process that is killed then.
 pub(crate) async fn work(jobs: &Jobs, hardware: HardwareId, timing: Timing) -> Result<(), Error> {
     let mut worker = Worker::new(jobs.clone(), hardware.to_string(), timing);
-    let result = tokio::time::timeout(Duration::from_secs(120), worker.run()).await;
+    let steps = async {
+        while let Some(pause) = worker.step().await? {
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    };
+    let result = tokio::time::timeout(Duration::from_secs(120), steps).await;
     worker.close().await;
     result.expect("all jobs end")
 }

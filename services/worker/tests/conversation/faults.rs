@@ -4,6 +4,7 @@ use std::fs;
 
 use tempfile::NamedTempFile;
 use tinwright::workflow::v1::ActionState;
+use tonic::Status;
 use uuid::Uuid;
 
 use crate::disk::LoopDisk;
@@ -80,12 +81,12 @@ async fn lost_parts_of_a_log_are_sent_again() {
 async fn a_result_is_reported_by_the_next_worker_after_a_crash() {
     let disk = LoopDisk::ext4();
     let plane = ControlPlane::serve([shell("l1", &disk, "echo once; exit 4")]).await;
-    plane.update(|state| state.refuse_results = true);
+    plane.update(|state| state.refuse_result = Some(|_| Some(Status::unavailable("away"))));
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     plane.until(|state| !state.sent.is_empty()).await;
     machine.kill().await;
-    plane.update(|state| state.refuse_results = false);
+    plane.update(|state| state.refuse_result = None);
     machine.start();
     let result = plane.result("l1").await;
     assert_eq!((result.state(), result.tail.as_str()), (ActionState::Failed, "once\n"));
@@ -94,6 +95,62 @@ async fn a_result_is_reported_by_the_next_worker_after_a_crash() {
     let [first, second] = [0, 1].map(|at: usize| state.polls[at].0.holder.clone().unwrap());
     assert_eq!(first.boot_id, second.boot_id);
     assert_ne!(first.process_id, second.process_id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_whose_result_is_refused_runs_once() {
+    let disk = LoopDisk::ext4();
+    let mark = NamedTempFile::new().unwrap();
+    let line = format!("echo run | tee -a {}", mark.path().display());
+    let plane = ControlPlane::serve([shell("l1", &disk, &line)]).await;
+    plane.update(|state| {
+        state.refuse_result = Some(|_| Some(Status::invalid_argument("the record is full")));
+    });
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    // As it is, shortened, and again because the same lease is assigned.
+    let state = plane.until(|state| state.sent.len() == 3).await;
+    assert_eq!(state.starts.len(), 1);
+    assert_eq!([0, 1, 2].map(|at: usize| &*state.sent[at].tail), ["run\n", "", ""]);
+    machine.kill().await;
+    plane.update(|state| state.refuse_result = None);
+    machine.start();
+    assert_eq!(plane.result("l1").await.state(), ActionState::Success);
+    until(|| machine.attempt().is_none()).await;
+    assert_eq!(fs::read(mark.path()).unwrap(), b"run\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_whose_output_is_refused_is_accepted_without_it() {
+    let disk = LoopDisk::ext4();
+    let queue = [shell("l1", &disk, "echo output; exit 3"), shell("l2", &disk, "true")];
+    let plane = ControlPlane::serve(queue).await;
+    plane.update(|state| {
+        state.refuse_result = Some(|result| {
+            (!result.tail.is_empty()).then(|| Status::invalid_argument("the record is full"))
+        });
+    });
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot(&plane, &files);
+    let result = plane.result("l1").await;
+    assert_eq!((result.state(), &*result.tail), (ActionState::Failed, ""));
+    assert!(result.reason.ends_with("ended with exit code 3"), "{}", result.reason);
+    assert_eq!(plane.result("l2").await.state(), ActionState::Success);
+    assert_eq!(plane.state().starts.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_starts_again_without_the_boot_server() {
+    let plane = ControlPlane::serve([]).await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    plane.until(|state| !state.polls.is_empty()).await;
+    machine.kill().await;
+    drop(files);
+    let first = plane.state().polls.len();
+    machine.start();
+    let state = plane.until(|state| state.polls.len() > first).await;
+    assert_eq!(state.redeems.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,4 +193,31 @@ async fn after_a_crash_during_a_reaction_the_same_result_is_reported_again() {
     assert!(fs::read(&command).unwrap_or_default().is_empty());
     assert_eq!(state.sent.len(), 2);
     assert!(state.sent[0] == state.sent[1] && machine.attempt().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_goes_on_with_the_next_server() {
+    let (disk, gate) = (LoopDisk::ext4(), tempfile::tempdir().unwrap());
+    let [open, mark] = ["open", "mark"].map(|name| gate.path().join(name));
+    let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
+    let line = format!("echo run >> {}; {wait}; echo end", mark.display());
+    let mut plane = ControlPlane::serve([shell("l1", &disk, &line)]).await;
+    let replica = plane.replica().await;
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let _machine = Machine::boot_with(&format!(
+        "boot_url={} grpc_authority={} grpc_servers={},{} boot_token=TOKEN ca_sha256={}",
+        files.boot_url(),
+        plane.address,
+        plane.address,
+        replica.address,
+        plane.ca_sha256()
+    ));
+    plane.until(|state| !state.starts.is_empty()).await;
+    plane.kill().await;
+    fs::write(&open, "").unwrap();
+    let result = replica.result("l1").await;
+    assert_eq!((result.state(), result.tail.as_str()), (ActionState::Success, "end\n"));
+    let state = replica.state();
+    assert_eq!((state.redeems.len(), state.starts.len()), (1, 1));
+    assert_eq!(fs::read_to_string(&mark).unwrap(), "run\n");
 }

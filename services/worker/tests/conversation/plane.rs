@@ -10,7 +10,7 @@ use rcgen::{
     SanType,
 };
 use runtime::Clock;
-use runtime::authority::SiteAuthority;
+use runtime::authority::{RenewableCertificate, SiteAuthority};
 use runtime::serve::{self, Transport};
 use runtime::{Caller, Role};
 use rustls::pki_types::CertificateDer;
@@ -36,8 +36,8 @@ pub(crate) struct State {
     pub(crate) queue: VecDeque<Assignment>,
     pub(crate) refuse_token: bool,
     pub(crate) refuse_start: bool,
-    /// True to refuse results with UNAVAILABLE.
-    pub(crate) refuse_results: bool,
+    /// Returns the error for a result that is refused.
+    pub(crate) refuse_result: Option<fn(&FinishActionRequest) -> Option<Status>>,
     pub(crate) stop: bool,
     pub(crate) reboot: bool,
     /// Lifetime of certificates; default: a day.
@@ -67,7 +67,7 @@ impl State {
 
 /// A site with a server that can be killed and started again.
 pub(crate) struct ControlPlane {
-    secrets: TempDir,
+    secrets: Arc<TempDir>,
     pub(crate) hardware: HardwareId,
     /// Hardware id in renewed certificates. It differs from that in the first certificate, to distinguish them.
     pub(crate) renewed: HardwareId,
@@ -81,7 +81,7 @@ impl ControlPlane {
     pub(crate) async fn serve(queue: impl IntoIterator<Item = Assignment>) -> Self {
         let queue = queue.into_iter().collect();
         let mut plane = Self {
-            secrets: TempDir::new().unwrap(),
+            secrets: Arc::new(TempDir::new().unwrap()),
             hardware: HardwareId::new(),
             renewed: HardwareId::new(),
             state: Arc::new(watch::Sender::new(State { queue, ..State::default() })),
@@ -92,11 +92,22 @@ impl ControlPlane {
         plane
     }
 
+    /// Starts another server of the same site, with the same state.
+    pub(crate) async fn replica(&self) -> Self {
+        let (secrets, state) = (self.secrets.clone(), self.state.clone());
+        let address = ([127, 0, 0, 1], 0).into();
+        let mut replica = Self { secrets, state, address, server: None, ..*self };
+        replica.start().await;
+        replica
+    }
+
     /// Starts the server at its previous address.
     pub(crate) async fn start(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
-        let tls = self.site().server(&["127.0.0.1".to_owned()]).unwrap();
+        let names = vec!["127.0.0.1".to_owned()];
+        let own = RenewableCertificate::server(Arc::new(self.site()), names).unwrap();
+        let tls = own.server_config().unwrap();
         let service = Service {
             state: self.state.clone(),
             secrets: self.secrets.path().to_owned(),
@@ -170,7 +181,7 @@ struct Service {
 type ServiceResult<T> = Result<Response<T>, Status>;
 
 fn caller<T>(request: &Request<T>) -> Caller {
-    *request.extensions().get().unwrap()
+    request.extensions().get::<Caller>().cloned().unwrap()
 }
 
 impl Service {
@@ -179,7 +190,7 @@ impl Service {
         let ca = std::fs::read_to_string(self.secrets.join("ca.pem")).unwrap();
         let issuer = Issuer::from_ca_cert_pem(&ca, KeyPair::from_pem(&key).unwrap()).unwrap();
         let mut csr = CertificateSigningRequestParams::from_der(&csr.into()).unwrap();
-        let role = Role::Machine(hardware).to_string();
+        let role = Caller::from(Role::worker(hardware)).to_string();
         csr.params.subject_alt_names = vec![SanType::URI(role.try_into().unwrap())];
         csr.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         csr.params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -201,9 +212,9 @@ impl Service {
 
     /// Returns an error for a caller without a machine's certificate.
     fn machine<T>(request: &Request<T>) -> Result<(), Status> {
-        match caller(request) {
-            Caller(Some(Role::Machine(_))) => Ok(()),
-            Caller(_) => Err(Status::permission_denied("machines only")),
+        match Caller::role_in(request.extensions()) {
+            Some(Role::Machine(..)) => Ok(()),
+            _ => Err(Status::permission_denied("machines only")),
         }
     }
 }
@@ -310,8 +321,8 @@ impl WorkerService for Service {
         let finish = request.into_inner();
         self.record(|state| {
             state.sent.push(finish.clone());
-            if state.refuse_results {
-                return Err(Status::unavailable("the store is away"));
+            if let Some(status) = state.refuse_result.and_then(|refuse| refuse(&finish)) {
+                return Err(status);
             }
             state.queue.retain(|it| it.lease_id != finish.lease_id);
             state.finishes.push(finish);

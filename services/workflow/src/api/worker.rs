@@ -3,14 +3,16 @@
 use std::net::IpAddr;
 
 use prost_types::Timestamp;
-use runtime::serve::Peers;
-use runtime::{Caller, Role};
+use runtime::serve::ConnectionAddresses;
+use runtime::{Caller, MachinePurpose, Role};
 use store::records;
+use tinwright::common::v1::View;
+use tinwright::hardware::v1 as hw;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
 use tinwright::{HardwareId, LeaseId, WorkflowId, check};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::Api;
 use crate::dispatch::MAX_HOLD;
@@ -18,15 +20,12 @@ use crate::lifecycle::{ActionEnd, AttemptReport, Event, EventRefused, Holder};
 use crate::logs::{LogKey, MAX_CHUNK_BYTES};
 use crate::progress::action_under_lease;
 use crate::record::attempts;
+use crate::record::size::{MAX_HOLDER_ID_BYTES, MAX_REASON_BYTES};
 use crate::worker_enrollment::{self, IssueError};
 use crate::workflows::Error;
 
-/// The most bytes of a reason that are stored.
-const MAX_REASON_BYTES: usize = 1024;
 /// The most bytes of a tail that are stored.
 const MAX_TAIL_BYTES: usize = 4096;
-/// The most bytes of the id of a boot or a process.
-const MAX_ID_BYTES: usize = 128;
 
 #[tonic::async_trait]
 impl WorkerService for Api {
@@ -39,6 +38,7 @@ impl WorkerService for Api {
         let pb::RedeemRequest { boot_token, csr, holder: _ } = request.into_inner();
         let (machine, issued) =
             self.enrollment.redeem(&boot_token, &csr, from, self.clock.wall()).await?;
+        self.check_record(machine).await?;
         tracing::info!(hardware.id = %machine, "worker enrolled");
         Ok(Response::new(pb::RedeemResponse {
             certificate: issued.certificate,
@@ -52,7 +52,9 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::RenewRequest>,
     ) -> Result<Response<pb::RenewResponse>, Status> {
-        let issued = self.enrollment.issue(machine(&request)?, &request.get_ref().csr);
+        let machine = machine(&request)?;
+        self.check_record(machine).await?;
+        let issued = self.enrollment.issue(machine, &request.get_ref().csr);
         let issued = issued.map_err(worker_enrollment::Error::from)?;
         let (certificate, expire_time) = (issued.certificate, Some(issued.expires.into()));
         Ok(Response::new(pb::RenewResponse { certificate, expire_time }))
@@ -153,6 +155,22 @@ impl WorkerService for Api {
 }
 
 impl Api {
+    /// Refuses a machine that has no hardware record.
+    async fn check_record(&self, machine: HardwareId) -> Result<(), Status> {
+        let by = Some(hw::get_hardware_request::By::Id(machine.to_string()));
+        let request = hw::GetHardwareRequest { by, view: View::Basic.into() };
+        match self.hardware.clone().get_hardware(request).await {
+            Ok(_) => Ok(()),
+            Err(status) if status.code() == Code::NotFound => {
+                Err(Status::permission_denied("the machine has no record"))
+            }
+            Err(status) => {
+                tracing::warn!(hardware.id = %machine, %status, "certificate not issued: hardware record not read");
+                Err(Status::unavailable("the machine's record cannot be read now"))
+            }
+        }
+    }
+
     /// Returns the workflow with the id `text`, which must be one of the calling machine. It may be a moment old.
     async fn own_workflow<T>(
         &self,
@@ -226,18 +244,16 @@ fn log_under_lease(workflow: &pb::Workflow, lease: &LeaseId) -> Option<(LogKey, 
 
 /// Returns the calling machine.
 fn machine<T>(request: &Request<T>) -> Result<HardwareId, Status> {
-    match request.extensions().get().copied().unwrap_or(Caller(None)).0 {
-        Some(Role::Machine(id)) => Ok(id),
-        Some(Role::Admin | Role::Service | Role::Operator | Role::Viewer) => {
-            Err(Status::permission_denied("this call is for machines"))
-        }
+    match Caller::role_in(request.extensions()) {
+        Some(Role::Machine(id, MachinePurpose::Work)) => Ok(id),
+        Some(_) => Err(Status::permission_denied("this call is for the worker on a machine")),
         None => Err(Status::unauthenticated("a machine's certificate is required")),
     }
 }
 
 /// Returns the address of the caller, if the connection has one.
 fn peer<T>(request: &Request<T>) -> Option<IpAddr> {
-    let forwarded = request.extensions().get::<Peers>().map(|ends| ends.remote);
+    let forwarded = request.extensions().get::<ConnectionAddresses>().map(|ends| ends.remote);
     forwarded.or_else(|| request.remote_addr()).map(|address| address.ip())
 }
 
@@ -245,7 +261,7 @@ fn holder(holder: Option<pb::Holder>) -> Result<Holder, Violations> {
     let pb::Holder { boot_id, process_id } = holder.unwrap_or_default();
     let mut wrong = Violations::default();
     for (field, id) in [("holder.boot_id", &boot_id), ("holder.process_id", &process_id)] {
-        wrong.take(field, check::length(id, MAX_ID_BYTES));
+        wrong.take(field, check::length(id, MAX_HOLDER_ID_BYTES));
         if id.is_empty() {
             wrong.add(field, "is empty");
         }
@@ -276,7 +292,7 @@ impl From<worker_enrollment::Error> for Status {
     fn from(error: worker_enrollment::Error) -> Self {
         use worker_enrollment::Error as Cause;
         match error {
-            Cause::InvalidToken(_) | Cause::WrongAddress(_) | Cause::Spent => {
+            Cause::InvalidToken(_) | Cause::WrongAddress(_) | Cause::NotPrepared | Cause::Spent => {
                 Self::permission_denied(error.to_string())
             }
             Cause::NotIssued(IssueError::Request) => Violations::single("csr", error).into(),

@@ -2,7 +2,10 @@
 
 mod view;
 
+use std::time::SystemTime;
+
 use futures_util::stream;
+use prost_types::Timestamp;
 use runtime::access;
 use store::serving;
 use tinwright::common::v1::View;
@@ -14,12 +17,15 @@ use tinwright::{HardwareId, Object as _, TemplateId, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::lifecycle::{Event, EventRefused};
+use crate::lifecycle::{BootStep, Event, EventRefused};
 use crate::log_reader::{LogGrowth, LogReader};
 use crate::logs::LogKey;
 use crate::turn::QueueState;
 use crate::workflows::Error;
 use crate::{create, record};
+
+/// The most bytes of a boot step that are stored.
+const MAX_BOOT_STEP_BYTES: usize = 256;
 
 #[tonic::async_trait]
 impl WorkflowService for Api {
@@ -28,6 +34,8 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::CreateWorkflowRequest>,
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
+        // A workflow shows parts of what its template saw.
+        let view = access::largest_view(&request);
         let request = request.into_inner();
         create::check(&request)?;
         let idempotent = serving::idempotent(&request.request_id, &request)?;
@@ -35,13 +43,12 @@ impl WorkflowService for Api {
             Some(created) => created,
             None => {
                 let template = self.template(&request).await?;
-                let machine = self.machine(&request.hardware_id).await?;
+                let machine = self.machine(&request.hardware_id, view).await?;
+                check_protection(&machine)?;
+                self.occupancy.check(&machine.id, &request).await?;
                 let now = self.clock.wall();
-                // Rendering may compute for seconds; no other call must wait for it.
                 let render = move || create::new_workflow(&request, &template, &machine, now);
-                let rendered = tokio::task::spawn_blocking(render).await;
-                let workflow =
-                    rendered.map_err(|_| Status::internal("rendering was aborted"))??;
+                let workflow = self.renderings.run(render).await??;
                 self.workflows.create(&workflow, idempotent).await?
             }
         };
@@ -156,15 +163,33 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::NoteBootRequest>,
     ) -> Result<Response<pb::NoteBootResponse>, Status> {
-        let machine = machine_id(&request.get_ref().hardware_id)?;
+        let pb::NoteBootRequest { hardware_id, step, time } = request.into_inner();
+        let machine = machine_id(&hardware_id)?;
+        let event = self.boot_event(&step, time)?;
         if let Some(holder) = self.workflows.holder(machine).await? {
-            self.workflows.apply(Violations::parse("id", &holder.id)?, &Event::Booted).await?;
+            self.workflows.apply(Violations::parse("id", &holder.id)?, &event).await?;
         }
         Ok(Response::new(pb::NoteBootResponse {}))
     }
 }
 
 impl Api {
+    /// Returns the event that a report of a boot is: a new boot, or a `step` of one. A long step is cut.
+    fn boot_event(&self, step: &str, time: Option<Timestamp>) -> Result<Event, Violations> {
+        let mut text = step.split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.is_empty() {
+            return Ok(Event::Booted);
+        }
+        text.truncate(text.floor_char_boundary(MAX_BOOT_STEP_BYTES));
+        let at = match time {
+            Some(time) => {
+                SystemTime::try_from(time).map_err(|error| Violations::single("time", error))?
+            }
+            None => self.clock.wall(),
+        };
+        Ok(Event::BootStep(BootStep { at, text }))
+    }
+
     /// Returns the template of a request: a stored one, or the request's own.
     async fn template(&self, request: &pb::CreateWorkflowRequest) -> Result<pb::Template, Status> {
         match request.template_id.as_str() {
@@ -178,13 +203,23 @@ impl Api {
         }
     }
 
-    /// Reads a machine from the hardware service.
-    async fn machine(&self, id: &str) -> Result<hw::Hardware, Status> {
+    /// Reads a machine from the hardware service, as `view` shows it.
+    async fn machine(&self, id: &str, view: View) -> Result<hw::Hardware, Status> {
         let by = hw::get_hardware_request::By::Id(machine_id(id)?.to_string());
-        let request = hw::GetHardwareRequest { by: Some(by), view: View::Full.into() };
+        let request = hw::GetHardwareRequest { by: Some(by), view: view.into() };
         let found = self.hardware.clone().get_hardware(request).await?;
         found.into_inner().hardware.ok_or_else(|| status::not_found("hardware", id))
     }
+}
+
+/// Passes unless `machine` is protected: an action of any workflow may change its disks.
+fn check_protection(machine: &hw::Hardware) -> Result<(), Status> {
+    if !machine.protect {
+        return Ok(());
+    }
+    let subject = format!("hardware/{}", machine.id);
+    let text = format!("hardware {} is protected: remove its protection first", machine.id);
+    Err(status::failed_precondition("PROTECTED", &subject, text))
 }
 
 fn machine_id(text: &str) -> Result<HardwareId, Violations> {
@@ -210,6 +245,7 @@ impl From<Error> for Status {
                 );
                 Self::data_loss(damaged.to_string())
             }
+            Error::Hardware(_) => Self::unavailable(error.to_string()),
             Error::Records(error) => error.into(),
         }
     }

@@ -131,6 +131,14 @@ impl Action {
         }
     }
 
+    /// The time of its end.
+    pub(super) fn end_time(&self) -> Option<SystemTime> {
+        match &self.state {
+            State::Ended { at, .. } => Some(*at),
+            State::Pending { .. } | State::Leased { .. } | State::Running { .. } => None,
+        }
+    }
+
     /// The lease that a worker holds on it.
     pub fn lease(&self) -> Option<&Lease> {
         match &self.state {

@@ -18,6 +18,10 @@ pub const ACTION_TIMEOUT_MARGIN: Duration = Duration::from_secs(60);
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of preparing, and again of post.
 pub const BMC_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// The number of times that a machine is prepared again because its worker did not come.
+pub const MAX_REPEATED_PREPARATIONS: u32 = 3;
+/// The time between two extensions of a limit while the machine is in maintenance.
+pub const SUSPEND_INTERVAL: Duration = Duration::from_secs(60);
 /// The time after which a machine that was to leave this boot counts as having done so.
 pub const TERMINAL_GRACE: Duration = Duration::from_secs(10 * 60);
 /// The pauses between attempts.
@@ -36,9 +40,14 @@ pub(super) enum Due {
     TerminalGrace,
     /// Of one attempt.
     ActionTimeout,
+    /// Of a worker that is awaited.
+    Worker,
     /// Of post.
     Post,
 }
+
+/// A limit: the effect of exceeding it, the time from which it counts, and its length.
+type Limit = (Due, SystemTime, Duration);
 
 impl Workflow {
     /// The time of the next [`Event::Tick`](super::Event::Tick) that has an effect, if there is one.
@@ -55,23 +64,72 @@ impl Workflow {
         limits.find(|(_, since, limit)| over(*since, *limit)).map(|(due, ..)| due)
     }
 
+    /// True if the next tick is to prepare the machine again, because its worker did not come.
+    pub fn is_worker_overdue(&self, now: SystemTime) -> bool {
+        self.due(now) == Some(Due::Worker)
+    }
+
     /// The limits that apply now, in order of priority.
-    fn limits(&self) -> Vec<(Due, SystemTime, Duration)> {
-        match &self.state {
-            State::Pending { .. } | State::Ended { .. } => Vec::new(),
-            State::Preparing { since } => vec![(Due::Preparing, *since, BMC_TIMEOUT)],
-            State::Post { since, .. } => vec![(Due::Post, *since, BMC_TIMEOUT)],
-            State::Running { since, stop } => {
-                let whole = self.plan.time_limit.map(|limit| (Due::TimeLimit, *since, limit));
+    fn limits(&self) -> Vec<Limit> {
+        let whole = self.begun.zip(self.plan.time_limit);
+        let whole = whole.map(|(since, limit)| (Due::TimeLimit, since, limit));
+        let limits = match &self.state {
+            State::Ended { .. } => [None; 4],
+            State::Post { since, .. } => [Some((Due::Post, *since, BMC_TIMEOUT)), None, None, None],
+            State::Preparing { since } => {
+                [whole, Some((Due::Preparing, *since, BMC_TIMEOUT)), None, None]
+            }
+            State::Pending { .. } => [whole, self.worker_limit(), None, None],
+            State::Running { stop } => {
                 let stop = stop.map(|since| (Due::Stopping, since, STOP_TIMEOUT));
                 let action = self.current().and_then(|action| self.action_limit(action));
-                [whole, stop, action].into_iter().flatten().collect()
+                [whole, stop, action, self.worker_limit()]
             }
+        };
+        limits.into_iter().flatten().collect()
+    }
+
+    fn worker_limit(&self) -> Option<Limit> {
+        let since = self.worker_awaited_since()?;
+        let step = self.boot_step.as_ref().and_then(|step| step.at.duration_since(since).ok());
+        let timeouts = self.plan.worker_timeouts;
+        let limit = match step {
+            Some(step) => timeouts.total().min(step.saturating_add(timeouts.step)),
+            None => timeouts.silent,
+        };
+        Some((Due::Worker, since, limit))
+    }
+
+    /// The time since which a request of the machine's worker, or its start of an action, is awaited. None while nothing is, and
+    /// for a machine that is booted by hand: it may be off for as long as its owner likes.
+    pub(super) fn worker_awaited_since(&self) -> Option<SystemTime> {
+        match self.state {
+            _ if !self.plan.prepares => None,
+            State::Pending { prepared } => prepared,
+            State::Running { .. } => self.next_start_awaited_since(),
+            State::Preparing { .. } | State::Post { .. } | State::Ended { .. } => None,
+        }
+    }
+
+    /// The time since which the start of an action is awaited: the latest sign of life of the worker that holds its lease, or the
+    /// time at which it could be leased.
+    fn next_start_awaited_since(&self) -> Option<SystemTime> {
+        let action = self.current()?;
+        match &action.state {
+            action::State::Pending { not_before } => {
+                // After it has reported a failure, the worker may run the template's reaction to it before it requests more.
+                let reaction = if action.reported { action.step.timeout } else { Duration::ZERO };
+                let retry = not_before.map(|time| later(time, reaction));
+                let previous = self.actions.iter().filter_map(Action::end_time).max();
+                retry.max(previous).max(self.begun)
+            }
+            action::State::Leased { lease } => lease.expires.checked_sub(LEASE_DURATION),
+            action::State::Running { .. } | action::State::Ended { .. } => None,
         }
     }
 
     /// A last terminal action has only its grace: its machine does not return to report a result.
-    fn action_limit(&self, action: &Action) -> Option<(Due, SystemTime, Duration)> {
+    fn action_limit(&self, action: &Action) -> Option<Limit> {
         let action::State::Running { since, terminal, .. } = &action.state else { return None };
         let is_last = self.actions.iter().filter(|other| !other.has_ended()).nth(1).is_none();
         match terminal {

@@ -13,6 +13,34 @@ pub struct Plan {
     pub powers_off: bool,
     /// From the first lease to the end of all actions; none is no limit.
     pub time_limit: Option<Duration>,
+    /// The time for which the machine's worker is awaited.
+    pub worker_timeouts: WorkerTimeouts,
+}
+
+/// The time for which the worker of a machine is awaited before the machine is prepared again. A setting of the site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerTimeouts {
+    /// If no step of a boot is seen: the self-test of a large server takes ten minutes.
+    pub silent: Duration,
+    /// After the latest step of a boot.
+    pub step: Duration,
+}
+
+impl WorkerTimeouts {
+    /// Half an hour, and ten minutes.
+    pub const DEFAULT: Self =
+        Self { silent: Duration::from_secs(30 * 60), step: Duration::from_secs(10 * 60) };
+
+    /// The time in all, whatever steps are seen: the machine may boot again and again.
+    pub fn total(&self) -> Duration {
+        self.silent.max(self.step).saturating_mul(2)
+    }
+}
+
+impl Default for WorkerTimeouts {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// The constant part of an action.

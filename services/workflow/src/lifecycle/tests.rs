@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod actions;
+mod awaited_workers;
 mod deadlines;
 mod restarts;
+mod suspensions;
 
 use std::time::Duration;
 
@@ -40,7 +42,12 @@ pub(super) fn two_steps() -> Workflow {
     workflow(vec![step("one"), step("two")])
 }
 
-const PREPARES: Plan = Plan { prepares: true, powers_off: false, time_limit: None };
+pub(super) const PREPARES: Plan = Plan {
+    prepares: true,
+    powers_off: false,
+    time_limit: None,
+    worker_timeouts: WorkerTimeouts::DEFAULT,
+};
 
 fn preparing() -> Workflow {
     Workflow::new(PREPARES, vec![step("one")], at(0)).does(Event::BeginTurn, 1)
@@ -133,7 +140,7 @@ fn without_anything_to_undo_there_is_no_post() {
 #[test]
 fn the_first_lease_starts_the_workflow_and_its_time_limit() {
     let workflow = two_steps().does(request("b1", "p1", None, "l1"), 7);
-    assert_eq!(workflow.state, State::Running { since: at(7), stop: None });
+    assert_eq!((workflow.state, workflow.begun), (State::Running { stop: None }, Some(at(7))));
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::time::SystemTime;
 use tinwright::LeaseId;
 
 use super::action::{self, ActionEnd, AttemptReport};
-use super::deadline::Due;
-use super::{Action, AfterLoss, Event, EventRefused, Holder, State, Workflow, WorkflowOutcome};
+use super::deadline::{Due, MAX_REPEATED_PREPARATIONS, SUSPEND_INTERVAL};
+use super::{
+    Action, AfterLoss, BootStep, Event, EventRefused, Holder, State, Workflow, WorkflowOutcome,
+};
 
 impl Workflow {
     /// Returns the workflow after `event`, or the reason why there is no change. Applying the same event at the same time
@@ -21,11 +23,16 @@ impl Workflow {
                 self.finish_if_done(now);
                 self.lease_next(holder, new_lease, now);
             }
+            Event::RequestWhileSuspended { holder, running } => {
+                self.detect_restart(&holder, running.as_ref(), now);
+            }
             Event::RetryRequest { holder, new_lease } => self.lease_next(holder, new_lease, now),
             Event::Renew(lease) => self.under_lease(&lease)?.renew(None, now),
             Event::Start { lease, terminal } => self.under_lease(&lease)?.start(terminal, now),
             Event::Report { lease, report } => self.report(&lease, report, now)?,
             Event::Booted => self.booted(now),
+            Event::BootStep(step) => self.record_boot_step(step, now),
+            Event::Suspend => self.suspend(now),
             Event::Cancel => self.cancel(now)?,
             Event::Tick => self.tick(now)?,
             Event::PostDone => self.post_done(None, now)?,
@@ -37,11 +44,9 @@ impl Workflow {
 
     fn begin_turn(&mut self, now: SystemTime) {
         match self.state {
-            State::Pending { prepared: false } if self.plan.prepares => {
-                self.state = State::Preparing { since: now }
-            }
-            State::Pending { prepared: false } => self.finish_if_empty(now),
-            State::Pending { prepared: true }
+            State::Pending { prepared: None } if self.plan.prepares => self.prepare(now),
+            State::Pending { prepared: None } => self.finish_if_empty(now),
+            State::Pending { prepared: Some(_) }
             | State::Preparing { .. }
             | State::Running { .. }
             | State::Post { .. }
@@ -49,15 +54,44 @@ impl Workflow {
         }
     }
 
+    fn prepare(&mut self, now: SystemTime) {
+        self.preparations = self.preparations.saturating_add(1);
+        self.state = State::Preparing { since: now };
+    }
+
+    /// Prepares the machine again, because its worker requests no action. Fails if that did not help before.
+    fn prepare_again(&mut self, now: SystemTime) {
+        if self.preparations > MAX_REPEATED_PREPARATIONS {
+            let reason = self.no_worker_reason(now);
+            return self.enter_post(WorkflowOutcome::Failed { reason }, now);
+        }
+        if let Some(action) = self.current_mut() {
+            action.release();
+        }
+        self.prepare(now);
+    }
+
+    fn no_worker_reason(&self, now: SystemTime) -> String {
+        let step = match &self.boot_step {
+            None => "no step of a boot was seen".to_owned(),
+            Some(BootStep { at, text }) => {
+                let minutes = now.duration_since(*at).unwrap_or_default().as_secs() / 60;
+                format!("last boot step, {minutes} minutes ago: {text}")
+            }
+        };
+        let count = self.preparations;
+        format!("the machine's worker requests no action, after {count} preparations; {step}")
+    }
+
     /// The event may be late: a cancellation may have come first, or the same event.
     fn prepared(&mut self, now: SystemTime) -> Result<(), EventRefused> {
         match self.state {
             State::Preparing { .. } => {
-                self.state = State::Pending { prepared: true };
+                self.state = State::Pending { prepared: Some(now) };
                 self.finish_if_empty(now);
             }
-            State::Pending { prepared: false } => return Err(self.wrong_state("be prepared")),
-            State::Pending { prepared: true }
+            State::Pending { prepared: None } => return Err(self.wrong_state("be prepared")),
+            State::Pending { prepared: Some(_) }
             | State::Running { .. }
             | State::Post { .. }
             | State::Ended { .. } => {}
@@ -76,17 +110,40 @@ impl Workflow {
         Ok(())
     }
 
+    /// Lets the limit of preparing, of post or of an awaited worker count from `now`, unless it was extended a short time ago:
+    /// each change is stored.
+    fn suspend(&mut self, now: SystemTime) {
+        let extend = |since: &mut SystemTime| {
+            if now.duration_since(*since).is_ok_and(|passed| passed >= SUSPEND_INTERVAL) {
+                *since = now;
+            }
+        };
+        match &mut self.state {
+            State::Preparing { since }
+            | State::Post { since, .. }
+            | State::Pending { prepared: Some(since) } => extend(since),
+            State::Running { .. } => {
+                if let Some(Action { state: action::State::Pending { not_before }, .. }) =
+                    self.current_mut()
+                {
+                    extend(not_before.get_or_insert(SystemTime::UNIX_EPOCH));
+                }
+            }
+            State::Pending { prepared: None } | State::Ended { .. } => {}
+        }
+    }
+
     fn cancel(&mut self, now: SystemTime) -> Result<(), EventRefused> {
         let runs = self.current().is_some_and(Action::is_running);
         let outcome = WorkflowOutcome::Cancelled;
         match &self.state {
-            State::Pending { prepared: false } => {
+            State::Pending { prepared: None } => {
                 self.state = State::Ended { at: now, outcome, warning: None };
             }
-            State::Running { since, stop: None } if runs => {
-                self.state = State::Running { since: *since, stop: Some(now) };
+            State::Running { stop: None } if runs => {
+                self.state = State::Running { stop: Some(now) };
             }
-            State::Running { stop: Some(_), .. } => {}
+            State::Running { stop: Some(_) } => {}
             State::Pending { .. } | State::Preparing { .. } | State::Running { .. } => {
                 self.enter_post(outcome, now);
             }
@@ -121,7 +178,7 @@ impl Workflow {
     fn lease_next(&mut self, holder: Holder, new_lease: LeaseId, now: SystemTime) {
         match self.state {
             State::Running { .. } => {}
-            State::Pending { prepared } if prepared || !self.plan.prepares => {}
+            State::Pending { prepared } if prepared.is_some() || !self.plan.prepares => {}
             State::Pending { .. }
             | State::Preparing { .. }
             | State::Post { .. }
@@ -130,7 +187,8 @@ impl Workflow {
         let Some(action) = self.current_mut() else { return };
         action.lease_to(holder, new_lease, now);
         if let (State::Pending { .. }, true) = (&self.state, self.lease().is_some()) {
-            self.state = State::Running { since: now, stop: None };
+            self.begun = self.begun.or(Some(now));
+            self.state = State::Running { stop: None };
         }
     }
 
@@ -162,6 +220,16 @@ impl Workflow {
     fn booted(&mut self, now: SystemTime) {
         if let Some(action) = self.current_mut().filter(|action| action.is_terminal()) {
             action.end(ActionEnd::Success, "", now);
+        }
+    }
+
+    /// Records a step that was taken while the worker is awaited. The boot server's clock may be ahead of this one.
+    fn record_boot_step(&mut self, step: BootStep, now: SystemTime) {
+        let step = BootStep { at: step.at.min(now), ..step };
+        let awaited = self.worker_awaited_since().is_some_and(|since| since <= step.at);
+        let newer = self.boot_step.as_ref().is_none_or(|latest| latest.at < step.at);
+        if awaited && newer {
+            self.boot_step = Some(step);
         }
     }
 
@@ -198,6 +266,7 @@ impl Workflow {
                     action.end(ActionEnd::Success, "", now);
                 }
             }
+            Some(Due::Worker) => self.prepare_again(now),
             Some(Due::ActionTimeout) => self.end_overdue_attempt(may_retry, now),
         }
         Ok(())
@@ -207,7 +276,7 @@ impl Workflow {
     ///
     /// A workflow whose last action succeeded is a success even if it was cancelled meanwhile: all of it was done.
     fn finish_if_done(&mut self, now: SystemTime) {
-        let State::Running { stop, .. } = self.state else { return };
+        let State::Running { stop } = self.state else { return };
         let stopped = stop.is_some() && !self.current().is_some_and(Action::is_running);
         let failure = self.actions.iter().find_map(failure);
         let outcome = match failure {

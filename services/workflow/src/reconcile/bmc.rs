@@ -7,37 +7,58 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Boot, Power, What, boot};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
+use tinwright::status;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// The pauses after the power service could not be reached.
+use crate::machine_gate::{MachineGate, Permission};
+use crate::record::size::MAX_REASON_BYTES;
+
+/// The pauses after the power or hardware service could not be reached.
 const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 /// The pause after a watch was interrupted.
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
 
-/// Runs jobs on BMCs, by the power service.
+/// Runs jobs on BMCs, by the power service. None is created for a machine on which steps wait.
 #[derive(Clone, Debug)]
-pub struct BmcClient(PowerServiceClient<Channel>);
+pub struct BmcClient {
+    power: PowerServiceClient<Channel>,
+    gate: MachineGate,
+}
 
-/// The reason why a power job failed, for people.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct PowerJobFailed(String);
+/// The reason why a power job did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PowerJobError {
+    /// It failed, for this reason.
+    Failed(String),
+    /// It was not created, because steps on its machine wait.
+    Suspended,
+}
+
+impl PowerJobError {
+    /// A failure for this reason, of which no more is kept than a workflow's record has room for.
+    fn failed(reason: impl Into<String>) -> Self {
+        let mut reason = reason.into();
+        reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+        Self::Failed(reason)
+    }
+}
 
 impl BmcClient {
     /// A client for the channel `power`.
-    pub fn new(power: Channel) -> Self {
-        Self(PowerServiceClient::new(power))
+    pub fn new(power: Channel, gate: MachineGate) -> Self {
+        Self { power: PowerServiceClient::new(power), gate }
     }
 
-    /// Creates a job for `operations`, or returns the one that was created with this `request_id`.
+    /// Creates a job for `operations`, or returns the one that was created with this `request_id`. The machine is read again
+    /// before each attempt, since the power service may be out of reach for long.
     pub(super) async fn create_job(
         &self,
         machine: &str,
         operations: &[pb::Operation],
         request_id: String,
-    ) -> Result<pb::PowerJob, PowerJobFailed> {
+    ) -> Result<pb::PowerJob, PowerJobError> {
         let request = pb::CreatePowerJobRequest {
             hardware_id: machine.to_owned(),
             operations: operations.to_vec(),
@@ -45,17 +66,23 @@ impl BmcClient {
             ..pb::CreatePowerJobRequest::default()
         };
         let created = retry(|| {
-            let (mut client, request) = (self.0.clone(), request.clone());
-            async move { client.create_power_job(request).await }
+            let (mut client, request) = (self.power.clone(), request.clone());
+            async move {
+                match self.gate.permission(machine).await? {
+                    Permission::Granted => Ok(Ok(client.create_power_job(request).await?)),
+                    Permission::Suspended(_) => Ok(Err(PowerJobError::Suspended)),
+                    Permission::Gone => Err(status::not_found("hardware", machine)),
+                }
+            }
         })
-        .await?;
+        .await??;
         Ok(created.into_inner().power_job.unwrap_or_default())
     }
 
-    async fn get(&self, id: &str) -> Result<pb::PowerJob, PowerJobFailed> {
+    async fn get(&self, id: &str) -> Result<pb::PowerJob, PowerJobError> {
         let request = pb::GetPowerJobRequest { id: id.to_owned() };
         let found = retry(|| {
-            let (mut client, request) = (self.0.clone(), request.clone());
+            let (mut client, request) = (self.power.clone(), request.clone());
             async move { client.get_power_job(request).await }
         })
         .await?;
@@ -63,7 +90,7 @@ impl BmcClient {
     }
 
     /// Waits for the end of a job. Follows it by a watch, and reads it again whenever the watch breaks.
-    pub(super) async fn wait(&self, id: &str) -> Result<(), PowerJobFailed> {
+    pub(super) async fn wait(&self, id: &str) -> Result<(), PowerJobError> {
         loop {
             if let Some(result) = result(&self.get(id).await?) {
                 return result;
@@ -81,19 +108,19 @@ impl BmcClient {
     /// Cancels a job, on a best-effort basis: later jobs on the BMC wait for one that runs.
     pub(super) async fn cancel(&self, id: &str) {
         let request = pb::CancelPowerJobRequest { id: id.to_owned() };
-        if let Err(status) = self.0.clone().cancel_power_job(request).await {
+        if let Err(status) = self.power.clone().cancel_power_job(request).await {
             tracing::warn!(power_job.id = id, reason = status.message(), "power job not cancelled");
         }
     }
 
-    async fn watch(&self, id: &str) -> Result<Result<(), PowerJobFailed>, Status> {
+    async fn watch(&self, id: &str) -> Result<Result<(), PowerJobError>, Status> {
         let request = pb::WatchPowerJobsRequest { id: id.to_owned() };
-        let mut stream = self.0.clone().watch_power_jobs(request).await?.into_inner();
+        let mut stream = self.power.clone().watch_power_jobs(request).await?.into_inner();
         while let Some(message) = stream.message().await? {
             let result = match message.into_event() {
                 Some(WatchEvent::Put(job)) => result(&job),
                 Some(WatchEvent::Deleted(_)) => {
-                    Some(Err(PowerJobFailed("the power job was deleted".to_owned())))
+                    Some(Err(PowerJobError::failed("the power job was deleted")))
                 }
                 Some(WatchEvent::Synced) | None => None,
             };
@@ -106,19 +133,19 @@ impl BmcClient {
 }
 
 /// The result of a job, once it has ended.
-fn result(job: &pb::PowerJob) -> Option<Result<(), PowerJobFailed>> {
+fn result(job: &pb::PowerJob) -> Option<Result<(), PowerJobError>> {
     match job.state() {
         State::Success => Some(Ok(())),
         State::Failed => {
-            Some(Err(PowerJobFailed(format!("power job failed: {}", job.state_reason))))
+            Some(Err(PowerJobError::failed(format!("power job failed: {}", job.state_reason))))
         }
-        State::Cancelled => Some(Err(PowerJobFailed("the power job was cancelled".to_owned()))),
+        State::Cancelled => Some(Err(PowerJobError::failed("the power job was cancelled"))),
         State::Unspecified | State::Pending | State::Running => None,
     }
 }
 
 /// Repeats `call` with backoff until it succeeds or fails for good.
-async fn retry<T, F>(call: impl Fn() -> F) -> Result<T, PowerJobFailed>
+async fn retry<T, F>(call: impl Fn() -> F) -> Result<T, PowerJobError>
 where
     F: Future<Output = Result<T, Status>>,
 {
@@ -127,11 +154,11 @@ where
         match call().await {
             Ok(response) => return Ok(response),
             Err(status) if is_final(status.code()) => {
-                return Err(PowerJobFailed(status.message().to_owned()));
+                return Err(PowerJobError::failed(status.message()));
             }
             Err(status) => {
                 let (code, reason) = (status.code(), status.message());
-                tracing::debug!(?code, reason, "power service failed");
+                tracing::debug!(?code, reason, "power or hardware service failed");
                 backoff.wait().await;
             }
         }

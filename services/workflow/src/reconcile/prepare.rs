@@ -5,27 +5,39 @@ use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 
 use super::Reconciler;
-use super::bmc::{boot, power};
+use super::bmc::{PowerJobError, boot, power};
 use crate::lifecycle::Event;
 
-/// Prepares the machine of `workflow`, and returns the event that follows.
-pub(super) async fn prepare(reconciler: &Reconciler, workflow: &pb::Workflow) -> Event {
-    let request_id = format!("{}/prepare/1", workflow.id);
+/// Prepares the machine of `workflow`, and returns the event that follows. Each preparation of a workflow has a `number`, and
+/// with it a power job of its own.
+pub(super) async fn prepare(
+    reconciler: &Reconciler,
+    workflow: &pb::Workflow,
+    number: u32,
+) -> Event {
+    let request_id = format!("{}/prepare/{number}", workflow.id);
     let operations = [power(Power::Off), boot(Device::Pxe, false), power(Power::On)];
     let bmcs = &reconciler.bmcs;
     let job = match bmcs.create_job(&workflow.hardware_id, &operations, request_id).await {
         Ok(job) => job,
-        Err(failed) => return Event::PrepareFailed(failed.to_string()),
+        Err(error) => return failure(error),
     };
     tokio::select! {
         done = bmcs.wait(&job.id) => match done {
             Ok(()) => Event::Prepared,
-            Err(failed) => Event::PrepareFailed(failed.to_string()),
+            Err(error) => failure(error),
         },
         () = left_preparing(reconciler, &workflow.id) => {
             bmcs.cancel(&job.id).await;
             Event::Tick
         }
+    }
+}
+
+fn failure(error: PowerJobError) -> Event {
+    match error {
+        PowerJobError::Failed(reason) => Event::PrepareFailed(reason),
+        PowerJobError::Suspended => Event::Suspend,
     }
 }
 

@@ -7,8 +7,8 @@ use tinwright::LeaseId;
 use tinwright::workflow::v1 as pb;
 
 use crate::lifecycle::{
-    Action, ActionEnd, AfterLoss, Holder, Lease, Plan, State, Step, Workflow, WorkflowOutcome,
-    action,
+    Action, ActionEnd, AfterLoss, BootStep, Holder, Lease, Plan, State, Step, WorkerTimeouts,
+    Workflow, WorkflowOutcome, action,
 };
 
 /// A record that no lifecycle value corresponds to.
@@ -21,33 +21,53 @@ pub struct Damaged {
     pub field: &'static str,
 }
 
-/// Returns the lifecycle value of `record`.
-pub fn read(record: &pb::Workflow) -> Result<Workflow, Damaged> {
-    workflow(record).map_err(|field| Damaged { workflow: record.id.clone(), field })
+/// Returns the lifecycle value of `record`, whose worker is awaited for `worker_timeouts`.
+pub fn read(record: &pb::Workflow, worker_timeouts: WorkerTimeouts) -> Result<Workflow, Damaged> {
+    let damaged = |field| Damaged { workflow: record.id.clone(), field };
+    workflow(record, worker_timeouts).map_err(damaged)
 }
 
-fn workflow(record: &pb::Workflow) -> Result<Workflow, &'static str> {
+fn workflow(
+    record: &pb::Workflow,
+    worker_timeouts: WorkerTimeouts,
+) -> Result<Workflow, &'static str> {
     let netboot = pb::boot_options::Mode::Netboot;
     let options = record.boot_options.unwrap_or_default();
     let plan = Plan {
         prepares: options.mode() == netboot,
         powers_off: options.power_off_after,
         time_limit: record.time_limit.map(duration).transpose()?,
+        worker_timeouts,
     };
     let actions = record.actions.iter().map(action).collect::<Result<_, _>>()?;
-    Ok(Workflow { plan, actions, state: state(record)? })
+    // Records of earlier versions have no count.
+    let begun = record.prepared || record.state() == pb::WorkflowState::Preparing;
+    Ok(Workflow {
+        plan,
+        actions,
+        begun: record.start_time.map(time).transpose()?,
+        preparations: count(record.preparations)?.max(begun.into()),
+        boot_step: boot_step(record)?,
+        state: state(record)?,
+    })
+}
+
+fn boot_step(record: &pb::Workflow) -> Result<Option<BootStep>, &'static str> {
+    let at = record.boot_step_time.map(time).transpose()?;
+    Ok(at.map(|at| BootStep { at, text: record.boot_step.clone() }))
 }
 
 fn state(record: &pb::Workflow) -> Result<State, &'static str> {
     use pb::WorkflowState as Stored;
     Ok(match record.state() {
         Stored::Unspecified => return Err("state"),
-        Stored::Pending => State::Pending { prepared: record.prepared },
+        Stored::Pending if record.prepared => {
+            // Records of earlier versions have the start of the preparation.
+            State::Pending { prepared: Some(since(record.prepare_time.or(record.phase_time))?) }
+        }
+        Stored::Pending => State::Pending { prepared: None },
         Stored::Preparing => State::Preparing { since: since(record.phase_time)? },
-        Stored::Running => State::Running {
-            since: since(record.start_time)?,
-            stop: record.stop_time.map(time).transpose()?,
-        },
+        Stored::Running => State::Running { stop: record.stop_time.map(time).transpose()? },
         Stored::Post => State::Post {
             since: since(record.phase_time)?,
             outcome: outcome(record.outcome(), &record.state_reason)?,

@@ -8,9 +8,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lifecycle::{
-    Action, ActionEnd, AfterLoss, Holder, Lease, Plan, State, Step, Workflow, WorkflowOutcome,
-    action,
+    Action, ActionEnd, AfterLoss, BootStep, Holder, Lease, Plan, State, Step, WorkerTimeouts,
+    Workflow, WorkflowOutcome, action,
 };
+
+fn read(record: &pb::Workflow) -> Result<Workflow, Damaged> {
+    super::read(record, WorkerTimeouts::DEFAULT)
+}
 
 fn any_time() -> impl Strategy<Value = SystemTime> {
     (0..4_000_000_000_u64, 0..1_000_000_000_u32)
@@ -91,10 +95,9 @@ fn any_outcome() -> impl Strategy<Value = WorkflowOutcome> {
 
 fn any_state() -> impl Strategy<Value = State> {
     prop_oneof![
-        any::<bool>().prop_map(|prepared| State::Pending { prepared }),
+        prop::option::of(any_time()).prop_map(|prepared| State::Pending { prepared }),
         any_time().prop_map(|since| State::Preparing { since }),
-        (any_time(), prop::option::of(any_time()))
-            .prop_map(|(since, stop)| State::Running { since, stop }),
+        prop::option::of(any_time()).prop_map(|stop| State::Running { stop }),
         (any_time(), any_outcome()).prop_map(|(since, outcome)| State::Post { since, outcome }),
         (any_time(), any_outcome(), prop::option::of("[a-z]{1,12}"))
             .prop_map(|(at, outcome, warning)| State::Ended { at, outcome, warning }),
@@ -107,9 +110,14 @@ prop_compose! {
         powers_off: bool,
         time_limit in prop::option::of(any_span()),
         actions in prop::collection::vec(any_action(), 0..4),
+        begun in prop::option::of(any_time()),
+        preparations in 1..9_u32,
+        boot_step in prop::option::of((any_time(), any_reason())),
         state in any_state(),
     ) -> Workflow {
-        Workflow { plan: Plan { prepares, powers_off, time_limit }, actions, state }
+        let plan = Plan { prepares, powers_off, time_limit, ..Plan::default() };
+        let boot_step = boot_step.map(|(at, text)| BootStep { at, text });
+        Workflow { plan, actions, begun, preparations, boot_step, state }
     }
 }
 
@@ -165,6 +173,16 @@ proptest! {
         (record.start_time, record.time_limit) = (time, span);
         let _either = read(&record);
     }
+}
+
+#[test]
+fn a_prepared_record_without_a_count_was_prepared_once() {
+    let time = Some(prost_types::Timestamp { seconds: 1_000_000, nanos: 0 });
+    let state = pb::WorkflowState::Pending.into();
+    let old = pb::Workflow { state, prepared: true, phase_time: time, ..Default::default() };
+    assert_eq!(read(&old).unwrap().preparations, 1);
+    let waiting = pb::Workflow { prepared: false, ..old };
+    assert_eq!(read(&waiting).unwrap().preparations, 0);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::attempts;
 use crate::lifecycle::{
-    Action, ActionEnd, AfterLoss, Lease, Plan, State, Step, Workflow, WorkflowOutcome, action,
+    Action, ActionEnd, AfterLoss, BootStep, Lease, Plan, State, Step, Workflow, WorkflowOutcome,
+    action,
 };
 use crate::template;
 
@@ -64,13 +65,22 @@ fn new_action(step: &Step, action: &template::Action) -> pb::Action {
 
 fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
     record.set_state(pb::WorkflowState::from(&workflow.state));
+    record.start_time = workflow.begun.map(Timestamp::from);
+    record.preparations = number(workflow.preparations);
+    if let Some(BootStep { at, text }) = &workflow.boot_step {
+        record.boot_step_time = Some((*at).into());
+        record.boot_step.clone_from(text);
+    }
     match &workflow.state {
-        State::Pending { prepared } => record.prepared = *prepared,
-        State::Preparing { since } => record.phase_time = Some((*since).into()),
-        State::Running { since, stop } => {
-            record.start_time = Some((*since).into());
-            record.stop_time = stop.map(Timestamp::from);
+        State::Pending { prepared } => {
+            record.prepared = prepared.is_some();
+            record.prepare_time = prepared.map(Timestamp::from);
         }
+        State::Preparing { since } => {
+            record.prepared = false;
+            record.phase_time = Some((*since).into());
+        }
+        State::Running { stop } => record.stop_time = stop.map(Timestamp::from),
         State::Post { since, outcome } => {
             record.phase_time = Some((*since).into());
             record.set_outcome(pb::WorkflowState::from(outcome));

@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Error, image, strict};
+use super::{Error, image, strict, yaml};
 
+/// The most actions of a template. Of a workflow with more, the results alone would not fit into its record.
+pub const MAX_ACTIONS: usize = 100;
 /// Names must be shorter than this, as in Tinkerbell.
 const NAME_BYTES_LIMIT: usize = 200;
 
@@ -128,7 +130,7 @@ impl AfterLoss {
     }
 }
 
-/// A broken rule. The texts are Tinkerbell's.
+/// A broken rule. The texts are Tinkerbell's, except those for keys and limits of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleViolation {
     /// A template, task or action without a name.
@@ -152,6 +154,9 @@ pub enum RuleViolation {
     /// No task.
     #[error("template must have at least one task defined")]
     NoTasks,
+    /// Too many actions in all tasks together.
+    #[error("the tasks have {0} actions, at most {MAX_ACTIONS} are allowed")]
+    TooManyActions(usize),
     /// A condition that did not render to a boolean.
     #[error("action {action:?} has an if that is neither true nor false: {value:?}")]
     Condition {
@@ -174,7 +179,7 @@ pub enum Stage {
 impl Definition {
     /// Reads the YAML. Refuses unknown and repeated keys.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        yaml_serde::from_str(text).map_err(Error::Yaml)
+        yaml::read(text).map_err(Error::Yaml)
     }
 
     /// Checks the rules that apply at this stage.
@@ -185,6 +190,10 @@ impl Definition {
         }
         if self.tasks.is_empty() {
             return Err(RuleViolation::NoTasks);
+        }
+        match self.tasks.iter().map(|task| task.actions.len()).sum::<usize>() {
+            0..=MAX_ACTIONS => {}
+            actions => return Err(RuleViolation::TooManyActions(actions)),
         }
         let mut names = HashSet::new();
         for task in &self.tasks {

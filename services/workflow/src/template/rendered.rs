@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::definition::{Action, Definition, Stage};
+use super::definition::{Action, Definition, Stage, Task};
+use super::yaml::MAX_EXPANDED_BYTES;
 use super::{Error, RuleViolation};
 
 /// The time limit of an attempt in seconds, unless the template sets one.
@@ -24,6 +25,10 @@ impl Rendered {
     pub(super) fn parse(text: String) -> Result<Self, Error> {
         let mut definition = Definition::parse(&text)?;
         definition.validate(Stage::Rendered)?;
+        match definition.tasks.iter().map(expanded_bytes).sum::<usize>() {
+            0..=MAX_EXPANDED_BYTES => {}
+            bytes => return Err(Error::TooLarge(bytes)),
+        }
         for task in &mut definition.tasks {
             if task.worker.trim().is_empty() {
                 return Err(Error::NoWorker(task.name.clone()));
@@ -34,6 +39,17 @@ impl Rendered {
         }
         Ok(Self { text, definition })
     }
+}
+
+/// Returns the size of a task's volumes and variables once each of its actions has them as well as its own.
+fn expanded_bytes(task: &Task) -> usize {
+    let bytes = |volumes: &[String], environment: &BTreeMap<String, String>| {
+        let variables = environment.iter().map(|(name, value)| name.len() + value.len());
+        volumes.iter().map(String::len).chain(variables).sum::<usize>()
+    };
+    let own = task.actions.iter().map(|action| bytes(&action.volumes, &action.environment));
+    let of_task = bytes(&task.volumes, &task.environment);
+    of_task.saturating_mul(task.actions.len()).saturating_add(own.sum())
 }
 
 fn apply_defaults(

@@ -5,12 +5,12 @@ use store::memory::MemoryStore;
 
 use super::*;
 
-/// Issues the name of the role.
-struct RoleIssuer;
+/// Issues the URI of the caller.
+struct NameIssuer;
 
-impl Issuer for RoleIssuer {
-    fn issue(&self, role: Role, _: &[u8]) -> Result<IssuedCertificate, IssueError> {
-        Ok(IssuedCertificate { certificate: role.to_string(), expires: SystemTime::UNIX_EPOCH })
+impl Issuer for NameIssuer {
+    fn issue(&self, caller: &Caller, _: &[u8]) -> Result<IssuedCertificate, IssueError> {
+        Ok(IssuedCertificate { certificate: caller.to_string(), expires: SystemTime::UNIX_EPOCH })
     }
 }
 
@@ -22,7 +22,7 @@ fn tokens() -> BootTokens {
 
 fn enrollment() -> WorkerEnrollment {
     let store = ScopedStore::new(Arc::new(MemoryStore::default()), "workflow");
-    WorkerEnrollment::new(store, Arc::new(tokens()), Arc::new(RoleIssuer))
+    WorkerEnrollment::new(store, Arc::new(tokens()), Arc::new(NameIssuer))
 }
 
 fn token(machine: HardwareId) -> String {

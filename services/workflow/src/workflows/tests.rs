@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
+use store::limits::MAX_VALUE_BYTES;
 use store::memory::MemoryStore;
 
 use super::*;
-use crate::lifecycle::Holder;
+use crate::lifecycle::{ActionEnd, AttemptReport, Holder};
 
 const M: HardwareId = HardwareId::from_bytes([7; 16]);
 
@@ -92,4 +94,37 @@ async fn a_machines_workflows_are_listed_in_pages_without_those_of_others() {
     assert_eq!((ids(&first), first.next.as_ref()), (vec![a, c.clone()], Some(&c)));
     let rest = workflows.list_of(M, &c, 2, |_| true).await.unwrap();
     assert_eq!((ids(&rest), rest.next), (vec![d], None));
+}
+
+/// A record of the largest size that can be stored, as it could be created before room for results was reserved.
+fn full(letter: char, tail: usize) -> pb::Workflow {
+    let mut full = pb::Workflow { rendered: "x".repeat(100 * 1024), ..record(letter, M) };
+    full.actions[0].tail = "x".repeat(tail);
+    full.rendered.push_str(&"x".repeat(MAX_VALUE_BYTES - full.encoded_len()));
+    assert_eq!(full.encoded_len(), MAX_VALUE_BYTES);
+    full
+}
+
+#[tokio::test]
+async fn a_full_record_can_still_be_cancelled_and_keeps_what_fits() {
+    let workflows = workflows();
+    for (letter, tail) in [('a', 4096), ('b', 0)] {
+        workflows.create(&full(letter, tail), None).await.unwrap();
+        let ended = workflows.apply(id(letter), &Event::Cancel).await.unwrap();
+        assert_eq!(ended.state(), pb::WorkflowState::Cancelled);
+        assert_eq!(workflows.get(id(letter)).await.unwrap(), ended);
+        assert_eq!((ended.actions[0].tail.len(), ended.rendered.is_empty()), (0, tail == 0));
+    }
+}
+
+#[tokio::test]
+async fn a_full_record_takes_the_result_of_its_action() {
+    let workflows = workflows();
+    workflows.create(&full('a', 0), None).await.unwrap();
+    workflows.apply(id('a'), &request_action()).await.unwrap();
+    workflows.apply(id('a'), &Event::Start { lease: "l".into(), terminal: false }).await.unwrap();
+    let (end, tail) = (ActionEnd::Success, "x".repeat(4096));
+    let report = AttemptReport { end, reason: String::new(), tail };
+    let ended = workflows.apply(id('a'), &Event::Report { lease: "l".into(), report }).await;
+    assert_eq!(ended.unwrap().state(), pb::WorkflowState::Success);
 }

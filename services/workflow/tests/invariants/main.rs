@@ -5,19 +5,22 @@
 mod site;
 
 use proptest::prelude::*;
-use site::{Site, any_move};
+use site::{Presence, Site, any_move};
 use workflow::lifecycle::{State, WorkflowOutcome};
 
 proptest! {
     #[test]
-    fn the_invariants_hold_after_every_event_and_every_workflow_ends(moves in prop::collection::vec(any_move(), 0..120)) {
+    fn the_invariants_hold_after_every_event_and_every_workflow_ends(
+        moves in prop::collection::vec(any_move(), 0..120),
+        workers in prop::sample::select(vec![Presence::Everywhere, Presence::BootedByHand]),
+    ) {
         let mut site = Site::new();
         for event in moves {
             site.perform(&event);
             site.check();
         }
         for _ in 0..200 {
-            site.work();
+            site.work(workers);
             site.check();
         }
         for run in &site.runs {

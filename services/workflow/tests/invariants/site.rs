@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use tinwright::workflow::v1 as pb;
 use tinwright::{LeaseId, WorkflowId};
 use workflow::{
-    lifecycle::{ActionEnd, AfterLoss, AttemptReport, Event, Holder, Plan, State, Step, Workflow},
+    lifecycle::{
+        ActionEnd, AfterLoss, AttemptReport, BootStep, Event, Holder, Plan, State, Step, Workflow,
+    },
     record,
     turn::{QueueEntry, QueueState, Turn, turn},
 };
@@ -48,10 +50,23 @@ pub(crate) enum Move {
     Send { lease: usize, message: Message },
     /// A workflow is cancelled.
     Cancel(usize),
+    /// A workflow is reconciled while its machine is in maintenance.
+    Suspend(usize),
     /// A machine boots.
     Boot(usize),
+    /// A boot server sees a step of a boot.
+    BootStep(usize),
     /// Time passes.
     Wait(u64),
+}
+
+/// The machines to which workers come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Presence {
+    /// All.
+    Everywhere,
+    /// Those that a person boots: none comes to a machine that the workflow has prepared.
+    BootedByHand,
 }
 
 /// The kind of a worker's request.
@@ -63,6 +78,8 @@ pub(crate) enum RequestKind {
     Running,
     /// A held request, retried by the server.
     Held,
+    /// New, while the machine is in maintenance.
+    WhileSuspended,
 }
 
 /// A worker's message.
@@ -92,25 +109,26 @@ pub(crate) fn any_move() -> impl Strategy<Value = Move> {
         10 => (prop_oneof![3 => Just(0_usize), 1 => 0..6_usize], message)
             .prop_map(|(lease, message)| Move::Send { lease, message }),
         1 => (0..5_usize).prop_map(Move::Cancel),
+        1 => (0..5_usize).prop_map(Move::Suspend),
         1 => (0..2_usize).prop_map(Move::Boot),
+        1 => (0..2_usize).prop_map(Move::BootStep),
         3 => prop::sample::select(vec![1, 30, 61, 700, 2000]).prop_map(Move::Wait),
     ]
 }
 
 const MACHINES: usize = 2;
-const KINDS: [RequestKind; 3] = [RequestKind::New, RequestKind::Running, RequestKind::Held];
+const KINDS: [RequestKind; 4] =
+    [RequestKind::New, RequestKind::Running, RequestKind::Held, RequestKind::WhileSuspended];
 
 impl Site {
-    /// Five workflows on two machines.
+    /// Five workflows on two machines. Some have a time limit.
     pub(crate) fn new() -> Self {
-        let plan = |prepares, powers_off| {
-            let time_limit = Some(Duration::from_secs(4000));
-            Plan { prepares, powers_off, time_limit }
-        };
+        let plan = |prepares, powers_off| Plan { prepares, powers_off, ..Plan::default() };
+        let limited = |plan| Plan { time_limit: Some(Duration::from_secs(4000)), ..plan };
         let specs = [
             (plan(true, false), 0, 3),
-            (plan(false, false), 0, 2),
-            (plan(true, true), 1, 2),
+            (limited(plan(false, false)), 0, 2),
+            (limited(plan(true, true)), 1, 2),
             (plan(true, false), 0, 0),
             (plan(false, true), 1, 1),
         ];
@@ -129,12 +147,11 @@ impl Site {
             }
             Move::Send { lease, message } => self.send(*lease, message),
             Move::Cancel(run) => self.apply(*run, Event::Cancel),
-            Move::Boot(machine) => {
-                for number in 0..self.runs.len() {
-                    if self.runs[number].machine == *machine {
-                        self.apply(number, Event::Booted);
-                    }
-                }
+            Move::Suspend(run) => self.apply(*run, Event::Suspend),
+            Move::Boot(machine) => self.apply_on(*machine, &Event::Booted),
+            Move::BootStep(machine) => {
+                let step = BootStep { at: self.now, text: "kernel".into() };
+                self.apply_on(*machine, &Event::BootStep(step));
             }
             Move::Wait(seconds) => {
                 self.now += Duration::from_secs(*seconds);
@@ -145,17 +162,49 @@ impl Site {
         }
     }
 
-    /// Reconciles each workflow, lets a worker run an action on each machine, and advances the time.
-    pub(crate) fn work(&mut self) {
+    fn apply_on(&mut self, machine: usize, event: &Event) {
+        for number in 0..self.runs.len() {
+            if self.runs[number].machine == machine {
+                self.apply(number, event.clone());
+            }
+        }
+    }
+
+    /// Reconciles each workflow, lets `workers` run an action, and advances the time.
+    pub(crate) fn work(&mut self, workers: Presence) {
         for run in 0..self.runs.len() {
             self.reconcile(run, false);
         }
         for machine in 0..MACHINES {
-            self.request(machine, 9, 9, RequestKind::New);
-            self.send(0, &Message::Start { terminal: false });
-            self.send(0, &Message::Report(ActionEnd::Success));
+            let prepares = |run: usize| self.runs[run].workflow.plan.prepares;
+            match workers {
+                Presence::BootedByHand if self.first(machine).is_some_and(prepares) => {}
+                Presence::Everywhere | Presence::BootedByHand => {
+                    self.request(machine, 9, 9, RequestKind::New);
+                    self.run_action(machine);
+                }
+            }
         }
-        self.perform(&Move::Wait(61));
+        self.perform(&Move::Wait(700));
+    }
+
+    /// Starts the action that is leased on the machine, and reports its success.
+    fn run_action(&mut self, machine: usize) {
+        let first = self.first(machine).map(|number| &self.runs[number].workflow);
+        let Some(lease) = first.and_then(Workflow::lease).map(|lease| lease.id.clone()) else {
+            return;
+        };
+        self.send_under(&lease, &Message::Start { terminal: false });
+        self.send_under(&lease, &Message::Report(ActionEnd::Success));
+    }
+
+    /// The workflow that holds the machine or whose turn it is.
+    fn first(&self, machine: usize) -> Option<usize> {
+        let may_run = |number: &usize| {
+            let turn = self.turn(*number);
+            self.runs[*number].machine == machine && matches!(turn, Some(Turn::Now | Turn::Holding))
+        };
+        (0..self.runs.len()).find(may_run)
     }
 
     fn turn(&self, number: usize) -> Option<Turn> {
@@ -178,13 +227,9 @@ impl Site {
         self.apply(number, event);
     }
 
-    /// Sends a worker's request to the workflow that holds the machine or whose turn it is.
+    /// Sends a worker's request to the first workflow of the machine.
     fn request(&mut self, machine: usize, boot: usize, process: usize, kind: RequestKind) {
-        let may_run = |number: &usize| {
-            let turn = self.turn(*number);
-            self.runs[*number].machine == machine && matches!(turn, Some(Turn::Now | Turn::Holding))
-        };
-        let Some(number) = (0..self.runs.len()).find(may_run) else { return };
+        let Some(number) = self.first(machine) else { return };
         let running = self.runs[number].workflow.lease().map(|lease| lease.id.clone());
         let holder = Holder {
             boot: format!("{machine}-{boot}").as_str().into(),
@@ -196,6 +241,7 @@ impl Site {
             RequestKind::New => Event::RequestAction { holder, running: None, new_lease },
             RequestKind::Running => Event::RequestAction { holder, running, new_lease },
             RequestKind::Held => Event::RetryRequest { holder, new_lease },
+            RequestKind::WhileSuspended => Event::RequestWhileSuspended { holder, running },
         };
         self.apply(number, event);
     }
@@ -205,7 +251,12 @@ impl Site {
         let current =
             self.runs.iter().find_map(|run| run.workflow.lease()).map(|lease| lease.id.clone());
         let earlier = self.leases.iter().rev().nth(back).cloned();
-        let Some(lease) = current.filter(|_| back == 0).or(earlier) else { return };
+        if let Some(lease) = current.filter(|_| back == 0).or(earlier) {
+            self.send_under(&lease, message);
+        }
+    }
+
+    fn send_under(&mut self, lease: &LeaseId, message: &Message) {
         for number in 0..self.runs.len() {
             let before = self.runs[number].workflow.clone();
             let lease = lease.clone();

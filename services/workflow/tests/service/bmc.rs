@@ -1,5 +1,8 @@
 //! Power jobs before and after the actions.
 
+use std::time::{Duration, SystemTime};
+
+use runtime::Clock;
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
 
@@ -8,11 +11,11 @@ use crate::site::{Site, TWO};
 
 use pb::WorkflowState as State;
 
-fn netboot(power_off_after: bool) -> pb::BootOptions {
+pub(crate) fn netboot(power_off_after: bool) -> pb::BootOptions {
     pb::BootOptions { mode: pb::boot_options::Mode::Netboot.into(), power_off_after }
 }
 
-const PREPARED: &str = "prepare/1: POWER_OFF DEVICE_PXE POWER_ON STATE_SUCCESS";
+pub(crate) const PREPARED: &str = "prepare/1: POWER_OFF DEVICE_PXE POWER_ON STATE_SUCCESS";
 
 #[tokio::test]
 async fn a_machine_is_booted_from_the_network_before_and_its_boot_override_is_cleared_after() {
@@ -60,4 +63,20 @@ async fn a_workflow_that_is_cancelled_while_preparing_cancels_the_job_and_cleans
     assert_eq!(site.ended(&made.id).await.state(), State::Cancelled);
     let cancelled = PREPARED.replace("SUCCESS", "CANCELLED");
     assert_eq!(site.power.jobs(), ["post/1: DEVICE_NONE STATE_SUCCESS".to_owned(), cancelled]);
+}
+
+#[tokio::test]
+async fn a_preparation_ends_after_thirty_minutes_of_the_given_clock() {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let (mut site, machine) = (Site::with_clock(clock.clone()).await, HardwareId::new());
+    site.power.set_end(JobEnd::Never);
+    let made = site.workflow_with(machine, TWO, netboot(false)).await;
+    while site.power.jobs().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    site.power.set_end(JobEnd::Success);
+    clock.advance(Duration::from_secs(30 * 60));
+    let ended = site.ended(&made.id).await;
+    assert_eq!(ended.state(), State::Failed);
+    assert_eq!(ended.state_reason, "preparing the machine took longer than 30 minutes");
 }

@@ -9,8 +9,9 @@ use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
-use crate::machines::NO_MACHINE;
+use crate::machines::{NO_MACHINE, PROTECTED_MACHINE, SECRET};
 use crate::site::{Site, TWO, request};
 
 use pb::WorkflowState as State;
@@ -65,6 +66,24 @@ async fn a_failed_actions_reason_and_tail_are_stored() {
     );
     assert_eq!(ended.actions[0].tail, "no space left");
     assert_eq!(ended.actions[1].state(), pb::ActionState::Pending);
+}
+
+#[tokio::test]
+async fn a_workflow_without_room_for_its_results_is_refused() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let value = "x".repeat(103 * 1000);
+    let actions = ["a", "b", "c", "d"].map(|name| format!("  - {{name: {name}, image: cexec}}\n"));
+    let text = format!(
+        "name: large\ntasks:\n- name: os\n  worker: '{{{{ .device_1 }}}}'\n  environment: {{LARGE: {value}}}\n  \
+         actions:\n{}",
+        actions.concat()
+    );
+    let request = pb::CreateWorkflowRequest { template_data: text, ..request(machine) };
+    let refused = site.workflows().create_workflow(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let text = refused.message();
+    assert!(text.starts_with("template_data: the rendered workflow has 515"), "{text}");
+    assert!(text.contains("with 4 actions at most 501760 are allowed"), "{text}");
 }
 
 #[tokio::test]
@@ -167,6 +186,31 @@ async fn environments_are_shown_only_in_full_views_and_full_views_only_to_admins
 }
 
 #[tokio::test]
+async fn a_template_sees_of_the_hardware_what_its_caller_sees() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let mut operator = WorkflowServiceClient::new(site.channel(Some(Role::Operator)));
+    let with = |action: &str| pb::CreateWorkflowRequest {
+        template_data: TWO.replace("name: configure, image: cexec", action),
+        ..request(machine)
+    };
+    for secret in
+        ["{{ .Hardware.UserData }}", "{{ (index .hardware.interfaces 0).netboot.ipxe.contents }}"]
+    {
+        let command = with(&format!("name: configure, image: cexec, command: [\"{secret}\"]"));
+        let name = with(&format!("name: \"{secret}\", image: cexec"));
+        for request in [command.clone(), name] {
+            let refused = operator.create_workflow(request).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument);
+            assert!(!refused.message().contains(SECRET), "{refused}");
+        }
+        let made = site.workflows().create_workflow(command).await.unwrap().into_inner();
+        let made = made.workflow.unwrap();
+        assert!(made.actions[1].command.is_empty(), "not in a basic view");
+        assert_eq!(site.get(&made.id).await.actions[1].command, [SECRET]);
+    }
+}
+
+#[tokio::test]
 async fn a_worker_has_access_to_its_own_machines_workflows_only() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     site.workflow(machine, TWO).await;
@@ -222,6 +266,21 @@ async fn a_repeated_request_creates_one_workflow_and_errors_name_what_is_missing
         (missing.code(), missing.message()),
         (Code::NotFound, &*format!("template {NO_MACHINE} not found"))
     );
+}
+
+#[tokio::test]
+async fn a_protected_machine_gets_no_workflow() {
+    let mut site = Site::new().await;
+    let request = pb::CreateWorkflowRequest {
+        template_data: TWO.into(),
+        ..request(PROTECTED_MACHINE.parse().unwrap())
+    };
+    let refused = site.workflows().create_workflow(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.get_details_error_info().unwrap().reason, "PROTECTED");
+    let all = pb::ListWorkflowsRequest::default();
+    let listed = site.workflows().list_workflows(all).await.unwrap().into_inner();
+    assert!(listed.workflows.is_empty());
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ async fn life(site: &mut Site, machine: HardwareId) -> Result<pb::Workflow, Stat
         ..request(machine)
     };
     let made = site.workflows().create_workflow(request).await?.into_inner().workflow.unwrap();
-    let worker = Worker::new(site.channel(Some(Role::Machine(machine))), "b1", "p1");
+    let worker = Worker::new(site.channel(Some(Role::worker(machine))), "b1", "p1");
     tokio::select! {
         ended = site.ended(&made.id) => Ok(ended),
         Err(broken) = run_actions(&worker) => Err(broken),
@@ -131,13 +131,13 @@ async fn killed(at: usize, applied: bool) -> (String, bool) {
 
 #[tokio::test]
 async fn a_kill_between_any_two_writes_does_not_change_the_result() {
-    let (expected, _) = killed(usize::MAX, false).await;
+    let (expected, _) = Box::pin(killed(usize::MAX, false)).await;
     assert!(expected.starts_with("WORKFLOW_STATE_SUCCESS"), "{expected}");
     assert!(expected.contains("write:ACTION_STATE_SUCCESS:Some(1):tail:done"), "{expected}");
     for applied in [false, true] {
         let mut at = 0;
         loop {
-            let (result, died) = killed(at, applied).await;
+            let (result, died) = Box::pin(killed(at, applied)).await;
             assert_eq!(result, expected, "killed at commit {at}, applied: {applied}");
             if !died {
                 break;

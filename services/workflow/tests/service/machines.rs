@@ -1,21 +1,46 @@
 //! A fake of the hardware service: machines by id.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 
 use futures_util::Stream;
+use tinwright::HardwareId;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_server::HardwareService;
+use tinwright::secret::Secrets as _;
 use tinwright::status;
 use tonic::{Request, Response, Status};
 
-/// Knows every machine except `NO_MACHINE`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FakeHardware;
+/// Knows every machine except `NO_MACHINE` and those that were deleted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FakeHardware {
+    /// Machines that are not provisionable; none if they were deleted.
+    states: Arc<Mutex<BTreeMap<String, Option<pb::State>>>>,
+}
+
+/// The id of a protected machine.
+pub(crate) const PROTECTED_MACHINE: &str = "00000000-0000-7000-8000-0000000005af";
 
 /// The id of no machine.
 pub(crate) const NO_MACHINE: &str = "00000000-0000-7000-8000-00000000dead";
 
+/// Text in the secret fields of every machine.
+pub(crate) const SECRET: &str = "hunter2";
+
 type Answer<T> = Result<Response<T>, Status>;
+
+impl FakeHardware {
+    /// Sets the state of a machine.
+    pub(crate) fn set_state(&self, machine: HardwareId, state: pb::State) {
+        self.states.lock().unwrap().insert(machine.to_string(), Some(state));
+    }
+
+    /// Deletes the record of a machine.
+    pub(crate) fn delete(&self, machine: HardwareId) {
+        self.states.lock().unwrap().insert(machine.to_string(), None);
+    }
+}
 
 fn closed<T>() -> Answer<T> {
     Err(Status::unimplemented("not part of the fake"))
@@ -27,15 +52,31 @@ impl HardwareService for FakeHardware {
         &self,
         request: Request<pb::GetHardwareRequest>,
     ) -> Answer<pb::GetHardwareResponse> {
+        let view = request.get_ref().view();
         let Some(pb::get_hardware_request::By::Id(id)) = request.into_inner().by else {
             return closed();
         };
-        if id == NO_MACHINE {
-            return Err(status::not_found("hardware", &id));
-        }
-        let interface = pb::Interface { mac: "02:00:00:00:00:01".into(), ..Default::default() };
-        let hardware = pb::Hardware { id, interfaces: vec![interface], ..Default::default() };
-        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware) }))
+        let state = self.states.lock().unwrap().get(&id).copied();
+        let state = match state.unwrap_or(Some(pb::State::Provisionable)) {
+            Some(state) if id != NO_MACHINE => state,
+            _ => return Err(status::not_found("hardware", &id)),
+        };
+        let ipxe = Some(pb::Ipxe { contents: SECRET.into(), ..Default::default() });
+        let interface = pb::Interface {
+            mac: "02:00:00:00:00:01".into(),
+            netboot: Some(pb::Netboot { ipxe, ..Default::default() }),
+            ..Default::default()
+        };
+        let hardware = pb::Hardware {
+            protect: id == PROTECTED_MACHINE,
+            id,
+            interfaces: vec![interface],
+            state: state.into(),
+            extra: format!(r#"{{"userData": "{SECRET}"}}"#).into(),
+            ..Default::default()
+        };
+        let hardware = Some(hardware.in_view(view));
+        Ok(Response::new(pb::GetHardwareResponse { hardware }))
     }
 
     async fn create_hardware(

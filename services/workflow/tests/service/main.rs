@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod awaited_workers;
 mod bmc;
+mod enrollment;
 mod journeys;
 mod kills;
 mod machines;
+mod maintenance;
+mod occupants;
 mod power;
 mod queueing;
 mod restarts;

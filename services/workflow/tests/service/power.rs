@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::{Stream, StreamExt as _};
@@ -20,6 +21,7 @@ use tonic::{Request, Response, Status};
 pub(crate) struct FakePower {
     jobs: Arc<Mutex<BTreeMap<String, watch::Sender<pb::PowerJob>>>>,
     end: Arc<Mutex<JobEnd>>,
+    away: Arc<AtomicBool>,
 }
 
 /// The end of jobs.
@@ -43,6 +45,11 @@ impl FakePower {
     /// Sets the end of later jobs.
     pub(crate) fn set_end(&self, end: JobEnd) {
         *self.end.lock().unwrap() = end;
+    }
+
+    /// Sets whether jobs cannot be created now.
+    pub(crate) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
     }
 
     /// Ends the running jobs with success.
@@ -100,6 +107,9 @@ impl PowerService for FakePower {
         &self,
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Answer<pb::CreatePowerJobResponse> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(Status::unavailable("away"));
+        }
         let request = request.into_inner();
         let mut jobs = self.jobs.lock().unwrap();
         let job = jobs

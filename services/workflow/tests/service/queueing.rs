@@ -1,6 +1,7 @@
 //! One workflow at a time on each machine.
 
 use tinwright::HardwareId;
+use tinwright::common::v1::View;
 use tinwright::workflow::v1 as pb;
 
 use crate::site::{Site, TWO, soon};
@@ -46,4 +47,38 @@ async fn a_machines_workflows_are_listed_without_those_of_others() {
         pb::ListWorkflowsRequest { hardware_id: machine.to_string(), ..Default::default() };
     let found = site.workflows().list_workflows(request).await.unwrap().into_inner().workflows;
     assert_eq!(found.into_iter().map(|found| found.id).collect::<Vec<_>>(), made);
+}
+
+#[tokio::test]
+async fn a_history_larger_than_a_message_is_listed_in_pages() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let action = format!("{{name: a, image: cexec, environment: {{PAD: {}}}}}", "x".repeat(60_000));
+    let template = format!(
+        "name: long\ntasks: [{{name: t, worker: \"{{{{ .device_1 }}}}\", actions: [{action}]}}]"
+    );
+    let mut made = Vec::new();
+    for _ in 0..40 {
+        made.push(site.workflow(machine, &template).await.id);
+    }
+    // This client receives at most 4 MiB in a message, as clients do by default.
+    let mut client = site.workflows();
+    for hardware_id in [machine.to_string(), String::new()] {
+        let (mut found, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = pb::ListWorkflowsRequest {
+                page_size: 100,
+                page_token,
+                hardware_id: hardware_id.clone(),
+                view: View::Full.into(),
+                ..Default::default()
+            };
+            let page = client.list_workflows(request).await.unwrap().into_inner();
+            found.extend(page.workflows.into_iter().map(|found| found.id));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(found, made);
+    }
 }

@@ -108,7 +108,7 @@ async fn the_machine_boots_its_disk_after_the_start_of_the_last_reboot_which_end
     worker.start(&it, true).await.unwrap();
     let leaving = site.get(&made.id).await;
     assert_eq!((leaving.state(), leaving.wants_machine), (State::Running, false));
-    let boot = pb::NoteBootRequest { hardware_id: machine.to_string() };
+    let boot = pb::NoteBootRequest { hardware_id: machine.to_string(), ..Default::default() };
     site.workflows().note_boot(boot.clone()).await.unwrap();
     assert_eq!(site.ended(&made.id).await.state(), State::Success);
     site.workflows().note_boot(boot).await.unwrap();

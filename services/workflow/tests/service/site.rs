@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::BootTokens;
-use runtime::{Caller, Role, SiteKey};
+use runtime::{Caller, Clock, Role, SiteKey};
 use store::Store;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::in_process;
+use tinwright::instance::v1::instance_service_server::InstanceServiceServer;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tinwright::workflow::v1 as pb;
@@ -20,10 +21,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::InterceptorLayer;
 use tonic::transport::{Channel, Server};
-use workflow::Api;
+use workflow::lifecycle::WorkerTimeouts;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate, Issuer};
+use workflow::{Api, CalledServices};
 
 use crate::machines::FakeHardware;
+use crate::occupants::FakeInstances;
 use crate::power::FakePower;
 use crate::worker::Worker;
 
@@ -41,18 +44,20 @@ tasks:
 /// The service and the fakes; dropping it stops all of them.
 pub(crate) struct Site {
     pub(crate) api: Api,
+    pub(crate) hardware: FakeHardware,
+    pub(crate) instances: FakeInstances,
     pub(crate) power: FakePower,
     pub(crate) tokens: Arc<BootTokens>,
     tasks: JoinSet<()>,
     _stop: DropGuard,
 }
 
-/// Issues the name of the role.
-struct RoleIssuer;
+/// Issues the URI of the caller.
+struct NameIssuer;
 
-impl Issuer for RoleIssuer {
-    fn issue(&self, role: Role, _: &[u8]) -> Result<IssuedCertificate, IssueError> {
-        Ok(IssuedCertificate { certificate: role.to_string(), expires: SystemTime::UNIX_EPOCH })
+impl Issuer for NameIssuer {
+    fn issue(&self, caller: &Caller, _: &[u8]) -> Result<IssuedCertificate, IssueError> {
+        Ok(IssuedCertificate { certificate: caller.to_string(), expires: SystemTime::UNIX_EPOCH })
     }
 }
 
@@ -62,29 +67,46 @@ impl Site {
         Self::over(Arc::new(MemoryStore::default()), FakePower::default()).await
     }
 
+    /// A new site with the time of `clock`.
+    pub(crate) async fn with_clock(clock: Clock) -> Self {
+        Self::start(Arc::new(MemoryStore::default()), FakePower::default(), clock).await
+    }
+
     /// A site over `store`.
     pub(crate) async fn over(store: Arc<dyn Store>, power: FakePower) -> Self {
+        Self::start(store, power, Clock::system()).await
+    }
+
+    /// A site over `store` with the time of `clock`.
+    pub(crate) async fn start(store: Arc<dyn Store>, power: FakePower, clock: Clock) -> Self {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        let machines = FakeHardware::default();
         let (hardware, pipes) = in_process::pair();
-        let server = Server::builder().add_service(HardwareServiceServer::new(FakeHardware));
+        let server = Server::builder().add_service(HardwareServiceServer::new(machines.clone()));
+        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        let instances = FakeInstances::default();
+        let (instance, pipes) = in_process::pair();
+        let server = Server::builder().add_service(InstanceServiceServer::new(instances.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let (bmcs, pipes) = in_process::pair();
         let server = Server::builder().add_service(PowerServiceServer::new(power.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
-        let api =
-            Api::new(store, hardware, bmcs, tokens.clone(), Arc::new(RoleIssuer), stop.clone());
+        let issuer = Arc::new(NameIssuer);
+        let peers = CalledServices { hardware, instance, power: bmcs };
+        let (timeouts, until) = (WorkerTimeouts::DEFAULT, stop.clone());
+        let api = Api::new(store, peers, timeouts, tokens.clone(), issuer, clock, until);
         let (running, until) = (api.clone(), stop.clone());
         tasks.spawn(async move { running.run(until).await.unwrap() });
-        Self { api, power, tokens, tasks, _stop: stop.drop_guard() }
+        Self { api, hardware: machines, instances, power, tokens, tasks, _stop: stop.drop_guard() }
     }
 
     /// A connection with `role`.
     pub(crate) fn channel(&mut self, role: Option<Role>) -> Channel {
         let (channel, pipes) = in_process::pair();
         let as_caller = move |mut request: tonic::Request<()>| {
-            request.extensions_mut().insert(Caller(role));
+            role.map(|role| request.extensions_mut().insert(Caller::from(role)));
             Ok(request)
         };
         let server = Server::builder()
@@ -108,7 +130,7 @@ impl Site {
 
     /// The worker of `machine` in boot `b1`, process `p1`.
     pub(crate) fn worker(&mut self, machine: HardwareId) -> Worker {
-        Worker::new(self.channel(Some(Role::Machine(machine))), "b1", "p1")
+        Worker::new(self.channel(Some(Role::worker(machine))), "b1", "p1")
     }
 
     /// Creates a workflow from the text of a template.
@@ -126,6 +148,7 @@ impl Site {
         let request = pb::CreateWorkflowRequest {
             template_data: template.into(),
             boot_options: Some(options),
+            occupied_by: self.instances.occupant(machine),
             ..request(machine)
         };
         self.workflows().create_workflow(request).await.unwrap().into_inner().workflow.unwrap()

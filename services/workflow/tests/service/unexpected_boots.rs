@@ -12,6 +12,7 @@ use crate::worker::Worker;
 
 /// Lets `worker` install the machine for an instance. Returns the workflow's id.
 async fn install(site: &mut Site, machine: HardwareId, worker: &Worker) -> String {
+    site.instances.occupy(machine, "i");
     let request = pb::CreateWorkflowRequest {
         template_data: TWO.into(),
         instance_id: "i".into(),
@@ -90,6 +91,7 @@ async fn a_machine_that_was_left_waiting_takes_new_work_and_is_counted_again_aft
 #[tokio::test]
 async fn a_held_request_of_an_unexpected_boot_is_told_to_reboot_when_the_workflow_has_ended() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.instances.occupy(machine, "i");
     let netboot = pb::boot_options::Mode::Netboot.into();
     let request = pb::CreateWorkflowRequest {
         template_data: TWO.into(),

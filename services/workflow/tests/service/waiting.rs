@@ -56,7 +56,7 @@ fn request(machine: HardwareId) -> tonic::Request<pb::NextActionRequest> {
     let holder = Some(pb::Holder { boot_id: "b".into(), process_id: "p".into() });
     let mut request =
         tonic::Request::new(pb::NextActionRequest { holder, running_lease_id: String::new() });
-    request.extensions_mut().insert(Caller(Some(Role::Machine(machine))));
+    request.extensions_mut().insert(Caller::from(Role::worker(machine)));
     request
 }
 

@@ -1,6 +1,7 @@
 //! Deprovisioning: from active to deleted.
 
 use tinwright::hardware::v1::Policy;
+use tonic::Status;
 
 use super::*;
 
@@ -72,6 +73,30 @@ async fn a_deleted_clean_up_workflow_counts_as_failed() {
 }
 
 #[tokio::test]
+async fn a_lost_clean_up_template_can_be_replaced() {
+    let bench =
+        Bench::active(Instance { deprovision_template_id: TEMPLATE.into(), ..templated() }).await;
+    bench.site.state().refusal = Some(Status::not_found("template not found"));
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "deprovision_failed");
+    let advice = "template not found; set another deprovision_template_id and retry";
+    assert!(bench.reason().await.ends_with(advice));
+    let id = bench.id.to_string();
+    let update = Instance { id, deprovision_template_id: OTHER.into(), ..Instance::default() };
+    let paths = ["deprovision_template_id".to_owned()];
+    bench.instances.update(update.clone(), &paths).await.unwrap();
+    bench.site.state().refusal = None;
+    bench.instances.retry(bench.id).await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.site.state().created[1].template_id, OTHER);
+    let cleaned = bench.instances.update(update, &paths).await.unwrap_err().to_string();
+    let workflow = bench.site.state().workflows[1].id.clone();
+    assert_eq!(cleaned, format!("instance {} is being cleaned by workflow {workflow}", bench.id));
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "gone");
+}
+
+#[tokio::test]
 async fn a_forced_delete_moves_the_machine_unwiped_to_maintenance() {
     let bench = Bench::active(templated()).await;
     bench.delete(true).await;
@@ -128,6 +153,19 @@ async fn a_machine_in_maintenance_is_cleaned_when_maintenance_ends() {
     assert_eq!(bench.reason().await, "waits: the machine is in maintenance");
     assert_eq!(bench.site.request_ids().len(), 1);
     bench.site.set_machine_state(HardwareState::Provisionable, "");
+    bench.settle().await;
+    assert_eq!((bench.reason().await, bench.site.request_ids().len()), (String::new(), 2));
+}
+
+#[tokio::test]
+async fn a_protected_machine_is_cleaned_when_its_protection_ends() {
+    let bench = Bench::active(templated()).await;
+    bench.site.protect_machine(true);
+    bench.delete(false).await;
+    assert!(matches!(bench.settle().await, Outcome::After(_)));
+    assert_eq!(bench.reason().await, "waits: the machine is protected");
+    assert_eq!(bench.site.request_ids().len(), 1);
+    bench.site.protect_machine(false);
     bench.settle().await;
     assert_eq!((bench.reason().await, bench.site.request_ids().len()), (String::new(), 2));
 }

@@ -81,6 +81,49 @@ async fn a_reused_instance_id_does_not_match_the_earlier_workflows() {
     assert_eq!(bench.site.request_ids()[1], format!("{}/provision/2", bench.id));
 }
 
+/// Deletes the instance while another process's request to create a workflow or power job is on its way. Returns the state
+/// before that request is carried out.
+async fn delete_during_creation(bench: &Bench, force: bool) -> String {
+    let other = Reconciler::new(bench.instances.clone(), bench.site.peers());
+    let (gate, id) = (bench.site.hold_creation(), bench.id.to_string());
+    let delete = async {
+        gate.reached.notified().await;
+        bench.delete(force).await;
+        let state = bench.settled().await;
+        gate.opened.notify_one();
+        state
+    };
+    let (created, state) = tokio::join!(drive(&other, &id), delete);
+    created.unwrap();
+    state
+}
+
+#[tokio::test]
+async fn a_delete_while_the_installing_workflow_is_created_leaves_nothing_to_run() {
+    for force in [false, true] {
+        let bench = Bench::new(templated()).await;
+        assert_eq!(delete_during_creation(&bench, force).await, "gone");
+        assert_eq!(bench.site.state().workflows[0].state(), Workflow::Cancelled);
+    }
+}
+
+#[tokio::test]
+async fn a_forced_delete_while_the_clean_up_is_created_leaves_nothing_to_run() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    assert_eq!(delete_during_creation(&bench, true).await, "gone");
+    assert_eq!(bench.site.state().workflows[1].state(), Workflow::Cancelled);
+}
+
+#[tokio::test]
+async fn a_delete_while_a_script_is_booted_cancels_the_power_job() {
+    for (force, state) in [(false, "deprovisioning"), (true, "gone")] {
+        let bench = Bench::new(scripted()).await;
+        assert_eq!(delete_during_creation(&bench, force).await, state);
+        assert_eq!(bench.site.state().cancelled_jobs.len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn a_lost_response_changes_neither_the_result_nor_the_requests() {
     for lost in 0..12 {

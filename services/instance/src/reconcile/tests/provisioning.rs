@@ -49,6 +49,15 @@ async fn a_machine_that_may_not_be_used_is_released_with_a_reason() {
 }
 
 #[tokio::test]
+async fn a_protected_machine_is_not_installed() {
+    let bench = Bench::new(templated()).await;
+    bench.site.protect_machine(true);
+    assert_eq!(bench.settled().await, "failed");
+    assert_eq!(bench.reason().await, format!("hardware {MACHINE} is protected"));
+    assert!(!bench.occupied().await && bench.site.state().created.is_empty());
+}
+
+#[tokio::test]
 async fn a_missing_machine_is_released() {
     let bench = Bench::new(templated()).await;
     bench.site.state().machine = None;
@@ -187,6 +196,21 @@ async fn a_custom_script_is_booted_once_and_ends_with_a_call() {
     assert!(bench.site.state().created.is_empty());
     bench.call_home().await;
     assert_eq!(bench.settled().await, "active");
+}
+
+#[tokio::test]
+async fn a_machine_in_maintenance_is_not_booted_into_its_custom_script() {
+    let bench = Bench::new(scripted()).await;
+    let begun = bench.reconciler.step(&bench.id.to_string()).await.unwrap();
+    assert_eq!((begun, bench.state().await), (Outcome::Again, "provisioning".into()));
+    bench.site.set_machine_state(HardwareState::Maintenance, "fan");
+    assert!(matches!(bench.settle().await, Outcome::After(_)));
+    assert_eq!(bench.reason().await, format!("waits: hardware {MACHINE} is in maintenance: fan"));
+    assert!(bench.site.state().jobs.is_empty());
+    bench.site.set_machine_state(HardwareState::Provisionable, "");
+    assert_eq!(bench.settle().await, Outcome::Done);
+    assert_eq!(bench.reason().await, "boots its custom script");
+    assert_eq!(bench.site.request_ids(), [format!("{}/boot/1", bench.id)]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The running service, whose reconciler follows the watches of its peers.
 
+use tinwright::WorkflowId;
 use tinwright::watch::WatchEvent;
 use tokio::task::JoinHandle;
 
@@ -21,7 +22,7 @@ impl Running {
         let instances = Instances::new(store.clone(), Clock::system());
         let [hardware, workflow, power] = site.channels();
         let stop = CancellationToken::new();
-        let api = Api::new(store, hardware, workflow, power, stop.clone());
+        let api = Api::new(store, hardware, workflow, power, Clock::system(), stop.clone());
         let task = tokio::spawn(api.run(stop.clone()));
         let mirror = Mirror::new(instances.records().clone());
         Self { site, instances, mirror, stop, task }
@@ -72,4 +73,43 @@ async fn an_instance_is_provisioned_and_deprovisioned_and_the_service_stops() {
     running.stop.cancel();
     let stopped = tokio::time::timeout(Duration::from_secs(20), running.task).await;
     stopped.expect("within 20 s").unwrap().unwrap();
+}
+
+/// A workflow with the labels that a step of `instance` gives it.
+fn of_step(instance: &Instance, step: &str) -> tinwright::workflow::v1::Workflow {
+    tinwright::workflow::v1::Workflow {
+        id: WorkflowId::new().to_string(),
+        instance_id: instance.id.clone(),
+        hardware_id: MACHINE.into(),
+        labels: request_labels(instance, step),
+        state: Workflow::Pending.into(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workflows_that_no_instance_waits_for_are_cancelled() {
+    let running = Running::start();
+    let owner = running.instances.create(templated(), None).await.unwrap();
+    running.until_workflow().await;
+    let gone = Instance { id: InstanceId::new().to_string(), generation: 1, ..templated() };
+    let mut by_operator = of_step(&owner, "provision");
+    by_operator.labels.clear();
+    let orphans = [of_step(&gone, "provision"), of_step(&owner, "provision")];
+    running.site.add(by_operator);
+    orphans.into_iter().for_each(|orphan| running.site.add(orphan));
+    let states = || -> Vec<_> {
+        running.site.state().workflows.iter().map(|workflow| workflow.state()).collect()
+    };
+    let cancelled = async {
+        while states()[2..] != [Workflow::Cancelled; 2] {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    // The time is paused: minutes pass at once.
+    let bounded = tokio::time::timeout(Duration::from_secs(10 * 60), cancelled).await;
+    bounded.expect("within 10 minutes");
+    assert_eq!(states()[..2], [Workflow::Pending; 2], "its own, and the operator's");
+    running.stop.cancel();
+    running.task.await.unwrap().unwrap();
 }

@@ -33,6 +33,15 @@ impl Site {
             Err(Status::unavailable("response lost"))
         }
     }
+
+    /// Waits at the gate, if there is one. Only one call does.
+    async fn pass_gate(&self) {
+        let gate = self.state().gate.take();
+        if let Some(gate) = gate {
+            gate.reached.notify_one();
+            gate.opened.notified().await;
+        }
+    }
 }
 
 /// Implements calls that the instance service never makes.
@@ -101,6 +110,7 @@ impl WorkflowService for Site {
         request: Request<wf::CreateWorkflowRequest>,
     ) -> Result<Response<wf::CreateWorkflowResponse>, Status> {
         let request = request.into_inner();
+        self.pass_gate().await;
         self.carry_out(|state| {
             if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
@@ -198,6 +208,7 @@ impl PowerService for Site {
         request: Request<power::CreatePowerJobRequest>,
     ) -> Result<Response<power::CreatePowerJobResponse>, Status> {
         let request = request.into_inner();
+        self.pass_gate().await;
         self.carry_out(|state| {
             if !state.has_bmc {
                 return Err(missing());
@@ -216,6 +227,17 @@ impl PowerService for Site {
         })
     }
 
+    async fn cancel_power_job(
+        &self,
+        request: Request<power::CancelPowerJobRequest>,
+    ) -> Result<Response<power::CancelPowerJobResponse>, Status> {
+        let id = request.into_inner().id;
+        self.carry_out(|state| {
+            state.cancelled_jobs.push(id);
+            Ok(power::CancelPowerJobResponse::default())
+        })
+    }
+
     type WatchBmcsStream = EventStream<power::WatchBmcsResponse>;
     type WatchPowerJobsStream = EventStream<power::WatchPowerJobsResponse>;
 
@@ -229,7 +251,6 @@ impl PowerService for Site {
         get_power_state(power::GetPowerStateRequest) -> power::GetPowerStateResponse;
         get_power_job(power::GetPowerJobRequest) -> power::GetPowerJobResponse;
         list_power_jobs(power::ListPowerJobsRequest) -> power::ListPowerJobsResponse;
-        cancel_power_job(power::CancelPowerJobRequest) -> power::CancelPowerJobResponse;
         watch_power_jobs(power::WatchPowerJobsRequest) -> Self::WatchPowerJobsStream;
     }
 }

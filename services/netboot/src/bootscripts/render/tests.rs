@@ -61,8 +61,9 @@ fn text(boots: &BootScripts, mac: Mac, id: HardwareId) -> String {
     text
 }
 
-/// Returns the worker's script with these values.
+/// Returns the worker's script for `mac` with these values.
 fn expected(
+    mac: &str,
     base: &str,
     before: &str,
     [kernel, initrd]: [&str; 2],
@@ -77,11 +78,18 @@ set try:int32 0
 :again
 imgfree ||
 kernel --name kernel ${{base}}/{kernel} {line} && initrd --name initrd ${{base}}/{initrd} && goto ready ||
-iseq ${{try}} 5 && goto failed ||
 inc try
-echo retry ${{try}} in 5 s
-sleep 5
-goto again
+echo files not fetched, attempt ${{try}} of 9, next in 20 s
+sleep 20
+iseq ${{try}} 9 || goto again
+set refused:int32 0
+:new
+chain --replace http://192.0.2.1:7080/{mac}/auto.ipxe ||
+imgfetch --name note http://192.0.2.1:7080/healthz && imgfree note && inc refused ||
+iseq ${{refused}} 3 && goto failed ||
+echo no new script, next attempt in 20 s
+sleep 20
+goto new
 :ready
 imgfetch --name note {note}/started && imgfree note ||
 boot ||
@@ -105,7 +113,7 @@ fn the_worker_script() {
          ca_sha256=ab boot_time=1800000000 intel_iommu=on iommu=pt console=tty0 console=ttyS1,115200 panic=5 \
          quiet loglevel=7 last"
     );
-    assert_eq!(text(&boots, MAC, id), expected(FILES, "", OURS, &line, "${base}"));
+    assert_eq!(text(&boots, MAC, id), expected(&MAC.dashed(), FILES, "", OURS, &line, "${base}"));
 }
 
 #[test]
@@ -128,7 +136,8 @@ fn the_worker_script_of_an_environment_on_another_server_and_architecture() {
          console=tty0 console=ttyS1,115200 panic=5 quiet loglevel=7 last theirs"
     );
     let files = ["own-kernel", "initramfs-aarch64"];
-    assert_eq!(text(&boots, MAC, id), expected("http://192.0.2.9/hook", "", files, &line, FILES));
+    let base = "http://192.0.2.9/hook";
+    assert_eq!(text(&boots, MAC, id), expected(&MAC.dashed(), base, "", files, &line, FILES));
 }
 
 #[test]
@@ -148,7 +157,7 @@ iseq ${arch} arm64 && set arch aarch64 ||
     let nobody = HardwareId::from_bytes(NO_HARDWARE);
     assert_eq!(
         text(&boots, Mac([2, 0, 0, 0, 0, 9]), nobody),
-        expected(FILES, before, files, &line, "${base}")
+        expected("02-00-00-00-00-09", FILES, before, files, &line, "${base}")
     );
 }
 

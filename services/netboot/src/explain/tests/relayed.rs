@@ -52,11 +52,11 @@ fn a_pinned_machine_at_another_port_or_none_is_dropped_with_a_reason() {
     let direct = SimulatedRelay { circuit_id: Vec::new(), ..relay(Ipv4Addr::UNSPECIFIED, b"") };
     for other in [relay(RELAY, b"gi0/2"), direct] {
         let told = through(&boots, MAC, Some(other)).dhcp.unwrap();
-        assert_eq!(told.drop_reason, "its record has it at another port");
+        assert_eq!(told.drop_reason, "its record names another relay port");
     }
     // On a link without trusted relays, the port of a request is ignored.
     let told = asked(&boots, Target::Mac(MAC), pb::ClientClass::Ipxe).dhcp.unwrap();
-    assert_eq!(told.drop_reason, "its record has it at another port");
+    assert_eq!(told.drop_reason, "its record names another relay port");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Boot parameters in the kernel's command line: the site's address, its certificate fingerprint, and this machine's token.
+//! Boot parameters in the kernel's command line: the site's servers, its certificate fingerprint, and this machine's token.
 //!
 //! If a key occurs twice, the last value is used: the boot script writes the parameters of the single machine last
 //! (docs/reference/boot-scripts.md).
@@ -26,8 +26,8 @@ pub(crate) enum Error {
 pub(crate) struct BootParameters {
     /// Base URL of this boot's files, with its token; `ca.pem` is one of them.
     pub(crate) boot_url: Url,
-    /// Host and port of the control plane.
-    pub(crate) grpc_authority: Authority,
+    /// Host and port of each server of the control plane: that in `grpc_authority`, then those in `grpc_servers`.
+    pub(crate) servers: Vec<Authority>,
     /// Token that can be redeemed for one certificate.
     pub(crate) boot_token: Secret<String>,
     /// Fingerprint of the site's certificate authority.
@@ -50,9 +50,7 @@ impl BootParameters {
             boot_url: keys.required("boot_url", "a URL", |url| {
                 Url::parse(url).ok().filter(|url| url.scheme() == "http")
             })?,
-            grpc_authority: keys.required("grpc_authority", "host:port", |authority| {
-                authority.parse().ok().filter(|it: &Authority| it.port().is_some())
-            })?,
+            servers: keys.servers()?,
             boot_token: keys.required("boot_token", "", |token| Some(Secret::new(token.into())))?,
             ca_sha256: keys
                 .required("ca_sha256", "64 hexadecimal digits", |sum| sum.parse().ok())?,
@@ -82,6 +80,23 @@ impl Keys {
             word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))
         };
         Self(words.filter_map(pair).collect())
+    }
+
+    /// Returns the servers of the control plane, each once.
+    fn servers(&self) -> Result<Vec<Authority>, Error> {
+        let parse = |text: &str| {
+            let server: Authority = text.parse().ok()?;
+            server.port().is_some().then_some(server)
+        };
+        let mut servers = vec![self.required("grpc_authority", "host:port", parse)?];
+        let list = |text: &str| text.split(',').map(parse).collect::<Option<Vec<_>>>();
+        let others = self.optional("grpc_servers", "a list of host:port", list)?;
+        for server in others.unwrap_or_default() {
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        Ok(servers)
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -123,11 +138,19 @@ mod tests {
     fn the_line_of_a_boot_script_is_parsed() {
         let boot = BootParameters::parse(LINE).unwrap();
         assert_eq!(boot.boot_url.as_str(), "http://198.51.100.1:7080/v1/boot/T-k_n");
-        assert_eq!(boot.grpc_authority, "198.51.100.1:42113");
+        assert_eq!(boot.servers, ["198.51.100.1:42113"]);
         assert_eq!(boot.boot_token.expose(), "s3cret");
         assert_eq!(boot.boot_time, Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000)));
         assert_eq!(boot.hw_addr.as_deref(), Some("52:54:00:00:00:01"));
         assert_eq!((boot.worker_id.as_deref(), boot.instance_id), (Some("w-1"), None));
+    }
+
+    #[test]
+    fn further_servers_follow_the_first_one() {
+        let list = "grpc_servers=198.51.100.1:42113,rack.lab:42113,[2001:db8::1]:42113";
+        let boot = BootParameters::parse(&format!("{LINE} {list}")).unwrap();
+        let expected = ["198.51.100.1:42113", "rack.lab:42113", "[2001:db8::1]:42113"];
+        assert_eq!(boot.servers, expected);
     }
 
     #[test]
@@ -152,6 +175,7 @@ mod tests {
         for (key, value) in [
             ("boot_url", "ftp://198.51.100.1/"),
             ("grpc_authority", "198.51.100.1"),
+            ("grpc_servers", "198.51.100.2:42113,198.51.100.3"),
             ("ca_sha256", "abc"),
             ("boot_time", "-1"),
         ] {

@@ -4,11 +4,12 @@
 //! key ──journal──▶ Redeem(token, CSR) ──journal──▶ certificate ──half its life──▶ Renew(CSR) ──journal──▶ certificate …
 //! ```
 //!
+//! A certificate that was not renewed in time is lost, since Renew needs a valid one. Another boot gets a new token.
+//!
 //! The token can be redeemed for one key only. Therefore the key is written to the journal before the token is redeemed: if
 //! the response is lost, the request is repeated with the same key, and a restarted worker has the same identity. Each boot
 //! has its own key.
 
-use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -16,12 +17,11 @@ use rcgen::{CertificateParams, KeyPair};
 use runtime::{Clock, Secret};
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Holder, RedeemRequest, RedeemResponse, RenewRequest, RenewResponse};
-use tonic::Status;
 use tonic::transport;
 
 use crate::journal::{self, Journal, Page};
 use crate::link::ControlPlaneClient;
-use crate::retry_policy::REFUSED_RETRY_DELAY;
+use crate::retry_policy::{REFUSED_RETRY_DELAY, until_given_up};
 
 /// The minimum time between two renewals.
 const MIN_RENEWAL_DELAY: Duration = Duration::from_secs(1);
@@ -55,24 +55,25 @@ pub(crate) struct WorkerIdentity {
 }
 
 impl WorkerIdentity {
-    /// Returns the identity of this boot, from the journal or by redeeming `token`, and sets it in `link`. If the token is
-    /// refused, this function logs an error every minute and never returns: somebody has to reboot the machine.
+    /// Returns the identity of this boot, from the journal or by redeeming `token`, and sets it in `link`. Returns `None` after
+    /// the token was refused for ten minutes.
     pub(crate) async fn establish(
         link: &ControlPlaneClient,
         journal: &Journal,
         token: &Secret<String>,
         holder: &Holder,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Option<Self>> {
         let (key, certificate) = Key::open(journal, &holder.boot_id).await?;
         let now = Clock::system().wall();
         let certificate = match certificate.filter(|certificate| certificate.expires > now) {
-            Some(certificate) => certificate,
             None => redeem(link, token, holder, key.csr()?).await?,
+            valid => valid,
         };
+        let Some(certificate) = certificate else { return Ok(None) };
         key.store(journal, Some(&certificate)).await?;
         let identity = Self { key, certificate };
         identity.apply(link)?;
-        Ok(identity)
+        Ok(Some(identity))
     }
 
     /// Returns the id of the machine's hardware record.
@@ -80,25 +81,34 @@ impl WorkerIdentity {
         &self.certificate.hardware_id
     }
 
-    /// Renews the certificate each time half of its lifetime has passed. A failure is logged and retried after a minute.
-    /// Running actions continue.
-    pub(crate) async fn renew_forever(
+    /// Renews the certificate each time half of its lifetime has passed. Running actions continue. Returns when the certificate
+    /// is expired.
+    pub(crate) async fn renew_until_expired(
         &mut self,
         link: &ControlPlaneClient,
         journal: &Journal,
-    ) -> Infallible {
+    ) {
         loop {
-            tokio::time::sleep(renewal_delay(Clock::system().wall(), self.certificate.expires))
-                .await;
-            match self.renew(link, journal).await {
-                Ok(()) => tracing::info!("certificate renewed"),
-                Err(error) => {
-                    let error: &dyn std::error::Error = error.as_ref();
-                    tracing::error!(error, "certificate renewal failed");
-                    tokio::time::sleep(REFUSED_RETRY_DELAY).await;
-                }
+            let left = lifetime_left(Clock::system().wall(), self.certificate.expires);
+            tokio::time::sleep(renewal_delay(left)).await;
+            let renewal = self.renew_with_retries(link, journal);
+            if left.is_zero() {
+                // The certificate was just issued: this machine's clock is ahead, and does not tell when it expires.
+                renewal.await;
+            } else if tokio::time::timeout(left / 2, renewal).await.is_err() {
+                return;
             }
         }
+    }
+
+    /// Renews the certificate. A failure is logged and retried after a minute.
+    async fn renew_with_retries(&mut self, link: &ControlPlaneClient, journal: &Journal) {
+        while let Err(error) = self.renew(link, journal).await {
+            let error: &dyn std::error::Error = error.as_ref();
+            tracing::error!(error, "certificate renewal failed");
+            tokio::time::sleep(REFUSED_RETRY_DELAY).await;
+        }
+        tracing::info!("certificate renewed");
     }
 
     async fn renew(&mut self, link: &ControlPlaneClient, journal: &Journal) -> anyhow::Result<()> {
@@ -154,14 +164,15 @@ async fn redeem(
     token: &Secret<String>,
     holder: &Holder,
     csr: Vec<u8>,
-) -> anyhow::Result<IssuedCertificate> {
+) -> anyhow::Result<Option<IssuedCertificate>> {
     let (boot_token, holder) = (token.expose().clone(), Some(holder.clone()));
-    let redeemed = link.redeem(RedeemRequest { boot_token, csr, holder }).await;
-    let RedeemResponse { certificate, hardware_id, expire_time } = match redeemed {
-        Ok(response) => response,
-        Err(status) => report_refusal(&status).await,
+    let request = RedeemRequest { boot_token, csr, holder };
+    let redeem = async || link.redeem(request.clone()).await;
+    let redeemed = until_given_up("boot token refused", redeem).await;
+    let Some(RedeemResponse { certificate: pem, hardware_id, expire_time }) = redeemed else {
+        return Ok(None);
     };
-    Ok(IssuedCertificate { pem: certificate, hardware_id, expires: time(expire_time)? })
+    Ok(Some(IssuedCertificate { pem, hardware_id, expires: time(expire_time)? }))
 }
 
 fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {
@@ -169,19 +180,15 @@ fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {
     stamp.try_into().context("a certificate's expire_time")
 }
 
-/// Returns the delay before a certificate that expires at `expires` is renewed: half of the remaining time. So with a
-/// lifetime of one day, the server may be unreachable for half a day.
-fn renewal_delay(now: SystemTime, expires: SystemTime) -> Duration {
-    let left = expires.duration_since(now).unwrap_or_default();
-    (left / 2).max(MIN_RENEWAL_DELAY)
+/// Returns the time until `expires`; zero if it is over.
+fn lifetime_left(now: SystemTime, expires: SystemTime) -> Duration {
+    expires.duration_since(now).unwrap_or_default()
 }
 
-async fn report_refusal<T>(status: &Status) -> T {
-    loop {
-        let error: &dyn std::error::Error = status;
-        tracing::error!(error, "boot token refused: reboot this machine");
-        tokio::time::sleep(REFUSED_RETRY_DELAY).await;
-    }
+/// Returns the delay before a certificate with the lifetime `left` is renewed: half of it. So with a lifetime of one day, the
+/// server may be unreachable for half a day.
+fn renewal_delay(left: Duration) -> Duration {
+    (left / 2).max(MIN_RENEWAL_DELAY)
 }
 
 #[cfg(test)]
@@ -193,12 +200,14 @@ mod tests {
     #[test]
     fn a_certificate_is_renewed_after_half_of_its_lifetime() {
         let hour = Duration::from_secs(3600);
-        assert_eq!(renewal_delay(UNIX_EPOCH, UNIX_EPOCH + 24 * hour), 12 * hour);
+        let left = lifetime_left(UNIX_EPOCH, UNIX_EPOCH + 24 * hour);
+        assert_eq!(renewal_delay(left), 12 * hour);
     }
 
     #[test]
     fn an_expired_certificate_is_renewed_after_the_minimum_delay() {
-        assert_eq!(renewal_delay(UNIX_EPOCH + MIN_RENEWAL_DELAY, UNIX_EPOCH), MIN_RENEWAL_DELAY);
+        let left = lifetime_left(UNIX_EPOCH + Duration::from_secs(1), UNIX_EPOCH);
+        assert_eq!((left, renewal_delay(left)), (Duration::ZERO, MIN_RENEWAL_DELAY));
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! State that survives a crash of this process: the identity, and the result of an action until it is reported.
+//! State that survives a crash of this process: the site's certificate authority, the identity, and the result of an action
+//! until it is reported.
 //!
 //! Each is a small JSON file. The directory is in memory, so that a reboot deletes it, and only root can read it. Files are
 //! replaced atomically.
@@ -22,6 +23,8 @@ pub(crate) struct Error {
 /// A file in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
+    /// The site's certificate authority.
+    Authority,
     /// The machine's identity.
     Identity,
     /// The running action, or its result.
@@ -31,6 +34,7 @@ pub(crate) enum Page {
 impl Page {
     fn name(self) -> &'static str {
         match self {
+            Self::Authority => "authority.json",
             Self::Identity => "identity.json",
             Self::Attempt => "attempt.json",
         }

@@ -1,8 +1,11 @@
-//! Client of the control plane. It trusts only the site's certificate authority, and repeats calls until they succeed.
+//! Client of the control plane. It trusts only the site's certificate authority, and repeats calls until they succeed. After a
+//! failure, the next server is called.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use runtime::retry::is_final;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::{
     AppendLogRequest, AppendLogResponse, FinishActionRequest, FinishActionResponse,
@@ -10,6 +13,7 @@ use tinwright::workflow::v1::{
     RenewResponse, ReportProgressRequest, ReportProgressResponse, StartActionRequest,
     StartActionResponse,
 };
+use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::uri::Authority;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 use tonic::{Request, Response, Status};
@@ -27,21 +31,21 @@ const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(65);
 
 type Client = WorkerServiceClient<Channel>;
 
-/// Address and certificate authority of the control plane.
+/// Addresses and certificate authority of the control plane.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    /// Host and port.
-    pub(crate) address: Authority,
+    /// Host and port of each server. All have the same records.
+    pub(crate) servers: Vec<Authority>,
     /// The site's certificate authority, in PEM.
     pub(crate) authority: String,
 }
 
 impl ControlPlane {
-    /// Creates a client with this `identity`. It connects at the first call, and again after a disconnect.
-    fn client(&self, identity: Option<Identity>) -> Result<Client, Error> {
+    /// Creates a client of `server` with this `identity`. It connects at the first call, and again after a disconnect.
+    fn client(&self, server: &Authority, identity: Option<&Identity>) -> Result<Client, Error> {
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.authority));
-        let endpoint = Endpoint::from_shared(format!("https://{}", self.address))?
-            .tls_config(identity.into_iter().fold(tls, ClientTlsConfig::identity))?
+        let endpoint = Endpoint::from_shared(format!("https://{server}"))?
+            .tls_config(identity.cloned().into_iter().fold(tls, ClientTlsConfig::identity))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)
@@ -51,34 +55,72 @@ impl ControlPlane {
     }
 }
 
+/// The clients of all servers. The first one is used.
+#[derive(Debug)]
+struct Clients {
+    all: VecDeque<(Authority, Client)>,
+    /// The number of changes to the next server.
+    changes: u64,
+}
+
 /// A client of the control plane. Each new certificate applies to all later calls.
 ///
-/// Unless documented otherwise, a call is repeated until it succeeds or its error is final.
+/// Unless documented otherwise, a call is repeated until it succeeds, its error is final, or the certificate is expired.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlPlaneClient {
     plane: Arc<ControlPlane>,
-    client: Arc<Mutex<Client>>,
+    clients: Arc<Mutex<Clients>>,
+    expired: CancellationToken,
 }
 
 impl ControlPlaneClient {
     /// Creates a client without an identity.
     pub(crate) fn new(plane: ControlPlane) -> Result<Self, Error> {
-        let client = Arc::new(Mutex::new(plane.client(None)?));
-        Ok(Self { plane: Arc::new(plane), client })
+        let client = |server: &Authority| Ok((server.clone(), plane.client(server, None)?));
+        let all = plane.servers.iter().map(client).collect::<Result<_, Error>>()?;
+        let clients = Arc::new(Mutex::new(Clients { all, changes: 0 }));
+        Ok(Self { plane: Arc::new(plane), clients, expired: CancellationToken::new() })
     }
 
     /// Uses `identity` from now on.
     pub(crate) fn set_identity(&self, identity: Identity) -> Result<(), Error> {
-        let client = self.plane.client(Some(identity))?;
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        for (server, client) in &mut self.clients().all {
+            *client = self.plane.client(server, Some(&identity))?;
+        }
         Ok(())
     }
 
-    fn client(&self) -> Client {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Declares the certificate expired. It cannot be renewed: new connections are refused from now on.
+    pub(crate) fn set_expired(&self) {
+        self.expired.cancel();
     }
 
-    /// Calls without retries.
+    /// True if the certificate is expired.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expired.is_cancelled()
+    }
+
+    /// Waits until the certificate is expired.
+    pub(crate) async fn expired(&self) {
+        self.expired.cancelled().await;
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses the next server, unless another call that failed did so since `changes` was read.
+    fn change_server(&self, changes: u64) {
+        let mut clients = self.clients();
+        if clients.changes == changes && clients.all.len() > 1 {
+            clients.changes += 1;
+            clients.all.rotate_left(1);
+            let server = clients.all.front().map(|(server, _)| server);
+            tracing::debug!(server = server.map(Authority::as_str), "calling the next server");
+        }
+    }
+
+    /// Calls without retries. After a failure that is not final, the next call is made to the next server.
     async fn once<Q, A>(
         &self,
         request: Q,
@@ -87,32 +129,50 @@ impl ControlPlaneClient {
     ) -> Result<A, Status> {
         let mut request = Request::new(request);
         request.set_timeout(limit);
+        let (client, changes) = {
+            let clients = self.clients();
+            (clients.all.front().map(|(_, client)| client.clone()), clients.changes)
+        };
+        let client = client.ok_or_else(|| Status::failed_precondition("no server"))?;
         // The timeout in the request is only effective if the server is reachable.
-        let response = tokio::time::timeout(limit, call(self.client(), request)).await;
+        let response = tokio::time::timeout(limit, call(client, request)).await;
         let timed_out = |_| Status::deadline_exceeded(format!("no response within {limit:?}"));
-        response.map_err(timed_out)?.map(Response::into_inner)
+        let response = response.map_err(timed_out).flatten();
+        if response.as_ref().is_err_and(|status| !is_final(status.code())) {
+            self.change_server(changes);
+        }
+        response.map(Response::into_inner)
     }
 
-    /// Calls `name` until the call succeeds or its error is final.
+    /// Calls `name` until the call succeeds, its error is final, or the certificate is expired.
     async fn repeat<Q: Clone, A>(
         &self,
         name: &str,
         request: Q,
+        limit: Duration,
         call: impl AsyncFn(Client, Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Status> {
-        until_final(name, async || self.once(request.clone(), CALL_TIMEOUT, &call).await).await
+        let call = async || {
+            let result = self.once(request.clone(), limit, &call).await;
+            result.map_err(|status| match self.is_expired() {
+                // The code is final.
+                true => Status::unauthenticated(format!("certificate expired: {status}")),
+                false => status,
+            })
+        };
+        until_final(name, call).await
     }
 
     /// `Redeem`.
     pub(crate) async fn redeem(&self, request: RedeemRequest) -> Result<RedeemResponse, Status> {
         let call = async |mut client: Client, request| client.redeem(request).await;
-        self.repeat("Redeem", request, call).await
+        self.repeat("Redeem", request, CALL_TIMEOUT, call).await
     }
 
     /// `Renew`.
     pub(crate) async fn renew(&self, request: RenewRequest) -> Result<RenewResponse, Status> {
         let call = async |mut client: Client, request| client.renew(request).await;
-        self.repeat("Renew", request, call).await
+        self.repeat("Renew", request, CALL_TIMEOUT, call).await
     }
 
     /// `NextAction`, which the server holds while there is no action.
@@ -121,10 +181,7 @@ impl ControlPlaneClient {
         request: NextActionRequest,
     ) -> Result<NextActionResponse, Status> {
         let call = async |mut client: Client, request| client.next_action(request).await;
-        until_final("NextAction", async || {
-            self.once(request.clone(), LONG_POLL_TIMEOUT, call).await
-        })
-        .await
+        self.repeat("NextAction", request, LONG_POLL_TIMEOUT, call).await
     }
 
     /// `StartAction`.
@@ -133,7 +190,7 @@ impl ControlPlaneClient {
         request: StartActionRequest,
     ) -> Result<StartActionResponse, Status> {
         let call = async |mut client: Client, request| client.start_action(request).await;
-        self.repeat("StartAction", request, call).await
+        self.repeat("StartAction", request, CALL_TIMEOUT, call).await
     }
 
     /// `ReportProgress`, without retries: the caller retries with newer progress.
@@ -153,7 +210,7 @@ impl ControlPlaneClient {
         request: AppendLogRequest,
     ) -> Result<AppendLogResponse, Status> {
         let call = async |mut client: Client, request| client.append_log(request).await;
-        self.repeat("AppendLog", request, call).await
+        self.repeat("AppendLog", request, CALL_TIMEOUT, call).await
     }
 
     /// `FinishAction`.
@@ -162,6 +219,6 @@ impl ControlPlaneClient {
         request: FinishActionRequest,
     ) -> Result<FinishActionResponse, Status> {
         let call = async |mut client: Client, request| client.finish_action(request).await;
-        self.repeat("FinishAction", request, call).await
+        self.repeat("FinishAction", request, CALL_TIMEOUT, call).await
     }
 }

@@ -10,8 +10,10 @@
 //! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
 //! - [`power`]: the end of this boot.
 //!
-//! Init sets up mounts and network. Errors are printed on the console. After a final error, the machine waits until somebody
-//! reboots it.
+//! Init sets up mounts and network. Errors are printed on the console. The machine reboots after its token was refused for ten
+//! minutes, and when its certificate is expired: the next boot has a new token.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod boot_parameters;
 mod clock;
@@ -26,6 +28,7 @@ mod trust;
 
 use std::fs;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{self, ExitCode};
 use std::thread;
 
@@ -34,6 +37,7 @@ use clap::Parser;
 use runtime::Clock;
 use runtime::telemetry::{self, Format};
 use tinwright::workflow::v1::Holder;
+use worker::Terminal;
 
 use boot_parameters::BootParameters;
 use identity::WorkerIdentity;
@@ -111,7 +115,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         worker.id = boot.worker_id,
         hw_addr = boot.hw_addr,
         instance.id = boot.instance_id,
-        server = %boot.grpc_authority,
+        servers = ?boot.servers,
         "worker started"
     );
     if let Some(time) = clock::correction(Clock::system().wall(), boot.boot_time) {
@@ -125,24 +129,33 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<()> {
     let holder = Holder { boot_id: read_id(BOOT_ID_FILE)?, process_id: read_id(RANDOM_ID_FILE)? };
     let journal = Journal::open(&arguments.journal).await?;
+    let power = if arguments.no_reboot { Power::DryRun } else { Power::Real };
 
-    let authority = trust::authority(&boot.boot_url, &boot.ca_sha256).await?;
+    let authority = trust::authority(&journal, &boot.boot_url, &boot.ca_sha256).await?;
+    let Some(authority) = authority else {
+        return Ok(power.end_boot(Terminal::Reboot)?);
+    };
     let roots = trust::image_roots(&arguments.roots, &authority)
         .with_context(|| arguments.roots.display().to_string())?;
-    let link =
-        ControlPlaneClient::new(ControlPlane { address: boot.grpc_authority.clone(), authority })?;
-    let mut identity =
-        WorkerIdentity::establish(&link, &journal, &boot.boot_token, &holder).await?;
+    let link = ControlPlaneClient::new(ControlPlane { servers: boot.servers.clone(), authority })?;
+    let identity = WorkerIdentity::establish(&link, &journal, &boot.boot_token, &holder).await?;
+    let Some(mut identity) = identity else {
+        return Ok(power.end_boot(Terminal::Reboot)?);
+    };
     let hardware_id = identity.hardware_id().to_owned();
     tracing::info!(hardware.id = hardware_id, "identity established");
 
-    let power = if arguments.no_reboot { Power::DryRun } else { Power::Real };
     let session =
         Session { link: link.clone(), journal: journal.clone(), holder, hardware_id, roots, power };
+    let mut actions = pin!(session.run());
     tokio::select! {
-        () = session.run() => Ok(()),
-        never = identity.renew_forever(&link, &journal) => match never {},
+        () = &mut actions => return Ok(()),
+        () = identity.renew_until_expired(&link, &journal) => {}
     }
+    tracing::error!("certificate expired: the machine reboots as soon as no action is running");
+    link.set_expired();
+    actions.await;
+    Ok(())
 }
 
 fn read_id(path: &'static str) -> anyhow::Result<String> {

@@ -1,7 +1,8 @@
 //! Retries of calls to the control plane, without a time limit.
 //!
 //! The control plane may be unreachable for a long time, and the machine has nothing else to do. Only a final error ends the
-//! retries.
+//! retries. What this boot needs is requested again after a final error, but only for ten minutes: after that, only a new boot
+//! can help, with a new token.
 
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ const BACKOFF: retry::Backoff =
 const FAILURES_PER_WARNING: u32 = 10;
 /// The delay before a refused request is repeated, or logged again.
 pub(crate) const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// The number of refused requests after which this boot is given up.
+const MAX_REFUSALS: u32 = 10;
 
 /// A backoff that logs failures and the success after them.
 #[derive(Debug)]
@@ -28,7 +31,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Waits until the next attempt. Logs `error` as a warning at first, and then about once a minute.
+    /// Waits until the next attempt, for as long as the server says if it says so. Logs `error` as a warning at first, and then about
+    /// once a minute.
     pub(crate) async fn wait(
         &mut self,
         operation: &str,
@@ -40,7 +44,10 @@ impl Backoff {
         } else {
             tracing::debug!(operation, error, failures, "failed; trying again");
         }
-        self.0.wait().await;
+        match error.downcast_ref() {
+            Some(status) => self.0.wait_after(status).await,
+            None => self.0.wait().await,
+        }
     }
 
     /// Resets the delays after an attempt that succeeded.
@@ -69,10 +76,52 @@ pub(crate) async fn until_final<T>(
     }
 }
 
+/// Repeats `call`, whose errors are final, every minute. Returns `None` after ten minutes.
+pub(crate) async fn until_given_up<T, E: std::error::Error + 'static>(
+    refusal: &str,
+    mut call: impl AsyncFnMut() -> Result<T, E>,
+) -> Option<T> {
+    for _ in 0..MAX_REFUSALS {
+        match call().await {
+            Ok(value) => return Some(value),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "{refusal}; retrying in a minute");
+                tokio::time::sleep(REFUSED_RETRY_DELAY).await;
+            }
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runtime::Clock;
+    use tinwright::status;
     use tonic::Code;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_request_is_given_up_after_ten_minutes() {
+        let (mut attempts, begun) = (0, Clock::system().monotonic());
+        let result: Option<()> = until_given_up("refused", async || {
+            attempts += 1;
+            Err(Status::permission_denied("no"))
+        })
+        .await;
+        assert_eq!((result, attempts), (None, 10));
+        assert_eq!(Clock::system().monotonic() - begun, Duration::from_secs(600));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_refused_at_first_succeeds() {
+        let mut attempts = 0;
+        let result = until_given_up("refused", async || {
+            attempts += 1;
+            if attempts < 10 { Err(Status::permission_denied("no")) } else { Ok(attempts) }
+        });
+        assert_eq!(result.await, Some(10));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_is_repeated_until_the_server_is_available() {
@@ -82,6 +131,18 @@ mod tests {
             if attempts < 50 { Err(Status::unavailable("away")) } else { Ok(attempts) }
         });
         assert_eq!(result.await.unwrap(), 50);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_overloaded_server_is_called_again_when_it_says() {
+        let (mut attempts, begun) = (0, Clock::system().monotonic());
+        let result = until_final("test", async || {
+            attempts += 1;
+            let overloaded = || status::overloaded("too many calls", Duration::from_secs(5));
+            if attempts == 1 { Err(overloaded()) } else { Ok(()) }
+        });
+        result.await.unwrap();
+        assert_eq!((Clock::system().monotonic() - begun).as_secs(), 5);
     }
 
     #[tokio::test]

@@ -7,7 +7,8 @@
 //!                                        └──reboot──▶ end of this boot
 //! ```
 //!
-//! After the end of a workflow, the worker continues with the next workflow without a reboot.
+//! After the end of a workflow, the worker continues with the next workflow without a reboot. When the certificate is expired,
+//! the boot ends after the running action, whose result is lost.
 
 mod assignment;
 mod attempt;
@@ -55,7 +56,7 @@ pub(crate) struct Session {
 enum Step {
     /// An action ended and was reported. The next action may be available at once.
     Done,
-    /// No action was run.
+    /// No action was run, or its result was refused.
     Idle,
     /// The boot ended, or would have without a dry run.
     BootEnded,
@@ -67,7 +68,9 @@ impl Session {
         self.report_leftover_result().await;
         loop {
             let start = Clock::system().monotonic();
-            match self.step().await {
+            let expired = self.link.is_expired();
+            let step = if expired { self.reboot().await } else { self.step().await };
+            match step {
                 Step::Done => {}
                 Step::Idle => {
                     let elapsed = Clock::system().monotonic() - start;
@@ -87,15 +90,32 @@ impl Session {
             Ok(NextActionResponse { assignment: Some(assignment), .. }) => {
                 self.run_assignment(assignment).await
             }
-            Ok(NextActionResponse { reboot: true, .. }) => {
-                match self.power.end_boot(Terminal::Reboot) {
-                    Ok(()) => Step::BootEnded,
-                    Err(error) => wait_after_error("reboot failed", &error).await,
-                }
-            }
+            Ok(NextActionResponse { reboot: true, .. }) => self.reboot().await,
             Ok(NextActionResponse { assignment: None, reboot: false }) => Step::Idle,
-            Err(status) => wait_after_error("NextAction refused", &status).await,
+            Err(status) => {
+                let error = &status as &dyn std::error::Error;
+                tracing::error!(error, "NextAction refused; retrying in a minute");
+                self.wait_for_retry().await;
+                Step::Idle
+            }
         }
+    }
+
+    async fn reboot(&self) -> Step {
+        match self.power.end_boot(Terminal::Reboot) {
+            Ok(()) => Step::BootEnded,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "reboot failed; retrying in a minute");
+                self.wait_for_retry().await;
+                Step::Idle
+            }
+        }
+    }
+
+    /// Waits a minute, or until the certificate is expired.
+    async fn wait_for_retry(&self) {
+        let _expired = tokio::time::timeout(REFUSED_RETRY_DELAY, self.link.expired()).await;
     }
 
     /// Reports the result that a crashed worker did not report. An action that was interrupted by the crash has no result:
@@ -128,16 +148,10 @@ impl Session {
                 );
                 // The command of a reaction may still be running.
                 leftover_processes::kill_all(&finish.lease_id).await;
-                self.finish_action(finish).await;
-                self.clear_attempt().await;
+                if self.finish_action(finish).await == Step::Done {
+                    self.clear_attempt().await;
+                }
             }
         }
     }
-}
-
-/// Logs `error` and waits a minute.
-async fn wait_after_error(message: &str, error: &(dyn std::error::Error + 'static)) -> Step {
-    tracing::error!(error, "{message}; retrying in a minute");
-    tokio::time::sleep(REFUSED_RETRY_DELAY).await;
-    Step::Idle
 }

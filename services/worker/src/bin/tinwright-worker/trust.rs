@@ -5,7 +5,8 @@
 //!                                           └──▶ with Debian's bundle: the roots for image servers
 //! ```
 //!
-//! The file is downloaded without TLS. It is trusted only because of its fingerprint.
+//! The file is downloaded without TLS. It is trusted only because of its fingerprint. A restarted worker has it in its journal,
+//! because the token in the URL is valid for a few minutes only.
 
 use std::fmt;
 use std::io;
@@ -18,7 +19,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::retry_policy::{Backoff, REFUSED_RETRY_DELAY};
+use crate::journal::{Journal, Page};
+use crate::retry_policy::{Backoff, until_given_up};
 
 /// Maximum size of ca.pem in bytes.
 const MAX_CA_BYTES: usize = 64 << 10;
@@ -79,27 +81,40 @@ impl Error {
     }
 }
 
-/// Fetches the site's certificate authority in PEM from `boot_url`. Retries until it has the `expected` fingerprint.
-pub(crate) async fn authority(boot_url: &Url, expected: &Fingerprint) -> anyhow::Result<String> {
+/// Returns the site's certificate authority in PEM, with the `expected` fingerprint, from the journal or from `boot_url`.
+/// Returns `None` after ten minutes of refusals, such as of a boot whose token is over.
+pub(crate) async fn authority(
+    journal: &Journal,
+    boot_url: &Url,
+    expected: &Fingerprint,
+) -> anyhow::Result<Option<String>> {
+    let journalled: Option<String> = journal.read(Page::Authority).await?;
+    if let Some(file) = journalled.and_then(|pem| check(pem.into_bytes(), expected).ok()) {
+        return Ok(Some(file));
+    }
     let client = Client::builder().tls_certs_only([]).no_proxy();
     let client =
         client.connect_timeout(BOOT_SERVER_TIMEOUT).read_timeout(BOOT_SERVER_TIMEOUT).build()?;
     let mut url = boot_url.clone();
     url.set_path(&format!("{}/ca.pem", boot_url.path().trim_end_matches('/')));
+    let refusal = "certificate authority of the site not trusted";
+    let fetch = async || fetch_trusted(&client, &url, expected).await;
+    let Some(pem) = until_given_up(refusal, fetch).await else { return Ok(None) };
+    journal.write(Page::Authority, &pem).await?;
+    Ok(Some(pem))
+}
+
+/// Fetches the certificate with the `expected` fingerprint. Only a final error ends the retries.
+async fn fetch_trusted(
+    client: &Client,
+    url: &Url,
+    expected: &Fingerprint,
+) -> Result<String, Error> {
     let mut backoff = Backoff::default();
     loop {
-        let fetched = fetch(&client, &url).await;
-        match fetched.and_then(|file| check(file, expected)) {
-            Ok(pem) => return Ok(pem),
-            Err(error) if error.is_final() => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(
-                    error,
-                    "certificate authority of the site not trusted; retrying in a minute"
-                );
-                tokio::time::sleep(REFUSED_RETRY_DELAY).await;
-            }
-            Err(error) => backoff.wait("GET ca.pem", &error).await,
+        match fetch(client, url).await.and_then(|file| check(file, expected)) {
+            Err(error) if !error.is_final() => backoff.wait("GET ca.pem", &error).await,
+            result => return result,
         }
     }
 }

@@ -15,11 +15,30 @@ impl Api {
         if workflow.state() == pb::WorkflowState::Pending {
             self.add_wait_reason(&mut workflow);
         }
+        self.add_suspension(&mut workflow);
         if let Some(warning) = unexpected_boots::warning(&workflow) {
             let present = &mut workflow.warning;
             *present = if present.is_empty() { warning } else { format!("{present}; {warning}") };
         }
         workflow.in_view(view)
+    }
+
+    /// Adds that a workflow waits because of the state of its machine, unless it waits for others or runs an action.
+    fn add_suspension(&self, workflow: &mut pb::Workflow) {
+        let runs = workflow.actions.iter().any(|it| it.state() == pb::ActionState::Running);
+        if workflow.state().is_terminal() || !workflow.blocked_by.is_empty() || runs {
+            return;
+        }
+        if let Some(suspension) = self.gate.latest(&workflow.hardware_id) {
+            let reason = &mut workflow.state_reason;
+            let has_outcome =
+                workflow.state == i32::from(pb::WorkflowState::Post) && !reason.is_empty();
+            *reason = if has_outcome {
+                format!("{reason}; {suspension}")
+            } else {
+                suspension.to_string()
+            };
+        }
     }
 
     fn add_wait_reason(&self, workflow: &mut pb::Workflow) {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The state a second before the deadline, and at it.
-fn around(workflow: &Workflow, seconds: u64) -> (Workflow, Workflow) {
+pub(super) fn around(workflow: &Workflow, seconds: u64) -> (Workflow, Workflow) {
     assert_eq!(workflow.deadline(), Some(at(seconds)));
     (workflow.clone().does(Event::Tick, seconds - 1), workflow.clone().does(Event::Tick, seconds))
 }
@@ -28,7 +28,7 @@ fn an_action_of_a_silent_worker_is_lost_at_its_deadline_and_not_before() {
 #[test]
 fn the_time_limit_counts_from_the_first_lease() {
     let plan =
-        Plan { prepares: false, powers_off: true, time_limit: Some(Duration::from_secs(100)) };
+        Plan { powers_off: true, time_limit: Some(Duration::from_secs(100)), ..Plan::default() };
     let running = Workflow::new(plan, vec![step("one")], at(0)).started();
     let (before, after) = around(&running, 110);
     assert_eq!(before, running);

@@ -7,7 +7,7 @@ use gtmpl_ng::{FuncError, NumberKind, Value};
 use serde::{Serialize, Serializer};
 
 use super::arguments::Arguments;
-use crate::template::engine;
+use crate::template::{engine, yaml};
 
 type FunctionResult = Result<Value, FuncError>;
 
@@ -39,7 +39,7 @@ pub(super) fn to_yaml(values: &[Value]) -> FunctionResult {
 pub(super) fn from_yaml(values: &[Value]) -> FunctionResult {
     let arguments = Arguments::exactly("fromYaml", values, 1)?;
     let text = arguments.text(0)?;
-    let json = yaml_serde::from_str(&text).map_err(|error| {
+    let json = yaml::read(&text).map_err(|error| {
         let line = error.location().map_or(1, |at| at.line());
         arguments.error(&format!("the text is not YAML, see its line {line}"))
     })?;

@@ -198,3 +198,43 @@ fn a_task_whose_worker_renders_to_an_empty_text_is_refused() {
     let expected = r#"failed to render template, invalid hardware address: task "os-installation" names no worker"#;
     assert_eq!(refusal(&text), expected);
 }
+
+/// A template with an environment of about 100 KB, whose task has so many actions.
+fn large(actions: usize) -> String {
+    let value = "x".repeat(100_000);
+    let actions: String =
+        (0..actions).map(|n| format!("  - {{name: a{n}, image: cexec}}\n")).collect();
+    format!(
+        "name: t\ntasks:\n- name: a\n  worker: w\n  environment: {{LARGE: {value}}}\n  actions:\n{actions}"
+    )
+}
+
+#[test]
+fn too_many_actions_are_refused_with_their_number() {
+    let expected =
+        "validating workflow template: the tasks have 101 actions, at most 100 are allowed";
+    assert_eq!(refusal(&large(101)), expected);
+    assert_eq!(check_refusal(&large(101)), expected);
+    assert!(Template::parse("t", &large(100)).unwrap().check().is_ok());
+}
+
+#[test]
+fn an_environment_that_is_too_large_for_all_actions_is_refused_before_it_is_copied() {
+    let expected = "the actions have 600030 bytes with the volumes and environments of their tasks, at most 524288 are allowed";
+    assert_eq!(refusal(&large(6)), expected);
+    let rendered = Template::parse("t", &large(5)).unwrap().render(values()).unwrap().definition;
+    assert!(rendered.tasks[0].actions.iter().all(|it| it.environment["LARGE"].len() == 100_000));
+}
+
+#[test]
+fn aliases_that_stand_for_too_much_are_refused_in_templates_and_in_functions() {
+    let text = format!(
+        "name: t\nid: &a {}\ntasks:\n- {{name: a, worker: w, volumes: [{}]}}\n",
+        "x".repeat(100_000),
+        "*a, ".repeat(6)
+    );
+    assert!(refusal(&text).contains("its aliases stand for more than 524288 bytes"));
+    let data = json!({"text": format!("- &a {}\n{}", "x".repeat(100_000), "- *a\n".repeat(6))});
+    let error = engine::render("t", "{{ fromYaml .text }}", data).unwrap_err().to_string();
+    assert!(error.contains("fromYaml: the text is not YAML"), "{error}");
+}

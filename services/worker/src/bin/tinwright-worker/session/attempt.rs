@@ -11,6 +11,9 @@
 //! A reaction is the template's command after a failure or timeout. If the worker crashes during the reaction, the restarted
 //! worker reports the result again and kills leftover processes.
 //!
+//! A result that the control plane refuses stays in the journal. If its lease is assigned again, the result is reported again,
+//! and the action is not run again.
+//!
 //! For an action that prepares the end of the boot (kexec), StartAction is called again before the boot ends.
 //!
 //! If the control plane is not reachable meanwhile, the action continues, and reports wait.
@@ -31,13 +34,13 @@ use super::reaction::Reaction;
 use super::{Session, Step};
 use crate::journal::Page;
 
-/// An attempt in the journal: Running ──▶ Ended ──▶ deleted after the report.
+/// An attempt in the journal: Running ──▶ Ended ──▶ deleted once the result is accepted.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum AttemptRecord {
     /// The action is running.
     Running { lease_id: String, action: String },
-    /// The action ended; the result may not be reported yet.
+    /// The action ended; the result may not be reported yet, or was refused.
     Ended { finish: Finish },
 }
 
@@ -50,9 +53,13 @@ enum AttemptEnd {
 }
 
 impl Session {
-    /// Runs the action of `assignment`, and reports its result.
+    /// Runs the action of `assignment`, and reports its result. If an earlier report under this lease was refused, only reports
+    /// that result again.
     #[tracing::instrument(skip_all, fields(workflow.id = assignment.workflow_id, lease.id = assignment.lease_id))]
     pub(super) async fn run_assignment(&self, assignment: Assignment) -> Step {
+        if let Some(finish) = self.refused_result(&assignment.lease_id).await {
+            return self.repeat_result(finish).await;
+        }
         let (boot_id, hardware_id) = (&self.holder.boot_id, &self.hardware_id);
         let Some(attempt) = ActionAttempt::parse(assignment, WorkerIds { boot_id, hardware_id })
         else {
@@ -89,10 +96,12 @@ impl Session {
         };
         tracing::info!(action = attempt.name, state = ?finish.state, reason = finish.reason, "action ended");
         let step = self.finish_action(finish).await;
-        if let (Step::Done, Some(reaction)) = (step, reaction) {
-            self.react(&attempt, reaction, &recorder, &mut position).await;
+        if step == Step::Done {
+            if let Some(reaction) = reaction {
+                self.react(&attempt, reaction, &recorder, &mut position).await;
+            }
+            self.clear_attempt().await;
         }
-        self.clear_attempt().await;
         step
     }
 
@@ -186,17 +195,48 @@ impl Session {
         AttemptEnd::Result(finish, Reaction::for_result(attempt, state, cancelled))
     }
 
-    /// Reports a result.
-    pub(super) async fn finish_action(&self, finish: Finish) -> Step {
-        if let Err(status) = self.link.finish_action(finish.into()).await {
-            // The error is final: a repeated report would fail as well.
-            tracing::error!(
-                error = &status as &dyn std::error::Error,
-                "result refused by the control plane"
-            );
-            return Step::Idle;
+    /// Reports a result. If it is refused, reports it without its output, which may be too large for the workflow's record. If
+    /// this is refused, too, the result stays in the journal.
+    pub(super) async fn finish_action(&self, mut finish: Finish) -> Step {
+        loop {
+            let Err(status) = self.link.finish_action(finish.clone().into()).await else {
+                return Step::Done;
+            };
+            let error = &status as &dyn std::error::Error;
+            tracing::error!(error, "result refused by the control plane");
+            if !finish.shorten() {
+                break;
+            }
         }
-        Step::Done
+        let ended = AttemptRecord::Ended { finish };
+        if let Err(error) = self.journal.write(Page::Attempt, &ended).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "refused result not journalled: its action may run again");
+        }
+        Step::Idle
+    }
+
+    /// Returns the result in the journal if it is one under `lease`. It was refused: an accepted one is deleted.
+    async fn refused_result(&self, lease: &str) -> Option<Finish> {
+        let attempt = self.journal.read(Page::Attempt).await.inspect_err(|error| {
+            tracing::error!(error = error as &dyn std::error::Error, "journal not readable");
+        });
+        match attempt.ok().flatten()? {
+            AttemptRecord::Ended { finish } => (finish.lease_id == lease).then_some(finish),
+            AttemptRecord::Running { .. } => None,
+        }
+    }
+
+    /// Reports a result that was refused. If it is refused again, waits a minute.
+    async fn repeat_result(&self, finish: Finish) -> Step {
+        tracing::warn!("action not run again: its result was refused; reporting the result again");
+        let step = self.finish_action(finish).await;
+        if step == Step::Done {
+            self.clear_attempt().await;
+        } else {
+            self.wait_for_retry().await;
+        }
+        step
     }
 
     /// Deletes the attempt from the journal.

@@ -9,6 +9,9 @@ use worker::ActionOutcome;
 
 use super::assignment::ActionAttempt;
 
+/// Maximum number of bytes of the reason in a shortened result.
+const SHORT_REASON_BYTES: usize = 256;
+
 /// The reason why an action was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelReason {
@@ -82,6 +85,15 @@ impl Finish {
             duration: Duration::ZERO,
         }
     }
+
+    /// Drops the output and the end of a long reason. Returns false if the result is already short.
+    pub(crate) fn shorten(&mut self) -> bool {
+        let reason_end = self.reason.floor_char_boundary(SHORT_REASON_BYTES);
+        let shortened = !self.tail.is_empty() || reason_end < self.reason.len();
+        self.tail.clear();
+        self.reason.truncate(reason_end);
+        shortened
+    }
 }
 
 impl From<Finish> for FinishActionRequest {
@@ -117,6 +129,23 @@ mod tests {
             on_failure: Vec::new(),
         };
         action_result(&attempt, Ok(outcome), cancelled)
+    }
+
+    #[test]
+    fn a_result_is_shortened_once_and_keeps_its_state() {
+        let mut finish = Finish {
+            workflow_id: "workflow".into(),
+            lease_id: "lease".into(),
+            state: FinalState::Timeout,
+            reason: "é".repeat(200),
+            tail: "output".into(),
+            duration: Duration::from_secs(1),
+        };
+        assert!(finish.shorten() && !finish.shorten());
+        assert_eq!(
+            (finish.state, finish.reason, finish.tail),
+            (FinalState::Timeout, "é".repeat(128), String::new())
+        );
     }
 
     #[test]

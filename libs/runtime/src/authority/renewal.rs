@@ -1,0 +1,223 @@
+//! Certificates that are renewed while the process runs. Each handshake presents the current one; open connections keep theirs.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::UNIX_EPOCH;
+
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{PrivateKeyDer, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, ServerConfig, SignatureScheme};
+
+use super::{Error, SiteAuthority, certificate};
+use crate::clock::Clock;
+
+/// A certificate of this process, with its key.
+#[derive(Debug)]
+pub struct RenewableCertificate {
+    site: Arc<SiteAuthority>,
+    holder: Holder,
+    current: RwLock<Arc<CertifiedKey>>,
+}
+
+/// The use of a certificate.
+#[derive(Debug)]
+enum Holder {
+    /// A server with these names.
+    Server(Vec<String>),
+    /// A client of other processes.
+    Service,
+}
+
+impl Holder {
+    /// Issues the certificate, or reads it from the site's secrets.
+    fn certificate(&self, site: &SiteAuthority) -> Result<Arc<CertifiedKey>, Error> {
+        let own = match self {
+            Self::Server(names) => site.server(names)?,
+            Self::Service => site.service()?,
+        };
+        let chain = vec![certificate(&own.certificate, &site.folder)?];
+        let key = PrivateKeyDer::from_pem_slice(own.key.expose().as_bytes());
+        let key = key.map_err(|_| Error::Damaged(site.folder.clone()))?;
+        Ok(Arc::new(CertifiedKey::from_der(chain, key, &provider())?))
+    }
+}
+
+impl RenewableCertificate {
+    /// Issues the certificate of a server with these `names`, host names or addresses. Without the authority's key it is the
+    /// service's certificate, with the names that it was issued for.
+    pub fn server(site: Arc<SiteAuthority>, names: Vec<String>) -> Result<Arc<Self>, Error> {
+        Self::new(site, Holder::Server(names))
+    }
+
+    /// Reads the certificate of this process as a client of others.
+    pub fn service(site: Arc<SiteAuthority>) -> Result<Arc<Self>, Error> {
+        Self::new(site, Holder::Service)
+    }
+
+    fn new(site: Arc<SiteAuthority>, holder: Holder) -> Result<Arc<Self>, Error> {
+        let current = RwLock::new(holder.certificate(&site)?);
+        Ok(Arc::new(Self { site, holder, current }))
+    }
+
+    /// Issues or reads the certificate again, for later handshakes. After an error the present one stays.
+    pub fn renew(&self) -> Result<(), Error> {
+        let renewed = self.holder.certificate(&self.site)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        Ok(())
+    }
+
+    /// Returns the TLS settings of a server that presents this certificate. Clients may present a certificate of the site; any
+    /// other certificate is refused.
+    pub fn server_config(self: &Arc<Self>) -> Result<ServerConfig, Error> {
+        let roots = Arc::new(self.site.roots()?);
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider());
+        let clients = clients.allow_unauthenticated().build();
+        let clients = clients.map_err(|e| rustls::Error::General(e.to_string()))?;
+        let config = ServerConfig::builder_with_details(provider(), self.time());
+        let config = config.with_safe_default_protocol_versions()?;
+        let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(self.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    /// Returns the TLS settings of an HTTP/2 client that presents this certificate, and trusts servers of the site only.
+    pub fn client_config(self: &Arc<Self>) -> Result<ClientConfig, Error> {
+        let config = ClientConfig::builder_with_details(provider(), self.time());
+        let config = config.with_safe_default_protocol_versions()?;
+        let config = config.with_root_certificates(self.site.roots()?);
+        let mut config = config.with_client_cert_resolver(self.clone());
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+
+    fn current(&self) -> Arc<CertifiedKey> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn time(&self) -> Arc<dyn TimeProvider> {
+        Arc::new(TlsTime(self.site.clock.clone()))
+    }
+}
+
+impl ResolvesServerCert for RenewableCertificate {
+    fn resolve(&self, _client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl ResolvesClientCert for RenewableCertificate {
+    fn resolve(
+        &self,
+        _authorities: &[&[u8]],
+        _schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// The time at which the peer's certificate has to be valid.
+#[derive(Debug)]
+struct TlsTime(Clock);
+
+impl TimeProvider for TlsTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        self.0.wall().duration_since(UNIX_EPOCH).ok().map(UnixTime::since_unix_epoch)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use rustls::pki_types::ServerName;
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+    use crate::identity::{Caller, Role};
+
+    const NAME: &str = "rack.lab";
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    struct Site {
+        _folder: tempfile::TempDir,
+        clock: Clock,
+        authority: Arc<SiteAuthority>,
+        server: Arc<RenewableCertificate>,
+        service: Arc<RenewableCertificate>,
+    }
+
+    fn site() -> Site {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::manual(SystemTime::now()));
+        let authority = SiteAuthority::open_at(folder.path(), clock.clone()).unwrap();
+        authority.ensure_service_certificate(&[NAME.into()]).unwrap();
+        let authority = Arc::new(authority);
+        let server = RenewableCertificate::server(authority.clone(), vec![NAME.into()]).unwrap();
+        let service = RenewableCertificate::service(authority.clone()).unwrap();
+        Site { _folder: folder, clock, authority, server, service }
+    }
+
+    impl Site {
+        /// Returns the role that the server sees in a handshake, or the client's or the server's error.
+        async fn handshake(&self) -> Result<Option<Role>, String> {
+            let acceptor = TlsAcceptor::from(Arc::new(self.server.server_config().unwrap()));
+            let connector = TlsConnector::from(Arc::new(self.service.client_config().unwrap()));
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let name = ServerName::try_from(NAME).unwrap();
+            let (accepted, connected) =
+                tokio::join!(acceptor.accept(near), connector.connect(name, far));
+            connected.map_err(|error| format!("client: {error}"))?;
+            let accepted = accepted.map_err(|error| format!("server: {error}"))?;
+            let shown = accepted.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            Ok(shown.and_then(|leaf| Caller::in_certificate(leaf)).map(|caller| caller.role()))
+        }
+    }
+
+    #[tokio::test]
+    async fn renewed_certificates_are_accepted_after_the_end_of_the_first_ones() {
+        let site = site();
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+        site.clock.advance(399 * DAY);
+        let error = site.handshake().await.unwrap_err();
+        assert!(error.starts_with("client: ") && error.contains("expired"), "{error}");
+        site.server.renew().unwrap();
+        let error = site.handshake().await.unwrap_err();
+        assert!(error.starts_with("server: ") && error.contains("expired"), "{error}");
+        site.authority.ensure_service_certificate(&[NAME.into()]).unwrap();
+        site.service.renew().unwrap();
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_cannot_be_renewed_stays() {
+        let site = site();
+        std::fs::remove_file(site.authority.folder.join("service.pem")).unwrap();
+        assert!(matches!(site.service.renew(), Err(Error::File { .. })));
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+    }
+
+    #[tokio::test]
+    async fn a_server_without_the_authoritys_key_presents_a_copied_certificate_after_the_renewal() {
+        let site = site();
+        let names = [NAME.to_owned(), "other.lab".to_owned()];
+        site.authority.ensure_service_certificate(&names).unwrap();
+        std::fs::remove_file(site.authority.folder.join("ca-key.pem")).unwrap();
+        site.server.renew().unwrap();
+        assert_eq!(site.server.current().cert, {
+            site.service.renew().unwrap();
+            site.service.current().cert.clone()
+        });
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+    }
+}

@@ -1,0 +1,66 @@
+//! The certificates of this process. They are renewed while it runs, because it may run longer than they are valid.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use runtime::authority::{Error, RenewableCertificate, SiteAuthority};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+
+/// The time between two renewals. A certificate that was copied anew is presented after it at the latest.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The certificates that this process presents.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificates {
+    site: Arc<SiteAuthority>,
+    /// The names of this server, if this process issues the site's certificates.
+    issuer_names: Option<Vec<String>>,
+    /// The server's; none without TLS.
+    pub(crate) server: Option<Arc<RenewableCertificate>>,
+    /// That for calls of other processes; none if they are not called with TLS.
+    pub(crate) service: Option<Arc<RenewableCertificate>>,
+}
+
+impl Certificates {
+    /// Issues or reads the certificates that `config` needs.
+    pub(crate) fn open(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Self> {
+        let names = config.names();
+        let server = || RenewableCertificate::server(site.clone(), names.clone());
+        let server = config.tls.then(server).transpose().context("issuing the certificate")?;
+        let service = || RenewableCertificate::service(site.clone());
+        let service = config.split.has_tls_peers().then(service).transpose();
+        Ok(Self {
+            site: site.clone(),
+            server,
+            service: service.context("opening the certificate of this process")?,
+            issuer_names: config.split.owns_records().then_some(names),
+        })
+    }
+
+    /// Renews the certificates every hour until `stop`.
+    pub(crate) async fn keep_renewed(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let pause = || tokio::time::sleep(RENEWAL_INTERVAL);
+        while stop.run_until_cancelled(pause()).await.is_some() {
+            let own = self.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || own.renew()).await? {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "certificates not renewed; trying again in an hour");
+            }
+        }
+        Ok(())
+    }
+
+    fn renew(&self) -> Result<(), Error> {
+        if let Some(names) = &self.issuer_names {
+            self.site.renew_stored_certificates(names)?;
+        } else if self.site.needs_service_certificate() {
+            tracing::warn!(
+                "service.pem nears its end: copy it anew, with its key, from a process that has ca-key.pem"
+            );
+        }
+        [&self.server, &self.service].into_iter().flatten().try_for_each(|own| own.renew())
+    }
+}

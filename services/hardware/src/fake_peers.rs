@@ -1,0 +1,77 @@
+//! Other services that have nothing for any machine, and an instance service whose responses a test gives.
+
+use std::pin::Pin;
+
+use tinwright::in_process;
+use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tokio::sync::{mpsc, oneshot};
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::peers::Peers;
+
+/// A call that waits for its response: the machine's occupant, if it has one. If this is dropped, the call fails.
+pub(crate) type Call = oneshot::Sender<Option<String>>;
+
+/// Starts the services. Returns their clients, and the calls of the instance service.
+pub(crate) fn start() -> (Peers, mpsc::UnboundedReceiver<Call>) {
+    let (channel, accepted) = in_process::pair();
+    let (sender, calls) = mpsc::unbounded_channel();
+    let instances = Routes::new(InstanceServiceServer::new(FakeInstances(sender)));
+    let not_found = || async { Status::not_found("nothing").into_http::<axum::body::Body>() };
+    let routes = Routes::from(instances.into_axum_router().fallback(not_found));
+    tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(accepted));
+    (Peers::new(channel.clone(), channel.clone(), channel), calls)
+}
+
+struct FakeInstances(mpsc::UnboundedSender<Call>);
+
+/// Implements calls that the hardware service never makes.
+macro_rules! never_called {
+    ($($name:ident($request:ty) -> $response:ty;)*) => {$(
+        fn $name<'service, 'call>(
+            &'service self,
+            _request: Request<$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
+        where
+            'service: 'call,
+            Self: 'call,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        }
+    )*};
+}
+
+#[tonic::async_trait]
+impl InstanceService for FakeInstances {
+    async fn get_instance(
+        &self,
+        _: Request<pb::GetInstanceRequest>,
+    ) -> Result<Response<pb::GetInstanceResponse>, Status> {
+        let (call, occupant) = oneshot::channel();
+        self.0.send(call).map_err(|_| Status::unavailable("the test has ended"))?;
+        match occupant.await {
+            Ok(Some(id)) => {
+                let instance = Some(pb::Instance { id, ..pb::Instance::default() });
+                Ok(Response::new(pb::GetInstanceResponse { instance }))
+            }
+            Ok(None) => Err(Status::not_found("no instance")),
+            Err(_) => Err(Status::unavailable("the test gave no response")),
+        }
+    }
+
+    type WatchInstancesStream = tonic::codegen::BoxStream<pb::WatchInstancesResponse>;
+
+    never_called! {
+        create_instance(pb::CreateInstanceRequest) -> pb::CreateInstanceResponse;
+        list_instances(pb::ListInstancesRequest) -> pb::ListInstancesResponse;
+        update_instance(pb::UpdateInstanceRequest) -> pb::UpdateInstanceResponse;
+        delete_instance(pb::DeleteInstanceRequest) -> pb::DeleteInstanceResponse;
+        retry_instance(pb::RetryInstanceRequest) -> pb::RetryInstanceResponse;
+        report_phone_home(pb::ReportPhoneHomeRequest) -> pb::ReportPhoneHomeResponse;
+        report_script(pb::ReportScriptRequest) -> pb::ReportScriptResponse;
+        watch_instances(pb::WatchInstancesRequest) -> Self::WatchInstancesStream;
+    }
+}

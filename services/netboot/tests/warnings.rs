@@ -1,0 +1,163 @@
+//! Warnings in the log, with one subscriber for the whole process: tracing caches for each log statement if a subscriber wants
+//! it. So these tests are in a test binary of their own.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fleet::Fleet;
+use netboot::bootscripts::{BootScripts, ScriptRequest};
+use netboot::leases::{Claim, ClaimResult, Leases};
+use netboot::machine_view::Index;
+use netboot::pool::{Event, State};
+use netboot::{Mac, site};
+use runtime::boot_token::BootTokens;
+use runtime::feed::FeedEvent;
+use runtime::{Clock, SiteKey};
+use store::memory::MemoryStore;
+use tinwright::HardwareId;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as occ;
+use tinwright::workflow::v1::Workflow;
+use tokio_util::sync::CancellationToken;
+
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+
+static LOG: LazyLock<Log> = LazyLock::new(|| {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+    log
+});
+
+/// The log of the process.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Returns the number of lines with `text`.
+    fn count(&self, text: &str) -> usize {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        log.lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(buffer)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn settings() -> netboot::Site {
+    netboot::Site {
+        interface: "lo".into(),
+        address: [192, 0, 2, 1].into(),
+        http_port: 7080,
+        dhcp: site::Dhcp::default(),
+        loaders: Vec::new(),
+        osie: "/nowhere".into(),
+        files: None,
+        grpc_authority: "192.0.2.1:42113".into(),
+        grpc_servers: Vec::new(),
+        authority: "PEM".into(),
+        authority_sha256: "ab".into(),
+        consoles: Vec::new(),
+        metadata_route: false,
+        rate_limits: true,
+        policy: netboot::decision::Policy::default(),
+        syslog: None,
+        ra_assist: false,
+        subnets: Vec::new(),
+        serving: site::Serving::default(),
+    }
+}
+
+/// Returns a machine with a workflow and a kernel argument that cannot stand in a script.
+fn machine(id: HardwareId) -> (BootScripts, Fleet) {
+    let address =
+        hw::Address { address: MACHINE.to_string(), prefix_length: 24, gateway: String::new() };
+    let interface = hw::Interface {
+        mac: MAC.to_string(),
+        dhcp: Some(hw::Dhcp { address: Some(address), ..hw::Dhcp::default() }),
+        netboot: Some(hw::Netboot { allow_pxe: true, ..hw::Netboot::default() }),
+        ..hw::Interface::default()
+    };
+    let kernel_params = vec!["quiet${password}".into()];
+    let hardware = hw::Hardware {
+        id: id.to_string(),
+        architecture: "x86_64".into(),
+        interfaces: vec![interface],
+        policy: Some(hw::Policy { kernel_params, ..hw::Policy::default() }),
+        ..hw::Hardware::default()
+    };
+    let workflow = Workflow {
+        id: "w".into(),
+        hardware_id: id.to_string(),
+        wants_machine: true,
+        ..Workflow::default()
+    };
+    let index = Arc::new(Index::default());
+    let fleet = Fleet::new(vec![index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![hardware]));
+    fleet.instance(FeedEvent::Snapshot(vec![]));
+    fleet.workflow(FeedEvent::Snapshot(vec![workflow]));
+    let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
+    (BootScripts::new(index, tokens, settings()), fleet)
+}
+
+#[test]
+fn a_simulated_request_logs_nothing_and_the_real_one_after_it_logs_its_warning() {
+    let log = &*LOG;
+    let (id, now) = (HardwareId::new(), UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    let (boots, fleet) = machine(id);
+    let request = ScriptRequest::new(Some(MAC), MACHINE.into());
+    let warned = |text: &str| {
+        let before = log.count(text);
+        let _simulated = boots.simulate(&request, now);
+        assert_eq!(log.count(text), before, "a simulated request logs {text}");
+        let _served = boots.serve(&request, now);
+        assert_eq!(log.count(text), before + 1, "a request logs {text}");
+    };
+
+    warned("kernel argument left out");
+    (1..10).for_each(|_| assert!(boots.serve(&request, now).is_ok()));
+    warned("boot loop");
+    fleet.instance(FeedEvent::Snapshot(vec![occ::Instance {
+        id: "i".into(),
+        state: occ::State::Provisioning.into(),
+        hardware_id: id.to_string(),
+        boot_gate: Some(occ::BootGate::default()),
+        ..occ::Instance::default()
+    }]));
+    warned("boot gate closed");
+}
+
+#[tokio::test]
+async fn a_declined_pool_address_is_a_warning_only_if_it_is_withheld() {
+    let log = &*LOG;
+    let leases = Leases::new(Arc::new(MemoryStore::default()), Clock::system());
+    let (address, now) = (Ipv4Addr::new(192, 0, 2, 77), SystemTime::now());
+    let [own, other] = [Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8])];
+    let duration = Duration::from_secs(3600);
+    let claim = Claim { address, mac: own, duration, at_port: None };
+    assert_eq!(leases.claim(claim, now).await, ClaimResult::Granted(duration));
+    leases.take_back(address, other, Event::Decline, now);
+    leases.take_back(address, own, Event::Decline, now);
+    let stop = CancellationToken::new();
+    let declined = async {
+        while leases.at(address, now).is_none_or(|lease| lease.state != State::Declined) {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+    };
+    let both = async { tokio::join!(leases.clone().run(stop.clone()), declined) };
+    tokio::time::timeout(Duration::from_secs(60), both).await.unwrap().0.unwrap();
+    assert_eq!(log.count(&format!("address declined: another host uses it address={address}")), 1);
+}

@@ -1,0 +1,66 @@
+//! Jobs carried out while the store fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::bmcs::{Bmcs, PlaintextHttp};
+use crate::test_store::FlakyStore;
+use runtime::Clock;
+use runtime::seal::Seal;
+use runtime::secret::SiteKey;
+use tinwright::HardwareId;
+use tinwright::power::v1 as pb;
+use tinwright::power::v1::operation::{Power, What};
+use tinwright::power::v1::power_job::State;
+
+fn jobs_of(process: &str, store: &Arc<FlakyStore>) -> Jobs {
+    let seal = Seal::new(&SiteKey::new([7; 32]), "bmc").unwrap();
+    let bmcs = Bmcs::new(store.clone(), seal, PlaintextHttp::Refused, Clock::system());
+    Jobs::new(bmcs, process.into())
+}
+
+/// Creates a job for a machine that `jobs` claims and then leaves alone, as a process that is killed does.
+async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
+    let hardware = HardwareId::new();
+    let bmc = pb::Bmc {
+        hardware_id: hardware.to_string(),
+        redfish_url: "https://127.0.0.1:1".into(),
+        ..pb::Bmc::default()
+    };
+    jobs.bmcs().create(bmc, None).await.unwrap();
+    let on = vec![pb::Operation { what: Some(What::Power(Power::On.into())) }];
+    let job = jobs.create(hardware, on, BTreeMap::new(), None).await.unwrap();
+    let queue = jobs.queue(&hardware.to_string()).await.unwrap().unwrap();
+    jobs.claim(&queue).await.unwrap();
+    job
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_errors_do_not_prolong_the_wait_for_the_claim_of_a_dead_process() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let store = Arc::new(FlakyStore::default());
+    let (dead, jobs) = (jobs_of("dead", &store), jobs_of("alive", &store));
+    let job = abandoned_job(&dead).await;
+    let (mirror, stop) = (Mirror::new(jobs.records().clone()), CancellationToken::new());
+    let timing = Timing { claim: 300 * SECOND, ..Timing::default() };
+    let follow = tokio::spawn({
+        let (mirror, stop) = (mirror.clone(), stop.clone());
+        async move { mirror.run(stop).await }
+    });
+    let work = tokio::spawn(run(jobs.clone(), mirror, timing, stop.clone()));
+    for _ in 0..15 {
+        tokio::time::sleep(15 * SECOND).await;
+        store.is_away.store(true, Ordering::SeqCst);
+        tokio::time::sleep(5 * SECOND).await;
+        store.is_away.store(false, Ordering::SeqCst);
+    }
+    assert_eq!(jobs.get(job.id.parse().unwrap()).await.unwrap().state(), State::Pending);
+    // A step is due 8 seconds after an outage of 5 seconds at the latest. If earlier outages counted, it would be due after 10.
+    tokio::time::sleep(9 * SECOND).await;
+    assert_ne!(jobs.get(job.id.parse().unwrap()).await.unwrap().state(), State::Pending);
+    stop.cancel();
+    follow.await.unwrap();
+    work.await.unwrap();
+}

@@ -1,0 +1,46 @@
+//! A store for tests, in memory.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use store::memory::MemoryStore;
+use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
+
+/// A store that counts its readings and can be made unreachable.
+#[derive(Debug, Default)]
+pub(crate) struct FlakyStore {
+    store: MemoryStore,
+    /// The readings of single keys.
+    pub(crate) gets: AtomicUsize,
+    /// True while every call fails.
+    pub(crate) is_away: AtomicBool,
+}
+
+impl FlakyStore {
+    fn reachable(&self) -> Result<&MemoryStore, Error> {
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(Error::Unavailable("out of reach".into())),
+            false => Ok(&self.store),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for FlakyStore {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        self.gets.fetch_add(1, Ordering::SeqCst);
+        self.reachable()?.get(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        self.reachable()?.list(prefix, after, limit).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        self.reachable()?.commit(commit).await
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        self.reachable()?.changed(prefix, after).await
+    }
+}

@@ -1,0 +1,76 @@
+//! The instances that occupy machines: a workflow on an occupied machine must name its occupant.
+
+use std::time::Duration;
+
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::instance::v1::{GetInstanceRequest, Instance, get_instance_request::By};
+use tinwright::status;
+use tinwright::workflow::v1::CreateWorkflowRequest;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// Timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of the instance service.
+#[derive(Clone, Debug)]
+pub struct Occupancy {
+    instance: InstanceServiceClient<Channel>,
+}
+
+impl Occupancy {
+    /// A client for the channel `instance`.
+    pub fn new(instance: Channel) -> Self {
+        Self { instance: InstanceServiceClient::new(instance) }
+    }
+
+    /// Passes if the occupant of the machine `id` allows the workflow of `request`.
+    pub async fn check(&self, id: &str, request: &CreateWorkflowRequest) -> Result<(), Status> {
+        check(id, self.occupant(id).await?.as_ref(), request)
+    }
+
+    /// Returns the instance that occupies the machine `id`, if there is one.
+    async fn occupant(&self, id: &str) -> Result<Option<Instance>, Status> {
+        let by = Some(By::HardwareId(id.to_owned()));
+        let request = GetInstanceRequest { by, ..GetInstanceRequest::default() };
+        let mut instance = self.instance.clone();
+        let response = tokio::time::timeout(TIMEOUT, instance.get_instance(request)).await;
+        match response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time"))) {
+            Ok(found) => Ok(found.into_inner().instance),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(Status::unavailable(format!(
+                "the instance service did not answer: {}",
+                status.message()
+            ))),
+        }
+    }
+}
+
+/// Passes if `occupant` of the machine `id` allows the workflow of `request`: the instances that the request names are the
+/// occupant, and at least one is named. A machine that was changed for a protected instance gets no workflow.
+fn check(
+    id: &str,
+    occupant: Option<&Instance>,
+    request: &CreateWorkflowRequest,
+) -> Result<(), Status> {
+    let refuse = |reason: &str, text: String| {
+        let text = format!("hardware {id} {text}");
+        Err(status::failed_precondition(reason, &format!("hardware/{id}"), text))
+    };
+    let named = [&request.instance_id, &request.occupied_by];
+    let mut named = named.into_iter().filter(|named| !named.is_empty());
+    let by = occupant.map(|occupant| &occupant.id);
+    if let Some(other) = named.clone().find(|named| Some(*named) != by) {
+        return refuse("OCCUPANT", format!("is not occupied by instance {other}"));
+    }
+    match occupant {
+        Some(Instance { id, .. }) if named.next().is_none() => {
+            refuse("OCCUPIED", format!("is occupied by instance {id}: occupied_by has to name it"))
+        }
+        Some(Instance { id, protect: true, begin_time: Some(_), .. }) => {
+            let text = format!("was changed for instance {id}, which is protected");
+            refuse("PROTECTED", format!("{text}: remove its protection first"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

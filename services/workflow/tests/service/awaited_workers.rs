@@ -1,0 +1,116 @@
+//! Machines that were prepared and whose worker does not come.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use runtime::{Clock, Role};
+use store::memory::MemoryStore;
+use tinwright::HardwareId;
+use tinwright::workflow::v1 as pb;
+use tonic::Code;
+
+use crate::power::FakePower;
+use crate::site::{Site, TWO};
+use crate::worker::Worker;
+
+use pb::WorkflowState as State;
+
+const NETBOOT: pb::BootOptions =
+    pb::BootOptions { mode: pb::boot_options::Mode::Netboot as i32, power_off_after: false };
+
+fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(minutes * 60)
+}
+
+async fn site() -> (Site, Clock) {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    (Site::with_clock(clock.clone()).await, clock)
+}
+
+impl Site {
+    /// Waits until the machine of the workflow `id` was prepared `count` times.
+    async fn prepared(&mut self, id: &str, count: i32) {
+        let is_prepared = |found: &pb::Workflow| found.state() == State::Pending && found.prepared;
+        self.until(id, |found| is_prepared(found) && found.preparations == count).await;
+    }
+
+    async fn note_step(&mut self, machine: HardwareId, step: &str) {
+        let (hardware_id, step) = (machine.to_string(), step.into());
+        let request = pb::NoteBootRequest { hardware_id, step, time: None };
+        self.workflows().note_boot(request).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_prepared_four_times_and_then_its_workflow_fails_with_the_last_boot_step() {
+    let ((mut site, clock), machine) = (site().await, HardwareId::new());
+    let made = site.workflow_with(machine, TWO, NETBOOT).await;
+    site.prepared(&made.id, 1).await;
+    site.note_step(machine, "kernel:\nvmlinuz").await;
+    clock.advance(minutes(10));
+    for count in 2..=4 {
+        site.prepared(&made.id, count).await;
+        clock.advance(minutes(30));
+    }
+    let ended = site.ended(&made.id).await;
+    assert_eq!(ended.state(), State::Failed);
+    let reason = "the machine's worker requests no action, after 4 preparations; \
+                  last boot step, 100 minutes ago: kernel: vmlinuz";
+    assert_eq!(ended.state_reason, reason);
+    let prepared = |count| format!("prepare/{count}: POWER_OFF DEVICE_PXE POWER_ON STATE_SUCCESS");
+    let mut jobs = vec!["post/1: DEVICE_NONE STATE_SUCCESS".to_owned()];
+    jobs.extend((1..=4).map(prepared));
+    assert_eq!(site.power.jobs(), jobs);
+}
+
+#[tokio::test]
+async fn a_boot_step_gives_the_worker_ten_minutes_more() {
+    let ((mut site, clock), machine) = (site().await, HardwareId::new());
+    let booting = site.workflow_with(machine, TWO, NETBOOT).await;
+    site.prepared(&booting.id, 1).await;
+    clock.advance(minutes(5));
+    let silent = site.workflow_with(HardwareId::new(), TWO, NETBOOT).await;
+    site.prepared(&silent.id, 1).await;
+    clock.advance(minutes(21));
+    site.note_step(machine, "initramfs: initrd").await;
+    clock.advance(minutes(9));
+    // Half an hour after the other's preparation, and 35 minutes after this one's.
+    site.prepared(&silent.id, 2).await;
+    let waiting = site.get(&booting.id).await;
+    assert_eq!((waiting.state(), waiting.preparations), (State::Pending, 1));
+    assert_eq!(waiting.boot_step, "initramfs: initrd");
+    clock.advance(minutes(1));
+    site.prepared(&booting.id, 2).await;
+}
+
+#[tokio::test]
+async fn after_a_stop_of_the_server_the_worker_has_a_minute_before_its_machine_is_prepared_again() {
+    let (store, power) = (Arc::new(MemoryStore::default()), FakePower::default());
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let mut site = Site::start(store.clone(), power.clone(), clock.clone()).await;
+    let machine = HardwareId::new();
+    let made = site.workflow_with(machine, TWO, NETBOOT).await;
+    site.prepared(&made.id, 1).await;
+    drop(site);
+    clock.advance(minutes(120));
+    let mut site = Site::start(store, power, clock.clone()).await;
+    let other = site.workflow_with(HardwareId::new(), TWO, NETBOOT).await;
+    // The reconciler has seen both by now.
+    site.prepared(&other.id, 1).await;
+    assert_eq!(site.get(&made.id).await.preparations, 1);
+    clock.advance(minutes(1));
+    site.prepared(&made.id, 2).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_used_is_taken_back_and_the_next_boot_gets_the_action() {
+    let ((mut site, clock), machine) = (site().await, HardwareId::new());
+    let made = site.workflow_with(machine, TWO, NETBOOT).await;
+    let worker = site.worker(machine);
+    let it = worker.next().await;
+    clock.advance(minutes(30));
+    site.prepared(&made.id, 2).await;
+    assert_eq!(worker.start(&it, false).await.unwrap_err().code(), Code::FailedPrecondition);
+    let next = Worker::new(site.channel(Some(Role::worker(machine))), "b2", "p1");
+    assert_eq!(next.begin().await.action.unwrap().name, "write");
+}

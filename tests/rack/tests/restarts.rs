@@ -1,0 +1,115 @@
+//! Provisions two machines, one with BIOS and one with UEFI, and takes them back, while the server is killed at random moments.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::time::{Duration, SystemTime};
+
+use rack::lab::Lab;
+use rack::machines::{Firmware, Machine, reads_as_zeroes};
+use rack::provision::{image, images};
+use rack::server::{Server, osie};
+use rack::site::Site;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+use tinwright::hardware::v1::State as HardwareState;
+use tinwright::instance::v1::{Instance, State};
+
+/// The variable with the seed of a run that is to be repeated.
+const SEED_VARIABLE: &str = "RACK_SEED";
+/// The shortest time between two kills.
+const MIN_GAP: Duration = Duration::from_secs(2);
+/// The longest time between two kills: three times the longest single fetch, that of the initramfs on a busy host.
+const MAX_GAP: Duration = Duration::from_secs(45);
+/// The longest time of an installation or a clean-up. A boot that was cut off is repeated after two or three minutes.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// The interval between two requests for a state.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Kills the server at random moments, and starts it again each time. Ends never.
+async fn restart_at_random(lab: &mut Lab, server: &Server, seed: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    for kills in 1.. {
+        let gap = random.random_range(MIN_GAP.as_millis()..=MAX_GAP.as_millis());
+        tokio::time::sleep(Duration::from_millis(gap.try_into().unwrap())).await;
+        tokio::task::block_in_place(|| {
+            lab.kill("tinwright").unwrap();
+            server.start(lab).unwrap();
+        });
+        println!("server killed and started, {kills} times");
+    }
+}
+
+/// Calls `request` until it returns a value. Calls fail while the server is down.
+async fn until<T, F>(what: &str, mut request: impl FnMut() -> F) -> T
+where
+    F: Future<Output = anyhow::Result<Option<T>>>,
+{
+    let polling = async {
+        loop {
+            if let Ok(Some(found)) = request().await {
+                return found;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    let found = tokio::time::timeout(STEP_TIMEOUT, polling).await;
+    found.unwrap_or_else(|_| panic!("{what} within {STEP_TIMEOUT:?}"))
+}
+
+/// Provisions `machine`, whose hardware id is `id`, then deletes the instance and waits until the machine is free.
+async fn provision_and_free(operator: &rack::provision::Operator, id: &str, instance: &Instance) {
+    let name = &instance.hostname;
+    until(&format!("{name} is active"), async || {
+        let current = operator.instance(&instance.id).await?.unwrap();
+        assert_ne!(current.state(), State::Failed, "{}", current.state_reason);
+        Ok((current.state() == State::Active).then_some(()))
+    })
+    .await;
+    println!("{name} is active");
+    let workflows = until("the workflows", async || Ok(Some(operator.workflows(id).await?))).await;
+    assert_eq!(workflows.len(), 1, "one installation: {workflows:?}");
+
+    until("the deletion", async || Ok(Some(operator.delete_instance(&instance.id).await?))).await;
+    until(&format!("{name} is gone"), async || {
+        let Some(current) = operator.instance(&instance.id).await? else { return Ok(Some(())) };
+        assert_ne!(current.state(), State::DeprovisionFailed, "{}", current.state_reason);
+        Ok(None)
+    })
+    .await;
+    println!("{name} is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_provisioned_and_freed_while_the_server_is_killed_at_random() {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let seed = std::env::var(SEED_VARIABLE).map_or(since.as_secs(), |text| text.parse().unwrap());
+    println!("{SEED_VARIABLE}={seed}");
+    let (osie, images) = (osie().unwrap(), images().unwrap());
+    let flags = ["--boot-silent-minutes=3", "--boot-step-minutes=2"].map(str::to_owned);
+    let mut site = Site::start_with(&osie, &images, &flags).await.unwrap();
+    let template = site.operator.create_template().await.unwrap();
+    let mut machines = Vec::new();
+    for (number, firmware) in [(1, Firmware::Bios), (2, Firmware::Uefi)] {
+        let machine = Machine::new(&site.lab, number, firmware).unwrap();
+        let id = site.add_machine(&machine).await.unwrap();
+        let instance = site.install(&id, &machine, &template).await.unwrap();
+        machines.push((machine, id, instance));
+    }
+    let operator = site.operator.clone();
+    let [(_, first_id, first), (_, second_id, second)] = &machines[..] else { unreachable!() };
+    tokio::select! {
+        () = restart_at_random(&mut site.lab, &site.server, seed) => {}
+        _ = async {
+            tokio::join!(
+                provision_and_free(&operator, first_id, first),
+                provision_and_free(&operator, second_id, second),
+            )
+        } => {}
+    }
+    for (machine, id, _) in &machines {
+        assert!(!site.hypervisor.is_on(machine).unwrap(), "{} is off", machine.name);
+        let hardware = site.operator.hardware(id).await.unwrap();
+        assert_eq!(hardware.state(), HardwareState::Provisionable, "{}", hardware.state_reason);
+        let image = image(&site.server.files, machine.firmware).unwrap();
+        assert!(reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "{}", machine.name);
+    }
+}
