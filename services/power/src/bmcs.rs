@@ -18,6 +18,7 @@ use tinwright::status::Violations;
 
 use crate::Error;
 use crate::check;
+use crate::conflicts::retry;
 use crate::redfish::Target;
 use crate::stored::{Bmc, Password, Queue};
 
@@ -117,8 +118,12 @@ impl Bmcs {
         Ok(new)
     }
 
-    /// Deletes a BMC that has no job.
+    /// Deletes a BMC that has no job. A controller that releases its claim on the queue meanwhile does not prevent that.
     pub async fn delete(&self, id: BmcId, revision: i64) -> Result<(), Error> {
+        retry(|| self.delete_once(id, revision)).await
+    }
+
+    async fn delete_once(&self, id: BmcId, revision: i64) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
         let queues = Records::<Queue>::new(self.records.store().clone());
         // A job that is created meanwhile changes the queue, so this commit fails; one created later finds no BMC.

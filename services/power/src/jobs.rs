@@ -15,14 +15,13 @@ use tinwright::power::v1::power_job::State;
 use tinwright::{HardwareId, PowerJobId};
 
 use crate::bmcs::Bmcs;
+use crate::conflicts::{MAX_REPETITIONS, retry};
 use crate::state::{self, Event};
 use crate::stored::{Claim, Job, Progress, Queue};
 use crate::{Error, check};
 
 /// The most jobs in the queue of a machine.
 const MAX_QUEUED_JOBS: usize = 64;
-/// The repetitions of a commit that another writer preceded.
-const MAX_REPETITIONS: usize = 16;
 /// The time after which an ended job is deleted.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The jobs of one reading during a cleanup.
@@ -135,7 +134,9 @@ impl Jobs {
             if job.is_terminal() {
                 return Ok(job);
             }
-            let queue = self.queues.require(&job.hardware_id).await?;
+            // The job may have ended since it was read, and its queue with it.
+            let queue = self.queues.get(&job.hardware_id).await?;
+            let queue = queue.ok_or_else(|| changed("queue of hardware", &job.hardware_id))?;
             Ok(self.record(&Head { job, queue }, Event::Cancel, None).await?.job)
         })
         .await
@@ -296,21 +297,6 @@ impl Jobs {
         }
         Ok(self.queues.to_replace(&old, &new))
     }
-}
-
-/// Repeats `attempt` while other writers come first.
-async fn retry<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    use records::Error::{Changed, Exists};
-    for _ in 0..MAX_REPETITIONS {
-        match attempt().await {
-            Err(Error::Records(Changed { .. } | Exists { .. })) => {}
-            result => return result,
-        }
-    }
-    attempt().await
 }
 
 fn changed(noun: &'static str, id: &str) -> records::Error {

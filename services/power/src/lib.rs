@@ -21,6 +21,7 @@ pub mod api;
 pub mod bmcs;
 pub mod check;
 pub mod claim;
+mod conflicts;
 mod error;
 pub mod jobs;
 pub mod plan;

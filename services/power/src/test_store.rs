@@ -1,10 +1,11 @@
 //! A store for tests, in memory.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use store::memory::MemoryStore;
-use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
+use store::{Changes, Commit, Error, Page, Revision, Store, Versioned, Write};
 
 /// A store that counts its readings and can be made unreachable.
 #[derive(Debug, Default)]
@@ -14,9 +15,22 @@ pub(crate) struct FlakyStore {
     pub(crate) gets: AtomicUsize,
     /// True while every call fails.
     pub(crate) is_away: AtomicBool,
+    /// The key that another writer deletes before the next commit.
+    deleted_before_commit: Mutex<Option<String>>,
 }
 
 impl FlakyStore {
+    /// Has another writer delete `key` before the next commit.
+    pub(crate) fn precede(&self, key: String) {
+        *self.deleted_before_commit.lock().unwrap() = Some(key);
+    }
+
+    /// Deletes `key` as another writer.
+    pub(crate) async fn delete(&self, key: &str) {
+        let writes = vec![Write::Delete(key.to_owned())];
+        self.store.commit(Commit { expect: Vec::new(), writes }).await.unwrap();
+    }
+
     fn reachable(&self) -> Result<&MemoryStore, Error> {
         match self.is_away.load(Ordering::SeqCst) {
             true => Err(Error::Unavailable("out of reach".into())),
@@ -37,6 +51,10 @@ impl Store for FlakyStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        let key = self.deleted_before_commit.lock().unwrap().take();
+        if let Some(key) = key {
+            self.delete(&key).await;
+        }
         self.reachable()?.commit(commit).await
     }
 

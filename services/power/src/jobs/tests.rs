@@ -241,3 +241,24 @@ async fn deleting_a_bmc_deletes_the_empty_queue_of_a_dead_process() {
     b.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
     assert_eq!(b.queue(&machine).await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_bmc_is_deleted_although_the_queue_is_released_meanwhile() {
+    let (store, a, hardware, bmc) = jobs().await;
+    let machine = hardware.to_string();
+    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
+    a.cancel(made.id.parse().unwrap()).await.unwrap();
+    store.precede(format!("power/queue/{machine}"));
+    a.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    assert_eq!(a.queue(&machine).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_job_whose_queue_is_gone_is_read_again_before_it_is_cancelled() {
+    let (store, a, hardware, _) = jobs().await;
+    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    store.delete(&format!("power/queue/{hardware}")).await;
+    // The missing queue counts as a change, not as a missing job.
+    assert!(is_changed(a.cancel(made.id.parse().unwrap()).await));
+}
